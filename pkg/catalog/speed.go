@@ -37,6 +37,8 @@ type Speed struct {
 	SequenceMicros float64 `json:"sequenceMicros"`
 	// Former releases lose more.
 	Former FormerSpeed `json:"former,omitzero"`
+	// FormerCache of earlier releases is read more slowly.
+	FormerCache FormerCache `json:"formerCache,omitzero"`
 	// EagerMicros are lost in a layer outside CUDA graphs.
 	EagerMicros float64 `json:"eagerMicros,omitempty"`
 	// A first token comes FirstMicros, FirstSteps steps and its prompt's time after the request, and Burst
@@ -57,6 +59,14 @@ type Speed struct {
 type FormerSpeed struct {
 	Until      string  `json:"until"`
 	StepMicros float64 `json:"stepMicros"`
+}
+
+// FormerCache is how earlier releases read a KV cache of 8 bits on GPUs of one compute capability: with a share of
+// the bandwidth that one of 16 bits reaches.
+type FormerCache struct {
+	Until      string  `json:"until"`
+	Capability string  `json:"capability"`
+	Share      float64 `json:"share"`
 }
 
 // Kernel is how well matrices of one format run.

@@ -36,6 +36,11 @@ func (c *check) speed(s Speed) {
 	if s.Former != (FormerSpeed{}) {
 		c.text("speed.former.until", s.Former.Until, isReleaseNumber, "must be a release such as 0.14")
 	}
+	if s.FormerCache != (FormerCache{}) {
+		c.text("speed.formerCache.until", s.FormerCache.Until, isReleaseNumber, "must be a release such as 0.14")
+		c.text("speed.formerCache.capability", s.FormerCache.Capability, isCapability, `must be two numbers such as "8.0"`)
+		c.positive("speed.formerCache.share", s.FormerCache.Share, 1)
+	}
 	c.overheads(s)
 	c.allReduce(s.AllReduce)
 }

@@ -66,6 +66,11 @@ func TestSpeedErrors(t *testing.T) {
 			change: func(s *catalog.Speed) { s.Former.Until = "" },
 			want:   `speed.former.until: "" must be a release such as 0.14`,
 		},
+		"a former cache that takes no time": {
+			reason: "a share of nothing would divide by zero",
+			change: func(s *catalog.Speed) { s.FormerCache.Share = 0 },
+			want:   "speed.formerCache.share: 0 must be above 0 and at most 1",
+		},
 		"generation": {
 			reason: "the key is a compute capability or a class",
 			change: func(s *catalog.Speed) {

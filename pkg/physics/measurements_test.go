@@ -30,17 +30,18 @@ const measurementsHeader = `# Copyright The Modelberth Authors.
 # Published runs of vLLM that make the speed of a plan measured: docs/planning.md has the rule. Made from
 # pkg/physics/testdata/throughput.csv by go test ./pkg/physics -run MeasurementsOfPresets -update: the rows that name a
 # release and a fixed number of clients, state all three figures, and contradict neither themselves nor their source.
-# Lengths are means. Runs on Blackwell from InferenceX had a KV cache in 8 bits.
+# Lengths are means. What InferenceX set is in pkg/physics/testdata/throughput-setups.yaml.
 source: pkg/physics/testdata/throughput.csv, each row with its source
-date: "2026-11-24"
+date: "2026-11-25"
 measurements:
 `
 
-// supporting returns the run of a row that can support a plan.
+// supporting returns the run of a row that can support a plan. One of an early release that was asked to schedule
+// asynchronously is like no plan of that release, and like later ones in that alone.
 func (b *bench) supporting() (catalog.Measurement, bool) {
 	version := strings.TrimPrefix(b.version, "v")
 	named := version != "" && strings.Trim(version, "0123456789.") == ""
-	if b.engine != "vllm" || !named || b.burst || b.doubt() != "" || b.mixed() || b.waits() || b.queues() ||
+	if b.engine != "vllm" || !named || b.serving.Async || b.burst || b.doubt() != "" || b.mixed() || b.waits() || b.queues() ||
 		math.IsNaN(b.tpot+b.ttft+b.tokens) {
 		return catalog.Measurement{}, false
 	}

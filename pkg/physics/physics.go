@@ -90,8 +90,10 @@ type Serving struct {
 	KVType string
 	// Eager runs without CUDA graphs, TextOnly without an encoder of images.
 	Eager, TextOnly bool
-	// Version of the engine; empty means the catalogue's.
+	// Version of the engine; empty means the catalogue's. Async: a release that does not schedule asynchronously by
+	// itself is asked to.
 	Version string
+	Async   bool
 }
 
 // Load is the clients' load: Concurrency sequences at any time, each of Input tokens answered by Output.

@@ -22,6 +22,8 @@ type roofline struct {
 	// experts' work.
 	ranks, shared float64
 	gather        reducer
+	// fullest is how many standard deviations the GPU with the most work is above the mean; 0 where experts are cut.
+	fullest float64
 	// linear, plain and experts are rates of the kernels.
 	linear, plain, experts rates
 	// cache is the bandwidth of attention, attention its operations over a prompt.
@@ -63,6 +65,9 @@ func (m *Model) rooflineOf(d *Deployment) (roofline, bool) {
 		together.TP, together.DP = d.Layout.group(), 1
 		r.gather = reducerOf(gpu, &together, speed)
 	}
+	if d.Layout.EP {
+		r.fullest = highest(r.shared)
+	}
 	r.plain = ratesOf(gpu, speed, speed.Dense, defaultKernel, "")
 	r.linear = r.plain
 	if m.quantisesLinear() {
@@ -74,6 +79,10 @@ func (m *Model) rooflineOf(d *Deployment) (roofline, bool) {
 	g := generation(gpu, speed)
 	r.cache = gpu.BandwidthGBs * giga * speed.KVBandwidth * g.Bandwidth
 	r.attention = peak * tera * speed.Attention * g.Compute
+	if former := speed.FormerCache; former.Capability == gpu.ComputeCapability && r.elements.each < activationBytes &&
+		isFormer(d.Serving.Version, former.Until) {
+		r.cache *= former.Share
+	}
 	if m.shape.Sinks && g.Sinks > 0 {
 		r.attention *= g.Sinks
 	}
@@ -85,7 +94,7 @@ func (m *Model) rooflineOf(d *Deployment) (roofline, bool) {
 func (r *roofline) addOverheads(m *Model, d *Deployment) {
 	speed := &d.Engine.Speed
 	r.step = speed.StepMicros * micro
-	if former := speed.Former; former.Until != "" && d.Serving.Version != "" && older(d.Serving.Version, former.Until) {
+	if former := speed.Former; isFormer(d.Serving.Version, former.Until) && !d.Serving.Async {
 		r.step = former.StepMicros * micro
 	}
 	perLayer := 0.0
@@ -100,6 +109,11 @@ func (r *roofline) addOverheads(m *Model, d *Deployment) {
 	if d.Serving.Eager {
 		r.layers += (r.w.halves/2 + r.w.expertLayers) * speed.EagerMicros * micro
 	}
+}
+
+// isFormer reports whether a release is named and comes before another one, if there is one.
+func isFormer(version, until string) bool {
+	return until != "" && version != "" && older(version, until)
 }
 
 const (
@@ -169,10 +183,30 @@ func (r *roofline) matrices(tokens, all float64) float64 {
 	memory, compute = 0, 0
 	for i := range r.w.experts {
 		e := &r.w.experts[i]
-		memory += e.layers * e.hit(all, r.speed.Skew) * e.bytes
-		compute += 2 * e.layers * e.topK * e.params * all
+		hit, chosen := e.hit(all, r.speed.Skew), e.topK*all
+		if r.fullest > 0 {
+			hit, chosen = r.ofFullest(e, hit, chosen)
+		}
+		memory += e.layers * hit * e.bytes
+		compute += 2 * e.layers * chosen * e.params
 	}
 	return time + either(memory/r.shared/r.experts.bandwidth, compute/r.shared/r.experts.compute)
+}
+
+// ofFullest raises what experts are read and how often they are chosen to what it would be if all GPUs had as much
+// to do as the fullest one, for which they wait. A GPU has as many experts as any other, but of those that tokens
+// choose and of the popular ones it has more or fewer by chance.
+func (r *roofline) ofFullest(e *expertWork, hit, chosen float64) (fullestHit, fullestChosen float64) {
+	own, others := e.experts/r.shared, 1-1/r.shared
+	mean := hit / r.shared
+	mean += r.fullest * math.Sqrt(mean*max(1-mean/own, 0)*others)
+	spread := math.Sqrt((r.shared/chosen + r.speed.Skew/own) * others)
+	return min(mean*r.shared, e.experts), min(chosen*(1+r.fullest*spread), chosen*r.shared)
+}
+
+// highest is the expected highest of a number of normal deviates, nearly (Blom, 1958).
+func highest(of float64) float64 {
+	return math.Sqrt2 * math.Erfinv(2*(of-0.375)/(of+0.25)-1)
 }
 
 // either returns the longer of two overlapping times, with a smooth corner.

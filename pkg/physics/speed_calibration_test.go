@@ -111,7 +111,7 @@ func TestSpeedCalibration(t *testing.T) {
 		score              *score
 		tpot, ttft, tokens float64
 	}{
-		{"fitted", scoresBy(fitted, all)["all"], 5, 12, 5},
+		{"fitted", scoresBy(fitted, all)["all"], 4, 12, 4},
 		{"kept out", scoresBy(kept, all)["all"], 8, 18, 9},
 	} {
 		for _, bound := range []struct {

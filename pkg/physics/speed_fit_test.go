@@ -6,6 +6,7 @@
 package physics_test
 
 import (
+	"fmt"
 	"math"
 	"math/rand/v2"
 	"os"
@@ -226,6 +227,22 @@ func fittedConstants() []constant {
 			},
 		}
 	}
+	// small is a sum of a middle size, which stays between its neighbours.
+	small := func(link string, gpus, at int) constant {
+		table := func(s *catalog.Speed) []float64 {
+			i := slices.IndexFunc(s.AllReduce, func(a catalog.AllReduce) bool { return a.Links[0] == link && a.GPUs == gpus })
+			return s.AllReduce[i].Micros
+		}
+		return constant{
+			name: fmt.Sprintf("sum %d over %d with %s", at, gpus, link),
+			get:  func(s *catalog.Speed) float64 { return table(s)[at] },
+			set: func(s *catalog.Speed, to float64) {
+				micros := table(s)
+				micros[at] = min(max(to, micros[at-1]), micros[at+1])
+			},
+		}
+	}
+	variantBandwidth := func(v *catalog.Variant) *float64 { return &v.Bandwidth }
 	variantCompute := func(v *catalog.Variant) *float64 { return &v.Compute }
 	variantLayer := func(v *catalog.Variant) *float64 { return &v.LayerMicros }
 	out = append(out,
@@ -233,11 +250,15 @@ func fittedConstants() []constant {
 		variant("mxfp4", "compute", variantCompute, "8.0"),
 		variant("mxfp4", "compute", variantCompute, "10.0", "10.3"),
 		large("nvlink4"),
-		variant("int4-experts", "bandwidth", func(v *catalog.Variant) *float64 { return &v.Bandwidth }, "10.0", "10.3"),
+		bounded(variant("mxfp4", "bandwidth", variantBandwidth, "10.0", "10.3")),
+		bounded(variant("int4-experts", "bandwidth", variantBandwidth, "10.0", "10.3")),
 		variant("int4-experts", "compute", variantCompute, "10.0", "10.3"),
 		generation("compute", "8.0", func(g *catalog.Generation) *float64 { return &g.Compute }),
 		generation("sinks", "8.0", func(g *catalog.Generation) *float64 { return &g.Sinks }),
 	)
+	for _, gpus := range []int{2, 4, 8} {
+		out = append(out, small("nvlink5", gpus, 1), small("nvlink5", gpus, 2))
+	}
 	for _, formats := range [][]string{{"default"}, {"fp8", "fp8-channel"}, {"nvfp4"}, {"mxfp4"}, {"int4-experts"}} {
 		out = append(out,
 			kernel("experts "+formats[0]+" bandwidth", experts, mostOfPeak, bandwidth, formats...),
@@ -256,6 +277,5 @@ func fittedConstants() []constant {
 		plain("attention", func(s *catalog.Speed) *float64 { return &s.Attention }),
 		plain("first", func(s *catalog.Speed) *float64 { return &s.FirstMicros }),
 		plain("steps", func(s *catalog.Speed) *float64 { return &s.FirstSteps }),
-		plain("burst", func(s *catalog.Speed) *float64 { return &s.Burst }),
 	)
 }

@@ -153,3 +153,62 @@ func TestArrivalsAtRandomAreNoBurst(t *testing.T) {
 		before = now
 	}
 }
+
+// GPUs with whole experts wait for the one with the most to do. Where each has a part of every expert, none waits, and
+// where all experts are read anyway, there is nothing to wait for but the popular ones.
+func TestGPUsOfWholeExpertsWaitForTheFullest(t *testing.T) {
+	s := newShelf(t)
+	waits := func(gpus, clients int) float64 {
+		x := ordinary(t, s)
+		x.kv, x.format, x.layout.TP = 60, "mxfp4", gpus
+		x.load = physics.Load{Input: 10, Output: 1000, Concurrency: clients}
+		cut := x.pace(t, s, ofExperts())
+		x.layout.EP = true
+		return x.pace(t, s, ofExperts()).TPOT / cut.TPOT
+	}
+	if got := waits(1, 4); got != 1 {
+		t.Errorf("one GPU takes %.3f times as long with whole experts", got)
+	}
+	two, eight, many := waits(2, 4), waits(8, 4), waits(8, 256)
+	if two <= 1.01 || eight <= two || eight > 2 {
+		t.Errorf("two GPUs take %.3f times as long with whole experts, eight %.3f: more wait longer, within reason", two, eight)
+	}
+	if many >= eight {
+		t.Errorf("eight GPUs take %.3f times as long with whole experts under 256 clients, %.3f under 4", many, eight)
+	}
+}
+
+// A release that is asked to schedule asynchronously loses no more than those that do so by themselves.
+func TestFormerReleasesMayBeAskedToScheduleAsynchronously(t *testing.T) {
+	s := newShelf(t)
+	x := ordinary(t, s)
+	now := x.pace(t, s, seventy())
+	x.serving.Version, x.serving.Async = "0.13", true
+	if asked := x.pace(t, s, seventy()); asked.TPOT != now.TPOT {
+		t.Errorf("a token takes %.3f ms, %.3f with a later release", asked.TPOT, now.TPOT)
+	}
+}
+
+// Early releases gained nothing on Hopper from reading a cache of 8 bits: half the bytes at half the rate.
+func TestFormerReleasesReadNarrowCachesSlowly(t *testing.T) {
+	s := newShelf(t)
+	for _, tc := range []struct {
+		gpu, version, kvType string
+		slower               bool
+	}{
+		{"H100-80-SXM", "0.10", "fp8", true},
+		{"H100-80-SXM", "0.12", "fp8", false},
+		{"H100-80-SXM", "0.10", "", false},
+		{"B200-180-SXM", "0.10", "fp8", false},
+	} {
+		x := ordinary(t, s)
+		x.gpu, _ = s.catalog.GPU(tc.gpu)
+		x.serving.KVType, x.serving.Async = tc.kvType, true
+		x.load = physics.Load{Input: 3000, Output: 500, Concurrency: 64}
+		now := x.pace(t, s, seventy())
+		x.serving.Version = tc.version
+		if before := x.pace(t, s, seventy()); before.TPOT > 1.02*now.TPOT != tc.slower {
+			t.Errorf("%+v: a token takes %.2f ms, %.2f with today's release", tc, before.TPOT, now.TPOT)
+		}
+	}
+}

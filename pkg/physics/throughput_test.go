@@ -5,10 +5,12 @@ package physics_test
 
 import (
 	"bytes"
+	"cmp"
 	"encoding/csv"
 	"fmt"
 	"math"
 	"os"
+	"slices"
 	"strconv"
 	"strings"
 	"testing"
@@ -28,6 +30,8 @@ type run struct {
 	tokens, ttft, tpot                                              float64
 	// wholeExperts says that experts were spread whole.
 	wholeExperts bool
+	// unnamed is the release where the row names none.
+	unnamed string
 	// burst says that all requests were sent at one moment, and no others after them.
 	burst bool
 }
@@ -93,6 +97,7 @@ func readRuns(t testing.TB) []run {
 	for i, name := range lines[0] {
 		columns[name] = i
 	}
+	setups := readSetups(t)
 	var runs []run
 	for _, line := range lines[1:] {
 		text := func(column string) string {
@@ -124,6 +129,7 @@ func readRuns(t testing.TB) []run {
 			tp: whole("tp"), pp: whole("pp"), input: whole("isl"), output: whole("osl"),
 			tokens: number("out_tok_s_replica"), ttft: number("ttft_ms"), tpot: number("tpot_ms"),
 		}
+		r.set(setups)
 		r.wholeExperts = text("ep") > "1" || strings.Contains(r.flags, "--enable-expert-parallel")
 		r.burst = strings.HasPrefix(text("concurrency"), "inf")
 		open, _, _ := strings.Cut(strings.TrimLeft(text("concurrency"), "infclosed-p( ~"), " ")
@@ -133,6 +139,48 @@ func readRuns(t testing.TB) []run {
 		runs = append(runs, r)
 	}
 	return runs
+}
+
+// setup is how InferenceX started the engine for some rows.
+type setup struct {
+	Model, Precision, Flags, Source string
+	GPUs, Versions                  []string
+	// Release of rows that name none.
+	Release string
+	// BatchedPerInput is max-num-batched-tokens for each token of the nominal prompt.
+	BatchedPerInput int
+}
+
+func readSetups(t testing.TB) (out []setup) {
+	t.Helper()
+	data, err := os.ReadFile("testdata/throughput-setups.yaml")
+	if err != nil {
+		t.Fatal(err)
+	}
+	if err := yaml.UnmarshalStrict(data, &out); err != nil {
+		t.Fatal(err)
+	}
+	return out
+}
+
+// set adds a row's setup to what the row says.
+func (r *run) set(setups []setup) {
+	for i := range setups {
+		s := &setups[i]
+		of := func(version string) bool {
+			return version == r.version || version != "" && strings.HasPrefix(r.version, version)
+		}
+		if r.lab() != "InferenceX" || r.engine != "vllm" || s.Model != r.model || !slices.Contains(s.GPUs, r.gpu) ||
+			s.Precision != "" && s.Precision != r.precision || len(s.Versions) > 0 && !slices.ContainsFunc(s.Versions, of) {
+			continue
+		}
+		r.flags = strings.TrimSpace(r.flags + " " + s.Flags)
+		if s.BatchedPerInput > 0 {
+			r.flags += fmt.Sprintf(" --max-num-batched-tokens %d", s.BatchedPerInput*r.input)
+		}
+		r.unnamed = s.Release
+		return
+	}
 }
 
 // bench is a row ready to be predicted.
@@ -208,22 +256,20 @@ func shapeOf(t testing.TB, s shelf, others map[string]model.Shape, repo string) 
 }
 
 // newBench sets a row's deployment up as its benchmark did: InferenceX draws lengths from 0.8 of the nominal
-// ones, serves with a max-model-len a little above them, and on Blackwell with a KV cache of 8 bits.
+// ones, and serves with a max-model-len a little above them.
 func newBench(r run, m *physics.Model, gpu *sku.GPU, engine *catalog.Engine) *bench {
 	b := &bench{run: r, model: m}
 	b.load = physics.Load{Input: r.input, Output: r.output, Concurrency: r.concurrency}
 	b.serving = physics.Serving{
 		MaxModelLen: r.input + r.output + 200, Utilization: 0.9, Version: r.release(),
 		MaxBatchedTokens: r.flag("--max-num-batched-tokens"), MaxNumSeqs: r.flag("--max-num-seqs"),
+		Async: strings.Contains(r.flags, "--async-scheduling"),
 	}
-	if strings.Contains(r.note, "fp8 KV") {
+	if strings.Contains(r.note, "fp8 KV") || strings.Contains(r.flags, "--kv-cache-dtype fp8") {
 		b.serving.KVType = "fp8"
 	}
 	if strings.Contains(r.note, "random_range_ratio 0.8") {
 		b.load.Input, b.load.Output = nominal(r.input), nominal(r.output)
-		if gpu.PeakTFLOPs["fp4"] > 0 {
-			b.serving.KVType = "fp8"
-		}
 	}
 	b.deployment = physics.Deployment{
 		GPU: gpu, Layout: physics.Layout{TP: r.tp, PP: r.pp, DP: 1, EP: r.wholeExperts, Nodes: 1, LinkedGPUs: 8}, Serving: &b.serving,
@@ -244,18 +290,15 @@ func newBench(r run, m *physics.Model, gpu *sku.GPU, engine *catalog.Engine) *be
 // leastSequences is the smaller of the engine's defaults.
 const leastSequences = 256
 
-// release of the engine. InferenceX measured Llama 3.1 70B, whose rows name none, until the end of 2025. A
-// release before 0.14 told to schedule asynchronously does as later ones do by themselves.
+// release of the engine. The rows of InferenceX that name none are of 2025.
 func (r *run) release() string {
 	switch {
-	case strings.Contains(r.flags, "--async-scheduling"):
-		return "0.14"
 	case strings.Contains(r.flags, "--performance-mode"):
 		return "0.17" // which has this flag first, whatever the source's page says of all its rows
 	case r.engine == "vllm" && physics.IsRelease(r.version):
 		return r.version
 	default:
-		return "0.13"
+		return cmp.Or(r.unnamed, "0.13")
 	}
 }
 

@@ -43,7 +43,7 @@ func TestBalance(t *testing.T) {
 		{
 			"a quarter more buys a GPU that is many times as fast", 16,
 			[]sku.SKU{machineOf("Dull", "GPU-1", 1, 2), machineOf("Swift", "GPU-0", 1, 2.5)},
-			"", "1 × Swift: $0.50/h more than Dull ($2.00/h) for 4.6 × the tokens per dollar",
+			"", "1 × Swift: $0.50/h more than Dull ($2.00/h) for 4.5 × the tokens per dollar",
 		},
 		{
 			"more than a quarter does not, however fast it is", 16,
@@ -68,7 +68,7 @@ func TestBalance(t *testing.T) {
 		{
 			"each surcharge is weighed against the best cheaper option, not against the cheapest", 16,
 			[]sku.SKU{machineOf("Dull", "GPU-1", 1, 2), machineOf("Fair", "GPU-95", 1, 2.1), machineOf("Swift", "GPU-0", 1, 2.2)},
-			"", "1 × Fair: $0.10/h more than Dull ($2.00/h) for 5.3 × the tokens per dollar",
+			"", "1 × Fair: $0.10/h more than Dull ($2.00/h) for 5.1 × the tokens per dollar",
 		},
 		{
 			"of two that are as fast the cheaper one is taken", 16,

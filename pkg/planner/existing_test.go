@@ -380,7 +380,7 @@ func TestExistingNodesOfLargeModels(t *testing.T) {
 		{
 			reason: "two equal nodes where none holds it", model: "llama-3.3-70b-instruct", nodes: hoppers(1, 0, 1, 1),
 			want: "2 existing nodes a, c (1 of 8 × H100-80)", layout: "1 2 1",
-			warnings: []string{"a token takes 77 ms (estimated), which keeps the limit of 100ms by little"},
+			warnings: []string{"a token takes 74 ms (estimated), which keeps the limit of 100ms by little"},
 		},
 		{
 			reason: "not across zones", model: "llama-3.3-70b-instruct", nodes: apart(hoppers(1, 1)),

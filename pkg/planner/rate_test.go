@@ -25,7 +25,7 @@ func TestRates(t *testing.T) {
 		advice, not string
 	}{
 		{reason: "few requests take the cheapest machine of known speed", rate: 0.05, want: "1 × Dull (1 × Dull), TP 1 PP 1 DP 1"},
-		{reason: "more take a faster one", rate: 2, want: "1 × Swift (1 × Swift), TP 1 PP 1 DP 1"},
+		{reason: "more take a faster one", rate: 3, want: "1 × Swift (1 × Swift), TP 1 PP 1 DP 1"},
 		{
 			reason: "still more take copies, and advice has the machines side by side that cost much less", rate: 40,
 			want:   "1 × Swifts (4 × Swift), TP 1 PP 1 DP 4",
@@ -38,7 +38,7 @@ func TestRates(t *testing.T) {
 		{
 			reason: "too many for any machine", rate: 1500,
 			want: "DoesNotFit: chat works on none of the 4 machine types allowed; the largest, Swifts: does not keep up with 1500 requests " +
-				`per second; an InferenceSet of 55 replicas with inference.objectives.requestsPerSecond: "27.28" serves it on Swift ($3.00/h) each, $165.00/h in all`,
+				`per second; an InferenceSet of 14 replicas with inference.objectives.requestsPerSecond: "107.15" serves it on Swifts ($12.00/h) each, $168.00/h in all`,
 		},
 		{
 			reason: "a machine that is named must keep up too", rate: 30, machine: "Dull",
