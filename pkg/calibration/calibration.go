@@ -137,7 +137,8 @@ func (f *File) Verify(keys []ed25519.PublicKey) error {
 		}
 		return errors.New("its content is not what the key signed: measure again")
 	}
-	return fmt.Errorf("the key %s signed it, which the administrator does not name", wording.Clip(f.Signature.Key, longestKey))
+	return fmt.Errorf("signature.key: %s is not a key that the administrator names: add it, if you trust its owner",
+		wording.Clip(f.Signature.Key, longestKey))
 }
 
 // longestKey is longer than any key.

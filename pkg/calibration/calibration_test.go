@@ -81,11 +81,11 @@ func TestOpen(t *testing.T) {
 	}{
 		{"as it was written", func(s string) string { return s }, 'a', ""},
 		{"comments and layout are not content", func(s string) string { return "# mine\n\n" + s }, 'a', ""},
-		{"another administrator", func(s string) string { return s }, 'b', "which the administrator does not name"},
+		{"another administrator", func(s string) string { return s }, 'b', "is not a key that the administrator names"},
 		{"a faster figure", replace("tpotMs: 10", "tpotMs: 9.9"), 'a', "its content is not what the key signed"},
 		{"another GPU", replace("gpu: A10", "gpu: L40S"), 'a', "its content is not what the key signed"},
 		{"a memory of its own", replace("kvCacheGiB: 4.31", "kvCacheGiB: 6"), 'a', "its content is not what the key signed"},
-		{"a signature under another name", replace("key: ", "key: A"), 'a', "which the administrator does not name"},
+		{"a signature under another name", replace("key: ", "key: A"), 'a', "is not a key that the administrator names"},
 		{"a value that is no base64", replace("value: ", "value: '*'\n#"), 'a', "signature.value"},
 		{"no signature", func(s string) string { before, _, _ := strings.Cut(s, "signature:"); return before }, 'a', "it has no signature"},
 		{"an unknown field", replace("gpu: A10", "gpu: A10\n  colour: red"), 'a', `unknown field "colour"`},

@@ -38,22 +38,25 @@ func (c *calibrations) bind(cmd *cobra.Command) {
 	_ = cmd.MarkFlagFilename("calibration", "yaml", "yml", "json")
 }
 
-// added returns a catalogue with the runs of all files.
+// added returns a catalogue with the runs of all files, as the controller adds them.
 func (c *calibrations) added(known *catalog.Catalog) (*catalog.Catalog, error) {
 	keys, err := calibration.DecodeKeys(c.keys)
 	if err != nil {
 		return nil, usageError("--calibration-key: %w", err)
 	}
+	var files []calibration.Input
 	for _, file := range c.files {
 		data, err := os.ReadFile(file)
 		if err != nil {
 			return nil, usageError("--calibration: %w", err)
 		}
-		if known, err = calibration.Add(known, file, data, keys); err != nil {
-			return nil, usageError("--calibration: %w", err)
-		}
+		files = append(files, calibration.Input{Name: file, Data: data})
 	}
-	return known, nil
+	out, _, refused := calibration.Overlay(known, files, keys)
+	if len(refused) > 0 {
+		return nil, usageError("--calibration: %w", refused[0])
+	}
+	return out, nil
 }
 
 // export writes a benchmark as a signed run.

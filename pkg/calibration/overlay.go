@@ -1,0 +1,39 @@
+// Copyright The Modelberth Authors.
+// SPDX-License-Identifier: Apache-2.0
+
+package calibration
+
+import (
+	"cmp"
+	"crypto/ed25519"
+	"path/filepath"
+	"slices"
+	"strings"
+
+	"github.com/modelberth/modelberth/pkg/catalog"
+)
+
+// Input is the content of a calibration file.
+type Input struct {
+	Name string
+	Data []byte
+}
+
+// Overlay adds files to a catalogue in the order of their names, whatever their directories: of two runs with one name,
+// the later counts. It leaves out the files that Add refuses, and returns the names of the others and an error for each
+// refused file.
+func Overlay(c *catalog.Catalog, files []Input, keys []ed25519.PublicKey) (out *catalog.Catalog, used []string, refused []error) {
+	files = slices.Clone(files)
+	slices.SortFunc(files, func(a, b Input) int {
+		return cmp.Or(strings.Compare(filepath.Base(a.Name), filepath.Base(b.Name)), strings.Compare(a.Name, b.Name))
+	})
+	for _, file := range files {
+		added, err := Add(c, file.Name, file.Data, keys)
+		if err != nil {
+			refused = append(refused, err)
+			continue
+		}
+		c, used = added, append(used, file.Name)
+	}
+	return c, used, refused
+}
