@@ -19,6 +19,7 @@ import (
 
 	"github.com/modelberth/modelberth/pkg/capacity/cooldown"
 	"github.com/modelberth/modelberth/pkg/controllers/workspace/meter"
+	"github.com/modelberth/modelberth/pkg/evidence"
 )
 
 const intro = `# Metrics
@@ -104,6 +105,9 @@ func run(path string) error {
 		return err
 	}
 	if err := meter.RegisterPopulation(rows, nil, nil); err != nil {
+		return err
+	}
+	if _, err := evidence.NewMetrics(rows); err != nil {
 		return err
 	}
 	var text bytes.Buffer

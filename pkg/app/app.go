@@ -93,12 +93,10 @@ func NewManager(ctx context.Context, config *rest.Config, o options.Controller, 
 	if err != nil {
 		return nil, err
 	}
-	prices, err := pricingFor(ctx, at.live, o, known)
-	if err != nil {
+	if at.files, err = at.planWithFiles(ctx, known, o, chosen); err != nil {
 		return nil, err
 	}
-	plans := newPlanner(known, o, chosen, prices)
-	at.prices = plans.MachinePrice
+	at.prices = at.files.Planner.MachinePrice
 	provisioner, news, err := newBackEnd(ctx, at, o, chosen)
 	if err != nil {
 		return nil, err
@@ -121,7 +119,7 @@ func NewManager(ctx context.Context, config *rest.Config, o options.Controller, 
 		Uses:        at.uses,
 		Applier:     at.applier,
 		Endpoints:   endpoints,
-		Planner:     plans,
+		Planner:     at.files.Planner,
 		Events:      at.mgr.GetEventRecorderFor(v1beta1.ManagedBy),
 		Clock:       at.clock,
 	}, o, chosen)
@@ -205,6 +203,7 @@ func (at site) setUp(
 	return onceElected(at.mgr,
 		func(ctx context.Context) error { return at.indexes.make(ctx, at.mgr.GetFieldIndexer()) },
 		func(ctx context.Context) error { return restartOnRestoredSchema(ctx, at.mgr) },
+		at.useCalibrations(workspaces.LookAgain),
 		func(context.Context) error { return workspaces.SetupWithManager(at.mgr, news, run) },
 		func(context.Context) error { return endpoints.SetupWithManager(at.mgr, run, workspaces.LookAgain) },
 		sets,

@@ -34,6 +34,7 @@ import (
 	"github.com/modelberth/modelberth/pkg/controllers/workspace/meter"
 	"github.com/modelberth/modelberth/pkg/controllers/workspace/watch"
 	"github.com/modelberth/modelberth/pkg/events"
+	"github.com/modelberth/modelberth/pkg/evidence"
 	"github.com/modelberth/modelberth/pkg/options"
 	"github.com/modelberth/modelberth/pkg/planning"
 	"github.com/modelberth/modelberth/pkg/watched"
@@ -219,6 +220,8 @@ type site struct {
 	uses planning.Uses
 	// namespaces are the watched ones.
 	namespaces watched.Namespaces
+	// files keep the planner up to date.
+	files *evidence.Files
 	// leads is closed once this replica leads and the indexed caches are filled.
 	leads chan struct{}
 }
@@ -324,12 +327,17 @@ func (at site) nodePools(ctx context.Context, o options.Controller) (*nodepool.P
 	return pools, []watch.Source{{Object: &corev1.Event{}, WorkspacesOf: each(pools.WorkspaceOf)}}, nil
 }
 
+// ticking returns the clock of periodic work: the wall clock, unless a test has one that ticks.
+func (at site) ticking() clock.WithTicker {
+	if ticking, ok := at.clock.(clock.WithTicker); ok {
+		return ticking
+	}
+	return clock.RealClock{}
+}
+
 // sweep sweeps all machines.
 func (at site) sweep(o options.Controller, held sweep.Machines) error {
-	sweeper := &sweep.Sweeper{Cached: at.cached, Live: at.live, Machines: held, Clock: clock.RealClock{}}
-	if ticking, ok := at.clock.(clock.WithTicker); ok {
-		sweeper.Clock = ticking
-	}
+	sweeper := &sweep.Sweeper{Cached: at.cached, Live: at.live, Machines: held, Clock: at.ticking()}
 	if o.SweepKAITO && at.served.has(nodeClaimKind()) {
 		sweeper.Strays = nodeclaim.KAITO{Provisioner: at.nodeClaims(v1beta1.NodeClassReference{})}
 	}

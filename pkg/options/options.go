@@ -41,6 +41,8 @@ type Controller struct {
 	Burst int
 	// CatalogOverlay is a directory with files that add to the catalogue or replace its entries.
 	CatalogOverlay string
+	// Calibration has the administrator's measured runs.
+	Calibration Calibration
 	// Clouds of allowed machine types; empty means all. Region is the region for prices.
 	Clouds []string
 	Region string
@@ -138,6 +140,7 @@ func (o *Controller) Bind(flags *flag.FlagSet) {
 	flags.Float64Var(&o.QPS, "kube-client-qps", 200, "requests per second to the API server")
 	flags.IntVar(&o.Burst, "kube-client-burst", 300, "burst of requests to the API server")
 	flags.StringVar(&o.CatalogOverlay, "catalog-overlay", "", "directory with files that add to the catalogue or replace its entries")
+	o.Calibration.bind(flags)
 	flags.Func("cloud", "cloud to buy machines from: azure, aws or gcp; repeatable; default: all", o.addCloud)
 	flags.StringVar(&o.Region, "region", "", "region of the prices; default: the label topology.kubernetes.io/region of the cluster's nodes")
 	flags.IntVar(&o.OSDiskGiB, "os-disk-gib", 0,
@@ -248,6 +251,7 @@ func (o *Controller) Validate() error {
 	problems = append(problems, o.Spending.validate()...)
 	problems = append(problems, o.Weights.validate()...)
 	problems = append(problems, o.Artifacts.validate()...)
+	problems = append(problems, o.Calibration.validate()...)
 	problems = append(problems, o.Watch.validate(o.CapacityBackend)...)
 	problems = append(problems, o.validateNetwork()...)
 	if !strings.HasPrefix(o.HubEndpoint, "http://") && !strings.HasPrefix(o.HubEndpoint, "https://") {

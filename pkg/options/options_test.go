@@ -4,6 +4,7 @@
 package options_test
 
 import (
+	"crypto/ed25519"
 	"flag"
 	"io"
 	"net/netip"
@@ -43,6 +44,7 @@ func TestParse(t *testing.T) {
 		"--weights-cache=team-a=models", "--weights-cache-limit-gib=500", "--rdma-resource=rdma/hca_shared_devices_a",
 		"--kv-events-consumer=router-system/app=router,example.com/role=epp",
 		"--watch-namespace=team-a", "--watch-namespace=team-b", "--watch-namespace=team-a", "--watch-pods-of-nodes",
+		"--calibration-files=/etc/calibration", "--calibration-key=O2onvM62pC1io6jQKm8Nc2UyFXcd4kOmOsBIoYtZ2ik=",
 		"--egress=10.0.0.0/8=443,8443", "--egress=2001:db8::/32", "--media-domain=images.example",
 	)
 	if err != nil {
@@ -74,6 +76,10 @@ func TestParse(t *testing.T) {
 		RDMA: options.RDMA{Resource: "rdma/hca_shared_devices_a", Count: 1},
 		KVEvents: workload.Consumer{
 			Namespace: "router-system", PodLabels: map[string]string{"app": "router", "example.com/role": "epp"},
+		},
+
+		Calibration: options.Calibration{
+			Files: "/etc/calibration", Keys: []ed25519.PublicKey{ed25519.PublicKey(ed25519.NewKeyFromSeed(make([]byte, 32))[ed25519.SeedSize:])},
 		},
 
 		LaunchDeadline: 10 * time.Minute, RegistrationDeadline: 20 * time.Minute, InitializationDeadline: 30 * time.Minute,

@@ -228,6 +228,8 @@ func TestRefusals(t *testing.T) {
 		{"a pull policy in lower case", append(complete, "--set", "image.pullPolicy=always"), "/image/pullPolicy"},
 		{"a hub without a scheme", append(complete, "--set", "hub.endpoint=hub.example"), "/hub/endpoint"},
 		{"a catalogue file that would be refused at start", append(complete, "--set", `catalog.prices\.yaml=x`), "/catalog"},
+		{"calibration files that nobody may sign", append(complete, "--set", "calibration.configMap=measured"), "calibration needs both configMap and keys"},
+		{"a calibration key in PEM", append(complete, "--set", "calibration.configMap=measured,calibration.keys={-----BEGIN PUBLIC KEY-----}"), "/calibration/keys/0"},
 		{"a NodeClass without a group", append(complete, "--set", "nodeClasses[0].kind=AKSNodeClass,nodeClasses[0].name=default"), "/nodeClasses/0"},
 		{"a NodeClass whose name would break the flag", append(complete, "--set", "nodeClasses[0].kind=a/b,nodeClasses[0].group=g,nodeClasses[0].name=n"), "/nodeClasses/0/kind"},
 		{"a ceiling of nothing, which was none once", append(complete, "--set", "spending.cluster=0"), "/spending/cluster"},

@@ -35,6 +35,8 @@ type shelf struct {
 	files   fs.FS
 	catalog *catalog.Catalog
 	models  []string
+	// measured are calibration files; nil means none.
+	measured *calibrations
 }
 
 // catalogues are the shipped one, and others with other prices and without some machine types or models.
@@ -62,6 +64,11 @@ func catalogues(t *testing.T) []shelf {
 			t.Fatal(err)
 		}
 		out = append(out, shelve(t, files))
+	}
+	for i := range out {
+		if i%2 == 0 {
+			out[i].measured = calibrate(t, rand.New(rand.NewPCG(uint64(i), 2)), out[i])
+		}
 	}
 	return out
 }
@@ -360,7 +367,7 @@ func (c *testCase) flags() []string {
 	if c.nodesFile != "" {
 		out = append(out, "--nodes", c.nodesFile)
 	}
-	return out
+	return append(out, c.shelf.measured.flags()...)
 }
 
 // renderFlags are the settings that only pods depend on.

@@ -56,7 +56,7 @@ type outcome struct {
 // TestCommandLinePlansAsTheController compares both, byte for byte.
 func TestCommandLinePlansAsTheController(t *testing.T) {
 	log.SetLogger(logr.Discard())
-	shelves, planned, onNodes, groups := catalogues(t), 0, 0, 0
+	shelves, planned, onNodes, groups, measured := catalogues(t), 0, 0, 0, 0
 	for seed := *from; seed < *from+uint64(*runs); seed++ {
 		c := draw(rand.New(rand.NewPCG(seed, 0)), shelves)
 		want, plan := c.byController(t)
@@ -74,10 +74,13 @@ func TestCommandLinePlansAsTheController(t *testing.T) {
 		if plan.Nodes > 1 {
 			groups++
 		}
+		if plan.Performance != nil && plan.Performance.Basis == v1beta1.BasisMeasured {
+			measured++
+		}
 	}
-	t.Logf("%d of %d cases have a plan, %d use existing nodes, %d several machines", planned, *runs, onNodes, groups)
-	if *runs >= 200 && (planned < *runs/4 || onNodes == 0 || groups == 0) {
-		t.Error("too few cases have a plan, use existing nodes, or use several machines")
+	t.Logf("%d of %d cases have a plan, %d use existing nodes, %d several machines, %d are measured", planned, *runs, onNodes, groups, measured)
+	if *runs >= 200 && (planned < *runs/4 || onNodes == 0 || groups == 0 || measured < *runs/50) {
+		t.Error("too few cases have a plan, use existing nodes, use several machines, or are measured")
 	}
 }
 
@@ -92,7 +95,7 @@ func (c *testCase) byController(t *testing.T) (outcome, *planner.Plan) {
 	ws.Suspend = true
 	kube := fake.NewClientBuilder().WithScheme(scheme).WithObjects(append(c.objects(), ws)...).WithStatusSubresource(ws).Build()
 	reconciler := workspace.New(workspace.Config{
-		Client: kube, Live: kube, Catalog: c.shelf.catalog, Planner: planner.New(c.shelf.catalog, c.planner), Render: c.render,
+		Client: kube, Live: kube, Catalog: c.shelf.catalog, Planner: c.controllersPlanner(t), Render: c.render,
 		Provisioner: noMachines{}, Memory: &cooldown.Memory{}, Events: record.NewFakeRecorder(100), Uses: c,
 		Clock: testclock.NewFakePassiveClock(time.Date(2026, 11, 20, 12, 0, 0, 0, time.UTC)),
 	})

@@ -113,6 +113,11 @@ namespaceSelector:
 {{- if and .Values.metrics.insecure .Values.metrics.certificateSecret }}
 {{- $problems = append $problems "metrics.certificateSecret has no effect with metrics.insecure: remove one of them" }}
 {{- end }}
+{{- with .Values.calibration }}
+{{- if ne (empty .configMap) (empty .keys) }}
+{{- $problems = append $problems "calibration needs both configMap and keys: name the ConfigMap with the files, and a public key that signs them" }}
+{{- end }}
+{{- end }}
 {{- with .Values.weights.oci }}
 {{- if and .keyless.trustedRootConfigMap (not .keyless.image.repository) }}
 {{- $problems = append $problems "weights.oci.keyless.image.repository is empty: build the image with `hack/images.sh verifier`, push it, and name its repository here" }}

@@ -1,0 +1,42 @@
+// Copyright The Modelberth Authors.
+// SPDX-License-Identifier: Apache-2.0
+
+// Package evidence keeps the controller's planner up to date with the administrator's calibration files.
+//
+// It decides when the files are read, and reports refused ones. It must not know the form of a file, nor what a run
+// does to a plan.
+package evidence
+
+import (
+	"sync/atomic"
+
+	"github.com/modelberth/modelberth/api/v1beta1"
+	"github.com/modelberth/modelberth/pkg/planner"
+)
+
+// Planner passes requests to the current planner. It implements planning.Planner.
+type Planner struct {
+	current atomic.Pointer[planner.Planner]
+}
+
+// NewPlanner returns a Planner that begins with one.
+func NewPlanner(first *planner.Planner) *Planner {
+	out := &Planner{}
+	out.current.Store(first)
+	return out
+}
+
+// Plan implements planning.Planner.
+func (p *Planner) Plan(request planner.Request) (planner.Plan, error) {
+	return p.current.Load().Plan(request)
+}
+
+// Quote implements planning.Planner.
+func (p *Planner) Quote(accepted planner.Plan, constraints planner.Constraints) (planner.Plan, string) {
+	return p.current.Load().Quote(accepted, constraints)
+}
+
+// MachinePrice returns the price per hour of one machine in USD; negative if unknown.
+func (p *Planner) MachinePrice(instanceType string, t v1beta1.CapacityType) float64 {
+	return p.current.Load().MachinePrice(instanceType, t)
+}

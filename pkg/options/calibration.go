@@ -1,0 +1,38 @@
+// Copyright The Modelberth Authors.
+// SPDX-License-Identifier: Apache-2.0
+
+package options
+
+import (
+	"crypto/ed25519"
+	"errors"
+	"flag"
+
+	"github.com/modelberth/modelberth/pkg/calibration"
+)
+
+// Calibration has the administrator's measured runs.
+type Calibration struct {
+	// Files is a directory with calibration files; empty means none.
+	Files string
+	// Keys may sign them.
+	Keys []ed25519.PublicKey
+}
+
+func (c *Calibration) bind(flags *flag.FlagSet) {
+	flags.StringVar(&c.Files, "calibration-files", "",
+		"directory with signed files of measured runs, as kubectl berth bench --export writes them; changes apply without a restart")
+	flags.Func("calibration-key", "public key that may sign calibration files, in base64: signature.key of a file; repeatable",
+		func(value string) error {
+			keys, err := calibration.DecodeKeys([]string{value})
+			c.Keys = append(c.Keys, keys...)
+			return err
+		})
+}
+
+func (c *Calibration) validate() []error {
+	if (c.Files == "") != (len(c.Keys) == 0) {
+		return []error{errors.New("--calibration-files and --calibration-key belong together: name the directory and at least one key")}
+	}
+	return nil
+}
