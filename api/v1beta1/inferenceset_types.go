@@ -52,7 +52,7 @@ type InferenceSetSpec struct {
 	// +kubebuilder:default=1
 	// +optional
 	Replicas *int32 `json:"replicas,omitempty"`
-	// nodeCountLimit is the most machines that the Workspaces may use together. The set creates no Workspace beyond
+	// nodeCountLimit is the maximum number of machines of all Workspaces together. The set creates no Workspace beyond
 	// it. Lowering it deletes none.
 	// +optional
 	NodeCountLimit int `json:"nodeCountLimit,omitempty"`

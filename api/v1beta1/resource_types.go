@@ -125,7 +125,7 @@ type PlacementSpec struct {
 	// +listType=atomic
 	// +optional
 	CapacityTypes []CapacityType `json:"capacityTypes,omitempty"`
-	// maxHourlyPrice is the most that all machines of this Workspace may cost together, in USD per hour, for
+	// maxHourlyPrice is the maximum price of all machines of this Workspace together, in USD per hour, for
 	// example "7.50". Lowering it never evicts.
 	// +kubebuilder:validation:MaxLength=16
 	// +optional

@@ -455,7 +455,7 @@ type StartupStage struct {
 	Stage string `json:"stage"`
 	// startTime of the stage.
 	StartTime metav1.Time `json:"startTime"`
-	// endTime of the stage; unset while it goes on.
+	// endTime of the stage; unset while it continues.
 	// +optional
 	EndTime *metav1.Time `json:"endTime,omitempty"`
 }

@@ -125,7 +125,8 @@ func checkLeftovers(e *examination) {
 			gone := fmt.Sprintf("kubectl delete %s %s", strings.ToLower(o.GetKind()), o.GetName())
 			switch {
 			case isOurs && !uids[uid]:
-				e.fail("MachineLeftOver", called(&o), "its Workspace, with UID "+uid+", is gone, but its machine may still cost money", gone)
+				e.fail("MachineLeftOver", called(&o),
+					"its Workspace, with UID "+uid+", is gone, but its machine may still cost money", gone)
 			case !isOurs && isKAITOs && !names[labels[v1beta1.LabelWorkspaceNamespace]+"/"+kaitos]:
 				e.fail("KAITOMachineLeftOver", called(&o), "KAITO's Workspace "+kaitos+" is gone, but its machine may still cost money",
 					gone+", or: "+install+" --set=capacity.sweepKAITO=true")
