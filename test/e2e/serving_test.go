@@ -36,7 +36,7 @@ func TestServing(t *testing.T) {
 	stages(t, kaito)
 	stages(t, planned)
 
-	t.Run("columns", func(t *testing.T) { expectColumns(t, ns) })
+	t.Run("columns", func(t *testing.T) { expectColumns(t, ns, planned) })
 	t.Run("the machine is the one that the manifest names", func(t *testing.T) {
 		expectMachine(t, kaito, "Standard_NC24ads_A100_v4", map[string]string{"apps": tinyModel})
 	})
@@ -61,8 +61,10 @@ func TestServing(t *testing.T) {
 	})
 }
 
-// expectColumns checks the columns of the contract, and what they say of a Workspace that answers.
-func expectColumns(t *testing.T, ns string) {
+// expectColumns checks the columns of the contract for two answering Workspaces: one without a machine type in its
+// spec, and one with it.
+func expectColumns(t *testing.T, ns string, planned *v1beta1.Workspace) {
+	t.Helper()
 	rows := strings.Split(strings.TrimSpace(kubectl(t, "get", "workspace", "--namespace="+ns)), "\n")
 	var got [][]string
 	for _, row := range rows {
@@ -71,8 +73,8 @@ func expectColumns(t *testing.T, ns string) {
 	}
 	want := [][]string{
 		{"NAME", "INSTANCE", "RESOURCEREADY", "INFERENCEREADY", "JOBSTARTED", "WORKSPACESUCCEEDED", "TARGETNODECOUNT", "STATE"},
-		// An empty column vanishes in the split: the planner's Workspace names no instance, and no job starts.
-		{"demo", "True", "True", "True", "1", "Ready"},
+		// An empty column vanishes in the split: no job starts.
+		{"demo", planned.Status.Plan.InstanceType, "True", "True", "True", "1", "Ready"},
 		{"workspace-tiny-chat", "Standard_NC24ads_A100_v4", "True", "True", "True", "1", "Ready"},
 	}
 	if diff := cmp.Diff(want, got); diff != "" {
