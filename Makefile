@@ -180,13 +180,14 @@ test-unit: testsummary $(call tool_dir,helm) ## Unit tests of every module, shuf
 		$(RACED) $(call run_tier,unit,$$module,-shuffle=on $(RACE) ./...) || status=1; \
 	done; exit $$status
 
-# How many stories are told, from which seed on; SEED=N tells one of them in full.
+# How many stories are told, from which seed on; SEED=N tells one of them in full. DIGEST=FILE has a line for each story:
+# two checkouts with the same lines write the same to the cluster.
 RUNS ?= 100000
 FROM ?= 0
 
 .PHONY: test-simulation
 test-simulation: ## RUNS random stories of refusals, losses and crashes against the real Reconciler (half an hour)
-	@go test -buildvcs=false -count=1 -timeout 6h -v ./test/simulation $(if $(SEED),-seed $(SEED),-runs $(RUNS) -from $(FROM))
+	@go test -buildvcs=false -count=1 -timeout 6h -v ./test/simulation $(if $(SEED),-seed $(SEED),-runs $(RUNS) -from $(FROM)) $(if $(DIGEST),-digest $(abspath $(DIGEST)))
 
 .PHONY: test-integration
 test-integration: testsummary $(KUBE_BIN) $(HELM) ## The controller against a real API server and etcd

@@ -178,6 +178,9 @@ func (p *process) write(verb string, object client.Object, do func() error) erro
 		return errDead
 	}
 	w, before := p.world, p.world.server.writes
+	if isDigested() {
+		do = w.digested(verb, object, do)
+	}
 	if claim, ok := w.server.objects[claims][nameOf(object.GetName())].(*karpv1.NodeClaim); ok && verb == "delete" && claim.UID == object.GetUID() {
 		w.rules.lets(claim)
 	}
@@ -216,6 +219,15 @@ func (p *process) write(verb string, object client.Object, do func() error) erro
 		w.fail("the controller wrote %T %s although nothing had happened", object, object.GetName())
 	}
 	return err
+}
+
+// digested adds a request to the digest once it has arrived.
+func (w *world) digested(verb string, object client.Object, do func() error) func() error {
+	return func() error {
+		err := do()
+		w.digest.write(w.now(), verb, object, err)
+		return err
+	}
 }
 
 // stall has a request arrive late: the lease runs out meanwhile, another controller goes on, and this one ends
@@ -280,6 +292,9 @@ type teller struct{ world *world }
 func (t teller) Event(of runtime.Object, _, reason, message string) {
 	if ws, ok := of.(*v1beta1.Workspace); ok {
 		t.world.tell("%s says %s: %s", ws.Name, reason, message)
+		if isDigested() {
+			t.world.digest.event(t.world.now(), ws.Name, reason, message)
+		}
 	}
 }
 

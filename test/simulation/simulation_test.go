@@ -21,6 +21,7 @@ var (
 	runs = flag.Int("runs", 600, "random stories to tell")
 	from = flag.Uint64("from", 0, "seed of the first of them")
 	only = flag.Int64("seed", -1, "tell only the story of this seed, and all of it")
+	sums = flag.String("digest", "", "file to write a digest of each story's writes and events to")
 )
 
 // Times of a story: trouble for a while, and then long enough for every cooldown.
@@ -38,15 +39,20 @@ func TestSimulation(t *testing.T) {
 	}
 	if *only >= 0 {
 		story := &strings.Builder{}
-		err := simulate(t, f, uint64(*only), story)
-		t.Logf("%s\nseed %d: %v", story, *only, err)
+		digest, err := simulate(t, f, uint64(*only), story)
+		t.Logf("%s\nseed %d: %s: %v", story, *only, digest, err)
 		if err != nil {
 			t.Fail()
 		}
 		return
 	}
 	defer debug.SetGCPercent(debug.SetGCPercent(1600))
-	broken := tellAll(t, f)
+	broken, digests := tellAll(t, f)
+	if *sums != "" {
+		if err := writeDigests(*sums, digests); err != nil {
+			t.Error(err)
+		}
+	}
 	if len(broken) == 0 {
 		return
 	}
@@ -55,25 +61,26 @@ func TestSimulation(t *testing.T) {
 		t.Errorf("seed %d: %v", seed, broken[seed])
 	}
 	story := &strings.Builder{}
-	err = simulate(t, f, seeds[0], story)
+	_, err = simulate(t, f, seeds[0], story)
 	t.Logf("the story of seed %d:\n%s%v", seeds[0], story, err)
 }
 
 // mostBroken stories are enough.
 const mostBroken = 3
 
-// tellAll tells the stories of all seeds on all processors, and returns what was wrong with some.
-func tellAll(t *testing.T, f *facts) map[uint64]error {
+// tellAll tells the stories of all seeds on all processors, and returns what was wrong with some, and the digest of each.
+func tellAll(t *testing.T, f *facts) (map[uint64]error, map[uint64]string) {
 	var next atomic.Uint64
 	next.Store(*from)
 	var mu sync.Mutex
-	broken := map[uint64]error{}
+	broken, digests := map[uint64]error{}, map[uint64]string{}
 	var group sync.WaitGroup
 	for range runtime.GOMAXPROCS(0) {
 		group.Go(func() {
 			for seed := next.Add(1) - 1; seed < *from+uint64(*runs); seed = next.Add(1) - 1 {
-				err := simulate(t, f, seed, nil)
+				digest, err := simulate(t, f, seed, nil)
 				mu.Lock()
+				digests[seed] = digest
 				if err != nil {
 					broken[seed] = err
 				}
@@ -86,11 +93,11 @@ func tellAll(t *testing.T, f *facts) map[uint64]error {
 		})
 	}
 	group.Wait()
-	return broken
+	return broken, digests
 }
 
-// simulate tells the story of a seed.
-func simulate(t *testing.T, f *facts, seed uint64, story *strings.Builder) error {
+// simulate tells the story of a seed, and returns its digest.
+func simulate(t *testing.T, f *facts, seed uint64, story *strings.Builder) (string, error) {
 	w := newWorld(t.Context(), f, seed, story)
 	defer w.end()
 	w.people.settle()
@@ -113,7 +120,7 @@ func simulate(t *testing.T, f *facts, seed uint64, story *strings.Builder) error
 	w.faults = faults{}
 	w.until(w.now().Add(calm))
 	w.rules.atEnd()
-	return w.broken
+	return w.digest.String(), w.broken
 }
 
 // until lets things happen until a moment.

@@ -89,6 +89,7 @@ type world struct {
 	broken error
 
 	steps, writes, passes, restarts int
+	digest                          digest
 	story                           *strings.Builder
 }
 
