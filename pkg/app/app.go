@@ -31,6 +31,7 @@ import (
 	"github.com/modelberth/modelberth/api/v1beta1"
 	"github.com/modelberth/modelberth/pkg/agent/members"
 	"github.com/modelberth/modelberth/pkg/apply"
+	"github.com/modelberth/modelberth/pkg/capacity/acquire"
 	"github.com/modelberth/modelberth/pkg/capacity/admission"
 	"github.com/modelberth/modelberth/pkg/capacity/cooldown"
 	"github.com/modelberth/modelberth/pkg/capacity/ledger"
@@ -299,12 +300,12 @@ func destinations(egress []options.Destination) []workload.Destination {
 }
 
 // answersOf reports how the provisioner's answers are read.
-func answersOf(o options.Controller, chosen backEnd) (workspace.Answers, error) {
+func answersOf(o options.Controller, chosen backEnd) (acquire.Answers, error) {
 	rules, err := refusal.Shipped()
 	if err != nil {
-		return workspace.Answers{}, fmt.Errorf("loading the wording of refusals: %w", err)
+		return acquire.Answers{}, fmt.Errorf("loading the wording of refusals: %w", err)
 	}
-	out := workspace.Answers{
+	out := acquire.Answers{
 		Rules: rules,
 		Deadlines: refusal.Deadlines{
 			Launched: o.LaunchDeadline, Registered: o.RegistrationDeadline, Initialized: o.InitializationDeadline,

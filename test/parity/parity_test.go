@@ -36,6 +36,7 @@ import (
 	"github.com/modelberth/modelberth/pkg/capacity/existing"
 	"github.com/modelberth/modelberth/pkg/cli"
 	"github.com/modelberth/modelberth/pkg/controllers/workspace"
+	"github.com/modelberth/modelberth/pkg/controllers/workspace/acquisition"
 	"github.com/modelberth/modelberth/pkg/planner"
 	"github.com/modelberth/modelberth/pkg/render"
 	"github.com/modelberth/modelberth/pkg/request"
@@ -190,7 +191,7 @@ func same(t *testing.T, text string) string {
 }
 
 // noMachines is a provisioner that has none. Whatever else is asked of it is a nil dereference.
-type noMachines struct{ workspace.Provisioner }
+type noMachines struct{ acquisition.Provisioner }
 
 func (noMachines) Kind(capacity.Owner) string { return "NodeClaim" }
 

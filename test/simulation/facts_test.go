@@ -18,10 +18,10 @@ import (
 	"k8s.io/apimachinery/pkg/runtime"
 
 	"github.com/modelberth/modelberth/api/v1beta1"
+	"github.com/modelberth/modelberth/pkg/capacity/acquire"
 	"github.com/modelberth/modelberth/pkg/capacity/nodeclaim"
 	"github.com/modelberth/modelberth/pkg/capacity/refusal"
 	"github.com/modelberth/modelberth/pkg/catalog"
-	"github.com/modelberth/modelberth/pkg/controllers/workspace"
 	"github.com/modelberth/modelberth/pkg/diagnosis"
 	"github.com/modelberth/modelberth/pkg/engine"
 	"github.com/modelberth/modelberth/pkg/planner"
@@ -39,7 +39,7 @@ type facts struct {
 	// markets are the prices of a version of the controller, and those of the next.
 	markets [2]market
 	words   diagnosis.Signatures
-	answers workspace.Answers
+	answers acquire.Answers
 	classes []v1beta1.NodeClassReference
 	render  render.Settings
 
@@ -107,7 +107,7 @@ func newFacts() (*facts, error) {
 	if out.words, err = diagnosis.Shipped(); err != nil {
 		return nil, err
 	}
-	out.answers = workspace.Answers{
+	out.answers = acquire.Answers{
 		Deadlines: refusal.Deadlines{Launched: 10 * time.Minute, Registered: 20 * time.Minute, Initialized: 30 * time.Minute},
 		NodeGrace: 10 * time.Minute, FailureDeadline: failureDeadline,
 	}

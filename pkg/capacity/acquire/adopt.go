@@ -36,7 +36,7 @@ func (p *pass) adoptServing() error {
 	isFound, err := p.adoptFor(p.Running)
 	switch {
 	case isFound:
-		p.Attempts.Last().ReadyTime = new(seconds(p.Judge.Now))
+		p.Attempts.Last().ReadyTime = new(Seconds(p.Judge.Now))
 	case err == nil:
 		p.Foreign = slices.Concat(p.Foreign, serving)
 	}

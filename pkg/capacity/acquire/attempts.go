@@ -203,7 +203,7 @@ func (a Attempts) Release(why string, generation int64, now time.Time) {
 // Close ends an attempt with a verdict. Generation is that of the Workspace. The attempt keeps its lost machines:
 // others learn from them.
 func Close(open *v1beta1.Attempt, verdict refusal.Verdict, generation int64, now time.Time) {
-	ended := seconds(now)
+	ended := Seconds(now)
 	open.EndTime, open.Generation = &ended, generation
 	open.Reason = string(verdict.Cause)
 	open.Message, open.Fix = shorten(verdict.Message, messageLimit), shorten(verdict.Fix, fixLimit)

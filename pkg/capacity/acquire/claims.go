@@ -38,7 +38,7 @@ func NoteCreated(open *v1beta1.Attempt, created []capacity.Created, now time.Tim
 			continue // its object does not exist yet
 		}
 		if claim := entry(open, machine.Name, string(machine.UID)); claim != nil && claim.CreationTime == nil {
-			claim.CreationTime = new(seconds(now))
+			claim.CreationTime = new(Seconds(now))
 		}
 	}
 }
@@ -50,7 +50,7 @@ func noteMachine(open *v1beta1.Attempt, machine *capacity.Machine, now time.Time
 		return
 	}
 	if claim.CreationTime == nil && !machine.CreatedAt.IsZero() {
-		claim.CreationTime = new(seconds(machine.CreatedAt))
+		claim.CreationTime = new(Seconds(machine.CreatedAt))
 		if claim.CreationTime.Before(&open.StartTime) { // the clocks differ
 			claim.CreationTime = new(open.StartTime)
 		}
@@ -89,7 +89,7 @@ func heard(words []v1beta1.AttemptWords, said refusal.Condition, now time.Time) 
 		return words
 	}
 	next := v1beta1.AttemptWords{
-		Reason: shorten(said.Reason, heardReasonLimit), Message: shorten(said.Message, heardMessageLimit), Time: seconds(now),
+		Reason: shorten(said.Reason, heardReasonLimit), Message: shorten(said.Message, heardMessageLimit), Time: Seconds(now),
 	}
 	isSame := func(known v1beta1.AttemptWords) bool {
 		return known.Reason == next.Reason && known.Message == next.Message
@@ -109,7 +109,7 @@ func Lose(open *v1beta1.Attempt, name string, verdict refusal.Verdict, now time.
 		return
 	}
 	lost := &v1beta1.LostClaim{
-		UID: open.Claims[i].UID, CreationTime: open.Claims[i].CreationTime, Time: seconds(now), Reason: string(verdict.Cause),
+		UID: open.Claims[i].UID, CreationTime: open.Claims[i].CreationTime, Time: Seconds(now), Reason: string(verdict.Cause),
 		Message: shorten(verdict.Message, heardMessageLimit),
 	}
 	if verdict.Cooldown > 0 {
@@ -161,7 +161,7 @@ func WasUsable(attempt *v1beta1.Attempt, created time.Time) bool {
 	return attempt.ReadyTime != nil && !created.After(attempt.ReadyTime.Time)
 }
 
-// seconds is a time as the API server stores it.
-func seconds(at time.Time) metav1.Time { return metav1.NewTime(at).Rfc3339Copy() }
+// Seconds is a time as the API server stores it.
+func Seconds(at time.Time) metav1.Time { return metav1.NewTime(at).Rfc3339Copy() }
 
 func shorten(text string, limit int) string { return request.Shorten(text, limit) }

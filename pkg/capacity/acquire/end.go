@@ -71,7 +71,7 @@ func (p *pass) waste(now time.Time) float64 {
 // noteReady records when the machines of the open attempt became usable.
 func (p *pass) noteReady() {
 	if open := p.Open(); open.ReadyTime == nil && p.areMachinesUsable() {
-		open.ReadyTime = new(seconds(p.readySince(open)))
+		open.ReadyTime = new(Seconds(p.readySince(open)))
 	}
 }
 

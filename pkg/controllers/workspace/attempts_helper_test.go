@@ -12,40 +12,55 @@ import (
 	"github.com/modelberth/modelberth/pkg/capacity"
 	"github.com/modelberth/modelberth/pkg/capacity/acquire"
 	"github.com/modelberth/modelberth/pkg/capacity/refusal"
+	"github.com/modelberth/modelberth/pkg/controllers/workspace/scope"
+	"github.com/modelberth/modelberth/pkg/revision"
 )
 
 // attemptLimit is how many attempts a status has room for.
 const attemptLimit = 20
 
 // begin opens an attempt for a plan.
-func (s *scope) begin(made *revision, number int32, names []string, start time.Time) {
+func begin(s *scope.Scope, made *revision.Revision, number int32, names []string, start time.Time) {
 	plan := &made.Plan
-	s.attempts.Begin(v1beta1.Attempt{
-		Number: number, Revision: made.Name, NodeClaims: names, StartTime: metav1.NewTime(start), Retry: acquire.Retry(s.ws),
+	s.Attempts.Begin(v1beta1.Attempt{
+		Number: number, Revision: made.Name, NodeClaims: names, StartTime: metav1.NewTime(start), Retry: acquire.Retry(s.Workspace),
 		InstanceType: plan.InstanceType, Zone: acquire.Place(plan.Zones), CapacityType: plan.CapacityType,
 	})
 }
 
 // failed returns the verdict on an attempt whose pods fail.
-func (r *Reconciler) failed(s *scope, open *v1beta1.Attempt) refusal.Verdict {
+func (r *Reconciler) failed(s *scope.Scope, open *v1beta1.Attempt) refusal.Verdict {
 	known := acquire.Snapshot{
-		Judge: acquire.Judge{Now: r.Clock.Now(), FailureDeadline: r.Answers.FailureDeadline}, Surge: s.surge, Lookup: lookups{r, s},
+		Judge: acquire.Judge{Now: r.Clock.Now(), FailureDeadline: r.Answers.FailureDeadline}, Surge: s.Surge, Lookup: failingPods{s: s, exposure: r.Isolation.Exposure()},
 	}
 	return known.Failed(open)
 }
 
+// failingPods looks up whether pods fail, and nothing else.
+type failingPods struct {
+	acquire.Lookup
+	s        *scope.Scope
+	exposure string
+}
+
+func (f failingPods) Failing(open *v1beta1.Attempt) (string, bool) {
+	return f.s.FailsForGood(open, f.exposure)
+}
+
 // letGo ends the open attempt because its machines are no longer wanted.
-func (s *scope) letGo(why string, now time.Time) { s.end(acquire.Released(why), now) }
+func letGo(s *scope.Scope, why string, now time.Time) { s.EndAttempt(acquire.Released(why), now) }
 
 // letAllGo ends all open attempts because their machines are no longer wanted.
-func (s *scope) letAllGo(why string, now time.Time) { s.attempts.Release(why, s.ws.Generation, now) }
+func letAllGo(s *scope.Scope, why string, now time.Time) {
+	s.Attempts.Release(why, s.Workspace.Generation, now)
+}
 
 // noteCreated records in the open attempt which machines were created.
-func (s *scope) noteCreated(created []capacity.Created, now time.Time) {
-	acquire.NoteCreated(s.openAttempt(), created, now)
+func noteCreated(s *scope.Scope, created []capacity.Created, now time.Time) {
+	acquire.NoteCreated(s.OpenAttempt(), created, now)
 }
 
 // noteMachines records in the open attempt what is observed of its machines.
-func (s *scope) noteMachines(names []string, now time.Time) {
-	s.attempts.Note(s.openAttempt(), s.machines, names, now)
+func noteMachines(s *scope.Scope, names []string, now time.Time) {
+	s.Attempts.Note(s.OpenAttempt(), s.Machines, names, now)
 }

@@ -23,6 +23,7 @@ import (
 	"github.com/modelberth/modelberth/pkg/capacity/refusal"
 	"github.com/modelberth/modelberth/pkg/controllers/workspace/meter"
 	"github.com/modelberth/modelberth/pkg/controllers/workspace/meter/metertest"
+	"github.com/modelberth/modelberth/pkg/controllers/workspace/scope"
 	"github.com/modelberth/modelberth/pkg/planning"
 	"github.com/modelberth/modelberth/pkg/sku"
 )
@@ -100,36 +101,36 @@ func TestRefusalIsToldOnceItIsWritten(t *testing.T) {
 	if err := r.Client.Get(t.Context(), client.ObjectKeyFromObject(ws), ws); err != nil {
 		t.Fatal(err)
 	}
-	s := newScope(ws)
-	s.revision = accepted(1)
-	s.begin(s.revision, 1, []string{"chat-aaaa"}, now.Time)
-	s.end(refused(refusal.Quota), now.Time)
-	s.wasted = 3
+	s := scope.New(ws)
+	s.Revision = accepted(1)
+	begin(s, s.Revision, 1, []string{"chat-aaaa"}, now.Time)
+	s.EndAttempt(refused(refusal.Quota), now.Time)
+	s.Wasted = 3
 	steps := []struct {
 		reason string
 		fault  error
 		write  func() error
 		want   told
 	}{
-		{"it is not written down", refusedWrite, func() error { return r.persist(t.Context(), s) }, nothing},
+		{"it is not written down", refusedWrite, func() error { return r.records.Persist(t.Context(), s) }, nothing},
 		{"nor reported", refusedWrite, func() error { return r.report(t.Context(), s, nil) }, nothing},
 		{
 			"it may be written down, and the next pass would have no news", errors.New("away"),
-			func() error { return r.persist(t.Context(), s) }, unsure,
+			func() error { return r.records.Persist(t.Context(), s) }, unsure,
 		},
 		{"it may be reported", errors.New("away"), func() error { return r.report(t.Context(), s, nil) }, unsure},
-		{"it is written down", nil, func() error { return r.persist(t.Context(), s) }, all},
+		{"it is written down", nil, func() error { return r.records.Persist(t.Context(), s) }, all},
 		{"the report of that pass is lost", errors.New("away"), func() error { return r.report(t.Context(), s, nil) }, again},
-		{"a later one is not", nil, func() error { return r.report(t.Context(), newScope(s.ws), nil) }, again},
+		{"a later one is not", nil, func() error { return r.report(t.Context(), scope.New(s.Workspace), nil) }, again},
 	}
 	for _, step := range steps {
 		fault = step.fault
-		status := s.ws.Status.DeepCopy()
+		status := s.Workspace.Status.DeepCopy()
 		if err := step.write(); (err != nil) != (step.fault != nil) {
 			t.Fatalf("%s: error %v, want one: %t", step.reason, err, step.fault != nil)
 		}
 		if step.fault != nil {
-			s.ws.Status = *status // what another pass would read
+			s.Workspace.Status = *status // what another pass would read
 		}
 		if diff := cmp.Diff(step.want, heard()); diff != "" {
 			t.Errorf("%s (-want +got):\n%s", step.reason, diff)

@@ -14,7 +14,10 @@ import (
 	"github.com/modelberth/modelberth/api/v1beta1"
 	"github.com/modelberth/modelberth/pkg/capacity"
 	"github.com/modelberth/modelberth/pkg/capacity/refusal"
+	"github.com/modelberth/modelberth/pkg/controllers/workspace/acquisition"
+	"github.com/modelberth/modelberth/pkg/controllers/workspace/scope"
 	"github.com/modelberth/modelberth/pkg/progress"
+	"github.com/modelberth/modelberth/pkg/revision"
 )
 
 // A machine that does not go is named, whatever it is waited for.
@@ -38,11 +41,11 @@ func TestAwaitReleaseNamesMachines(t *testing.T) {
 	}
 	for _, test := range tests {
 		t.Run(test.reason, func(t *testing.T) {
-			s := newScope(&v1beta1.Workspace{})
-			s.attempts = test.attempts
-			s.machines = []capacity.Machine{{Name: "ws-b", Deleting: true}, {Name: "ws-c"}, {Name: "ws-a", Deleting: true}}
-			waiting, ok := errors.AsType[*progress.WaitingError](s.awaitRelease(s.machines.Leaving()))
-			if !ok || waiting.Reason != test.want || waiting.After != retryRelease {
+			s := scope.New(&v1beta1.Workspace{})
+			s.Attempts = test.attempts
+			s.Machines = []capacity.Machine{{Name: "ws-b", Deleting: true}, {Name: "ws-c"}, {Name: "ws-a", Deleting: true}}
+			waiting, ok := errors.AsType[*progress.WaitingError](s.AwaitRelease(s.Machines.Leaving()))
+			if !ok || waiting.Reason != test.want || waiting.After != scope.RetryRelease {
 				t.Fatalf("got %+v, want to wait with reason %q", waiting, test.want)
 			}
 			for _, part := range append(test.parts, "ws-a, ws-b;") {
@@ -59,7 +62,7 @@ func TestAwaitReleaseNamesMachines(t *testing.T) {
 
 // classes is a provisioner whose node class is in one state.
 type classes struct {
-	Provisioner
+	acquisition.Provisioner
 	state refusal.ClassState
 }
 
@@ -84,13 +87,13 @@ func TestStopLooksAtTheClass(t *testing.T) {
 	for _, test := range tests {
 		t.Run(test.reason, func(t *testing.T) {
 			r := New(Config{Provisioner: classes{state: test.now}})
-			s := newScope(&v1beta1.Workspace{})
-			s.revision = &revision{}
-			s.attempts = []v1beta1.Attempt{{
+			s := scope.New(&v1beta1.Workspace{})
+			s.Revision = &revision.Revision{}
+			s.Attempts = []v1beta1.Attempt{{
 				Number: 1, Reason: v1beta1.ReasonMisconfigured, Message: "its words", Fix: "mend it",
 				MendedBy: string(test.mender), NodeClass: string(test.then),
 			}}
-			isOver, err := r.stop(t.Context(), s)
+			isOver, err := r.executor.Stop(t.Context(), s)
 			stalled, ok := errors.AsType[*progress.StalledError](err)
 			if !ok || !isOver {
 				t.Fatalf("over %v, %v; want a stall", isOver, err)

@@ -13,6 +13,7 @@ import (
 	"sigs.k8s.io/controller-runtime/pkg/client"
 
 	"github.com/modelberth/modelberth/pkg/capacity"
+	"github.com/modelberth/modelberth/pkg/controllers/workspace/scope"
 	"github.com/modelberth/modelberth/pkg/group"
 )
 
@@ -56,14 +57,14 @@ func TestProgressIsCoalesced(t *testing.T) {
 		if err := r.Client.Get(t.Context(), client.ObjectKeyFromObject(ws), ws); err != nil {
 			t.Fatal(err)
 		}
-		s := newScope(ws.DeepCopy())
-		s.revision, s.statefulSet, s.planned, s.named = accepted(1), readySet(), true, true
-		s.machines, s.pods = []capacity.Machine{step.machine}, step.pods
+		s := scope.New(ws.DeepCopy())
+		s.Revision, s.StatefulSet, s.IsPlanned, s.HasService = accepted(1), readySet(), true, true
+		s.Machines, s.Pods = []capacity.Machine{step.machine}, step.pods
 		if err := r.report(t.Context(), s, step.err); err != nil {
 			t.Fatal(err)
 		}
-		if writes := s.ws.ResourceVersion != ws.ResourceVersion; writes != step.writes || s.requeueAfter != step.looksIn {
-			t.Errorf("%s: written %v and looks again in %s; want %v and %s", step.reason, writes, s.requeueAfter, step.writes, step.looksIn)
+		if writes := s.Workspace.ResourceVersion != ws.ResourceVersion; writes != step.writes || s.RequeueAfter != step.looksIn {
+			t.Errorf("%s: written %v and looks again in %s; want %v and %s", step.reason, writes, s.RequeueAfter, step.writes, step.looksIn)
 		}
 	}
 }
@@ -88,9 +89,9 @@ func TestEventsDoNotWait(t *testing.T) {
 		if err := r.Client.Get(t.Context(), client.ObjectKeyFromObject(ws), ws); err != nil {
 			t.Fatal(err)
 		}
-		s := newScope(ws)
-		s.revision, s.statefulSet, s.planned, s.groupStep = accepted(2), readySet(), true, step
-		s.revision.Worker = &corev1.PodTemplateSpec{}
+		s := scope.New(ws)
+		s.Revision, s.StatefulSet, s.IsPlanned, s.GroupStep = accepted(2), readySet(), true, step
+		s.Revision.Worker = &corev1.PodTemplateSpec{}
 		if err := r.report(t.Context(), s, nil); err != nil {
 			t.Fatal(err)
 		}

@@ -14,6 +14,7 @@ import (
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 
 	"github.com/modelberth/modelberth/api/v1beta1"
+	"github.com/modelberth/modelberth/pkg/controllers/workspace/scope"
 	"github.com/modelberth/modelberth/pkg/controllers/workspace/status"
 	"github.com/modelberth/modelberth/pkg/engineprobe"
 	"github.com/modelberth/modelberth/pkg/planning"
@@ -32,53 +33,47 @@ const mostProbes = 16
 
 // awaitProbe asks for another pass to probe the engine once the status reports an answering model: this controller's
 // own writes cause no pass.
-func (r *Reconciler) awaitProbe(s *scope) {
-	isReady := meta.IsStatusConditionTrue(s.ws.Status.Conditions, v1beta1.ConditionReady)
-	wasReady := meta.IsStatusConditionTrue(s.before.Conditions, v1beta1.ConditionReady)
+func (r *Reconciler) awaitProbe(s *scope.Scope) {
+	isReady := meta.IsStatusConditionTrue(s.Workspace.Status.Conditions, v1beta1.ConditionReady)
+	wasReady := meta.IsStatusConditionTrue(s.Before.Conditions, v1beta1.ConditionReady)
 	if r.Engines != nil && isReady && !wasReady {
-		s.lookAgain(probeDelay)
+		s.LookAgain(probeDelay)
 	}
 }
 
 // observeEngine probes the engine once for each revision, some time after the model answers. A failed probe is not
 // repeated.
-func (r *Reconciler) observeEngine(ctx context.Context, s *scope) error {
-	leader := s.leader()
-	ready := meta.FindStatusCondition(s.before.Conditions, v1beta1.ConditionReady)
+func (r *Reconciler) observeEngine(ctx context.Context, s *scope.Scope) error {
+	leader := s.Leader()
+	ready := meta.FindStatusCondition(s.Before.Conditions, v1beta1.ConditionReady)
 	isReady := ready != nil && ready.Status == metav1.ConditionTrue
-	if r.Engines == nil || leader == nil || !isReady || !s.lacksFigures() {
+	if r.Engines == nil || leader == nil || !isReady || !s.LacksFigures() {
 		return nil
 	}
 	// The clock of a former leader may be ahead.
 	if since := r.Clock.Since(ready.LastTransitionTime.Time); since >= 0 && since < probeDelay {
-		s.lookAgain(probeDelay - since)
+		s.LookAgain(probeDelay - since)
 		return nil
 	}
 	select {
 	case r.probes <- struct{}{}:
 		defer func() { <-r.probes }()
 	default:
-		s.lookAgain(probeDelay / 2)
+		s.LookAgain(probeDelay / 2)
 		return nil
 	}
 	at := engineprobe.Endpoint{Address: net.JoinHostPort(leader.Status.PodIP, strconv.Itoa(v1beta1.EnginePort))}
 	var found engineprobe.Result
 	var err error
-	if at.Key, err = planning.APIKey(ctx, r.Live, s.ws); err == nil {
-		found, err = r.Engines.Read(ctx, s.running().Plan.Engine, at)
+	if at.Key, err = planning.APIKey(ctx, r.Live, s.Workspace); err == nil {
+		found, err = r.Engines.Read(ctx, s.Running().Plan.Engine, at)
 	}
 	if ctx.Err() != nil {
 		return fmt.Errorf("probing the engine: %w", ctx.Err()) // this pass is over, not the engine's fault
 	}
-	s.engine = &status.Engine{
-		Revision: s.running().Name, Plan: &s.running().Plan,
+	s.Engine = &status.Engine{
+		Revision: s.Running().Name, Plan: &s.Running().Plan,
 		KVCacheTokens: found.KVCacheTokens, WeightBytes: found.WeightBytes, Err: err,
 	}
 	return nil
-}
-
-// lacksFigures reports whether the engine of the pods' revision has not been probed.
-func (s *scope) lacksFigures() bool {
-	known, runs := s.ws.Status.Engine, s.running()
-	return runs != nil && runs.Plan.Engine != "" && s.isCurrent() && (known == nil || known.Revision != runs.Name)
 }

@@ -21,9 +21,6 @@ const (
 	retryTaken       = time.Minute
 	retryProvisioner = time.Minute
 	retryTerminating = 2 * time.Second
-	retryRelease     = time.Minute
-	retryClass       = time.Minute
-	retrySilence     = time.Minute
 )
 
 // classify gives an error of an effect its kind; others stay transient.

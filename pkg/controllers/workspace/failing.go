@@ -5,10 +5,13 @@ package workspace
 
 import (
 	"context"
+	"slices"
 
 	"k8s.io/apimachinery/pkg/api/meta"
 
 	"github.com/modelberth/modelberth/api/v1beta1"
+	"github.com/modelberth/modelberth/pkg/capacity/acquire"
+	"github.com/modelberth/modelberth/pkg/controllers/workspace/scope"
 	"github.com/modelberth/modelberth/pkg/diagnosis"
 )
 
@@ -17,44 +20,34 @@ import (
 // after a deadline. Nothing is bought for it again before somebody has acted.
 
 // noteFailing keeps since when the pods of the open attempt fail for good.
-func (r *Reconciler) noteFailing(_ context.Context, s *scope) error {
-	open := s.openAttempt()
+func (r *Reconciler) noteFailing(_ context.Context, s *scope.Scope) error {
+	open := s.OpenAttempt()
 	if open == nil || open.ReadyTime == nil {
 		return nil
 	}
-	_, isFailing := r.failingForGood(s, open)
-	isNoted := open.FailingTime != nil && s.isHeldBack() // a new controller has yet to probe the group
+	_, isFailing := s.FailsForGood(open, r.Isolation.Exposure())
+	isNoted := open.FailingTime != nil && s.IsHeldBack() // a new controller has yet to probe the group
 	switch {
-	case !isFailing && !isNoted || s.surge.Serving > 0:
+	case !isFailing && !isNoted || s.Surge.Serving > 0:
 		open.FailingTime = nil
 		return nil
 	case open.FailingTime == nil:
-		open.FailingTime = new(seconds(r.Clock.Now()))
+		open.FailingTime = new(acquire.Seconds(r.Clock.Now()))
 	}
 	if deadline := r.Answers.FailureDeadline; deadline > 0 {
-		s.lookAgain(open.FailingTime.Add(deadline).Sub(r.Clock.Now()))
+		s.LookAgain(open.FailingTime.Add(deadline).Sub(r.Clock.Now()))
 	}
 	return nil
 }
 
-// failingForGood reports whether the pods of the open attempt fail permanently, and how. Between two tries they only
-// seem to start: a recorded failure stays until a pod answers or its spec changes.
-func (r *Reconciler) failingForGood(s *scope, open *v1beta1.Attempt) (string, bool) {
-	if s.rolling || s.statefulSet == nil || s.answers() {
-		return "", false
+// observeWarnings reads the events about delayed pods and sets without a reason of their own.
+func (r *Reconciler) observeWarnings(ctx context.Context, s *scope.Scope) error {
+	was := meta.FindStatusCondition(s.Before.Conditions, v1beta1.ConditionInferenceReady)
+	isQuoted := was != nil && slices.Contains(diagnosis.PublishedReasons(), was.Reason)
+	found, again, err := r.warnings.Read(ctx, s.Workspace, diagnosis.Silent(s.Pods, s.Sets()), isQuoted)
+	s.Warnings = append(s.Warnings, found...)
+	if again > 0 {
+		s.LookAgain(again)
 	}
-	if exposure := r.Isolation.Exposure(); exposure != "" && s.isHeldBack() {
-		return exposure, true
-	}
-	if found := diagnosis.Inference(s.diagnosed()); diagnosis.IsHopeless(found.Reason) {
-		return found.Message, true
-	}
-	if open.FailingTime == nil || !s.lacksPods() && (!s.isGroup() || s.group.Failures == 0) {
-		return "", false
-	}
-	was := meta.FindStatusCondition(s.before.Conditions, v1beta1.ConditionInferenceReady)
-	if was != nil && diagnosis.IsHopeless(was.Reason) {
-		return was.Message, true
-	}
-	return "see the condition InferenceReady", true
+	return err
 }

@@ -14,15 +14,18 @@ import (
 	testclock "k8s.io/utils/clock/testing"
 
 	"github.com/modelberth/modelberth/api/v1beta1"
+	"github.com/modelberth/modelberth/pkg/capacity/acquire"
 	"github.com/modelberth/modelberth/pkg/capacity/refusal"
+	"github.com/modelberth/modelberth/pkg/controllers/workspace/scope"
 	"github.com/modelberth/modelberth/pkg/diagnosis"
 	"github.com/modelberth/modelberth/pkg/isolation"
 	"github.com/modelberth/modelberth/pkg/planner"
 	"github.com/modelberth/modelberth/pkg/render"
+	"github.com/modelberth/modelberth/pkg/revision"
 )
 
 // ward is a Workspace whose machine came, with one pod.
-func ward(t *testing.T, words string, change func(*scope)) *scope {
+func ward(t *testing.T, words string, change func(*scope.Scope)) *scope.Scope {
 	t.Helper()
 	known, err := diagnosis.Shipped()
 	if err != nil {
@@ -39,10 +42,10 @@ func ward(t *testing.T, words string, change func(*scope)) *scope {
 	}}
 	set := &appsv1.StatefulSet{ObjectMeta: metav1.ObjectMeta{Name: "chat", UID: "set"}}
 	set.Spec.Replicas, set.Status.Replicas = new(int32(1)), 1
-	s := newScope(&v1beta1.Workspace{ObjectMeta: metav1.ObjectMeta{Namespace: "team-a", Name: "chat"}})
-	s.words, s.statefulSet, s.pods = known, set, []corev1.Pod{pod}
-	s.revision = &revision{Name: "chat-1", Revision: render.Revision{Plan: planner.Plan{Nodes: 1}}}
-	s.attempts = []v1beta1.Attempt{{Number: 1, StartTime: ready, ReadyTime: &ready}}
+	s := scope.New(&v1beta1.Workspace{ObjectMeta: metav1.ObjectMeta{Namespace: "team-a", Name: "chat"}})
+	s.Words, s.StatefulSet, s.Pods = known, set, []corev1.Pod{pod}
+	s.Revision = &revision.Revision{Name: "chat-1", Revision: render.Revision{Plan: planner.Plan{Nodes: 1}}}
+	s.Attempts = []v1beta1.Attempt{{Number: 1, StartTime: ready, ReadyTime: &ready}}
 	if change != nil {
 		change(s)
 	}
@@ -53,39 +56,39 @@ func ward(t *testing.T, words string, change func(*scope)) *scope {
 func TestMachineThatCannotServeIsReleased(t *testing.T) {
 	const hopeless = "error: invalid argument: --no-such-flag"
 	noon := time.Date(2026, 11, 20, 12, 0, 0, 0, time.UTC)
-	refuse := func(s *scope) {
-		s.pods, s.statefulSet.Status.Replicas = nil, 0
-		s.warnings = []diagnosis.Warning{{About: "set", Reason: "FailedCreate", Message: "create Pod failed error: exceeded quota: gpus"}}
+	refuse := func(s *scope.Scope) {
+		s.Pods, s.StatefulSet.Status.Replicas = nil, 0
+		s.Warnings = []diagnosis.Warning{{About: "set", Reason: "FailedCreate", Message: "create Pod failed error: exceeded quota: gpus"}}
 	}
 	tests := []struct {
 		reason   string
 		words    string
-		change   func(*scope)
+		change   func(*scope.Scope)
 		deadline time.Duration
 		// later is what changes before the deadline passes.
-		later func(*scope)
+		later func(*scope.Scope)
 		want  string
 	}{
 		{"an engine that refuses its arguments", hopeless, nil, 30 * time.Minute, nil, "have failed for 30m0s"},
-		{"a pod that the cluster refuses", "", refuse, 30 * time.Minute, func(s *scope) { s.warnings = nil }, "have failed for 30m0s"},
+		{"a pod that the cluster refuses", "", refuse, 30 * time.Minute, func(s *scope.Scope) { s.Warnings = nil }, "have failed for 30m0s"},
 		{"the administrator sets no deadline", hopeless, nil, 0, nil, ""},
 		{"words that may be about anything", "RuntimeError: it did not work", nil, 30 * time.Minute, nil, ""},
-		{"the engine comes up after all", hopeless, nil, 30 * time.Minute, func(s *scope) {
-			s.pods[0].Status.Conditions = []corev1.PodCondition{{Type: corev1.PodReady, Status: corev1.ConditionTrue}}
+		{"the engine comes up after all", hopeless, nil, 30 * time.Minute, func(s *scope.Scope) {
+			s.Pods[0].Status.Conditions = []corev1.PodCondition{{Type: corev1.PodReady, Status: corev1.ConditionTrue}}
 		}, ""},
-		{"its pods were changed just now", hopeless, nil, 30 * time.Minute, func(s *scope) { s.rolling = true }, ""},
-		{"the refused pod is there after all", "", refuse, 30 * time.Minute, func(s *scope) {
-			s.warnings, s.statefulSet.Status.Replicas = nil, 1
+		{"its pods were changed just now", hopeless, nil, 30 * time.Minute, func(s *scope.Scope) { s.IsRolling = true }, ""},
+		{"the refused pod is there after all", "", refuse, 30 * time.Minute, func(s *scope.Scope) {
+			s.Warnings, s.StatefulSet.Status.Replicas = nil, 1
 		}, ""},
-		{"the machines of another attempt are held beside it", hopeless, func(s *scope) { s.surge.Serving = 9 }, 30 * time.Minute, nil, ""},
-		{"its machine has not come", hopeless, func(s *scope) { s.attempts[0].ReadyTime = nil }, 30 * time.Minute, nil, ""},
+		{"the machines of another attempt are held beside it", hopeless, func(s *scope.Scope) { s.Surge.Serving = 9 }, 30 * time.Minute, nil, ""},
+		{"its machine has not come", hopeless, func(s *scope.Scope) { s.Attempts[0].ReadyTime = nil }, 30 * time.Minute, nil, ""},
 	}
 	for _, tt := range tests {
 		t.Run(tt.reason, func(t *testing.T) {
 			clock := testclock.NewFakePassiveClock(noon)
-			r := &Reconciler{Config: Config{Clock: clock, Answers: Answers{FailureDeadline: tt.deadline}}}
+			r := &Reconciler{Config: Config{Clock: clock, Answers: acquire.Answers{FailureDeadline: tt.deadline}}}
 			s := ward(t, tt.words, tt.change)
-			open := &s.attempts[0]
+			open := &s.Attempts[0]
 			for _, at := range []time.Duration{0, 29*time.Minute + 59*time.Second} {
 				clock.SetTime(noon.Add(at))
 				if early := r.failed(s, open); early.Final {
@@ -122,20 +125,20 @@ func TestMachinesOfExposedGroupAreReleased(t *testing.T) {
 		reason string
 		// exposed says whether the guard has found a group exposed, and change is what happens at half time.
 		exposed bool
-		change  func(*Reconciler, *scope)
+		change  func(*Reconciler, *scope.Scope)
 		want    bool
 	}{
 		{"nobody acts", true, nil, true},
 		{"nothing is proven", false, nil, false},
-		{"the network is mended", true, func(_ *Reconciler, s *scope) {
-			for i := range s.pods {
-				s.pods[i].Annotations[v1beta1.AnnotationIsolation] = v1beta1.IsolationFound
+		{"the network is mended", true, func(_ *Reconciler, s *scope.Scope) {
+			for i := range s.Pods {
+				s.Pods[i].Annotations[v1beta1.AnnotationIsolation] = v1beta1.IsolationFound
 			}
 		}, false},
-		{"a controller that began just now looks first", true, func(r *Reconciler, _ *scope) {
+		{"a controller that began just now looks first", true, func(r *Reconciler, _ *scope.Scope) {
 			r.Isolation = isolation.NewGuard(isolation.RequireEnforcement, nil, r.Clock)
 		}, false},
-		{"one that began just now finds the same", true, func(r *Reconciler, s *scope) {
+		{"one that began just now finds the same", true, func(r *Reconciler, s *scope.Scope) {
 			r.Isolation = isolation.NewGuard(isolation.RequireEnforcement, nil, r.Clock)
 			if err := r.noteFailing(t.Context(), s); err != nil {
 				t.Fatal(err)
@@ -145,18 +148,18 @@ func TestMachinesOfExposedGroupAreReleased(t *testing.T) {
 	} {
 		t.Run(tc.reason, func(t *testing.T) {
 			s := ward(t, "", nil)
-			s.revision.Worker = &corev1.PodTemplateSpec{}
-			s.pods[0].Annotations = map[string]string{v1beta1.AnnotationIsolation: v1beta1.IsolationRequired}
-			noon := s.attempts[0].ReadyTime.Time
+			s.Revision.Worker = &corev1.PodTemplateSpec{}
+			s.Pods[0].Annotations = map[string]string{v1beta1.AnnotationIsolation: v1beta1.IsolationRequired}
+			noon := s.Attempts[0].ReadyTime.Time
 			clock := testclock.NewFakePassiveClock(noon)
 			guard := isolation.NewGuard(isolation.RequireEnforcement, nil, clock)
 			if tc.exposed {
 				guard.Expose(exposed)
 			}
-			r := &Reconciler{Config: Config{Clock: clock, Isolation: guard, Answers: Answers{FailureDeadline: deadline}}}
+			r := &Reconciler{Config: Config{Clock: clock, Isolation: guard, Answers: acquire.Answers{FailureDeadline: deadline}}}
 			for _, at := range []time.Duration{0, half, deadline} {
 				clock.SetTime(noon.Add(at))
-				got := r.failed(s, &s.attempts[0])
+				got := r.failed(s, &s.Attempts[0])
 				if isLast := at == deadline; got.Final != (isLast && tc.want) {
 					t.Fatalf("after %s: released %v (%s), want %v", at, got.Final, got.Message, isLast && tc.want)
 				}

@@ -9,48 +9,49 @@ import (
 	appsv1 "k8s.io/api/apps/v1"
 	"sigs.k8s.io/controller-runtime/pkg/log"
 
+	"github.com/modelberth/modelberth/pkg/controllers/workspace/scope"
 	"github.com/modelberth/modelberth/pkg/group"
 	"github.com/modelberth/modelberth/pkg/workload"
 )
 
 // ensureGroup replaces the members of a group together. The number of the next group is written before any pod goes:
 // a successor finds the pods of the former one by their template, and deletes them.
-func (r *Reconciler) ensureGroup(ctx context.Context, s *scope) error {
-	if !s.isGroup() || s.rolling {
+func (w *workloads) ensureGroup(ctx context.Context, s *scope.Scope) error {
+	if !s.IsGroup() || s.IsRolling {
 		return nil // fresh sets do not yet identify former pods
 	}
-	now := r.Clock.Now()
-	s.groupStep = group.Decide(group.State{
-		Sets: []*appsv1.StatefulSet{s.statefulSet, s.workers}, Pods: s.pods,
-		Failures: s.group.Failures, NotBefore: s.group.NotBefore, Now: now,
+	now := w.Clock.Now()
+	s.GroupStep = group.Decide(group.State{
+		Sets: []*appsv1.StatefulSet{s.StatefulSet, s.Workers}, Pods: s.Pods,
+		Failures: s.Group.Failures, NotBefore: s.Group.NotBefore, Now: now,
 	})
-	switch step := s.groupStep; step.Do {
+	switch step := s.GroupStep; step.Do {
 	case group.Wait:
-		s.lookAgain(step.Until.Sub(now))
+		s.LookAgain(step.Until.Sub(now))
 		return nil
 	case group.Replace:
-		log.FromContext(ctx).Info("replacing a group", "number", s.group.Number+1, "reason", step.Failure)
-		s.group = workload.Group{Number: s.group.Number + 1, NotBefore: step.Until, Failures: step.Failures, Failure: step.Failure}
-		return r.ensureWorkload(ctx, s)
+		log.FromContext(ctx).Info("replacing a group", "number", s.Group.Number+1, "reason", step.Failure)
+		s.Group = workload.Group{Number: s.Group.Number + 1, NotBefore: step.Until, Failures: step.Failures, Failure: step.Failure}
+		return w.ensureWorkload(ctx, s)
 	case group.Delete:
-		if err := awaitSets(ctx, r.Live, s.sets()); err != nil {
+		if err := awaitSets(ctx, w.Live, s.Sets()); err != nil {
 			return err
 		}
-		s.rolling = s.rolling || len(step.Leaving) > 0
-		return deletePods(ctx, r.Client, s.ws.Namespace, step.Leaving, "it is of a former group")
+		s.IsRolling = s.IsRolling || len(step.Leaving) > 0
+		return deletePods(ctx, w.Client, s.Workspace.Namespace, step.Leaving, "it is of a former group")
 	default:
 		return nil
 	}
 }
 
 // ensureIsolation lets the engines of a group start once strangers are found not to reach its pods.
-func (r *Reconciler) ensureIsolation(ctx context.Context, s *scope) error {
-	if !s.isGroup() {
+func (r *Reconciler) ensureIsolation(ctx context.Context, s *scope.Scope) error {
+	if !s.IsGroup() {
 		return nil
 	}
-	again, err := r.isolate.Start(ctx, s.currentPods(), s.running().Plan.Nodes)
+	again, err := r.isolate.Start(ctx, s.CurrentPods(), s.Running().Plan.Nodes)
 	if again > 0 {
-		s.lookAgain(again)
+		s.LookAgain(again)
 	}
 	return err
 }

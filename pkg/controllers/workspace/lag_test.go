@@ -28,9 +28,10 @@ import (
 	"github.com/modelberth/modelberth/pkg/capacity/cooldown"
 	"github.com/modelberth/modelberth/pkg/capacity/refusal"
 	"github.com/modelberth/modelberth/pkg/controllers/workspace/lessons"
+	"github.com/modelberth/modelberth/pkg/controllers/workspace/scope"
 	"github.com/modelberth/modelberth/pkg/progress"
 	"github.com/modelberth/modelberth/pkg/render"
-	revisions "github.com/modelberth/modelberth/pkg/revision"
+	"github.com/modelberth/modelberth/pkg/revision"
 )
 
 // live is a provisioner that shows these machines, of which the API server has those of these names, some of them
@@ -130,13 +131,13 @@ func TestObserveReadsTheRevisionsThatTheStatusNames(t *testing.T) {
 			})
 			ws := workspaceObject()
 			ws.Status = test.status
-			s := newScope(ws)
-			if err := r.observe(t.Context(), s); err != nil {
+			s := scope.New(ws)
+			if err := r.observer.observe(t.Context(), s); err != nil {
 				t.Fatal(err)
 			}
 			var got []string
-			for i := range s.revisions.Objects {
-				got = append(got, s.revisions.Objects[i].Name)
+			for i := range s.Revisions.Objects {
+				got = append(got, s.Revisions.Objects[i].Name)
 			}
 			if diff := cmp.Diff(test.want, got); diff != "" {
 				t.Errorf("(-want +got):\n%s", diff)
@@ -181,15 +182,15 @@ func TestObserveAsksForTheSetOfMachinesThatServe(t *testing.T) {
 				Client: server(t, &pod), Live: server(t, test.there),
 				Provisioner: live{machines: []capacity.Machine{test.machine}}, Clock: testclock.NewFakePassiveClock(now.Time),
 			})
-			s := newScope(workspaceObject())
+			s := scope.New(workspaceObject())
 			if test.attempt != nil {
-				s.attempts = []v1beta1.Attempt{*test.attempt}
+				s.Attempts = []v1beta1.Attempt{*test.attempt}
 			}
-			if err := r.observe(t.Context(), s); err != nil {
+			if err := r.observer.observe(t.Context(), s); err != nil {
 				t.Fatal(err)
 			}
-			if isLooked := s.statefulSet != nil && len(s.pods) == 1; isLooked != test.isLooked {
-				t.Errorf("set %v, %d pods; want them to be known: %v", s.statefulSet != nil, len(s.pods), test.isLooked)
+			if isLooked := s.StatefulSet != nil && len(s.Pods) == 1; isLooked != test.isLooked {
+				t.Errorf("set %v, %d pods; want them to be known: %v", s.StatefulSet != nil, len(s.Pods), test.isLooked)
 			}
 		})
 	}
@@ -209,14 +210,14 @@ func TestHoldAsksWhetherTroubleIsOver(t *testing.T) {
 				node.ResourceVersion = "1"
 			}
 			r := New(Config{Live: kube, Provisioner: apart{}, Clock: testclock.NewFakePassiveClock(now.Time)})
-			s := newScope(workspaceObject())
-			s.revision, s.statefulSet, s.nodes = accepted(1), pinnedSet(0), []corev1.Node{node}
+			s := scope.New(workspaceObject())
+			s.Revision, s.StatefulSet, s.Nodes = accepted(1), pinnedSet(0), []corev1.Node{node}
 			for number := int32(1); number <= 2; number++ {
-				s.begin(s.revision, number, names(t, number), now.Time)
+				begin(s, s.Revision, number, names(t, number), now.Time)
 			}
-			s.attempts[0].ReadyTime = &now
-			s.machines = []capacity.Machine{machine(func(m *capacity.Machine) { m.Name = names(t, 1)[0] })}
-			err := r.read(t.Context(), s, acquire.Read{Needs: acquire.NeedsNodes, Attempt: 1})
+			s.Attempts[0].ReadyTime = &now
+			s.Machines = []capacity.Machine{machine(func(m *capacity.Machine) { m.Name = names(t, 1)[0] })}
+			err := r.executor.Read(t.Context(), s, acquire.Read{Needs: acquire.NeedsNodes, Attempt: 1})
 			if progress.IsWaiting(err) != isOld || err != nil != isOld {
 				t.Errorf("error %v, want to wait: %v", err, isOld)
 			}
@@ -235,8 +236,8 @@ func TestSuspendKnowsTheNewest(t *testing.T) {
 	}
 	ws.ResourceVersion = "1"
 	r := New(Config{Client: kube, Live: kube, Clock: testclock.NewFakePassiveClock(now.Time)})
-	s := newScope(ws)
-	s.statefulSet = set
+	s := scope.New(ws)
+	s.StatefulSet = set
 	if err := r.ensureSuspended(t.Context(), s); !apierrors.IsConflict(err) {
 		t.Errorf("error %v, want a conflict", err)
 	}
@@ -257,9 +258,9 @@ func TestNextKnowsItsOwnRefusals(t *testing.T) {
 		Client: server(t), Live: server(t), Provisioner: live{}, Planner: thrifty{}, Catalog: emptyCatalog{}, Memory: &cooldown.Memory{},
 		Clock: testclock.NewFakePassiveClock(now.Time),
 	})
-	s := newScope(ws)
-	s.revision = accepted(1)
-	if err := r.next(t.Context(), s); err != nil {
+	s := scope.New(ws)
+	s.Revision = accepted(1)
+	if err := r.executor.Next(t.Context(), s); err != nil {
 		t.Fatal(err)
 	}
 	offer := refusal.Offering{InstanceType: "X", CapacityType: v1beta1.CapacitySpot}
@@ -277,9 +278,9 @@ func TestPinKnowsTheNewest(t *testing.T) {
 	}
 	ws.ResourceVersion = "1"
 	r := New(Config{Client: kube, Live: kube})
-	s := newScope(ws)
-	s.revision = accepted(1)
-	if err := r.pin(t.Context(), s, accepted(2)); !apierrors.IsConflict(err) {
+	s := scope.New(ws)
+	s.Revision = accepted(1)
+	if err := r.pins.Pin(t.Context(), s, accepted(2)); !apierrors.IsConflict(err) {
 		t.Errorf("error %v, want a conflict", err)
 	}
 	pinned := &appsv1.ControllerRevisionList{}
@@ -293,11 +294,11 @@ func TestPinKnowsTheNewest(t *testing.T) {
 func TestPinKnowsWhatFollows(t *testing.T) {
 	ours, other := workspaceObject(), workspaceObject()
 	other.UID = "former"
-	hash, err := revisions.Hash(render.Inputs{})
+	hash, err := revision.Hash(render.Inputs{})
 	if err != nil {
 		t.Fatal(err)
 	}
-	first, second := "chat-"+revisions.ShortHash(hash), "chat-"+revisions.ShortHash(hash)+"-2"
+	first, second := "chat-"+revision.ShortHash(hash), "chat-"+revision.ShortHash(hash)+"-2"
 	refused := []v1beta1.Attempt{{Number: 1, Reason: v1beta1.ReasonQuota, Revision: first}}
 	tests := []struct {
 		reason   string
@@ -315,10 +316,10 @@ func TestPinKnowsWhatFollows(t *testing.T) {
 	for _, test := range tests {
 		t.Run(test.reason, func(t *testing.T) {
 			r := New(Config{Live: server(t, test.there)})
-			s := newScope(ours)
-			s.revision, s.attempts, s.isNew = accepted(1), test.attempts, test.isNew
-			s.revisions.Objects = []appsv1.ControllerRevision{*revisionOf(ours, first, 1)}
-			if err := r.pin(t.Context(), s, s.revision); progress.IsWaiting(err) != test.isOld || err != nil != test.isOld {
+			s := scope.New(ours)
+			s.Revision, s.Attempts, s.IsNew = accepted(1), test.attempts, test.isNew
+			s.Revisions.Objects = []appsv1.ControllerRevision{*revisionOf(ours, first, 1)}
+			if err := r.pins.Pin(t.Context(), s, s.Revision); progress.IsWaiting(err) != test.isOld || err != nil != test.isOld {
 				t.Errorf("error %v, want to wait: %v", err, test.isOld)
 			}
 		})
@@ -356,11 +357,11 @@ func TestGroupsKnowTheNewestTemplate(t *testing.T) {
 		t.Run(test.reason, func(t *testing.T) {
 			kube := server(t, pod, test.leader, test.workers)
 			r := New(Config{Client: kube, Live: kube, Clock: testclock.NewFakePassiveClock(now.Time)})
-			s := newScope(workspaceObject())
-			s.revision, s.pods = accepted(2), []corev1.Pod{*pod}
-			s.statefulSet, s.workers = set("chat", "older"), workers
-			s.revision.Worker = &corev1.PodTemplateSpec{}
-			if err := r.ensureGroup(t.Context(), s); progress.IsWaiting(err) != test.isOld || err != nil != test.isOld {
+			s := scope.New(workspaceObject())
+			s.Revision, s.Pods = accepted(2), []corev1.Pod{*pod}
+			s.StatefulSet, s.Workers = set("chat", "older"), workers
+			s.Revision.Worker = &corev1.PodTemplateSpec{}
+			if err := r.workloads.ensureGroup(t.Context(), s); progress.IsWaiting(err) != test.isOld || err != nil != test.isOld {
 				t.Errorf("error %v, want to wait: %v", err, test.isOld)
 			}
 			err := kube.Get(t.Context(), client.ObjectKeyFromObject(pod), &corev1.Pod{})
@@ -374,10 +375,10 @@ func TestGroupsKnowTheNewestTemplate(t *testing.T) {
 // What a Workspace goes on with while its spec's plan is not known must not be written down as that plan: the next pass
 // would take it for what the new spec comes to, and buy it.
 func TestReportNamesNoPlanThatIsNotKnown(t *testing.T) {
-	s := newScope(workspaceObject())
-	s.ws.Status.Plan = &v1beta1.PlanStatus{Revision: "chat-newest"}
-	s.revision = accepted(1)
-	if got, _ := s.status(errors.New("nobody answers"), now); got.Plan.Revision != "chat-newest" {
+	s := scope.New(workspaceObject())
+	s.Workspace.Status.Plan = &v1beta1.PlanStatus{Revision: "chat-newest"}
+	s.Revision = accepted(1)
+	if got, _ := s.Status(errors.New("nobody answers"), now); got.Plan.Revision != "chat-newest" {
 		t.Errorf("it names %s, want the plan that was made before", got.Plan.Revision)
 	}
 }
@@ -396,7 +397,7 @@ func TestReleaseKnowsTheNewest(t *testing.T) {
 				ws.ResourceVersion = "1"
 			}
 			r := New(Config{Live: kube, Provisioner: live{released: &released}, Clock: testclock.NewFakePassiveClock(now.Time)})
-			if err := r.release(t.Context(), newScope(ws)); apierrors.IsConflict(err) != isOld || err != nil != isOld {
+			if err := r.executor.Release(t.Context(), scope.New(ws)); apierrors.IsConflict(err) != isOld || err != nil != isOld {
 				t.Errorf("error %v, want a conflict: %v", err, isOld)
 			}
 			if (released == 0) != isOld {

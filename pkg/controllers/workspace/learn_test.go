@@ -52,7 +52,7 @@ func TestOnlyTheConcernedAreWoken(t *testing.T) {
 	refusedBefore := func(cause refusal.Cause) func(*Reconciler) {
 		return func(r *Reconciler) {
 			for _, name := range []string{"a", "b"} {
-				r.Memory.Learn(now.Time, r.market.Remember(other, []v1beta1.Attempt{attemptOf(name, -120, endedFor(cause, 4*time.Hour))})...)
+				r.Memory.Learn(now.Time, r.executor.Market.Remember(other, []v1beta1.Attempt{attemptOf(name, -120, endedFor(cause, 4*time.Hour))})...)
 			}
 		}
 	}
@@ -81,14 +81,14 @@ func TestOnlyTheConcernedAreWoken(t *testing.T) {
 			r.lessons.Launched(other, new(attemptOf("a", -2, launchedOnce)))
 		}, nil},
 		{"the first to ask again gives up", func(r *Reconciler) {
-			r.Memory.Learn(now.Time, r.market.Remember(other, []v1beta1.Attempt{attemptOf("b", -90, endedFor(refusal.Quota, time.Hour))})...)
-			r.Memory.Ask(now.Time, other, r.market.Offering("b", "", v1beta1.CapacityOnDemand, ""))
+			r.Memory.Learn(now.Time, r.executor.Market.Remember(other, []v1beta1.Attempt{attemptOf("b", -90, endedFor(refusal.Quota, time.Hour))})...)
+			r.Memory.Ask(now.Time, other, r.executor.Market.Offering("b", "", v1beta1.CapacityOnDemand, ""))
 		}, func(r *Reconciler) {
 			r.lessons.Wake(r.Memory.Forget(other.Workspace))
 		}, []string{"b", "looks"}},
 		{"the first to ask again is refused", func(r *Reconciler) {
-			r.Memory.Learn(now.Time, r.market.Remember(other, []v1beta1.Attempt{attemptOf("b", -90, endedFor(refusal.Quota, time.Hour))})...)
-			r.Memory.Ask(now.Time, other, r.market.Offering("b", "", v1beta1.CapacityOnDemand, ""))
+			r.Memory.Learn(now.Time, r.executor.Market.Remember(other, []v1beta1.Attempt{attemptOf("b", -90, endedFor(refusal.Quota, time.Hour))})...)
+			r.Memory.Ask(now.Time, other, r.executor.Market.Offering("b", "", v1beta1.CapacityOnDemand, ""))
 		}, func(r *Reconciler) {
 			r.lessons.Learn(other, nil, []v1beta1.Attempt{attemptOf("b", 0, endedFor(refusal.Quota, time.Hour))})
 		}, []string{"looks"}},
@@ -106,7 +106,7 @@ func TestOnlyTheConcernedAreWoken(t *testing.T) {
 			}
 			for _, name := range []string{"a", "b"} {
 				r.waiting.Narrow(types.NamespacedName{Name: name}, watch.Interest{
-					Asker: refusal.Asker{Workspace: types.UID(name), Namespace: "team-a"}, Offers: []refusal.Offering{r.market.Offering(name, "", v1beta1.CapacityOnDemand, "")},
+					Asker: refusal.Asker{Workspace: types.UID(name), Namespace: "team-a"}, Offers: []refusal.Offering{r.executor.Market.Offering(name, "", v1beta1.CapacityOnDemand, "")},
 				})
 			}
 			r.waiting.Narrow(types.NamespacedName{Name: "money"}, watch.Interest{Money: true})
@@ -143,7 +143,7 @@ func BenchmarkRefusal(b *testing.B) {
 				who := refusal.Asker{Workspace: types.UID(fmt.Sprint("waits-", i)), Namespace: "team-a"}
 				key := types.NamespacedName{Name: string(who.Workspace)}
 				r.waiting.Add(key)
-				r.waiting.Narrow(key, watch.Interest{Asker: who, Offers: []refusal.Offering{r.market.Offering("a", "", v1beta1.CapacityOnDemand, "")}})
+				r.waiting.Narrow(key, watch.Interest{Asker: who, Offers: []refusal.Offering{r.executor.Market.Offering("a", "", v1beta1.CapacityOnDemand, "")}})
 			}
 			for i := 0; b.Loop(); i++ {
 				who := refusal.Asker{Workspace: types.UID(fmt.Sprint("asks-", i%waiting)), Namespace: "team-b"}

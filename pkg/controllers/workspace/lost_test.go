@@ -10,6 +10,7 @@ import (
 
 	"github.com/modelberth/modelberth/api/v1beta1"
 	"github.com/modelberth/modelberth/pkg/capacity/cooldown"
+	"github.com/modelberth/modelberth/pkg/controllers/workspace/scope"
 	"github.com/modelberth/modelberth/pkg/progress"
 )
 
@@ -38,14 +39,14 @@ func TestNextKnowsTheMachines(t *testing.T) {
 				Client:  server(t), Live: server(t), Provisioner: live{names: test.held}, Catalog: emptyCatalog{},
 				Memory: &cooldown.Memory{}, Clock: testclock.NewFakePassiveClock(now.Time),
 			})
-			s := newScope(ws)
-			s.isNew, s.revision = test.isNew, accepted(1)
-			err := r.next(t.Context(), s)
+			s := scope.New(ws)
+			s.IsNew, s.Revision = test.isNew, accepted(1)
+			err := r.executor.Next(t.Context(), s)
 			if waits := test.want == 0; progress.IsWaiting(err) != waits || err != nil != waits {
 				t.Fatalf("error %v, want to wait: %v", err, waits)
 			}
 			got := int32(0)
-			if open := s.openAttempt(); open != nil {
+			if open := s.OpenAttempt(); open != nil {
 				got = open.Number
 			}
 			if got != test.want {

@@ -19,6 +19,7 @@ import (
 	"sigs.k8s.io/controller-runtime/pkg/client/interceptor"
 
 	"github.com/modelberth/modelberth/api/v1beta1"
+	"github.com/modelberth/modelberth/pkg/controllers/workspace/scope"
 	"github.com/modelberth/modelberth/pkg/controllers/workspace/status"
 )
 
@@ -53,9 +54,9 @@ func TestMetadataWarningBlocksNothing(t *testing.T) {
 				},
 			}).Build()
 			r := New(Config{Client: kube, Live: kube, Catalog: noCatalog{}, Clock: testclock.NewFakePassiveClock(time.Unix(0, 0))})
-			s := newScope(&v1beta1.Workspace{})
-			s.exposed = r.preflight.MetadataWarning(t.Context(), v1beta1.NodeClassReference{Group: gvk.Group, Kind: gvk.Kind, Name: "gpu"})
-			_, got := s.status(nil, now)
+			s := scope.New(&v1beta1.Workspace{})
+			s.Exposed = r.preflight.MetadataWarning(t.Context(), v1beta1.NodeClassReference{Group: gvk.Group, Kind: gvk.Kind, Name: "gpu"})
+			_, got := s.Status(nil, now)
 			if diff := cmp.Diff(test.want, got); diff != "" {
 				t.Errorf("events (-want +got):\n%s", diff)
 			}

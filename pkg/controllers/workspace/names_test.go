@@ -18,6 +18,7 @@ import (
 
 	"github.com/modelberth/modelberth/api/v1beta1"
 	"github.com/modelberth/modelberth/pkg/apply"
+	"github.com/modelberth/modelberth/pkg/controllers/workspace/scope"
 	"github.com/modelberth/modelberth/pkg/controllers/workspace/status"
 	"github.com/modelberth/modelberth/pkg/progress"
 )
@@ -55,17 +56,17 @@ func TestNamesOfOthers(t *testing.T) {
 	}
 	for _, test := range tests {
 		t.Run(test.reason, func(t *testing.T) {
-			r, s := New(Config{Applier: takenKind(test.kind), Endpoints: &orders{}}), newScope(workspaceObject())
-			s.revision = accepted(1)
+			r, s := New(Config{Applier: takenKind(test.kind), Endpoints: &orders{}}), scope.New(workspaceObject())
+			s.Revision = accepted(1)
 			if test.runs {
-				s.statefulSet = readySet()
+				s.StatefulSet = readySet()
 			}
 			got := ""
-			if err := r.ensureNames(t.Context(), s); err != nil {
+			if err := r.workloads.ensureNames(t.Context(), s); err != nil {
 				got = status.Reason(err)
 			}
-			if got != test.want || s.named != (test.want == "" && test.runs) {
-				t.Errorf("reason %q, Services are there: %v; want reason %q", got, s.named, test.want)
+			if got != test.want || s.HasService != (test.want == "" && test.runs) {
+				t.Errorf("reason %q, Services are there: %v; want reason %q", got, s.HasService, test.want)
 			}
 		})
 	}
@@ -114,11 +115,11 @@ func TestEndpoint(t *testing.T) {
 	for _, test := range tests {
 		t.Run(test.reason, func(t *testing.T) {
 			desk := &orders{err: test.last}
-			r, s := New(Config{Applier: stands(test.stands), Endpoints: desk}), newScope(workspaceObject())
-			s.revision, s.statefulSet = accepted(1), readySet()
-			err := r.ensureNames(t.Context(), s)
-			if !errors.Is(err, test.err) || s.named != test.named || len(desk.kinds) != test.orders {
-				t.Errorf("error %v, there is a Service: %v, ordered %v; want %v, %v, %d", err, s.named, desk.kinds, test.err, test.named, test.orders)
+			r, s := New(Config{Applier: stands(test.stands), Endpoints: desk}), scope.New(workspaceObject())
+			s.Revision, s.StatefulSet = accepted(1), readySet()
+			err := r.workloads.ensureNames(t.Context(), s)
+			if !errors.Is(err, test.err) || s.HasService != test.named || len(desk.kinds) != test.orders {
+				t.Errorf("error %v, there is a Service: %v, ordered %v; want %v, %v, %d", err, s.HasService, desk.kinds, test.err, test.named, test.orders)
 			}
 			if len(desk.kinds) > 0 && desk.kinds[0] != "Service" {
 				t.Errorf("ordered a %s", desk.kinds[0])
@@ -142,9 +143,9 @@ func TestForgottenOrders(t *testing.T) {
 	for _, test := range tests {
 		t.Run(test.reason, func(t *testing.T) {
 			desk := &orders{}
-			r, s := New(Config{Applier: test.applier, Endpoints: desk}), newScope(workspaceObject())
-			s.revision, s.statefulSet = accepted(1), readySet()
-			err := r.ensureNames(t.Context(), s)
+			r, s := New(Config{Applier: test.applier, Endpoints: desk}), scope.New(workspaceObject())
+			s.Revision, s.StatefulSet = accepted(1), readySet()
+			err := r.workloads.ensureNames(t.Context(), s)
 			if _, isStalled := errors.AsType[*progress.StalledError](err); err != nil && !isStalled {
 				t.Fatal(err)
 			}

@@ -18,9 +18,11 @@ import (
 	"github.com/modelberth/modelberth/pkg/capacity/cooldown"
 	"github.com/modelberth/modelberth/pkg/capacity/ledger"
 	"github.com/modelberth/modelberth/pkg/capacity/refusal"
+	"github.com/modelberth/modelberth/pkg/controllers/workspace/scope"
 	"github.com/modelberth/modelberth/pkg/planner"
 	"github.com/modelberth/modelberth/pkg/progress"
 	"github.com/modelberth/modelberth/pkg/render"
+	"github.com/modelberth/modelberth/pkg/revision"
 )
 
 // cheapOrDear prefers the cheap machine type, and takes the dear one where that is left alone.
@@ -56,10 +58,10 @@ func TestAffordInPlaceOfWhatIsLost(t *testing.T) {
 			ws := workspaceObject()
 			ws.Inference = &v1beta1.InferenceSpec{Template: &corev1.PodTemplateSpec{}}
 			ws.Resource.Placement = &v1beta1.PlacementSpec{NodeSource: v1beta1.NodeSourceProvisioned}
-			s := newScope(ws)
+			s := scope.New(ws)
 			books := account{held: []capacity.Bill{
 				{Owner: capacity.Owner{Name: "other", UID: "other"}, Machine: "m", HourlyPrice: test.others},
-				{Owner: s.owner, Machine: "chat-aaaa", HourlyPrice: 1},
+				{Owner: s.Owner, Machine: "chat-aaaa", HourlyPrice: 1},
 			}}
 			r := New(Config{
 				Client: fake.NewFakeClient(), Provisioner: readied{books}, Ledger: ledger.New(ledger.Ceilings{Cluster: 12}, books), Planner: cheapOrDear, Catalog: emptyCatalog{},
@@ -72,13 +74,13 @@ func TestAffordInPlaceOfWhatIsLost(t *testing.T) {
 			if err != nil {
 				t.Fatal(err)
 			}
-			s.revision = &revision{Revision: render.Revision{Plan: plan}}
-			s.pods = []corev1.Pod{podReady()}
-			s.begin(s.revision, 1, []string{"chat-aaaa"}, now.Time)
-			s.surge.Serving, s.surge.Trouble = 1, "the GPU has fallen off the bus"
-			s.machines = []capacity.Machine{{Name: "chat-aaaa", InstanceType: "cheap", HourlyPrice: 1}}
+			s.Revision = &revision.Revision{Revision: render.Revision{Plan: plan}}
+			s.Pods = []corev1.Pod{podReady()}
+			begin(s, s.Revision, 1, []string{"chat-aaaa"}, now.Time)
+			s.Surge.Serving, s.Surge.Trouble = 1, "the GPU has fallen off the bus"
+			s.Machines = []capacity.Machine{{Name: "chat-aaaa", InstanceType: "cheap", HourlyPrice: 1}}
 
-			choice := r.choice(s)
+			choice := r.executor.Choice(s)
 			made, err := choice.Affordable(t.Context(), 2)
 			_, isRecreate := errors.AsType[*acquire.RecreateError](err)
 			waiting, isShort := errors.AsType[*progress.WaitingError](err)

@@ -15,101 +15,117 @@ import (
 	apierrors "k8s.io/apimachinery/pkg/api/errors"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/types"
+	"k8s.io/utils/clock"
 	"sigs.k8s.io/controller-runtime/pkg/client"
 
 	"github.com/modelberth/modelberth/api/v1beta1"
 	"github.com/modelberth/modelberth/pkg/capacity"
 	"github.com/modelberth/modelberth/pkg/capacity/nodehealth"
+	"github.com/modelberth/modelberth/pkg/capacity/preflight"
+	"github.com/modelberth/modelberth/pkg/controllers/workspace/foreign"
+	"github.com/modelberth/modelberth/pkg/controllers/workspace/scope"
 	"github.com/modelberth/modelberth/pkg/render"
+	"github.com/modelberth/modelberth/pkg/revision"
 	"github.com/modelberth/modelberth/pkg/workload"
 )
 
+// observer reads what a pass needs of the cluster.
+type observer struct {
+	Client      client.Client
+	Live        client.Reader
+	Provisioner capacity.Observer
+	Revisions   *revision.Store
+	Foreign     *foreign.Guard
+	Preflight   *preflight.Checker
+	Clock       clock.PassiveClock
+}
+
 // observe reads the cluster's state once from caches, and live where the status names an object the caches lack.
 // Revisions and pods are the cache's own: nobody writes to them.
-func (r *Reconciler) observe(ctx context.Context, s *scope) error {
-	if err := r.observeRevisions(ctx, s); err != nil {
+func (o *observer) observe(ctx context.Context, s *scope.Scope) error {
+	if err := o.observeRevisions(ctx, s); err != nil {
 		return err
 	}
-	if err := r.observeWorkload(ctx, r.Client, s); err != nil {
+	if err := o.observeWorkload(ctx, o.Client, s); err != nil {
 		return err
 	}
-	if err := r.observeMachines(ctx, s); err != nil {
+	if err := o.observeMachines(ctx, s); err != nil {
 		return err
 	}
-	if err := r.observeUnshown(ctx, s); err != nil {
+	if err := o.observeUnshown(ctx, s); err != nil {
 		return err
 	}
-	namespace, err := observeNamespace(ctx, r.Client, s.ws.Namespace)
+	namespace, err := observeNamespace(ctx, o.Client, s.Workspace.Namespace)
 	if err != nil {
 		return err
 	}
-	s.namespace = namespace
-	if len(s.pods) > 0 {
-		r.preflight.Settle(s.ws.UID)
+	s.Namespace = namespace
+	if len(s.Pods) > 0 {
+		o.Preflight.Settle(s.Workspace.UID)
 	}
-	s.observed = true
+	s.IsObserved = true
 	return nil
 }
 
 // observeRevisions lists the revisions of this Workspace. If the status names none, it may have been lost; then the
 // newest counts, and the cache may lack it. Revisions in the status are read live if the cache lacks them: an older
 // one would pass for the accepted one, and machines be bought or released for an outdated plan.
-func (r *Reconciler) observeRevisions(ctx context.Context, s *scope) error {
-	known, err := r.revisions.List(ctx, s.ws)
+func (o *observer) observeRevisions(ctx context.Context, s *scope.Scope) error {
+	known, err := o.Revisions.List(ctx, s.Workspace)
 	if err != nil {
 		return err
 	}
-	if s.ws.Status.Plan == nil && len(known.Objects) > 0 {
-		s.revisions, err = r.revisions.ListLive(ctx, s.ws)
+	if s.Workspace.Status.Plan == nil && len(known.Objects) > 0 {
+		s.Revisions, err = o.Revisions.ListLive(ctx, s.Workspace)
 		return err
 	}
-	s.revisions, err = r.revisions.Complete(ctx, s.ws, known, s.namedRevisions())
+	s.Revisions, err = o.Revisions.Complete(ctx, s.Workspace, known, s.NamedRevisions())
 	return err
 }
 
 // observeUnshown reads the StatefulSets live if the cache has none although machines work: the serving machines would
 // be released before others have taken their place.
-func (r *Reconciler) observeUnshown(ctx context.Context, s *scope) error {
-	wasUsable := slices.ContainsFunc(s.attempts.Open(), func(open *v1beta1.Attempt) bool { return open.ReadyTime != nil }) ||
-		slices.ContainsFunc(s.machines.Standing(), func(machine capacity.Machine) bool { return machine.Initialized })
-	if s.statefulSet != nil || !wasUsable {
+func (o *observer) observeUnshown(ctx context.Context, s *scope.Scope) error {
+	wasUsable := slices.ContainsFunc(s.Attempts.Open(), func(open *v1beta1.Attempt) bool { return open.ReadyTime != nil }) ||
+		slices.ContainsFunc(s.Machines.Standing(), func(machine capacity.Machine) bool { return machine.Initialized })
+	if s.StatefulSet != nil || !wasUsable {
 		return nil
 	}
-	return r.observeWorkload(ctx, r.Live, s)
+	return o.observeWorkload(ctx, o.Live, s)
 }
 
 // observeWorkload reads our StatefulSets, from the cache or live, and their pods.
-func (r *Reconciler) observeWorkload(ctx context.Context, from client.Reader, s *scope) error {
+func (o *observer) observeWorkload(ctx context.Context, from client.Reader, s *scope.Scope) error {
 	var err error
-	if s.statefulSet, err = observeSet(ctx, from, s.ws, s.ws.Name); err != nil {
+	if s.StatefulSet, err = observeSet(ctx, from, s.Workspace, s.Workspace.Name); err != nil {
 		return err
 	}
-	if s.workers, err = observeSet(ctx, from, s.ws, workload.WorkerName(s.ws)); err != nil {
+	if s.Workers, err = observeSet(ctx, from, s.Workspace, workload.WorkerName(s.Workspace)); err != nil {
 		return err
 	}
-	if s.statefulSet != nil {
-		isOurs, err := r.foreign.IsOurs(ctx, s.statefulSet, len(s.revisions.Objects) > 0)
+	if s.StatefulSet != nil {
+		isOurs, err := o.Foreign.IsOurs(ctx, s.StatefulSet, len(s.Revisions.Objects) > 0)
 		if err != nil {
 			return err
 		}
 		if !isOurs {
-			s.statefulSet, s.kaitoSet = nil, s.statefulSet
+			s.StatefulSet, s.KAITOSet = nil, s.StatefulSet
 		}
 	}
-	s.group = workload.GroupOf(s.statefulSet)
-	if s.statefulSet == nil && s.workers == nil {
+	s.Group = workload.GroupOf(s.StatefulSet)
+	if s.StatefulSet == nil && s.Workers == nil {
 		return nil
 	}
 	pods := &corev1.PodList{}
-	err = r.Client.List(ctx, pods, client.InNamespace(s.ws.Namespace),
-		client.MatchingLabels{v1beta1.LabelWorkspace: s.ws.Name}, client.UnsafeDisableDeepCopy)
+	err = o.Client.List(ctx, pods, client.InNamespace(s.Workspace.Namespace),
+		client.MatchingLabels{v1beta1.LabelWorkspace: s.Workspace.Name}, client.UnsafeDisableDeepCopy)
 	if err != nil {
 		return fmt.Errorf("listing pods: %w", err)
 	}
-	s.pods = slices.DeleteFunc(pods.Items, func(pod corev1.Pod) bool {
-		return !slices.ContainsFunc(s.sets(), func(set *appsv1.StatefulSet) bool { return metav1.IsControlledBy(&pod, set) })
+	s.Pods = slices.DeleteFunc(pods.Items, func(pod corev1.Pod) bool {
+		return !slices.ContainsFunc(s.Sets(), func(set *appsv1.StatefulSet) bool { return metav1.IsControlledBy(&pod, set) })
 	})
-	slices.SortFunc(s.pods, func(a, b corev1.Pod) int { return strings.Compare(a.Name, b.Name) })
+	slices.SortFunc(s.Pods, func(a, b corev1.Pod) int { return strings.Compare(a.Name, b.Name) })
 	return nil
 }
 
@@ -126,67 +142,67 @@ func observeSet(ctx context.Context, from client.Reader, ws *v1beta1.Workspace, 
 	return set, nil
 }
 
-func (r *Reconciler) observeMachines(ctx context.Context, s *scope) error {
+func (o *observer) observeMachines(ctx context.Context, s *scope.Scope) error {
 	gpuResource, names := "", []string(nil)
-	if accepted := s.accepted(); accepted != nil {
+	if accepted := s.Accepted(); accepted != nil {
 		gpuResource, names = accepted.Plan.GPUResource, accepted.Plan.NodeNames
-		s.leftNodes = stillLeft(accepted, r.Clock.Now())
+		s.LeftNodes = stillLeft(accepted, o.Clock.Now())
 	}
-	machines, err := r.Provisioner.Observe(ctx, s.owner, s.attempts.Noted(), gpuResource)
+	machines, err := o.Provisioner.Observe(ctx, s.Owner, s.Attempts.Noted(), gpuResource)
 	if err != nil {
 		return err
 	}
-	s.machines, s.machineKind = machines, r.Provisioner.Kind(s.owner)
-	return r.observeNodes(ctx, s, names)
+	s.Machines, s.MachineKind = machines, o.Provisioner.Kind(s.Owner)
+	return o.ObserveNodes(ctx, s, names)
 }
 
-// observeNodes reads the machines of the Workspace, the named nodes, and those of its pods.
-func (r *Reconciler) observeNodes(ctx context.Context, s *scope, names []string) error {
+// ObserveNodes reads the machines of the Workspace, the named nodes, and those of its pods.
+func (o *observer) ObserveNodes(ctx context.Context, s *scope.Scope, names []string) error {
 	list := &corev1.NodeList{}
-	err := r.Client.List(ctx, list, client.MatchingLabels{v1beta1.LabelWorkspaceUID: string(s.ws.UID)})
+	err := o.Client.List(ctx, list, client.MatchingLabels{v1beta1.LabelWorkspaceUID: string(s.Workspace.UID)})
 	if err != nil {
 		return fmt.Errorf("listing nodes: %w", err)
 	}
-	s.nodes = list.Items
+	s.Nodes = list.Items
 	names = slices.Clone(names)
-	for i := range s.pods {
-		names = append(names, s.pods[i].Spec.NodeName)
+	for i := range s.Pods {
+		names = append(names, s.Pods[i].Spec.NodeName)
 	}
 	for _, name := range names {
-		if name == "" || s.node(name) != nil {
+		if name == "" || s.Node(name) != nil {
 			continue
 		}
 		node := &corev1.Node{}
-		err := r.Client.Get(ctx, types.NamespacedName{Name: name}, node)
+		err := o.Client.Get(ctx, types.NamespacedName{Name: name}, node)
 		if apierrors.IsNotFound(err) {
 			continue
 		}
 		if err != nil {
 			return fmt.Errorf("reading node %q: %w", name, err)
 		}
-		s.nodes = append(s.nodes, *node)
+		s.Nodes = append(s.Nodes, *node)
 	}
-	slices.SortFunc(s.nodes, func(a, b corev1.Node) int { return strings.Compare(a.Name, b.Name) })
-	return r.listen(ctx, s)
+	slices.SortFunc(s.Nodes, func(a, b corev1.Node) int { return strings.Compare(a.Name, b.Name) })
+	return o.listen(ctx, s)
 }
 
 // stillLeft returns the nodes that a plan avoids, until that expires.
-func stillLeft(accepted *revision, now time.Time) []render.LeftNode {
+func stillLeft(accepted *revision.Revision, now time.Time) []render.LeftNode {
 	return slices.DeleteFunc(slices.Clone(accepted.LeftNodes), func(n render.LeftNode) bool { return !now.Before(n.Until.Time) })
 }
 
 // listen finds out whether the silence of the Workspace's nodes is their own.
-func (r *Reconciler) listen(ctx context.Context, s *scope) error {
-	s.silence = nodehealth.Silence{}
+func (o *observer) listen(ctx context.Context, s *scope.Scope) error {
+	s.Silence = nodehealth.Silence{}
 	isSilent := func(node corev1.Node) bool {
 		isReady, _ := nodehealth.Ready(&node)
 		return !isReady
 	}
-	if !slices.ContainsFunc(s.nodes, isSilent) {
+	if !slices.ContainsFunc(s.Nodes, isSilent) {
 		return nil
 	}
 	var err error
-	s.silence, err = silenceOf(ctx, r.Client)
+	s.Silence, err = silenceOf(ctx, o.Client)
 	return err
 }
 
@@ -207,4 +223,13 @@ func observeNamespace(ctx context.Context, from client.Reader, name string) (met
 		return metav1.ObjectMeta{}, fmt.Errorf("reading namespace %s: %w", name, err)
 	}
 	return object.ObjectMeta, nil
+}
+
+// IsGone asks the API server itself: moving away from a node may buy a machine.
+func (o *observer) IsGone(ctx context.Context, name string) (bool, error) {
+	nodes := &corev1.NodeList{}
+	if err := o.Live.List(ctx, nodes, client.MatchingFields{metav1.ObjectNameField: name}, client.Limit(1)); err != nil {
+		return false, fmt.Errorf("looking for node %q: %w", name, err)
+	}
+	return len(nodes.Items) == 0, nil
 }

@@ -60,17 +60,16 @@ func (r *Reconciler) holdPruned(ctx context.Context, ws *v1beta1.Workspace, miss
 		}
 		return nil
 	}
-	s := newScope(ws)
 	kept, events := status.Kept(&ws.Status, ws.Generation, stall, metav1.NewTime(r.Clock.Now()))
 	if equality.Semantic.DeepEqual(ws.Status, kept) {
 		return nil
 	}
 	former := ws.DeepCopy()
 	ws.Status = kept
-	if err := r.patchStatus(ctx, former, ws); err != nil {
+	if err := r.records.patchStatus(ctx, former, ws); err != nil {
 		return fmt.Errorf("patching status of workspace %s/%s: %w", ws.Namespace, ws.Name, err)
 	}
-	emit(r.Events, s.ws, events)
+	emit(r.Events, ws, events)
 	return nil
 }
 

@@ -14,12 +14,15 @@ import (
 
 	"github.com/modelberth/modelberth/api/v1beta1"
 	"github.com/modelberth/modelberth/pkg/capacity"
+	"github.com/modelberth/modelberth/pkg/capacity/acquire"
 	"github.com/modelberth/modelberth/pkg/capacity/cooldown"
 	"github.com/modelberth/modelberth/pkg/capacity/ledger"
 	"github.com/modelberth/modelberth/pkg/capacity/purchase"
+	"github.com/modelberth/modelberth/pkg/controllers/workspace/scope"
 	"github.com/modelberth/modelberth/pkg/planner"
 	"github.com/modelberth/modelberth/pkg/progress"
 	"github.com/modelberth/modelberth/pkg/render"
+	"github.com/modelberth/modelberth/pkg/revision"
 	"github.com/modelberth/modelberth/pkg/sku"
 )
 
@@ -86,9 +89,9 @@ func TestPinnedPlanIsBoughtWithinTheLimitsOfTheDay(t *testing.T) {
 			if err := r.Memory.Load(now.Time, noAttempts); err != nil {
 				t.Fatal(err)
 			}
-			s := newScope(ws)
-			s.revision = &revision{Name: "chat-1", Revision: render.Revision{Plan: pinned}}
-			made, err := r.choice(s).Affordable(t.Context(), 1)
+			s := scope.New(ws)
+			s.Revision = &revision.Revision{Name: "chat-1", Revision: render.Revision{Plan: pinned}}
+			made, err := r.executor.Choice(s).Affordable(t.Context(), 1)
 			if test.want == "" {
 				if stalled, ok := errors.AsType[*progress.StalledError](err); !ok || !strings.Contains(stalled.Message, test.why) {
 					t.Errorf("got %+v, %v; want to stall with %q", made, err, test.why)
@@ -114,18 +117,18 @@ func TestOpenAttemptStopsBuyingWhatIsForbidden(t *testing.T) {
 			Provisioner: books, Ledger: ledger.New(ledger.Ceilings{}, books), Limits: purchase.Limits{InstanceTypes: []string{"B"}},
 			Planner: plans, Catalog: typesCatalog{plans: plans}, Memory: &cooldown.Memory{}, Clock: testclock.NewFakePassiveClock(now.Time),
 		})
-		s := newScope(workspaceObject())
-		s.revision = &revision{Name: "chat-1", Revision: render.Revision{Plan: plans[0]}}
-		s.begin(s.revision, 1, []string{"chat-aaaa", "chat-bbbb"}, now.Time)
-		s.noteCreated([]capacity.Created{{Name: "chat-aaaa", UID: "a"}}, now.Time)
+		s := scope.New(workspaceObject())
+		s.Revision = &revision.Revision{Name: "chat-1", Revision: render.Revision{Plan: plans[0]}}
+		begin(s, s.Revision, 1, []string{"chat-aaaa", "chat-bbbb"}, now.Time)
+		noteCreated(s, []capacity.Created{{Name: "chat-aaaa", UID: "a"}}, now.Time)
 		if isReady {
-			s.openAttempt().ReadyTime = new(seconds(now.Time))
+			s.OpenAttempt().ReadyTime = new(acquire.Seconds(now.Time))
 		}
-		err := r.reserveAgain(t.Context(), s)
+		err := r.executor.Reserve(t.Context(), s)
 		if _, waits := errors.AsType[*progress.WaitingError](err); !waits {
 			t.Errorf("ready %t: error %v, want to wait", isReady, err)
 		}
-		if isOpen := s.openAttempt() != nil; isOpen != isReady {
+		if isOpen := s.OpenAttempt() != nil; isOpen != isReady {
 			t.Errorf("ready %t: the attempt is open: %t; machines that serve are kept, others let go", isReady, isOpen)
 		}
 	}
@@ -152,17 +155,17 @@ func TestLostMachineThatMayNotBeBoughtEndsNothing(t *testing.T) {
 				Provisioner: books, Ledger: ledger.New(ledger.Ceilings{}, books), Limits: purchase.Limits{InstanceTypes: test.allowed},
 				Planner: plans, Catalog: typesCatalog{plans: plans}, Memory: &cooldown.Memory{}, Clock: testclock.NewFakePassiveClock(now.Time),
 			})
-			s := newScope(workspaceObject())
-			s.surge.Replaces = capacity.ReplacesLater
-			s.revision = &revision{Name: "chat-1", Revision: render.Revision{Plan: plans[0]}}
-			s.begin(s.revision, 1, []string{"chat-aaaa", "chat-bbbb"}, now.Time)
-			s.noteCreated([]capacity.Created{{Name: "chat-aaaa", UID: "a"}, {Name: "chat-bbbb", UID: "b"}}, now.Time)
-			open := s.openAttempt()
-			open.ReadyTime = new(seconds(now.Time))
+			s := scope.New(workspaceObject())
+			s.Surge.Replaces = capacity.ReplacesLater
+			s.Revision = &revision.Revision{Name: "chat-1", Revision: render.Revision{Plan: plans[0]}}
+			begin(s, s.Revision, 1, []string{"chat-aaaa", "chat-bbbb"}, now.Time)
+			noteCreated(s, []capacity.Created{{Name: "chat-aaaa", UID: "a"}, {Name: "chat-bbbb", UID: "b"}}, now.Time)
+			open := s.OpenAttempt()
+			open.ReadyTime = new(acquire.Seconds(now.Time))
 			if test.lost != nil {
 				open.Claims[1] = v1beta1.AttemptClaim{Name: "chat-bbbb", Lost: test.lost}
 			}
-			if got := r.snapshot(s).Irreplaceable(open); !strings.Contains(got, test.want) || (test.want == "") != (got == "") {
+			if got := r.executor.Snapshot(s).Irreplaceable(open); !strings.Contains(got, test.want) || (test.want == "") != (got == "") {
 				t.Errorf("got %q, want %q", got, test.want)
 			}
 		})

@@ -24,16 +24,18 @@ import (
 
 	"github.com/modelberth/modelberth/api/v1beta1"
 	"github.com/modelberth/modelberth/pkg/apply"
-	"github.com/modelberth/modelberth/pkg/capacity"
+	"github.com/modelberth/modelberth/pkg/capacity/acquire"
 	"github.com/modelberth/modelberth/pkg/capacity/cooldown"
 	"github.com/modelberth/modelberth/pkg/capacity/ledger"
 	"github.com/modelberth/modelberth/pkg/capacity/preflight"
 	"github.com/modelberth/modelberth/pkg/capacity/purchase"
 	"github.com/modelberth/modelberth/pkg/capacity/refusal"
+	"github.com/modelberth/modelberth/pkg/controllers/workspace/acquisition"
 	"github.com/modelberth/modelberth/pkg/controllers/workspace/foreign"
 	"github.com/modelberth/modelberth/pkg/controllers/workspace/isolate"
 	"github.com/modelberth/modelberth/pkg/controllers/workspace/lessons"
 	"github.com/modelberth/modelberth/pkg/controllers/workspace/meter"
+	"github.com/modelberth/modelberth/pkg/controllers/workspace/scope"
 	"github.com/modelberth/modelberth/pkg/controllers/workspace/stale"
 	"github.com/modelberth/modelberth/pkg/controllers/workspace/warnings"
 	"github.com/modelberth/modelberth/pkg/controllers/workspace/watch"
@@ -42,15 +44,8 @@ import (
 	"github.com/modelberth/modelberth/pkg/planning"
 	"github.com/modelberth/modelberth/pkg/progress"
 	"github.com/modelberth/modelberth/pkg/render"
-	revisions "github.com/modelberth/modelberth/pkg/revision"
 	"github.com/modelberth/modelberth/pkg/watched"
 )
-
-// Provisioner gets machines and deletes them.
-type Provisioner interface {
-	capacity.Observer
-	capacity.Actor
-}
 
 // Applier writes objects and leaves those of others alone.
 type Applier interface {
@@ -76,7 +71,7 @@ type Config struct {
 	Catalog planning.Catalog
 	// Hub is nil if the controller may ask none.
 	Hub         planning.Hub
-	Provisioner Provisioner
+	Provisioner acquisition.Provisioner
 	// Uses are the requests of pods on nodes; nil if they are unknown, and then no existing node is used.
 	Uses planning.Uses
 	// Namespaces of the Workspaces to serve.
@@ -95,7 +90,7 @@ type Config struct {
 	// Isolation says whether several machines may serve one model; nil lets them.
 	Isolation *isolation.Guard
 	// Answers classify the provisioner's messages. Memory holds the refusals of all Workspaces.
-	Answers Answers
+	Answers acquire.Answers
 	Memory  *cooldown.Memory
 	Metrics *meter.Metrics
 	// Ledger grants the money for machines; nil means no ceiling. Limits are the administrator's other limits.
@@ -117,25 +112,23 @@ type Config struct {
 type Reconciler struct {
 	Config
 
+	// The steps of a pass, apart from its plan and its report.
+	observer  *observer
+	executor  *acquisition.Executor
+	workloads *workloads
+	pins      *pins
+	records   *records
+
 	// waiting are the Workspaces that wait for others.
 	waiting *watch.Waiting
 	// preflight checks purchases.
 	preflight *preflight.Checker
-	// coalescer decides when mere progress is worth a status write.
-	coalescer *coalescer
-	// expectations are the overwritten versions of Workspaces.
-	expectations *stale.Expectations
 	// backoff delays passes while they find a lagging cache.
 	backoff *stale.Backoff
-	// foreign recognises the Workspaces of KAITO's controller.
-	foreign *foreign.Guard
 	// probes has an entry for each engine under a probe.
 	probes chan struct{}
-	// revisions stores accepted plans, and planning makes them.
-	revisions *revisions.Store
-	planning  *planning.Pipeline
-	// market chooses the plans to buy.
-	market *purchase.Market
+	// planning makes plans.
+	planning *planning.Pipeline
 	// lessons have all Workspaces learn from the attempts of each.
 	lessons *lessons.Lessons
 	// reported are the Workspaces with an event about pruned fields.
@@ -146,52 +139,10 @@ type Reconciler struct {
 	isolate *isolate.Starter
 }
 
-// New returns a Reconciler.
-func New(config Config) *Reconciler {
-	if config.Ledger == nil {
-		config.Ledger = ledger.New(ledger.Ceilings{}, nil)
-	}
-	if config.Metrics != nil && config.Planner != nil {
-		config.Planner = meter.Planner{Planner: config.Planner, Clock: config.Clock, Metrics: config.Metrics}
-	}
-	stored := revisions.NewStore(config.Client, config.Live)
-	out := &Reconciler{
-		Config: config, waiting: watch.NewWaiting(),
-		coalescer:    newCoalescer(config.Clock),
-		expectations: stale.NewExpectations(), backoff: stale.NewBackoff(),
-		warnings:  &warnings.Reader{Live: config.Live, Clock: config.Clock},
-		isolate:   &isolate.Starter{Client: config.Client, Guard: config.Isolation, Clock: config.Clock},
-		foreign:   &foreign.Guard{Live: config.Live, Machines: config.KAITO},
-		revisions: stored, planning: newPipeline(&config, stored), probes: make(chan struct{}, mostProbes),
-		preflight: preflight.New(config.Preflight, preflight.Cluster{
-			Cached: config.Client, Live: config.Live, Classes: config.Provisioner, LocalDiskGiB: preflight.LocalDisk(config.Catalog),
-		}, config.Clock),
-	}
-	out.market = newMarket(&config, out)
-	out.lessons = &lessons.Lessons{
-		Reader: config.Client, Memory: config.Memory, Market: out.market, Waiting: out.waiting, Metrics: config.Metrics,
-		Clock: config.Clock,
-	}
-	return out
-}
-
-// newMarket returns the market of plans for Workspaces.
-func newMarket(config *Config, r *Reconciler) *purchase.Market {
-	out := purchase.Market{
-		Catalog: config.Catalog, Planner: config.Planner, Planning: r.planning, Memory: config.Memory, Ledger: config.Ledger,
-		Limits: config.Limits, OneMachine: config.Isolation.Refusal, Preflight: r.preflight,
-		Objects: config.Live, Clock: config.Clock, NodeClasses: config.NodeClasses,
-	}
-	if config.Provisioner != nil {
-		out.Names = config.Provisioner.Names
-	}
-	return purchase.New(out)
-}
-
 // step is one job of a pass. It may be run first, last or twice.
 type step struct {
 	name string
-	run  func(context.Context, *scope) error
+	run  func(context.Context, *scope.Scope) error
 }
 
 // Reconcile brings one Workspace a step further.
@@ -209,7 +160,7 @@ func (r *Reconciler) Reconcile(ctx context.Context, request ctrl.Request) (ctrl.
 	if err != nil {
 		return ctrl.Result{}, fmt.Errorf("reading workspace %s: %w", request.NamespacedName, err)
 	}
-	if r.expectations.IsStale(ws) {
+	if r.records.expectations.IsStale(ws) {
 		return ctrl.Result{RequeueAfter: r.backoff.Next(request.NamespacedName, r.Clock.Now())}, nil
 	}
 	if missing, err := missingFields(ctx, r.Schema); err != nil || len(missing) > 0 && ws.DeletionTimestamp.IsZero() {
@@ -218,14 +169,14 @@ func (r *Reconciler) Reconcile(ctx context.Context, request ctrl.Request) (ctrl.
 		}
 		return ctrl.Result{}, r.holdPruned(ctx, ws, missing)
 	}
-	s := newScope(ws)
-	s.words = r.Words
+	s := scope.New(ws)
+	s.Words = r.Words
 	err = r.run(ctx, s)
-	if s.finalized {
+	if s.IsFinalized {
 		r.forget(ws)
 		return ctrl.Result{}, err
 	}
-	if !s.observed && len(ws.Status.Conditions) > 0 {
+	if !s.IsObserved && len(ws.Status.Conditions) > 0 {
 		return r.result(ctx, s, err) // the former status still holds, as far as we know
 	}
 	if reportErr := r.report(ctx, s, err); reportErr != nil {
@@ -237,29 +188,29 @@ func (r *Reconciler) Reconcile(ctx context.Context, request ctrl.Request) (ctrl.
 	return r.result(ctx, s, err)
 }
 
-func (r *Reconciler) run(ctx context.Context, s *scope) error {
+func (r *Reconciler) run(ctx context.Context, s *scope.Scope) error {
 	steps := []step{
-		{"observe", r.observe},
+		{"observe", r.observer.observe},
 		{"orphans", r.ensureNoOrphans},
 		{"finalizer", r.ensureFinalizer},
 		{"KAITO", r.ensureNotKAITOs},
 		{"plan", r.ensurePlan},
-		{"names", r.ensureNames},
+		{"names", r.workloads.ensureNames},
 		{"capacity", r.ensureCapacity},
-		{"workload", r.ensureWorkload},
+		{"workload", r.workloads.ensureWorkload},
 		{"commit", r.ensureCommit},
-		{"group", r.ensureGroup},
-		{"stuck pods", r.ensureNoStuckPods},
+		{"group", r.workloads.ensureGroup},
+		{"stuck pods", r.workloads.ensureNoStuckPods},
 		{"events", r.observeWarnings},
 		{"failing", r.noteFailing},
 		{"engine", r.observeEngine},
 		{"isolation", r.ensureIsolation},
 	}
-	if !s.ws.DeletionTimestamp.IsZero() {
-		steps = []step{{"observe", r.observe}, {"release", r.ensureReleased}}
-	} else if s.ws.Suspend {
+	if !s.Workspace.DeletionTimestamp.IsZero() {
+		steps = []step{{"observe", r.observer.observe}, {"release", r.ensureReleased}}
+	} else if s.Workspace.Suspend {
 		steps = []step{
-			{"observe", r.observe},
+			{"observe", r.observer.observe},
 			{"finalizer", r.ensureFinalizer},
 			{"KAITO", r.ensureNotKAITOs},
 			{"suspend", r.ensureSuspended},
@@ -273,9 +224,9 @@ func (r *Reconciler) run(ctx context.Context, s *scope) error {
 	}
 	for _, step := range steps {
 		if err := step.run(ctx, s); err != nil {
-			return fmt.Errorf("%s of workspace %s/%s: %w", step.name, s.ws.Namespace, s.ws.Name, err)
+			return fmt.Errorf("%s of workspace %s/%s: %w", step.name, s.Workspace.Namespace, s.Workspace.Name, err)
 		}
-		if s.finalized {
+		if s.IsFinalized {
 			return nil
 		}
 	}
@@ -284,26 +235,26 @@ func (r *Reconciler) run(ctx context.Context, s *scope) error {
 
 // result turns the kind of an error into the next step: conflicts and waiting come back by themselves, errors of the
 // user wait for the user, all others back off.
-func (r *Reconciler) result(ctx context.Context, s *scope, err error) (ctrl.Result, error) {
+func (r *Reconciler) result(ctx context.Context, s *scope.Scope, err error) (ctrl.Result, error) {
 	var wait *progress.WaitingError
 	var stall *progress.StalledError
-	key := client.ObjectKeyFromObject(s.ws)
+	key := client.ObjectKeyFromObject(s.Workspace)
 	isBehind := apierrors.IsConflict(err) || errors.As(err, &wait) && wait.IsBrief
 	if !isBehind {
 		r.backoff.Reset(key)
 	}
 	switch {
 	case err == nil:
-		return ctrl.Result{RequeueAfter: s.requeueAfter}, nil
+		return ctrl.Result{RequeueAfter: s.RequeueAfter}, nil
 	case isBehind:
 		log.FromContext(ctx).V(1).Info("the cache is behind, trying again", "reason", err.Error())
 		return ctrl.Result{RequeueAfter: r.backoff.Next(key, r.Clock.Now())}, nil
 	case errors.As(err, &wait):
 		log.FromContext(ctx).V(1).Info("waiting", "reason", wait.Message)
-		return ctrl.Result{RequeueAfter: sooner(s.requeueAfter, wait.After)}, nil
+		return ctrl.Result{RequeueAfter: sooner(s.RequeueAfter, wait.After)}, nil
 	case errors.As(err, &stall):
 		log.FromContext(ctx).V(1).Info("stalled", "reason", stall.Reason)
-		return ctrl.Result{RequeueAfter: sooner(s.requeueAfter, stall.RetryAfter)}, nil
+		return ctrl.Result{RequeueAfter: sooner(s.RequeueAfter, stall.RetryAfter)}, nil
 	default:
 		r.Metrics.Failed(err)
 		return ctrl.Result{}, err
@@ -321,7 +272,7 @@ func sooner(a, b time.Duration) time.Duration {
 // forget drops the state of a deleted Workspace. Those that waited for its end look again: the first to request an
 // offer again, or to use the money for a machine that never came.
 func (r *Reconciler) forget(ws *v1beta1.Workspace) {
-	r.expectations.Forget(ws.UID)
+	r.records.expectations.Forget(ws.UID)
 	r.warnings.Forget(ws.UID)
 	opened := r.Memory.Forget(ws.UID)
 	r.Ledger.Forget(ws.UID)

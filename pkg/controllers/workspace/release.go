@@ -16,73 +16,74 @@ import (
 	"github.com/modelberth/modelberth/api/v1beta1"
 	"github.com/modelberth/modelberth/pkg/capacity"
 	"github.com/modelberth/modelberth/pkg/controllers/workspace/foreign"
+	"github.com/modelberth/modelberth/pkg/controllers/workspace/scope"
 )
 
 // ensureFinalizer keeps the Workspace until its machines are gone. The pass that adds it comes before any purchase.
-func (r *Reconciler) ensureFinalizer(ctx context.Context, s *scope) error {
-	before := s.ws.ResourceVersion
+func (r *Reconciler) ensureFinalizer(ctx context.Context, s *scope.Scope) error {
+	before := s.Workspace.ResourceVersion
 	err := r.patchFinalizers(ctx, s, controllerutil.AddFinalizer)
-	s.isNew = err == nil && s.ws.ResourceVersion != before
+	s.IsNew = err == nil && s.Workspace.ResourceVersion != before
 	return err
 }
 
 // ensureReleased releases the machines, and then the Workspace. The finalizer stays until no machine is left.
-func (r *Reconciler) ensureReleased(ctx context.Context, s *scope) error {
-	if !controllerutil.ContainsFinalizer(s.ws, v1beta1.Finalizer) {
-		s.finalized = true
+func (r *Reconciler) ensureReleased(ctx context.Context, s *scope.Scope) error {
+	if !controllerutil.ContainsFinalizer(s.Workspace, v1beta1.Finalizer) {
+		s.IsFinalized = true
 		return nil
 	}
-	if err := deleteSets(ctx, r.Client, s.sets()); err != nil {
+	if err := deleteSets(ctx, r.Client, s.Sets()); err != nil {
 		return err
 	}
-	left, err := r.Provisioner.Release(ctx, s.owner)
+	left, err := r.Provisioner.Release(ctx, s.Owner)
 	if err != nil {
 		return err
 	}
-	kaito, err := r.foreign.Release(ctx, s.seen())
+	kaito, err := r.observer.Foreign.Release(ctx, seen(s))
 	if err != nil {
 		return err
 	}
 	if left = append(left, kaito...); len(left) > 0 {
-		return s.waitForRelease(left)
+		return s.WaitForRelease(left)
 	}
 	err = client.IgnoreNotFound(r.patchFinalizers(ctx, s, controllerutil.RemoveFinalizer))
-	s.finalized = err == nil
+	s.IsFinalized = err == nil
 	return err
 }
 
 // ensureSuspended lets the machines go and keeps the Workspace, its plan and its Service.
-func (r *Reconciler) ensureSuspended(ctx context.Context, s *scope) error {
-	if len(s.sets()) > 0 { // somebody may have had it go on since
-		if err := r.confirm(ctx, s); err != nil {
+func (r *Reconciler) ensureSuspended(ctx context.Context, s *scope.Scope) error {
+	if len(s.Sets()) > 0 { // somebody may have had it go on since
+		if err := r.records.Confirm(ctx, s); err != nil {
 			return err
 		}
 	}
-	if err := deleteSets(ctx, r.Client, s.sets()); err != nil {
+	if err := deleteSets(ctx, r.Client, s.Sets()); err != nil {
 		return err
 	}
-	if len(s.machines) == 0 && len(s.attempts.Open()) == 0 {
+	if len(s.Machines) == 0 && len(s.Attempts.Open()) == 0 {
 		return nil // nothing is held, and the status says so
 	}
-	s.attempts.Release("the machines were released because the Workspace is suspended", s.ws.Generation, r.Clock.Now())
-	if err := r.persist(ctx, s); err != nil {
+	s.Attempts.Release("the machines were released because the Workspace is suspended", s.Workspace.Generation, r.Clock.Now())
+	if err := r.records.Persist(ctx, s); err != nil {
 		return err
 	}
-	if err := r.confirm(ctx, s); err != nil {
+	if err := r.records.Confirm(ctx, s); err != nil {
 		return err
 	}
-	_, err := r.Provisioner.Release(ctx, s.owner)
+	_, err := r.Provisioner.Release(ctx, s.Owner)
 	return err
 }
 
 // ensureNotKAITOs stops the pass of a Workspace that KAITO's controller serves.
-func (r *Reconciler) ensureNotKAITOs(ctx context.Context, s *scope) (err error) {
-	s.kaito, err = r.foreign.Objects(ctx, s.seen())
+func (r *Reconciler) ensureNotKAITOs(ctx context.Context, s *scope.Scope) (err error) {
+	s.KAITO, err = r.observer.Foreign.Objects(ctx, seen(s))
 	return err
 }
 
-func (s *scope) seen() foreign.Seen {
-	return foreign.Seen{Workspace: s.ws, Set: s.kaitoSet, IsPlanned: len(s.revisions.Objects) > 0, IsNew: s.isNew}
+func seen(s *scope.Scope) foreign.Seen {
+	return foreign.Seen{Workspace: s.Workspace, Set: s.KAITOSet, IsPlanned: len(s.Revisions.Objects) > 0, IsNew: s.IsNew}
 }
 
 // releaseOrphans releases machines of former Workspaces of that name. A Workspace counts as gone only after a live
@@ -110,23 +111,23 @@ func (r *Reconciler) releaseOrphans(ctx context.Context, key types.NamespacedNam
 }
 
 // ensureNoOrphans releases the machines of a former Workspace of the same name.
-func (r *Reconciler) ensureNoOrphans(ctx context.Context, s *scope) error {
-	return r.releaseOrphans(ctx, client.ObjectKeyFromObject(s.ws), s.ws.UID)
+func (r *Reconciler) ensureNoOrphans(ctx context.Context, s *scope.Scope) error {
+	return r.releaseOrphans(ctx, client.ObjectKeyFromObject(s.Workspace), s.Workspace.UID)
 }
 
 func (r *Reconciler) patchFinalizers(
-	ctx context.Context, s *scope, change func(client.Object, string) bool,
+	ctx context.Context, s *scope.Scope, change func(client.Object, string) bool,
 ) error {
-	before := s.ws.DeepCopy()
-	if !change(s.ws, v1beta1.Finalizer) {
+	before := s.Workspace.DeepCopy()
+	if !change(s.Workspace, v1beta1.Finalizer) {
 		return nil
 	}
 	// The list is replaced as a whole, so it must be the list from our read.
 	patch := client.MergeFromWithOptions(before, client.MergeFromWithOptimisticLock{})
-	status := s.ws.Status.DeepCopy()
-	if err := r.expectations.Write(s.ws, func() error { return r.Client.Patch(ctx, s.ws, patch) }); err != nil {
+	status := s.Workspace.Status.DeepCopy()
+	if err := r.records.expectations.Write(s.Workspace, func() error { return r.Client.Patch(ctx, s.Workspace, patch) }); err != nil {
 		return fmt.Errorf("patching finalizers: %w", err)
 	}
-	s.ws.Status = *status
+	s.Workspace.Status = *status
 	return nil
 }

@@ -16,11 +16,13 @@ import (
 	"github.com/modelberth/modelberth/pkg/capacity"
 	"github.com/modelberth/modelberth/pkg/capacity/cooldown"
 	"github.com/modelberth/modelberth/pkg/capacity/ledger"
+	"github.com/modelberth/modelberth/pkg/controllers/workspace/scope"
 	"github.com/modelberth/modelberth/pkg/cosign"
 	"github.com/modelberth/modelberth/pkg/planner"
 	"github.com/modelberth/modelberth/pkg/planning"
 	"github.com/modelberth/modelberth/pkg/progress"
 	"github.com/modelberth/modelberth/pkg/render"
+	"github.com/modelberth/modelberth/pkg/revision"
 )
 
 // TestNothingBeginsWithUnverifiedWeights has the administrator demand signatures of an accepted plan whose weights nobody
@@ -63,24 +65,24 @@ func TestNothingBeginsWithUnverifiedWeights(t *testing.T) {
 			ws.Inference = &v1beta1.InferenceSpec{Preset: &v1beta1.PresetSpec{Name: "phi-4"}, Weights: &v1beta1.WeightsSource{
 				OCI: &v1beta1.OCIWeights{Reference: "a.example/model:v1"},
 			}}
-			s := newScope(ws)
-			s.revision = &revision{Name: "chat-1", Revision: render.Revision{Plan: test.plan}}
+			s := scope.New(ws)
+			s.Revision = &revision.Revision{Name: "chat-1", Revision: render.Revision{Plan: test.plan}}
 			names := []string{"chat-aaaa", "chat-bbbb"}
-			s.begin(s.revision, 1, names, now.Time)
+			begin(s, s.Revision, 1, names, now.Time)
 			for _, name := range names[:test.held] {
-				s.machines = append(s.machines, capacity.Machine{Name: name, InstanceType: "A"})
+				s.Machines = append(s.Machines, capacity.Machine{Name: name, InstanceType: "A"})
 			}
 			if test.runs != "" {
-				s.statefulSet = pinnedSet(0)
-				s.statefulSet.Annotations[v1beta1.AnnotationRevision] = test.runs
+				s.StatefulSet = pinnedSet(0)
+				s.StatefulSet.Annotations[v1beta1.AnnotationRevision] = test.runs
 			}
-			if err := s.noteUnverified(t.Context(), r.planning.Weights); err != nil {
+			if err := r.noteUnverified(t.Context(), s); err != nil {
 				t.Fatal(err)
 			}
-			if _, why := r.choice(s).Today(s.revision); (why != "") != test.forbidden {
+			if _, why := r.executor.Choice(s).Today(s.Revision); (why != "") != test.forbidden {
 				t.Errorf("nothing may be bought because %q, want a reason: %v", why, test.forbidden)
 			}
-			stalled, isStalled := errors.AsType[*progress.StalledError](s.checkVerified())
+			stalled, isStalled := errors.AsType[*progress.StalledError](s.CheckVerified())
 			if isStalled != test.stalled || isStalled && stalled.Reason != v1beta1.ReasonWeightsNotVerified {
 				t.Errorf("pods begin: %v, want stalled: %v", stalled, test.stalled)
 			}

@@ -14,6 +14,7 @@ import (
 
 	"github.com/modelberth/modelberth/api/v1beta1"
 	"github.com/modelberth/modelberth/pkg/capacity"
+	"github.com/modelberth/modelberth/pkg/controllers/workspace/scope"
 )
 
 func stored(name string, number int64, hash string) appsv1.ControllerRevision {
@@ -51,11 +52,11 @@ func TestWayBack(t *testing.T) {
 		{"it only takes its time", "chat-old", starting, []appsv1.ControllerRevision{stored("chat-old", 4, "a"), stored(current, 5, "b")}, false},
 	} {
 		t.Run(tc.reason, func(t *testing.T) {
-			s := newScope(workspaceObject())
-			s.revision, s.revisions.Objects, s.statefulSet, s.pods = accepted(1), tc.revisions, readySet(), []corev1.Pod{tc.pod}
-			s.machines = []capacity.Machine{machine()}
-			s.ws.Status.LatestReadyRevision = tc.served
-			status, _ := s.status(nil, now)
+			s := scope.New(workspaceObject())
+			s.Revision, s.Revisions.Objects, s.StatefulSet, s.Pods = accepted(1), tc.revisions, readySet(), []corev1.Pod{tc.pod}
+			s.Machines = []capacity.Machine{machine()}
+			s.Workspace.Status.LatestReadyRevision = tc.served
+			status, _ := s.Status(nil, now)
 			got := meta.FindStatusCondition(status.Conditions, v1beta1.ConditionInferenceReady).Message
 			if hint := "kubectl berth rollback chat --to-revision"; strings.Contains(got, hint) != tc.want {
 				t.Errorf("the condition says %q, want %q in it: %t", got, hint, tc.want)

@@ -17,7 +17,7 @@ func (r *Reconciler) SetupWithManager(mgr manager.Manager, sources []watch.Sourc
 }
 
 func (r *Reconciler) watches() *watch.Watches {
-	out := &watch.Watches{Client: r.Client, Waiting: r.waiting, IsOurs: r.expectations.IsOwn}
+	out := &watch.Watches{Client: r.Client, Waiting: r.waiting, IsOurs: r.records.expectations.IsOwn}
 	if r.Preflight.Admission != nil {
 		out.Refused = r.preflight.Refused
 	}

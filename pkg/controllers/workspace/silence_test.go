@@ -16,6 +16,8 @@ import (
 
 	"github.com/modelberth/modelberth/api/v1beta1"
 	"github.com/modelberth/modelberth/pkg/capacity"
+	"github.com/modelberth/modelberth/pkg/capacity/acquire"
+	"github.com/modelberth/modelberth/pkg/controllers/workspace/scope"
 )
 
 func someNode(name string, ready corev1.ConditionStatus, labels map[string]string) *corev1.Node {
@@ -65,28 +67,28 @@ func TestSilenceOfAll(t *testing.T) {
 	for _, test := range tests {
 		t.Run(test.reason, func(t *testing.T) {
 			kube := fake.NewClientBuilder().WithObjects(test.others...).WithObjects(silent("gpu-1")).Build()
-			r := New(Config{Client: kube, Clock: testclock.NewFakePassiveClock(now.Time), Answers: Answers{NodeGrace: 10 * time.Minute}})
-			s := newScope(workspaceObject())
-			s.revision = accepted(1)
-			if err := r.observeNodes(t.Context(), s, []string{"gpu-1"}); err != nil {
+			r := New(Config{Client: kube, Clock: testclock.NewFakePassiveClock(now.Time), Answers: acquire.Answers{NodeGrace: 10 * time.Minute}})
+			s := scope.New(workspaceObject())
+			s.Revision = accepted(1)
+			if err := r.observer.ObserveNodes(t.Context(), s, []string{"gpu-1"}); err != nil {
 				t.Fatal(err)
 			}
 			machine := capacity.Machine{NodeName: "gpu-1", Initialized: true, NodeSince: now.Add(-time.Hour)}
-			nodes := s.machineNodes(r.Answers.NodeGrace)
+			nodes := s.MachineNodes(r.Answers.NodeGrace)
 			if fault := nodes.Fault(&machine, now.Time); !fault.Deadline.Equal(test.lost) || (fault.Message == "") != test.lost.IsZero() {
 				t.Errorf("its machine is lost at %s (%q), want at %s", fault.Deadline, fault.Message, test.lost)
 			}
-			if problem := r.unfit(s, s.node("gpu-1")); (problem != "") != test.isUnfit {
+			if problem := s.Unfit(s.Node("gpu-1"), now.Time, r.Answers.NodeGrace); (problem != "") != test.isUnfit {
 				t.Errorf("as a node that was there before it is left: %q, want so: %v", problem, test.isUnfit)
 			}
-			machine.InstanceType, machine.CapacityType = s.revision.Plan.InstanceType, s.revision.Plan.CapacityType
-			s.machines = []capacity.Machine{machine}
-			after, _ := s.status(nil, now)
+			machine.InstanceType, machine.CapacityType = s.Revision.Plan.InstanceType, s.Revision.Plan.CapacityType
+			s.Machines = []capacity.Machine{machine}
+			after, _ := s.Status(nil, now)
 			if got := meta.FindStatusCondition(after.Conditions, v1beta1.ConditionNodesReady); got.Status != metav1.ConditionFalse || got.Message != test.says {
 				t.Errorf("NodesReady says %q, want %q", got.Message, test.says)
 			}
-			if test.lost.IsZero() && s.requeueAfter != time.Minute {
-				t.Errorf("looks again after %s, want a minute: nobody tells that others are heard", s.requeueAfter)
+			if test.lost.IsZero() && s.RequeueAfter != time.Minute {
+				t.Errorf("looks again after %s, want a minute: nobody tells that others are heard", s.RequeueAfter)
 			}
 		})
 	}

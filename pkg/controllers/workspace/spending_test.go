@@ -21,16 +21,19 @@ import (
 	"github.com/modelberth/modelberth/pkg/capacity/ledger"
 	"github.com/modelberth/modelberth/pkg/capacity/nodeclaim"
 	"github.com/modelberth/modelberth/pkg/capacity/refusal"
+	"github.com/modelberth/modelberth/pkg/controllers/workspace/acquisition"
+	"github.com/modelberth/modelberth/pkg/controllers/workspace/scope"
 	"github.com/modelberth/modelberth/pkg/controllers/workspace/watch"
 	"github.com/modelberth/modelberth/pkg/planner"
 	"github.com/modelberth/modelberth/pkg/progress"
 	"github.com/modelberth/modelberth/pkg/render"
+	"github.com/modelberth/modelberth/pkg/revision"
 	"github.com/modelberth/modelberth/pkg/sku"
 )
 
 // account is a provisioner for which others hold some machines.
 type account struct {
-	Provisioner
+	acquisition.Provisioner
 	held []capacity.Bill
 }
 
@@ -103,13 +106,13 @@ func TestAfford(t *testing.T) {
 			if err := r.Memory.Load(now.Time, noAttempts); err != nil {
 				t.Fatal(err)
 			}
-			s := newScope(ws)
+			s := scope.New(ws)
 			plan, err := dearOrCheap.Plan(planner.Request{})
 			if err != nil {
 				t.Fatal(err)
 			}
-			s.revision = &revision{Revision: render.Revision{Plan: plan}}
-			made, err := r.choice(s).Afford(t.Context(), s.revision, 1)
+			s.Revision = &revision.Revision{Revision: render.Revision{Plan: plan}}
+			made, err := r.executor.Choice(s).Afford(t.Context(), s.Revision, 1)
 			waiting, isShort := errors.AsType[*progress.WaitingError](err)
 			switch {
 			case test.want == "" && (!isShort || waiting.Reason != v1beta1.ReasonSpendingCeiling || waiting.After != 0):
@@ -161,13 +164,13 @@ func TestShortUntil(t *testing.T) {
 			ws := workspaceObject()
 			ws.Inference = &v1beta1.InferenceSpec{Template: &corev1.PodTemplateSpec{}}
 			r := New(Config{Planner: thrifty{}, Catalog: emptyCatalog{}, Clock: testclock.NewFakePassiveClock(now.Time)})
-			s := newScope(ws)
+			s := scope.New(ws)
 			if test.held > 0 {
-				s.begin(accepted(1), 1, []string{"chat-aaaa"}, now.Time)
-				s.surge.Serving, s.machines = 1, []capacity.Machine{{Name: "chat-aaaa", HourlyPrice: test.held}}
+				begin(s, accepted(1), 1, []string{"chat-aaaa"}, now.Time)
+				s.Surge.Serving, s.Machines = 1, []capacity.Machine{{Name: "chat-aaaa", HourlyPrice: test.held}}
 			}
 			over := &ledger.OverError{Room: test.room, LookAgain: test.lookAgain}
-			err := r.choice(s).ShortUntil(t.Context(), over, test.excluded)
+			err := r.executor.Choice(s).ShortUntil(t.Context(), over, test.excluded)
 			waiting, isShort := errors.AsType[*progress.WaitingError](err)
 			if !isShort || waiting.After != test.want {
 				t.Errorf("got %v, want to look again after %s", err, test.want)
@@ -194,15 +197,15 @@ func TestMoneyThatIsSpentIsNotShort(t *testing.T) {
 	r := New(Config{
 		Provisioner: books, Planner: thrifty{}, Ledger: ledger.New(ledger.Ceilings{Cluster: 10}, books), Clock: testclock.NewFakePassiveClock(now.Time),
 	})
-	s := newScope(workspaceObject())
-	s.revision = accepted(1)
-	names, err := books.Names(s.owner, 1, 1)
+	s := scope.New(workspaceObject())
+	s.Revision = accepted(1)
+	names, err := books.Names(s.Owner, 1, 1)
 	if err != nil {
 		t.Fatal(err)
 	}
-	s.begin(s.revision, 1, names, now.Time)
-	s.noteCreated([]capacity.Created{{Name: names[0], UID: "there"}}, now.Time)
-	if err := r.reserveAgain(t.Context(), s); err != nil || s.openAttempt() == nil {
+	begin(s, s.Revision, 1, names, now.Time)
+	noteCreated(s, []capacity.Created{{Name: names[0], UID: "there"}}, now.Time)
+	if err := r.executor.Reserve(t.Context(), s); err != nil || s.OpenAttempt() == nil {
 		t.Errorf("got %v, want the attempt to go on", err)
 	}
 }
@@ -215,12 +218,12 @@ func TestMoneyForMoreMachinesWakes(t *testing.T) {
 		Provisioner: books, Planner: thrifty{}, Ledger: ledger.New(ledger.Ceilings{Cluster: 10}, books), Clock: testclock.NewFakePassiveClock(now.Time),
 	})
 	woken := queueOf(t, r)
-	s := newScope(workspaceObject())
-	s.revision = accepted(2)
-	s.begin(s.revision, 1, nil, now.Time)
-	s.openAttempt().ReadyTime = &now
-	waiting, isShort := errors.AsType[*progress.WaitingError](r.reserveAgain(t.Context(), s))
-	if !isShort || waiting.Reason != v1beta1.ReasonSpendingCeiling || waiting.After != 0 || s.openAttempt() == nil {
+	s := scope.New(workspaceObject())
+	s.Revision = accepted(2)
+	begin(s, s.Revision, 1, nil, now.Time)
+	s.OpenAttempt().ReadyTime = &now
+	waiting, isShort := errors.AsType[*progress.WaitingError](r.executor.Reserve(t.Context(), s))
+	if !isShort || waiting.Reason != v1beta1.ReasonSpendingCeiling || waiting.After != 0 || s.OpenAttempt() == nil {
 		t.Fatalf("got %+v, want it to keep what serves and wait to be woken", waiting)
 	}
 	r.waiting.WakeForMoney()

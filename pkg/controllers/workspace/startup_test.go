@@ -20,6 +20,7 @@ import (
 	"github.com/modelberth/modelberth/api/v1beta1"
 	"github.com/modelberth/modelberth/pkg/capacity"
 	"github.com/modelberth/modelberth/pkg/capacity/refusal"
+	"github.com/modelberth/modelberth/pkg/controllers/workspace/scope"
 	"github.com/modelberth/modelberth/pkg/engineprobe"
 	"github.com/modelberth/modelberth/pkg/model"
 )
@@ -77,40 +78,40 @@ func TestStartup(t *testing.T) {
 	for _, tc := range []struct {
 		reason string
 		seen   int
-		change func(*scope)
+		change func(*scope.Scope)
 		want   string
 	}{
-		{"no plan yet", 1, func(*scope) {}, "Planned 0-"},
-		{"planned", 2, func(s *scope) { s.revision = accepted(1) }, "Planned 0-2, Machine 2-"},
-		{"the machine was usable before anybody looked", 60, func(s *scope) {
-			s.revision, s.machines = accepted(1), []capacity.Machine{usableAfter(40)}
-			s.ws.Status.Startup = []v1beta1.StartupStage{{Stage: "Planned", StartTime: after(0), EndTime: new(after(2))}}
+		{"no plan yet", 1, func(*scope.Scope) {}, "Planned 0-"},
+		{"planned", 2, func(s *scope.Scope) { s.Revision = accepted(1) }, "Planned 0-2, Machine 2-"},
+		{"the machine was usable before anybody looked", 60, func(s *scope.Scope) {
+			s.Revision, s.Machines = accepted(1), []capacity.Machine{usableAfter(40)}
+			s.Workspace.Status.Startup = []v1beta1.StartupStage{{Stage: "Planned", StartTime: after(0), EndTime: new(after(2))}}
 		}, "Planned 0-2, Machine 2-40, Weights 40-"},
-		{"all that the cluster noted is seen at once", 60, func(s *scope) {
-			s.revision, s.machines, s.statefulSet = accepted(1), []capacity.Machine{usableAfter(10)}, readySet()
-			s.pods = []corev1.Pod{podAfter(25, 30, 45)}
-			s.ws.Status.Startup = []v1beta1.StartupStage{{Stage: "Planned", StartTime: after(0), EndTime: new(after(2))}}
+		{"all that the cluster noted is seen at once", 60, func(s *scope.Scope) {
+			s.Revision, s.Machines, s.StatefulSet = accepted(1), []capacity.Machine{usableAfter(10)}, readySet()
+			s.Pods = []corev1.Pod{podAfter(25, 30, 45)}
+			s.Workspace.Status.Startup = []v1beta1.StartupStage{{Stage: "Planned", StartTime: after(0), EndTime: new(after(2))}}
 		}, "Planned 0-2, Machine 2-10, Weights 10-25, Image 25-30, Engine 30-45, Ready 45-60"},
-		{"an image that was there already takes no time", 60, func(s *scope) {
-			s.revision, s.machines, s.statefulSet = accepted(1), []capacity.Machine{usableAfter(0)}, readySet()
-			s.pods = []corev1.Pod{podAfter(25, 25, -1)}
-			s.ws.Status.Startup = []v1beta1.StartupStage{{Stage: "Planned", StartTime: after(0), EndTime: new(after(2))}}
+		{"an image that was there already takes no time", 60, func(s *scope.Scope) {
+			s.Revision, s.Machines, s.StatefulSet = accepted(1), []capacity.Machine{usableAfter(0)}, readySet()
+			s.Pods = []corev1.Pod{podAfter(25, 25, -1)}
+			s.Workspace.Status.Startup = []v1beta1.StartupStage{{Stage: "Planned", StartTime: after(0), EndTime: new(after(2))}}
 		}, "Planned 0-2, Machine 2-2, Weights 2-25, Image 25-25, Engine 25-"},
-		{"a clock that is ahead of ours ends nothing in the future", 60, func(s *scope) {
-			s.revision, s.machines, s.statefulSet = accepted(1), []capacity.Machine{usableAfter(10)}, readySet()
-			s.pods = []corev1.Pod{podAfter(25, 30, 90)}
-			s.ws.Status.Startup = []v1beta1.StartupStage{{Stage: "Planned", StartTime: after(0), EndTime: new(after(2))}}
+		{"a clock that is ahead of ours ends nothing in the future", 60, func(s *scope.Scope) {
+			s.Revision, s.Machines, s.StatefulSet = accepted(1), []capacity.Machine{usableAfter(10)}, readySet()
+			s.Pods = []corev1.Pod{podAfter(25, 30, 90)}
+			s.Workspace.Status.Startup = []v1beta1.StartupStage{{Stage: "Planned", StartTime: after(0), EndTime: new(after(2))}}
 		}, "Planned 0-2, Machine 2-10, Weights 10-25, Image 25-30, Engine 30-60, Ready 60-60"},
-		{"a user's own pods fetch no weights", 60, func(s *scope) {
-			s.ws.Inference = &v1beta1.InferenceSpec{Template: &corev1.PodTemplateSpec{}}
-			s.revision, s.machines, s.statefulSet = accepted(1), []capacity.Machine{usableAfter(10)}, readySet()
-			s.pods = []corev1.Pod{podAfter(12, 30, -1)}
-			s.ws.Status.Startup = []v1beta1.StartupStage{{Stage: "Planned", StartTime: after(0), EndTime: new(after(2))}}
+		{"a user's own pods fetch no weights", 60, func(s *scope.Scope) {
+			s.Workspace.Inference = &v1beta1.InferenceSpec{Template: &corev1.PodTemplateSpec{}}
+			s.Revision, s.Machines, s.StatefulSet = accepted(1), []capacity.Machine{usableAfter(10)}, readySet()
+			s.Pods = []corev1.Pod{podAfter(12, 30, -1)}
+			s.Workspace.Status.Startup = []v1beta1.StartupStage{{Stage: "Planned", StartTime: after(0), EndTime: new(after(2))}}
 		}, "Planned 0-2, Machine 2-10, Image 10-30, Engine 30-"},
-		{"what an earlier version wrote stays as it is", 60, func(s *scope) {
-			s.revision, s.machines, s.statefulSet = accepted(1), []capacity.Machine{usableAfter(10)}, readySet()
-			s.pods = []corev1.Pod{podAfter(25, 30, 45)}
-			s.ws.Status.Startup = []v1beta1.StartupStage{
+		{"what an earlier version wrote stays as it is", 60, func(s *scope.Scope) {
+			s.Revision, s.Machines, s.StatefulSet = accepted(1), []capacity.Machine{usableAfter(10)}, readySet()
+			s.Pods = []corev1.Pod{podAfter(25, 30, 45)}
+			s.Workspace.Status.Startup = []v1beta1.StartupStage{
 				{Stage: "Planned", StartTime: after(0), EndTime: new(after(2))},
 				{Stage: "Machine", StartTime: after(2), EndTime: new(after(9))},
 				{Stage: "Engine", StartTime: after(9), EndTime: new(after(50))},
@@ -119,15 +120,15 @@ func TestStartup(t *testing.T) {
 		}, "Planned 0-2, Machine 2-9, Engine 9-50, Ready 50-51"},
 	} {
 		t.Run(tc.reason, func(t *testing.T) {
-			s := newScope(workspaceObject())
+			s := scope.New(workspaceObject())
 			tc.change(s)
-			s.named = s.statefulSet != nil
-			status, _ := s.status(nil, after(tc.seen))
+			s.HasService = s.StatefulSet != nil
+			status, _ := s.Status(nil, after(tc.seen))
 			if diff := cmp.Diff(tc.want, stagesOf(status.Startup)); diff != "" {
 				t.Errorf("-want +got:\n%s", diff)
 			}
-			s.ws.Status = status
-			again, _ := s.status(nil, after(tc.seen+100))
+			s.Workspace.Status = status
+			again, _ := s.Status(nil, after(tc.seen+100))
 			for i := range status.Startup {
 				if status.Startup[i].EndTime == nil {
 					continue
@@ -153,17 +154,17 @@ func (e *askedEngine) Read(_ context.Context, engine string, at engineprobe.Endp
 }
 
 // answering is a scope of a Workspace that is told to be ready, or not.
-func answering(isTold bool) *scope {
-	s := newScope(workspaceObject())
-	s.revision, s.machines, s.statefulSet = accepted(1), []capacity.Machine{machine()}, readySet()
-	s.statefulSet.Status.UpdateRevision = "chat-1"
-	s.revision.Plan.KVCacheTokens = 1000
-	s.revision.Plan.Artifact = &model.Artifact{WeightBytes: 2 << 30}
+func answering(isTold bool) *scope.Scope {
+	s := scope.New(workspaceObject())
+	s.Revision, s.Machines, s.StatefulSet = accepted(1), []capacity.Machine{machine()}, readySet()
+	s.StatefulSet.Status.UpdateRevision = "chat-1"
+	s.Revision.Plan.KVCacheTokens = 1000
+	s.Revision.Plan.Artifact = &model.Artifact{WeightBytes: 2 << 30}
 	pod := podReady()
 	pod.Status.PodIP, pod.Labels = "10.0.0.7", map[string]string{appsv1.ControllerRevisionHashLabelKey: "chat-1"}
-	s.pods = []corev1.Pod{pod}
+	s.Pods = []corev1.Pod{pod}
 	if isTold {
-		s.before.Conditions = []metav1.Condition{{Type: v1beta1.ConditionReady, Status: metav1.ConditionTrue}}
+		s.Before.Conditions = []metav1.Condition{{Type: v1beta1.ConditionReady, Status: metav1.ConditionTrue}}
 	}
 	return s
 }
@@ -189,11 +190,11 @@ func TestEngineIsAwaited(t *testing.T) {
 				}
 			}
 			if tc.isTold {
-				s.ws.Status.Conditions = []metav1.Condition{{Type: v1beta1.ConditionReady, Status: metav1.ConditionTrue}}
+				s.Workspace.Status.Conditions = []metav1.Condition{{Type: v1beta1.ConditionReady, Status: metav1.ConditionTrue}}
 			}
 			r.awaitProbe(s)
-			if s.requeueAfter != tc.want {
-				t.Errorf("looks again after %s, want %s", s.requeueAfter, tc.want)
+			if s.RequeueAfter != tc.want {
+				t.Errorf("looks again after %s, want %s", s.RequeueAfter, tc.want)
 			}
 		})
 	}
@@ -208,21 +209,21 @@ func TestEngineIsAskedOnce(t *testing.T) {
 	said := engineprobe.Result{KVCacheTokens: 980, WeightBytes: 21 << 30 / 10}
 	for _, tc := range []struct {
 		reason string
-		scope  *scope
+		scope  *scope.Scope
 		engine askedEngine
 		asked  int
 		want   *v1beta1.EngineStatus
 	}{
 		{reason: "that it answers is told first", scope: answering(false)},
-		{reason: "nobody waits for what it has become: others are told of first", scope: func() *scope {
+		{reason: "nobody waits for what it has become: others are told of first", scope: func() *scope.Scope {
 			s := answering(true)
-			s.before.Conditions[0].LastTransitionTime = metav1.NewTime(now.Add(time.Hour - probeDelay + time.Second))
+			s.Before.Conditions[0].LastTransitionTime = metav1.NewTime(now.Add(time.Hour - probeDelay + time.Second))
 			return s
 		}()},
 		{reason: "its figures, beside the plan's", scope: answering(true), engine: askedEngine{said: said}, asked: 1, want: planned},
-		{reason: "it was told by somebody whose clock was ahead", engine: askedEngine{said: said}, scope: func() *scope {
+		{reason: "it was told by somebody whose clock was ahead", engine: askedEngine{said: said}, scope: func() *scope.Scope {
 			s := answering(true)
-			s.before.Conditions[0].LastTransitionTime = metav1.NewTime(now.Add(2 * time.Hour))
+			s.Before.Conditions[0].LastTransitionTime = metav1.NewTime(now.Add(2 * time.Hour))
 			return s
 		}(), asked: 1, want: planned},
 		{
@@ -230,29 +231,29 @@ func TestEngineIsAskedOnce(t *testing.T) {
 			engine: askedEngine{err: errors.New("asking for /metrics: status 503")},
 			want:   &v1beta1.EngineStatus{Revision: "chat-0123456789", Message: "asking for /metrics: status 503"},
 		},
-		{reason: "it was asked", scope: func() *scope {
+		{reason: "it was asked", scope: func() *scope.Scope {
 			s := answering(true)
-			s.ws.Status.Engine = planned
+			s.Workspace.Status.Engine = planned
 			return s
 		}(), want: planned},
-		{reason: "it was asked for another revision", engine: askedEngine{said: said}, scope: func() *scope {
+		{reason: "it was asked for another revision", engine: askedEngine{said: said}, scope: func() *scope.Scope {
 			s := answering(true)
-			s.ws.Status.Engine = &v1beta1.EngineStatus{Revision: "chat-older"}
+			s.Workspace.Status.Engine = &v1beta1.EngineStatus{Revision: "chat-older"}
 			return s
 		}(), asked: 1, want: planned},
-		{reason: "a pod that is not ready is not asked", scope: func() *scope {
+		{reason: "a pod that is not ready is not asked", scope: func() *scope.Scope {
 			s := answering(true)
-			s.pods[0].Status.Conditions[0].Status = corev1.ConditionFalse
+			s.Pods[0].Status.Conditions[0].Status = corev1.ConditionFalse
 			return s
 		}()},
-		{reason: "nor is one of the former revision", scope: func() *scope {
+		{reason: "nor is one of the former revision", scope: func() *scope.Scope {
 			s := answering(true)
-			s.statefulSet.Status.UpdateRevision = "chat-2"
+			s.StatefulSet.Status.UpdateRevision = "chat-2"
 			return s
 		}()},
-		{reason: "nor is a pod of the user's own", scope: func() *scope {
+		{reason: "nor is a pod of the user's own", scope: func() *scope.Scope {
 			s := answering(true)
-			s.revision.Plan.Engine = ""
+			s.Revision.Plan.Engine = ""
 			return s
 		}()},
 	} {
@@ -261,14 +262,14 @@ func TestEngineIsAskedOnce(t *testing.T) {
 			if err := r.observeEngine(t.Context(), tc.scope); err != nil {
 				t.Fatal(err)
 			}
-			status, _ := tc.scope.status(nil, now)
+			status, _ := tc.scope.Status(nil, now)
 			if diff := cmp.Diff(tc.want, status.Engine); diff != "" {
 				t.Errorf("status.engine: -want +got:\n%s", diff)
 			}
 			if len(tc.engine.asked) != tc.asked || tc.asked > 0 && tc.engine.asked[0] != "llamacpp 10.0.0.7:5000" {
 				t.Errorf("asked: %q, want %d times llamacpp at 10.0.0.7:5000", tc.engine.asked, tc.asked)
 			}
-			tc.scope.ws.Status = status
+			tc.scope.Workspace.Status = status
 			if err := r.observeEngine(t.Context(), tc.scope); err != nil || len(tc.engine.asked) != tc.asked {
 				t.Errorf("asked again: %q, error %v", tc.engine.asked, err)
 			}
@@ -284,8 +285,8 @@ func TestFewEnginesAreAskedAtOnce(t *testing.T) {
 		r.probes <- struct{}{}
 	}
 	s := answering(true)
-	if err := r.observeEngine(t.Context(), s); err != nil || len(engine.asked) > 0 || s.requeueAfter != probeDelay/2 {
-		t.Errorf("asked %q, error %v, looks again after %s", engine.asked, err, s.requeueAfter)
+	if err := r.observeEngine(t.Context(), s); err != nil || len(engine.asked) > 0 || s.RequeueAfter != probeDelay/2 {
+		t.Errorf("asked %q, error %v, looks again after %s", engine.asked, err, s.RequeueAfter)
 	}
 	<-r.probes
 	for range 2 { // what was taken is given back

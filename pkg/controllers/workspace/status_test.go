@@ -22,9 +22,11 @@ import (
 	"github.com/modelberth/modelberth/api/v1beta1"
 	"github.com/modelberth/modelberth/pkg/capacity"
 	"github.com/modelberth/modelberth/pkg/capacity/refusal"
+	"github.com/modelberth/modelberth/pkg/controllers/workspace/scope"
 	"github.com/modelberth/modelberth/pkg/planner"
 	"github.com/modelberth/modelberth/pkg/progress"
 	"github.com/modelberth/modelberth/pkg/render"
+	"github.com/modelberth/modelberth/pkg/revision"
 )
 
 var update = flag.Bool("update", false, "write the golden files")
@@ -39,8 +41,8 @@ func workspaceObject() *v1beta1.Workspace {
 	return ws
 }
 
-func accepted(nodes int) *revision {
-	return &revision{
+func accepted(nodes int) *revision.Revision {
+	return &revision.Revision{
 		Name: "chat-0123456789",
 		Revision: render.Revision{
 			Plan: planner.Plan{
@@ -100,9 +102,9 @@ func refused(cause refusal.Cause) refusal.Verdict {
 
 // TestStatus pins what users read in each situation, word by word.
 func TestStatus(t *testing.T) {
-	wasReady := func(s *scope) {
-		s.ws.Status.State = v1beta1.StateReady
-		s.ws.Status.Conditions = []metav1.Condition{
+	wasReady := func(s *scope.Scope) {
+		s.Workspace.Status.State = v1beta1.StateReady
+		s.Workspace.Status.Conditions = []metav1.Condition{
 			{Type: v1beta1.ConditionReady, Status: metav1.ConditionTrue, Reason: v1beta1.ReasonServing, LastTransitionTime: now},
 			{Type: v1beta1.ConditionInferenceReady, Status: metav1.ConditionTrue, Reason: "x", LastTransitionTime: now},
 		}
@@ -113,183 +115,183 @@ func TestStatus(t *testing.T) {
 	mend := &progress.StalledError{Reason: v1beta1.ReasonMisconfigured, Message: "the words of the cloud; mend it"}
 	tests := []struct {
 		reason    string
-		change    func(*scope)
+		change    func(*scope.Scope)
 		err       error
 		noService bool
 	}{
 		{
 			reason: "no plan: the preset is unknown", err: &progress.StalledError{Reason: v1beta1.ReasonUnknownPreset, Message: "no preset x"},
-			change: func(s *scope) {
-				s.planErr = &progress.StalledError{Reason: v1beta1.ReasonUnknownPreset, Message: "no preset x"}
+			change: func(s *scope.Scope) {
+				s.PlanErr = &progress.StalledError{Reason: v1beta1.ReasonUnknownPreset, Message: "no preset x"}
 			},
 		},
 		{
-			reason: "planned, and the name is taken", change: func(s *scope) { s.revision = accepted(1) },
+			reason: "planned, and the name is taken", change: func(s *scope.Scope) { s.Revision = accepted(1) },
 			err: &progress.StalledError{Reason: v1beta1.ReasonNameTaken, Message: "Service team-a/chat exists"},
 		},
 		{
 			reason: "planned, and no provisioner", err: classify(&capacity.NotInstalledError{
 				Why: "Karpenter is not installed in this cluster", Fix: "install Karpenter with a provider for your cloud",
 			}),
-			change: func(s *scope) {
-				s.revision = accepted(1)
-				s.capacityErr = classify(&capacity.NotInstalledError{
+			change: func(s *scope.Scope) {
+				s.Revision = accepted(1)
+				s.CapacityErr = classify(&capacity.NotInstalledError{
 					Why: "Karpenter is not installed in this cluster", Fix: "install Karpenter with a provider for your cloud",
 				})
 			},
 		},
-		{reason: "the machine has been asked for", change: func(s *scope) {
-			s.revision = accepted(1)
-			s.begin(s.revision, 1, []string{"chat-aaaa"}, now.Time)
-			s.created = []capacity.Created{{Name: "chat-aaaa", UID: "claim-1"}}
-			s.seeCreated(s.created, now.Time)
+		{reason: "the machine has been asked for", change: func(s *scope.Scope) {
+			s.Revision = accepted(1)
+			begin(s, s.Revision, 1, []string{"chat-aaaa"}, now.Time)
+			s.Created = []capacity.Created{{Name: "chat-aaaa", UID: "claim-1"}}
+			s.AddCreated(s.Created, now.Time)
 		}},
-		{reason: "the provisioner has not looked at the machine yet", change: func(s *scope) {
-			s.revision = accepted(1)
-			s.begin(s.revision, 1, []string{"chat-aaaa"}, now.Time)
-			s.machines = []capacity.Machine{machine(launching, func(m *capacity.Machine) {
+		{reason: "the provisioner has not looked at the machine yet", change: func(s *scope.Scope) {
+			s.Revision = accepted(1)
+			begin(s, s.Revision, 1, []string{"chat-aaaa"}, now.Time)
+			s.Machines = []capacity.Machine{machine(launching, func(m *capacity.Machine) {
 				m.Reason, m.Message = "AwaitingReconciliation", "object is awaiting reconciliation"
 			})}
 		}},
-		{reason: "the cloud refuses the machine", change: func(s *scope) {
-			s.revision = accepted(1)
-			s.machines = []capacity.Machine{machine(launching)}
+		{reason: "the cloud refuses the machine", change: func(s *scope.Scope) {
+			s.Revision = accepted(1)
+			s.Machines = []capacity.Machine{machine(launching)}
 		}},
-		{reason: "the cloud refuses the machine, and may still think better of it", change: func(s *scope) {
-			s.revision = accepted(1)
-			s.machines = []capacity.Machine{machine(launching)}
-			s.verdict = refused(refusal.Quota)
-			s.verdict.Final, s.verdict.LookAgain = false, now.Add(2*time.Minute)
+		{reason: "the cloud refuses the machine, and may still think better of it", change: func(s *scope.Scope) {
+			s.Revision = accepted(1)
+			s.Machines = []capacity.Machine{machine(launching)}
+			s.Verdict = refused(refusal.Quota)
+			s.Verdict.Final, s.Verdict.LookAgain = false, now.Add(2*time.Minute)
 		}},
-		{reason: "one of two machines is there", change: func(s *scope) {
-			s.revision = accepted(2)
-			s.machines = []capacity.Machine{machine()}
+		{reason: "one of two machines is there", change: func(s *scope.Scope) {
+			s.Revision = accepted(2)
+			s.Machines = []capacity.Machine{machine()}
 		}},
-		{reason: "the node is not Ready", change: func(s *scope) {
-			s.revision = accepted(1)
-			s.machines = []capacity.Machine{machine(notReady)}
+		{reason: "the node is not Ready", change: func(s *scope.Scope) {
+			s.Revision = accepted(1)
+			s.Machines = []capacity.Machine{machine(notReady)}
 		}},
-		{reason: "the node shows no GPU", change: func(s *scope) {
-			s.revision = accepted(1)
-			s.machines = []capacity.Machine{machine(withoutGPUs)}
+		{reason: "the node shows no GPU", change: func(s *scope.Scope) {
+			s.Revision = accepted(1)
+			s.Machines = []capacity.Machine{machine(withoutGPUs)}
 		}},
-		{reason: "the node shows some of its GPUs", change: func(s *scope) {
-			s.revision, s.machines = accepted(1), []capacity.Machine{machine()}
-			s.revision.Plan.GPUsPerNode, s.revision.Plan.MachineGPUs = 8, 8
+		{reason: "the node shows some of its GPUs", change: func(s *scope.Scope) {
+			s.Revision, s.Machines = accepted(1), []capacity.Machine{machine()}
+			s.Revision.Plan.GPUsPerNode, s.Revision.Plan.MachineGPUs = 8, 8
 		}},
-		{reason: "it serves", change: func(s *scope) {
-			s.revision, s.statefulSet, s.pods = accepted(1), readySet(), []corev1.Pod{podReady()}
-			s.machines = []capacity.Machine{machine()}
+		{reason: "it serves", change: func(s *scope.Scope) {
+			s.Revision, s.StatefulSet, s.Pods = accepted(1), readySet(), []corev1.Pod{podReady()}
+			s.Machines = []capacity.Machine{machine()}
 		}},
-		{reason: "it serves, and another plan is got beside it", change: func(s *scope) {
+		{reason: "it serves, and another plan is got beside it", change: func(s *scope.Scope) {
 			surging(s)
-			s.revision.Plan.InstanceType = "Standard_ND96asr_v4"
+			s.Revision.Plan.InstanceType = "Standard_ND96asr_v4"
 		}},
-		{reason: "it serves as the spec asks for, and the cloud is about to reclaim its machine", change: func(s *scope) {
+		{reason: "it serves as the spec asks for, and the cloud is about to reclaim its machine", change: func(s *scope.Scope) {
 			surging(s)
-			s.revision = s.former
-			s.surge.Trouble = "node node-1 has the taint x: the cloud is about to reclaim its machine"
+			s.Revision = s.Previous
+			s.Surge.Trouble = "node node-1 has the taint x: the cloud is about to reclaim its machine"
 		}},
-		{reason: "it serves, and no other plan can be had", change: func(s *scope) {
+		{reason: "it serves, and no other plan can be had", change: func(s *scope.Scope) {
 			surging(s)
-			s.revision.Plan.InstanceType = "Standard_ND96asr_v4"
-			s.end(refused(refusal.Quota), now.Time)
-			s.capacityErr = exhausted
+			s.Revision.Plan.InstanceType = "Standard_ND96asr_v4"
+			s.EndAttempt(refused(refusal.Quota), now.Time)
+			s.CapacityErr = exhausted
 		}},
-		{reason: "it serves, and what it was to serve on is misconfigured", change: func(s *scope) {
+		{reason: "it serves, and what it was to serve on is misconfigured", change: func(s *scope.Scope) {
 			surging(s)
-			s.revision.Plan.InstanceType = "Standard_ND96asr_v4"
-			s.end(refused(refusal.Misconfigured), now.Time)
-			s.capacityErr = mend
+			s.Revision.Plan.InstanceType = "Standard_ND96asr_v4"
+			s.EndAttempt(refused(refusal.Misconfigured), now.Time)
+			s.CapacityErr = mend
 		}},
-		{reason: "it served, and is let go first for want of money", err: &progress.WaitingError{Message: "waiting for machines to be deleted: chat-aaaa"}, change: func(s *scope) {
+		{reason: "it served, and is let go first for want of money", err: &progress.WaitingError{Message: "waiting for machines to be deleted: chat-aaaa"}, change: func(s *scope.Scope) {
 			surging(s)
-			s.surge.Serving, s.former = 0, nil
-			s.letAllGo("the serving machines are released first: a limit", now.Time)
-			s.recreates = "the serving machines are released first: a limit"
-			s.capacityErr = &progress.WaitingError{Message: s.recreates + "; waiting for machines to be deleted: chat-aaaa"}
+			s.Surge.Serving, s.Previous = 0, nil
+			letAllGo(s, "the serving machines are released first: a limit", now.Time)
+			s.Recreates = "the serving machines are released first: a limit"
+			s.CapacityErr = &progress.WaitingError{Message: s.Recreates + "; waiting for machines to be deleted: chat-aaaa"}
 		}},
-		{reason: "the inference server answers, and its Service is still to come", noService: true, change: func(s *scope) {
-			s.revision, s.statefulSet, s.pods = accepted(1), readySet(), []corev1.Pod{podReady()}
-			s.machines = []capacity.Machine{machine()}
+		{reason: "the inference server answers, and its Service is still to come", noService: true, change: func(s *scope.Scope) {
+			s.Revision, s.StatefulSet, s.Pods = accepted(1), readySet(), []corev1.Pod{podReady()}
+			s.Machines = []capacity.Machine{machine()}
 		}},
 		{
 			reason: "the inference server answers, and its Service is refused", noService: true,
-			err: errors.New("exceeded quota: services"), change: func(s *scope) {
-				s.revision, s.statefulSet, s.pods = accepted(1), readySet(), []corev1.Pod{podReady()}
-				s.machines = []capacity.Machine{machine()}
+			err: errors.New("exceeded quota: services"), change: func(s *scope.Scope) {
+				s.Revision, s.StatefulSet, s.Pods = accepted(1), readySet(), []corev1.Pod{podReady()}
+				s.Machines = []capacity.Machine{machine()}
 			},
 		},
-		{reason: "it serves, and a pass failed: it goes on serving", err: errors.New("the API server is away"), change: func(s *scope) {
+		{reason: "it serves, and a pass failed: it goes on serving", err: errors.New("the API server is away"), change: func(s *scope.Scope) {
 			wasReady(s)
-			s.revision, s.statefulSet, s.pods = accepted(1), readySet(), []corev1.Pod{podReady()}
-			s.machines = []capacity.Machine{machine()}
+			s.Revision, s.StatefulSet, s.Pods = accepted(1), readySet(), []corev1.Pod{podReady()}
+			s.Machines = []capacity.Machine{machine()}
 		}},
-		{reason: "it serves the former spec, and the current one has no plan", change: func(s *scope) {
-			s.revision, s.statefulSet, s.pods = accepted(1), readySet(), []corev1.Pod{podReady()}
-			s.machines = []capacity.Machine{machine()}
-			s.planErr = &progress.StalledError{Reason: v1beta1.ReasonDoesNotFit, Message: "does not fit by 3 GiB"}
+		{reason: "it serves the former spec, and the current one has no plan", change: func(s *scope.Scope) {
+			s.Revision, s.StatefulSet, s.Pods = accepted(1), readySet(), []corev1.Pod{podReady()}
+			s.Machines = []capacity.Machine{machine()}
+			s.PlanErr = &progress.StalledError{Reason: v1beta1.ReasonDoesNotFit, Message: "does not fit by 3 GiB"}
 		}},
-		{reason: "it served, and the machine is gone", change: func(s *scope) {
+		{reason: "it served, and the machine is gone", change: func(s *scope.Scope) {
 			wasReady(s)
-			s.revision = accepted(1)
+			s.Revision = accepted(1)
 		}},
-		{reason: "it serves, and its pods are being replaced", change: func(s *scope) {
-			s.revision, s.statefulSet, s.pods, s.rolling = accepted(1), readySet(), []corev1.Pod{podReady()}, true
-			s.machines = []capacity.Machine{machine()}
+		{reason: "it serves, and its pods are being replaced", change: func(s *scope.Scope) {
+			s.Revision, s.StatefulSet, s.Pods, s.IsRolling = accepted(1), readySet(), []corev1.Pod{podReady()}, true
+			s.Machines = []capacity.Machine{machine()}
 		}},
 		{
 			reason: "it serves, and somebody took the Service's name",
-			err:    &progress.StalledError{Reason: v1beta1.ReasonNameTaken, Message: "Service team-a/chat exists"}, change: func(s *scope) {
+			err:    &progress.StalledError{Reason: v1beta1.ReasonNameTaken, Message: "Service team-a/chat exists"}, change: func(s *scope.Scope) {
 				wasReady(s)
-				s.revision, s.statefulSet, s.pods = accepted(1), readySet(), []corev1.Pod{podReady()}
-				s.machines = []capacity.Machine{machine()}
+				s.Revision, s.StatefulSet, s.Pods = accepted(1), readySet(), []corev1.Pod{podReady()}
+				s.Machines = []capacity.Machine{machine()}
 			},
 		},
 		{
-			reason: "the machine was refused, and nothing else is left", err: exhausted, change: func(s *scope) {
-				s.revision = accepted(1)
-				s.begin(s.revision, 1, []string{"chat-aaaa"}, now.Time)
-				s.end(refused(refusal.Quota), now.Time)
-				s.capacityErr = exhausted
+			reason: "the machine was refused, and nothing else is left", err: exhausted, change: func(s *scope.Scope) {
+				s.Revision = accepted(1)
+				begin(s, s.Revision, 1, []string{"chat-aaaa"}, now.Time)
+				s.EndAttempt(refused(refusal.Quota), now.Time)
+				s.CapacityErr = exhausted
 			},
 		},
-		{reason: "the machine was refused, and another one is asked for", change: func(s *scope) {
-			s.revision = accepted(1)
-			s.begin(s.revision, 1, []string{"chat-aaaa"}, now.Time)
-			s.end(refused(refusal.Quota), now.Time)
-			s.revision.Plan.InstanceType, s.fellBack = "Standard_ND96asr_v4", "1 × Standard_NC24ads_A100_v4"
-			s.begin(s.revision, 2, []string{"chat-bbbb"}, now.Time)
-			s.created = []capacity.Created{{Name: "chat-bbbb", UID: "claim-2"}}
+		{reason: "the machine was refused, and another one is asked for", change: func(s *scope.Scope) {
+			s.Revision = accepted(1)
+			begin(s, s.Revision, 1, []string{"chat-aaaa"}, now.Time)
+			s.EndAttempt(refused(refusal.Quota), now.Time)
+			s.Revision.Plan.InstanceType, s.FellBackFrom = "Standard_ND96asr_v4", "1 × Standard_NC24ads_A100_v4"
+			begin(s, s.Revision, 2, []string{"chat-bbbb"}, now.Time)
+			s.Created = []capacity.Created{{Name: "chat-bbbb", UID: "claim-2"}}
 		}},
 		{
-			reason: "the request is misconfigured", err: mend, change: func(s *scope) {
-				s.revision = accepted(1)
-				s.begin(s.revision, 1, []string{"chat-aaaa"}, now.Time)
-				s.end(refused(refusal.Misconfigured), now.Time)
-				s.capacityErr = mend
+			reason: "the request is misconfigured", err: mend, change: func(s *scope.Scope) {
+				s.Revision = accepted(1)
+				begin(s, s.Revision, 1, []string{"chat-aaaa"}, now.Time)
+				s.EndAttempt(refused(refusal.Misconfigured), now.Time)
+				s.CapacityErr = mend
 			},
 		},
-		{reason: "suspended, and a machine is still on its way out", change: func(s *scope) {
-			s.ws.Suspend, s.revision = true, accepted(1)
-			s.machines = []capacity.Machine{machine(func(m *capacity.Machine) { m.Deleting = true })}
+		{reason: "suspended, and a machine is still on its way out", change: func(s *scope.Scope) {
+			s.Workspace.Suspend, s.Revision = true, accepted(1)
+			s.Machines = []capacity.Machine{machine(func(m *capacity.Machine) { m.Deleting = true })}
 		}},
-		{reason: "suspended", change: func(s *scope) { s.ws.Suspend, s.revision = true, accepted(1) }},
+		{reason: "suspended", change: func(s *scope.Scope) { s.Workspace.Suspend, s.Revision = true, accepted(1) }},
 		{
 			reason: "being deleted, machines left", err: &progress.WaitingError{Message: "waiting for 1 machine(s) to be gone"},
-			change: func(s *scope) { s.ws.DeletionTimestamp = &now },
+			change: func(s *scope.Scope) { s.Workspace.DeletionTimestamp = &now },
 		},
 		{reason: "an error before anything is known", err: fmt.Errorf("observe: %w", errors.New("the API server is away"))},
 	}
 	var out strings.Builder
 	for _, test := range tests {
-		s := newScope(workspaceObject())
+		s := scope.New(workspaceObject())
 		if test.change != nil {
 			test.change(s)
-			s.before = *s.ws.Status.DeepCopy()
+			s.Before = *s.Workspace.Status.DeepCopy()
 		}
-		s.planned, s.named = s.revision != nil, s.statefulSet != nil && !test.noService
-		status, events := s.status(test.err, now)
+		s.IsPlanned, s.HasService = s.Revision != nil, s.StatefulSet != nil && !test.noService
+		status, events := s.Status(test.err, now)
 		fmt.Fprintf(&out, "## %s\nstate %s, nodes %d %v\n", test.reason, status.State, status.TargetNodeCount, status.WorkerNodes)
 		for _, c := range status.Conditions {
 			fmt.Fprintf(&out, "  %-18s %-7s %s: %s\n", c.Type, c.Status, c.Reason, c.Message)
@@ -311,12 +313,12 @@ func TestStatus(t *testing.T) {
 
 // TestStatusIsStable says that nothing changes while nothing happens, however often it is reported.
 func TestStatusIsStable(t *testing.T) {
-	s := newScope(workspaceObject())
-	s.revision, s.statefulSet, s.pods = accepted(1), readySet(), []corev1.Pod{podReady()}
-	s.machines, s.named = []capacity.Machine{machine()}, true
-	first, _ := s.status(nil, now)
-	s.ws.Status, s.before = first, first
-	second, events := s.status(nil, metav1.NewTime(now.Add(time.Hour)))
+	s := scope.New(workspaceObject())
+	s.Revision, s.StatefulSet, s.Pods = accepted(1), readySet(), []corev1.Pod{podReady()}
+	s.Machines, s.HasService = []capacity.Machine{machine()}, true
+	first, _ := s.Status(nil, now)
+	s.Workspace.Status, s.Before = first, first
+	second, events := s.Status(nil, metav1.NewTime(now.Add(time.Hour)))
 	if diff := cmp.Diff(first, second); diff != "" {
 		t.Errorf("the second report differs (-first +second):\n%s", diff)
 	}
@@ -333,73 +335,73 @@ func TestAttempts(t *testing.T) {
 	held.UID = "claim-1"
 	tests := []struct {
 		reason string
-		do     func(*scope)
+		do     func(*scope.Scope)
 		want   []string
 	}{
-		{reason: "none yet", do: func(*scope) {}},
-		{reason: "one is begun", do: func(s *scope) { s.begin(s.revision, 1, []string{"c"}, now.Time) }, want: []string{"1  [c] 0 claims"}},
+		{reason: "none yet", do: func(*scope.Scope) {}},
+		{reason: "one is begun", do: func(s *scope.Scope) { begin(s, s.Revision, 1, []string{"c"}, now.Time) }, want: []string{"1  [c] 0 claims"}},
 		{
 			reason: "it is refused",
-			do: func(s *scope) {
-				s.begin(s.revision, 1, []string{"c"}, now.Time)
-				s.noteCreated([]capacity.Created{{Name: "c", UID: "u"}}, now.Time)
-				s.end(refused(refusal.Quota), now.Time)
+			do: func(s *scope.Scope) {
+				begin(s, s.Revision, 1, []string{"c"}, now.Time)
+				noteCreated(s, []capacity.Created{{Name: "c", UID: "u"}}, now.Time)
+				s.EndAttempt(refused(refusal.Quota), now.Time)
 			},
 			want: []string{"1 Quota [c] 0 claims sku/Standard_NC24ads_A100_v4/*/on-demand 1h0m0s generation 3"},
 		},
 		{
 			reason: "what has ended does not end again",
-			do: func(s *scope) {
-				s.begin(s.revision, 1, []string{"c"}, now.Time)
-				s.letGo("x", now.Time)
-				s.end(refused(refusal.Quota), now.Time)
+			do: func(s *scope.Scope) {
+				begin(s, s.Revision, 1, []string{"c"}, now.Time)
+				letGo(s, "x", now.Time)
+				s.EndAttempt(refused(refusal.Quota), now.Time)
 			},
 			want: []string{"1 Released [c] 0 claims generation 3"},
 		},
 		{
 			reason: "the words about a launch are kept, each once, the newest four",
-			do: func(s *scope) {
-				s.begin(s.revision, 1, []string{"chat-aaaa"}, now.Time)
+			do: func(s *scope.Scope) {
+				begin(s, s.Revision, 1, []string{"chat-aaaa"}, now.Time)
 				for _, reason := range []string{"A", "B", "B", "AwaitingReconciliation", "C", "D", "E"} {
 					held.Words.Launched = words(reason)
-					s.machines = []capacity.Machine{held}
-					s.noteMachines([]string{"chat-aaaa"}, now.Time)
+					s.Machines = []capacity.Machine{held}
+					noteMachines(s, []string{"chat-aaaa"}, now.Time)
 				}
 			},
 			want: []string{"1  [chat-aaaa] 1 claims claim-1 BCDE"},
 		},
 		{
 			reason: "one whose machines serve is kept, however many were refused since",
-			do: func(s *scope) {
-				s.begin(s.revision, 1, []string{"chat-aaaa"}, now.Time)
-				s.surge.Serving = 1
+			do: func(s *scope.Scope) {
+				begin(s, s.Revision, 1, []string{"chat-aaaa"}, now.Time)
+				s.Surge.Serving = 1
 				for i := range attemptLimit + 2 {
-					s.begin(s.revision, int32(i+2), nil, now.Time)
-					s.letGo("x", now.Time)
+					begin(s, s.Revision, int32(i+2), nil, now.Time)
+					letGo(s, "x", now.Time)
 				}
-				s.attempts = slices.Delete(s.attempts, 1, attemptLimit-1)
+				s.Attempts = slices.Delete(s.Attempts, 1, attemptLimit-1)
 			},
 			want: []string{"1  [chat-aaaa] 0 claims", "23 Released [] 0 claims generation 3"},
 		},
 		{
 			reason: "the newest twenty are kept",
-			do: func(s *scope) {
+			do: func(s *scope.Scope) {
 				for i := range attemptLimit + 2 {
-					s.begin(s.revision, int32(i+1), nil, now.Time)
-					s.letGo("x", now.Time)
+					begin(s, s.Revision, int32(i+1), nil, now.Time)
+					letGo(s, "x", now.Time)
 				}
-				s.attempts = s.attempts[attemptLimit-1:]
+				s.Attempts = s.Attempts[attemptLimit-1:]
 			},
 			want: []string{"22 Released [] 0 claims generation 3"},
 		},
 	}
 	for _, test := range tests {
 		t.Run(test.reason, func(t *testing.T) {
-			s := newScope(workspaceObject())
-			s.revision = accepted(1)
+			s := scope.New(workspaceObject())
+			s.Revision = accepted(1)
 			test.do(s)
 			var got []string
-			for _, a := range s.attempts {
+			for _, a := range s.Attempts {
 				line := fmt.Sprintf("%d %s %v %d claims", a.Number, a.Reason, a.NodeClaims, len(a.Claims))
 				for _, claim := range a.Claims {
 					line += " " + claim.UID + " "

@@ -16,8 +16,9 @@ import (
 	"github.com/modelberth/modelberth/api/v1beta1"
 	"github.com/modelberth/modelberth/pkg/capacity"
 	"github.com/modelberth/modelberth/pkg/capacity/refusal"
+	"github.com/modelberth/modelberth/pkg/controllers/workspace/scope"
 	"github.com/modelberth/modelberth/pkg/progress"
-	revisions "github.com/modelberth/modelberth/pkg/revision"
+	"github.com/modelberth/modelberth/pkg/revision"
 )
 
 // TestReadyIsNeverStalled reports on random facts: whatever holds, Stalled is not True while Ready is.
@@ -37,24 +38,24 @@ func TestReadyIsNeverStalled(t *testing.T) {
 				change()
 			}
 		}
-		s := newScope(workspaceObject())
-		s.planned, s.named = random.IntN(2) == 0, random.IntN(4) > 0
-		maybe(func() { s.revision = accepted(1) })
-		maybe(func() { s.statefulSet, s.pods = readySet(), []corev1.Pod{podReady()} })
-		maybe(func() { s.machines = []capacity.Machine{machine()} })
-		if s.revision != nil {
+		s := scope.New(workspaceObject())
+		s.IsPlanned, s.HasService = random.IntN(2) == 0, random.IntN(4) > 0
+		maybe(func() { s.Revision = accepted(1) })
+		maybe(func() { s.StatefulSet, s.Pods = readySet(), []corev1.Pod{podReady()} })
+		maybe(func() { s.Machines = []capacity.Machine{machine()} })
+		if s.Revision != nil {
 			maybe(func() { surging(s) })
-			maybe(func() { s.revision.Plan.InstanceType = "Standard_ND96asr_v4" })
-			maybe(func() { s.end(refused(refusal.Misconfigured), now.Time) })
+			maybe(func() { s.Revision.Plan.InstanceType = "Standard_ND96asr_v4" })
+			maybe(func() { s.EndAttempt(refused(refusal.Misconfigured), now.Time) })
 		}
-		s.planErr = stalls[random.IntN(len(stalls))]
+		s.PlanErr = stalls[random.IntN(len(stalls))]
 		err := others[random.IntN(len(others))]
 		if stall := stalls[random.IntN(len(stalls))]; stall != nil {
 			maybe(func() { err = stall })
-			maybe(func() { s.capacityErr = stall })
+			maybe(func() { s.CapacityErr = stall })
 		}
-		maybe(func() { s.planErr = nil })
-		status, _ := s.status(err, now)
+		maybe(func() { s.PlanErr = nil })
+		status, _ := s.Status(err, now)
 		isReady, isStalled := meta.IsStatusConditionTrue(status.Conditions, v1beta1.ConditionReady), meta.IsStatusConditionTrue(status.Conditions, v1beta1.ConditionStalled)
 		if isReady {
 			ready++
@@ -88,7 +89,7 @@ func TestStricterCheckDoesNotStallWhatServes(t *testing.T) {
 			ws.Inference = &v1beta1.InferenceSpec{TemplateError: "unknown field"}
 			ws.Status.Plan = &v1beta1.PlanStatus{Revision: "chat-former"}
 			ws.Status.Conditions = []metav1.Condition{{Type: v1beta1.ConditionPlanned, Status: metav1.ConditionTrue}}
-			beside, err := revisions.ContextHash(revisions.Inputs(ws, ""))
+			beside, err := revision.ContextHash(revision.Inputs(ws, ""))
 			if err != nil {
 				t.Fatal(err)
 			}
@@ -97,16 +98,16 @@ func TestStricterCheckDoesNotStallWhatServes(t *testing.T) {
 			pinned.Data.Raw = []byte(`{"plan":{"instanceType":"Standard_NC24ads_A100_v4","nodes":1}}`)
 			kube := server(t, ws, pinned)
 			r := New(Config{Client: kube, Live: kube, Provisioner: live{}, Clock: testclock.NewFakePassiveClock(now.Time)})
-			s := newScope(ws)
-			if err := r.observe(t.Context(), s); err != nil {
+			s := scope.New(ws)
+			if err := r.observer.observe(t.Context(), s); err != nil {
 				t.Fatal(err)
 			}
 			if test.serves {
-				s.statefulSet = readySet()
+				s.StatefulSet = readySet()
 			}
 			err = r.ensurePlan(t.Context(), s)
-			if hasPlan := err == nil && s.planErr == nil && s.revision != nil && s.revision.Name == "chat-former"; hasPlan != test.serves {
-				t.Errorf("planned as before: %v (error %v, %v), want %v", hasPlan, err, s.planErr, test.serves)
+			if hasPlan := err == nil && s.PlanErr == nil && s.Revision != nil && s.Revision.Name == "chat-former"; hasPlan != test.serves {
+				t.Errorf("planned as before: %v (error %v, %v), want %v", hasPlan, err, s.PlanErr, test.serves)
 			}
 		})
 	}

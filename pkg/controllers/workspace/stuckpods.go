@@ -16,20 +16,21 @@ import (
 	"github.com/modelberth/modelberth/api/v1beta1"
 	"github.com/modelberth/modelberth/pkg/capacity"
 	"github.com/modelberth/modelberth/pkg/capacity/nodehealth"
+	"github.com/modelberth/modelberth/pkg/controllers/workspace/scope"
 )
 
 // ensureNoStuckPods deletes pods whose kubelet is gone for good, so that their StatefulSet makes others.
-func (r *Reconciler) ensureNoStuckPods(ctx context.Context, s *scope) error {
-	for i := range s.pods {
-		pod := &s.pods[i]
-		why, err := r.stuck(ctx, s, pod)
+func (w *workloads) ensureNoStuckPods(ctx context.Context, s *scope.Scope) error {
+	for i := range s.Pods {
+		pod := &s.Pods[i]
+		why, err := w.stuck(ctx, s, pod)
 		if err != nil {
 			return err
 		}
 		if why == "" {
 			continue
 		}
-		err = r.Client.Delete(ctx, pod, client.GracePeriodSeconds(0), client.Preconditions{UID: &pod.UID})
+		err = w.Client.Delete(ctx, pod, client.GracePeriodSeconds(0), client.Preconditions{UID: &pod.UID})
 		if err != nil && !apierrors.IsNotFound(err) && !apierrors.IsConflict(err) {
 			return fmt.Errorf("deleting pod %s: %w", pod.Name, err)
 		}
@@ -39,22 +40,22 @@ func (r *Reconciler) ensureNoStuckPods(ctx context.Context, s *scope) error {
 }
 
 // stuck explains why no kubelet will ever report a pod's end; empty if one may.
-func (r *Reconciler) stuck(ctx context.Context, s *scope, pod *corev1.Pod) (string, error) {
+func (w *workloads) stuck(ctx context.Context, s *scope.Scope, pod *corev1.Pod) (string, error) {
 	if pod.Spec.NodeName == "" {
 		return "", nil
 	}
-	node := s.node(pod.Spec.NodeName)
+	node := s.Node(pod.Spec.NodeName)
 	if node == nil {
-		return r.lostMachine(ctx, s, pod)
+		return w.lostMachine(ctx, s, pod)
 	}
 	if pod.DeletionTimestamp.IsZero() || node.Labels[v1beta1.LabelWorkspaceUID] != "" {
 		return "", nil
 	}
-	if isReady, _ := nodehealth.Ready(node); isReady || r.unfit(s, node) == "" {
+	if isReady, _ := nodehealth.Ready(node); isReady || s.Unfit(node, w.Clock.Now(), w.NodeGrace) == "" {
 		return "", nil
 	}
-	if left := pod.DeletionTimestamp.Sub(r.Clock.Now()); left > 0 {
-		s.lookAgain(left)
+	if left := pod.DeletionTimestamp.Sub(w.Clock.Now()); left > 0 {
+		s.LookAgain(left)
 		return "", nil
 	}
 	return "its node does not answer", nil
@@ -68,13 +69,13 @@ func (r *Reconciler) stuck(ctx context.Context, s *scope, pod *corev1.Pod) (stri
 // away only when the cloud no longer knows the machine, and the NodeClaim only after that (finalizer
 // karpenter.sh/termination on both). So with both gone nothing is left that could run it. A Node that
 // somebody deleted by hand is covered by its NodeClaim, one that nobody bought says nothing of its machine.
-func (r *Reconciler) lostMachine(ctx context.Context, s *scope, pod *corev1.Pod) (string, error) {
-	isBought := pod.Spec.NodeSelector[v1beta1.LabelWorkspaceUID] == string(s.ws.UID)
-	isHeld := slices.ContainsFunc(s.machines, func(m capacity.Machine) bool { return m.NodeName == pod.Spec.NodeName })
+func (w *workloads) lostMachine(ctx context.Context, s *scope.Scope, pod *corev1.Pod) (string, error) {
+	isBought := pod.Spec.NodeSelector[v1beta1.LabelWorkspaceUID] == string(s.Workspace.UID)
+	isHeld := slices.ContainsFunc(s.Machines, func(m capacity.Machine) bool { return m.NodeName == pod.Spec.NodeName })
 	if !isBought || isHeld {
 		return "", nil
 	}
-	isGone, err := isGone(ctx, r.Live, pod.Spec.NodeName) // the cache may not show a new node yet
+	isGone, err := w.IsGone(ctx, pod.Spec.NodeName) // the cache may not show a new node yet
 	if err != nil || !isGone {
 		return "", err
 	}

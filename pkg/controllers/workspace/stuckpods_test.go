@@ -19,6 +19,8 @@ import (
 
 	"github.com/modelberth/modelberth/api/v1beta1"
 	"github.com/modelberth/modelberth/pkg/capacity"
+	"github.com/modelberth/modelberth/pkg/capacity/acquire"
+	"github.com/modelberth/modelberth/pkg/controllers/workspace/scope"
 )
 
 // deletions notes the UIDs of what is deleted without grace.
@@ -84,14 +86,14 @@ func TestNoStuckPods(t *testing.T) {
 				WithIndex(&corev1.Node{}, metav1.ObjectNameField, byName).Build()
 			deletions := &deletions{Client: kube}
 			r := New(Config{
-				Client: deletions, Live: kube, Clock: testclock.NewFakePassiveClock(now.Time), Answers: Answers{NodeGrace: time.Minute},
+				Client: deletions, Live: kube, Clock: testclock.NewFakePassiveClock(now.Time), Answers: acquire.Answers{NodeGrace: time.Minute},
 			})
-			s := newScope(workspaceObject())
-			s.pods, s.machines = []corev1.Pod{*pod}, test.machines
+			s := scope.New(workspaceObject())
+			s.Pods, s.Machines = []corev1.Pod{*pod}, test.machines
 			if test.seen != nil {
-				s.nodes = []corev1.Node{*test.seen}
+				s.Nodes = []corev1.Node{*test.seen}
 			}
-			if err := r.ensureNoStuckPods(t.Context(), s); err != nil {
+			if err := r.workloads.ensureNoStuckPods(t.Context(), s); err != nil {
 				t.Fatal(err)
 			}
 			var want []types.UID

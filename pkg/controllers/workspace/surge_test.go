@@ -21,6 +21,7 @@ import (
 	"github.com/modelberth/modelberth/pkg/capacity"
 	"github.com/modelberth/modelberth/pkg/capacity/acquire"
 	"github.com/modelberth/modelberth/pkg/capacity/purchase"
+	"github.com/modelberth/modelberth/pkg/controllers/workspace/scope"
 	"github.com/modelberth/modelberth/pkg/progress"
 	"github.com/modelberth/modelberth/pkg/render"
 	"github.com/modelberth/modelberth/pkg/workload"
@@ -37,7 +38,7 @@ func (apart) ReleaseBut(context.Context, capacity.Owner, []string) ([]string, er
 // names of the machines of an attempt of the Workspace of these tests.
 func names(t *testing.T, number int32) []string {
 	t.Helper()
-	out, err := apart{}.Names(ownerOf(workspaceObject()), number, 1)
+	out, err := apart{}.Names(scope.New(workspaceObject()).Owner, number, 1)
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -45,19 +46,19 @@ func names(t *testing.T, number int32) []string {
 }
 
 // surging serves on the machine of attempt 1, and gets that of attempt 2.
-func surging(s *scope) {
-	s.ws.Status.State = v1beta1.StateReady
-	s.revision, s.former = accepted(1), accepted(1)
-	s.revision.Name = "chat-9876543210"
-	s.former.Inputs, s.revision.Inputs = &render.Inputs{}, &render.Inputs{Config: "other"}
-	s.statefulSet, s.pods = readySet(), []corev1.Pod{podReady()}
-	s.begin(s.former, 1, []string{"chat-aaaa"}, now.Time)
-	s.attempts[0].ReadyTime = &now
-	s.surge.Serving = 1
-	s.begin(s.revision, 2, []string{"chat-bbbb"}, now.Time)
+func surging(s *scope.Scope) {
+	s.Workspace.Status.State = v1beta1.StateReady
+	s.Revision, s.Previous = accepted(1), accepted(1)
+	s.Revision.Name = "chat-9876543210"
+	s.Previous.Inputs, s.Revision.Inputs = &render.Inputs{}, &render.Inputs{Config: "other"}
+	s.StatefulSet, s.Pods = readySet(), []corev1.Pod{podReady()}
+	begin(s, s.Previous, 1, []string{"chat-aaaa"}, now.Time)
+	s.Attempts[0].ReadyTime = &now
+	s.Surge.Serving = 1
+	begin(s, s.Revision, 2, []string{"chat-bbbb"}, now.Time)
 	launched := machine(launching)
 	launched.Name = "chat-bbbb"
-	s.machines = []capacity.Machine{machine(), launched}
+	s.Machines = []capacity.Machine{machine(), launched}
 }
 
 // pinnedSet is a set whose pods select the machines of an attempt.
@@ -78,86 +79,86 @@ func TestHoldAsksWhereThePodsRun(t *testing.T) {
 	r := New(Config{
 		Provisioner: apart{}, Live: fake.NewClientBuilder().WithObjects(newest).Build(), Clock: testclock.NewFakePassiveClock(now.Time),
 	})
-	s := newScope(workspaceObject())
-	s.revision, s.statefulSet = accepted(1), pinnedSet(0)
-	s.statefulSet.Namespace, s.statefulSet.Name, s.statefulSet.UID = "team-a", "chat", "set-1"
+	s := scope.New(workspaceObject())
+	s.Revision, s.StatefulSet = accepted(1), pinnedSet(0)
+	s.StatefulSet.Namespace, s.StatefulSet.Name, s.StatefulSet.UID = "team-a", "chat", "set-1"
 	for number, instanceType := range []string{"first", "second"} {
-		s.begin(s.revision, int32(number+1), names(t, int32(number+1)), now.Time)
-		s.attempts[number].InstanceType, s.attempts[number].ReadyTime = instanceType, &now
+		begin(s, s.Revision, int32(number+1), names(t, int32(number+1)), now.Time)
+		s.Attempts[number].InstanceType, s.Attempts[number].ReadyTime = instanceType, &now
 		held := machine()
-		held.Name, held.InstanceType = s.attempts[number].NodeClaims[0], instanceType
-		s.machines = append(s.machines, held)
+		held.Name, held.InstanceType = s.Attempts[number].NodeClaims[0], instanceType
+		s.Machines = append(s.Machines, held)
 	}
-	if err := r.read(t.Context(), s, acquire.Read{Needs: acquire.NeedsSet}); err != nil {
+	if err := r.executor.Read(t.Context(), s, acquire.Read{Needs: acquire.NeedsSet}); err != nil {
 		t.Fatal(err)
 	}
-	s.surge.Serving = 1
-	if !r.snapshot(s).IsMoved() {
+	s.Surge.Serving = 1
+	if !r.executor.Snapshot(s).IsMoved() {
 		t.Error("the pods count as those of the first attempt, want them on the second")
 	}
 }
 
 // TestMove says what the pods run, and which machines they select, at each moment of a move.
 func TestMove(t *testing.T) {
-	ready := func(s *scope) {
-		s.machines[1] = machine()
-		s.machines[1].Name = "chat-bbbb"
-		s.attempts[1].ReadyTime = &now
+	ready := func(s *scope.Scope) {
+		s.Machines[1] = machine()
+		s.Machines[1].Name = "chat-bbbb"
+		s.Attempts[1].ReadyTime = &now
 	}
 	tests := []struct {
 		reason string
 		pinned int32
-		change func(*scope)
+		change func(*scope.Scope)
 		former string
 		runsOn int32
 	}{
 		{"the new machine is on its way: pods that never moved select none", 0, nil, "former", 0},
 		{"the new machine is on its way: pods that moved before stay", 1, nil, "former", 1},
-		{"the new machine was refused", 1, func(s *scope) { s.end(refused("NoCapacity"), now.Time) }, "former", 1},
+		{"the new machine was refused", 1, func(s *scope.Scope) { s.EndAttempt(refused("NoCapacity"), now.Time) }, "former", 1},
 		{"the new machine is usable", 0, ready, "", 2},
 		{"they are told to move", 2, ready, "", 2},
-		{"they have moved, and the new machine is not Ready for a moment", 2, func(s *scope) {
+		{"they have moved, and the new machine is not Ready for a moment", 2, func(s *scope.Scope) {
 			ready(s)
-			s.surge.Serving, s.machines[1].NodeReady, s.pods = 0, false, nil
+			s.Surge.Serving, s.Machines[1].NodeReady, s.Pods = 0, false, nil
 		}, "", 2},
-		{"they have moved, and the machine is another one's by now", 2, func(s *scope) {
-			s.surge.Serving = 0
-			s.letAllGo("x", now.Time)
-			s.begin(s.revision, 3, []string{"chat-cccc"}, now.Time)
+		{"they have moved, and the machine is another one's by now", 2, func(s *scope.Scope) {
+			s.Surge.Serving = 0
+			letAllGo(s, "x", now.Time)
+			begin(s, s.Revision, 3, []string{"chat-cccc"}, now.Time)
 		}, "", 3},
-		{"they never moved, and the machine is another one's by now", 0, func(s *scope) {
-			s.surge.Serving = 0
-			s.letAllGo("x", now.Time)
-			s.begin(s.revision, 3, []string{"chat-cccc"}, now.Time)
+		{"they never moved, and the machine is another one's by now", 0, func(s *scope.Scope) {
+			s.Surge.Serving = 0
+			letAllGo(s, "x", now.Time)
+			begin(s, s.Revision, 3, []string{"chat-cccc"}, now.Time)
 		}, "", 0},
-		{"one machine more is on its way beside the one that serves", 0, func(s *scope) {
-			s.surge.Serving = 0
-			s.attempts = s.attempts[:1]
-			s.machines = s.machines[:1]
-			s.revision.Plan.Nodes = 2
+		{"one machine more is on its way beside the one that serves", 0, func(s *scope.Scope) {
+			s.Surge.Serving = 0
+			s.Attempts = s.Attempts[:1]
+			s.Machines = s.Machines[:1]
+			s.Revision.Plan.Nodes = 2
 		}, "former", 0},
 	}
 	for _, test := range tests {
 		t.Run(test.reason, func(t *testing.T) {
-			s := newScope(workspaceObject())
+			s := scope.New(workspaceObject())
 			surging(s)
-			s.former, s.surge.IsPossible = nil, true
-			s.statefulSet = pinnedSet(test.pinned)
-			s.pods[0].Status.PodIP = "10.0.0.1"
-			s.revisions.Objects = []appsv1.ControllerRevision{{
+			s.Previous, s.Surge.IsPossible = nil, true
+			s.StatefulSet = pinnedSet(test.pinned)
+			s.Pods[0].Status.PodIP = "10.0.0.1"
+			s.Revisions.Objects = []appsv1.ControllerRevision{{
 				ObjectMeta: metav1.ObjectMeta{Name: "former"}, Data: runtime.RawExtension{Raw: []byte("{}")},
 			}}
 			if test.change != nil {
 				test.change(s)
 			}
 			r := New(Config{Clock: testclock.NewFakePassiveClock(now.Time)})
-			r.decidePods(s)
+			r.executor.DecidePods(s)
 			former := ""
-			if s.former != nil {
-				former = s.former.Name
+			if s.Previous != nil {
+				former = s.Previous.Name
 			}
-			if former != test.former || s.runsOn != test.runsOn {
-				t.Errorf("they run %q on %d, want %q on %d", former, s.runsOn, test.former, test.runsOn)
+			if former != test.former || s.PinnedTo != test.runsOn {
+				t.Errorf("they run %q on %d, want %q on %d", former, s.PinnedTo, test.former, test.runsOn)
 			}
 		})
 	}
@@ -165,16 +166,16 @@ func TestMove(t *testing.T) {
 
 // TestBeside says what is let go first instead of being held together with what is got.
 func TestBeside(t *testing.T) {
-	priced := func(usd float64) func(*scope) { return func(s *scope) { s.machines[0].HourlyPrice = usd } }
-	limited := func(limit string) func(*scope) {
-		return func(s *scope) {
+	priced := func(usd float64) func(*scope.Scope) { return func(s *scope.Scope) { s.Machines[0].HourlyPrice = usd } }
+	limited := func(limit string) func(*scope.Scope) {
+		return func(s *scope.Scope) {
 			priced(3)(s)
-			s.ws.Resource.Placement = &v1beta1.PlacementSpec{MaxHourlyPrice: limit}
+			s.Workspace.Resource.Placement = &v1beta1.PlacementSpec{MaxHourlyPrice: limit}
 		}
 	}
 	tests := []struct {
 		reason string
-		change func(*scope)
+		change func(*scope.Scope)
 		limits purchase.Limits
 		want   string
 	}{
@@ -195,7 +196,7 @@ func TestBeside(t *testing.T) {
 				"default limit of $6.00/h leaves no room for Standard_NC24ads_A100_v4 beside Standard_NC24ads_A100_v4, as not both prices are known",
 		},
 		{"a price is not known, and nobody asks", priced(-1), purchase.Limits{}, ""},
-		{"nothing is held", func(s *scope) { limited("1")(s); s.surge.Serving = 0 }, purchase.Limits{}, ""},
+		{"nothing is held", func(s *scope.Scope) { limited("1")(s); s.Surge.Serving = 0 }, purchase.Limits{}, ""},
 		{"the pod does not answer for a moment", unready(time.Minute), purchase.Limits{}, ""},
 		{
 			"the pod does not answer", unready(time.Hour),
@@ -206,11 +207,11 @@ func TestBeside(t *testing.T) {
 	for _, test := range tests {
 		t.Run(test.reason, func(t *testing.T) {
 			r := New(Config{Limits: test.limits, Clock: testclock.NewFakePassiveClock(now.Time)})
-			s := newScope(workspaceObject())
+			s := scope.New(workspaceObject())
 			surging(s)
 			test.change(s)
 			got := ""
-			if err := r.choice(s).CheckBeside(s.revision); err != nil {
+			if err := r.executor.Choice(s).CheckBeside(s.Revision); err != nil {
 				got = err.Error()
 			}
 			if diff := cmp.Diff(test.want, got); diff != "" {
@@ -223,32 +224,32 @@ func TestBeside(t *testing.T) {
 // A limit that is lowered before the machines of an attempt are all asked for counts, too.
 func TestLimitLoweredMeanwhile(t *testing.T) {
 	r := New(Config{Planner: thrifty{}, Clock: testclock.NewFakePassiveClock(now.Time)})
-	s := newScope(workspaceObject())
+	s := scope.New(workspaceObject())
 	surging(s)
-	for i := range s.machines {
-		s.machines[i].HourlyPrice = 3
+	for i := range s.Machines {
+		s.Machines[i].HourlyPrice = 3
 	}
-	s.ws.Resource.Placement = &v1beta1.PlacementSpec{MaxHourlyPrice: "6"}
-	s.begin(s.revision, 7, []string{"chat-cccc"}, now.Time)
-	err := r.reserveAgain(t.Context(), s)
+	s.Workspace.Resource.Placement = &v1beta1.PlacementSpec{MaxHourlyPrice: "6"}
+	begin(s, s.Revision, 7, []string{"chat-cccc"}, now.Time)
+	err := r.executor.Reserve(t.Context(), s)
 	if waiting, isWaiting := errors.AsType[*progress.WaitingError](err); !isWaiting || waiting.Reason != v1beta1.ReasonSpendingCeiling {
 		t.Errorf("error %v, want one that tells of the limit", err)
 	}
-	last := s.attempts.Last()
+	last := s.Attempts.Last()
 	want := "the machines were released: the serving machines are released first: resource.placement.maxHourlyPrice of $6.00/h " +
 		"leaves no room for Standard_NC24ads_A100_v4 ($3.67/h) beside Standard_NC24ads_A100_v4 ($3.00/h)"
 	if last.Reason != v1beta1.ReasonReleased || last.Message != want {
 		t.Errorf("attempt %d ended with %q %q, want %q", last.Number, last.Reason, last.Message, want)
 	}
-	if held := s.heldAttempt(); held == nil || held.Reason != "" {
+	if held := s.ServingAttempt(); held == nil || held.Reason != "" {
 		t.Errorf("what serves was let go: %+v", held)
 	}
 }
 
 // unready has the pod not answer for a while.
-func unready(since time.Duration) func(*scope) {
-	return func(s *scope) {
-		s.pods[0].Status.Conditions = []corev1.PodCondition{{
+func unready(since time.Duration) func(*scope.Scope) {
+	return func(s *scope.Scope) {
+		s.Pods[0].Status.Conditions = []corev1.PodCondition{{
 			Type: corev1.PodReady, Status: corev1.ConditionFalse, LastTransitionTime: metav1.NewTime(now.Add(-since)),
 		}}
 	}

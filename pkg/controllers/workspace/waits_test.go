@@ -15,6 +15,7 @@ import (
 	ctrlevent "sigs.k8s.io/controller-runtime/pkg/event"
 
 	"github.com/modelberth/modelberth/api/v1beta1"
+	"github.com/modelberth/modelberth/pkg/controllers/workspace/scope"
 	"github.com/modelberth/modelberth/pkg/controllers/workspace/stale"
 	"github.com/modelberth/modelberth/pkg/progress"
 )
@@ -36,7 +37,7 @@ func TestBriefWaits(t *testing.T) {
 	for _, test := range tests {
 		t.Run(test.reason, func(t *testing.T) {
 			clock := testclock.NewFakePassiveClock(now)
-			r, s := New(Config{Clock: clock}), newScope(workspaceObject())
+			r, s := New(Config{Clock: clock}), scope.New(workspaceObject())
 			for _, want := range []time.Duration{stale.ShortestDelay, test.want} {
 				result, err := r.result(t.Context(), s, test.err)
 				if err != nil || result.RequeueAfter != want {
@@ -64,9 +65,9 @@ func TestServesOnMeanwhile(t *testing.T) {
 	}
 	for _, test := range tests {
 		t.Run(test.reason, func(t *testing.T) {
-			s := newScope(workspaceObject())
-			if err := s.serveOn(test.err); !errors.Is(err, test.want) || s.requeueAfter != test.again {
-				t.Errorf("%v, another look after %s; want %v and %s", err, s.requeueAfter, test.want, test.again)
+			s := scope.New(workspaceObject())
+			if err := s.ServeOn(test.err); !errors.Is(err, test.want) || s.RequeueAfter != test.again {
+				t.Errorf("%v, another look after %s; want %v and %s", err, s.RequeueAfter, test.want, test.again)
 			}
 		})
 	}
@@ -87,12 +88,12 @@ func TestStatusChanged(t *testing.T) {
 	if news(was, was.DeepCopy()) {
 		t.Error("a change of something else is news of the status")
 	}
-	_ = r.expectations.Write(was.DeepCopy(), func() error { return nil }) // nothing was written
+	_ = r.records.expectations.Write(was.DeepCopy(), func() error { return nil }) // nothing was written
 	if !news(was, is) {
 		t.Error("what somebody else has written is no news after a write that was none")
 	}
 	written := was.DeepCopy()
-	if err := r.expectations.Write(written, func() error { written.ResourceVersion = "2"; return nil }); err != nil {
+	if err := r.records.expectations.Write(written, func() error { written.ResourceVersion = "2"; return nil }); err != nil {
 		t.Fatal(err)
 	}
 	if news(was, is) {

@@ -1,7 +1,7 @@
 // Copyright The Modelberth Authors.
 // SPDX-License-Identifier: Apache-2.0
 
-package workspace
+package acquire
 
 import (
 	"time"
@@ -24,8 +24,8 @@ type Answers struct {
 	Wording *refusal.Provider
 }
 
-// provider returns the provider of the messages about machines of a node class.
-func (a *Answers) provider(class v1beta1.NodeClassReference) refusal.Provider {
+// Provider returns the provider of the messages about machines of a node class.
+func (a *Answers) Provider(class v1beta1.NodeClassReference) refusal.Provider {
 	if a.Wording != nil {
 		return *a.Wording
 	}

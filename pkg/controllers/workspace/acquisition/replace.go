@@ -1,7 +1,7 @@
 // Copyright The Modelberth Authors.
 // SPDX-License-Identifier: Apache-2.0
 
-package workspace
+package acquisition
 
 import (
 	"context"
@@ -17,6 +17,7 @@ import (
 	"github.com/modelberth/modelberth/pkg/capacity/purchase"
 	"github.com/modelberth/modelberth/pkg/capacity/refusal"
 	"github.com/modelberth/modelberth/pkg/controllers/workspace/lessons"
+	"github.com/modelberth/modelberth/pkg/controllers/workspace/scope"
 	"github.com/modelberth/modelberth/pkg/group"
 	"github.com/modelberth/modelberth/pkg/progress"
 )
@@ -29,44 +30,44 @@ import (
 // machines come for pods, the machine's name stays: its pod is deleted, and the next one waits for another node. If
 // no machine of the type may be bought any more, and none of another plan beside the remaining ones, the attempt ends
 // for that plan.
-func (r *Reconciler) replaceLost(ctx context.Context, s *scope, lost []acquire.Machine) (isOver bool, err error) {
-	open := s.openAttempt()
-	if s.surge.Replaces == capacity.ReplacesPod {
-		leaving := s.lostPods(lost)
-		s.rolling = s.rolling || len(leaving) > 0
-		return true, deletePods(ctx, r.Client, s.ws.Namespace, leaving, "its machine is lost, and the others are kept")
+func (e *Executor) replaceLost(ctx context.Context, s *scope.Scope, lost []acquire.Machine) (isOver bool, err error) {
+	open := s.OpenAttempt()
+	if s.Surge.Replaces == capacity.ReplacesPod {
+		leaving := lostPods(s, lost)
+		s.IsRolling = s.IsRolling || len(leaving) > 0
+		return true, e.Effects.DeletePods(ctx, s.Workspace.Namespace, leaving, "its machine is lost, and the others are kept")
 	}
 	for _, machine := range lost {
 		verdict := machine.Verdict
-		acquire.Lose(open, machine.Name, verdict, r.Clock.Now())
+		acquire.Lose(open, machine.Name, verdict, e.Clock.Now())
 		log.FromContext(ctx).Info("a machine was refused or lost, the others are kept", "attempt", open.Number,
 			"nodeClaim", machine.Name, "cause", verdict.Cause, "words", verdict.Message, "rule", verdict.Rule)
 	}
-	why := r.snapshot(s).Irreplaceable(open)
-	if why == "" || s.surge.IsPossible { // another plan's machines can be acquired beside the remaining ones
+	why := e.Snapshot(s).Irreplaceable(open)
+	if why == "" || s.Surge.IsPossible { // another plan's machines can be acquired beside the remaining ones
 		return false, nil
 	}
-	_, err = r.choice(s).Elsewhere(ctx)
+	_, err = e.Choice(s).Elsewhere(ctx)
 	if _, isStalled := errors.AsType[*progress.StalledError](err); isStalled {
 		return false, nil // the rest serves
 	}
 	if err == nil {
-		s.end(acquire.Released("the machines were released for another plan: "+why), r.Clock.Now())
+		s.EndAttempt(acquire.Released("the machines were released for another plan: "+why), e.Clock.Now())
 	}
 	return err != nil, err
 }
 
 // lostPods returns the pods on lost machines. A pod without a machine waits, whatever its autoscaler reported: the
 // others serve meanwhile.
-func (s *scope) lostPods(lost []acquire.Machine) []group.Leaving {
+func lostPods(s *scope.Scope, lost []acquire.Machine) []group.Leaving {
 	var out []group.Leaving
-	for i := range s.pods {
-		pod := &s.pods[i]
+	for i := range s.Pods {
+		pod := &s.Pods[i]
 		if pod.Spec.NodeName == "" || !pod.DeletionTimestamp.IsZero() {
 			continue
 		}
 		for _, machine := range lost {
-			if pod.Name == fmt.Sprintf("%s-%d", s.ws.Name, machine.Ordinal) {
+			if pod.Name == fmt.Sprintf("%s-%d", s.Workspace.Name, machine.Ordinal) {
 				out = append(out, group.Leaving{Name: pod.Name, UID: pod.UID})
 			}
 		}
@@ -76,15 +77,15 @@ func (s *scope) lostPods(lost []acquire.Machine) []group.Leaving {
 
 // awaitReplacements says until when no machine is asked for in place of a lost one. Those of a group were asked for at once or
 // not at all.
-func (r *Reconciler) awaitReplacements(s *scope, open *v1beta1.Attempt) error {
+func (e *Executor) awaitReplacements(s *scope.Scope, open *v1beta1.Attempt) error {
 	isLost := func(claim v1beta1.AttemptClaim) bool { return claim.UID == "" && claim.Lost != nil }
 	i := slices.IndexFunc(open.Claims, isLost)
-	if i < 0 || s.revision.IsGroup() || s.attempts.IsRetry(s.ws) {
+	if i < 0 || s.Revision.IsGroup() || s.Attempts.IsRetry(s.Workspace) {
 		return nil
 	}
-	now, lost := r.Clock.Now(), open.Claims[i].Lost
-	offer := r.market.Offering(open.InstanceType, open.Zone, open.CapacityType, open.NodeClassName)
-	excluded := r.Memory.Exclusions(now, lessons.Asker(s.ws), slices.Values([]refusal.Offering{offer}))
+	now, lost := e.Clock.Now(), open.Claims[i].Lost
+	offer := e.Market.Offering(open.InstanceType, open.Zone, open.CapacityType, open.NodeClassName)
+	excluded := e.Memory.Exclusions(now, lessons.Asker(s.Workspace), slices.Values([]refusal.Offering{offer}))
 	if len(excluded) == 0 {
 		return nil
 	}

@@ -1,7 +1,7 @@
 // Copyright The Modelberth Authors.
 // SPDX-License-Identifier: Apache-2.0
 
-package workspace
+package scope
 
 import (
 	"errors"
@@ -15,29 +15,29 @@ import (
 )
 
 // servesSpec reports whether the pods run the current spec while other machines are acquired for them.
-func (s *scope) servesSpec() bool {
-	if s.heldAttempt() == nil || s.former == nil || s.revision == nil {
+func (s *Scope) servesSpec() bool {
+	if s.ServingAttempt() == nil || s.Previous == nil || s.Revision == nil {
 		return false
 	}
-	return s.former.Name == s.revision.Name ||
-		s.former.Inputs != nil && s.revision.Inputs != nil && equality.Semantic.DeepEqual(*s.former.Inputs, *s.revision.Inputs)
+	return s.Previous.Name == s.Revision.Name ||
+		s.Previous.Inputs != nil && s.Revision.Inputs != nil && equality.Semantic.DeepEqual(*s.Previous.Inputs, *s.Revision.Inputs)
 }
 
-// meanwhile describes the serving attempt while other machines are acquired; empty if nothing serves.
-func (s *scope) meanwhile() string {
-	held := s.heldAttempt()
-	if held == nil || s.former == nil {
+// Meanwhile describes the serving attempt while other machines are acquired; empty if nothing serves.
+func (s *Scope) Meanwhile() string {
+	held := s.ServingAttempt()
+	if held == nil || s.Previous == nil {
 		return ""
 	}
 	text := fmt.Sprintf("; meanwhile attempt %d (%s) continues to serve", held.Number, held.InstanceType)
-	if s.surge.Trouble != "" {
-		text += ", as long as it can: " + s.surge.Trouble
+	if s.Surge.Trouble != "" {
+		text += ", as long as it can: " + s.Surge.Trouble
 	}
 	return text
 }
 
-// serveOn keeps the serving pods in order, whatever prevents the purchase of further machines.
-func (s *scope) serveOn(err error) error {
+// ServeOn keeps the serving pods in order, whatever prevents the purchase of further machines.
+func (s *Scope) ServeOn(err error) error {
 	var after time.Duration
 	if wait, ok := errors.AsType[*progress.WaitingError](err); ok {
 		if after = wait.After; wait.IsBrief {
@@ -49,7 +49,7 @@ func (s *scope) serveOn(err error) error {
 		return err
 	}
 	if after > 0 {
-		s.lookAgain(after)
+		s.LookAgain(after)
 	}
 	return nil
 }

@@ -1,7 +1,7 @@
 // Copyright The Modelberth Authors.
 // SPDX-License-Identifier: Apache-2.0
 
-package workspace
+package acquisition
 
 import (
 	"context"
@@ -15,6 +15,7 @@ import (
 	"github.com/modelberth/modelberth/api/v1beta1"
 	"github.com/modelberth/modelberth/pkg/capacity"
 	"github.com/modelberth/modelberth/pkg/capacity/acquire"
+	"github.com/modelberth/modelberth/pkg/controllers/workspace/scope"
 	"github.com/modelberth/modelberth/pkg/progress"
 	"github.com/modelberth/modelberth/pkg/render"
 )
@@ -31,58 +32,58 @@ const (
 
 // ensureNodes keeps the Workspace on the nodes of its plan, and plans anew if one of them becomes unsuitable.
 // Machines from an earlier purchase are released.
-func (r *Reconciler) ensureNodes(ctx context.Context, s *scope) error {
-	if len(s.machines.Standing()) > 0 || len(s.attempts.Open()) > 0 {
-		s.attempts.Release("the machines were released: the plan uses existing nodes", s.ws.Generation, r.Clock.Now())
-		if err := r.persist(ctx, s); err != nil {
+func (e *Executor) ensureNodes(ctx context.Context, s *scope.Scope) error {
+	if len(s.Machines.Standing()) > 0 || len(s.Attempts.Open()) > 0 {
+		s.Attempts.Release("the machines were released: the plan uses existing nodes", s.Workspace.Generation, e.Clock.Now())
+		if err := e.Effects.Persist(ctx, s); err != nil {
 			return err
 		}
-		if err := r.release(ctx, s); err != nil && !progress.IsWaiting(err) {
+		if err := e.Release(ctx, s); err != nil && !progress.IsWaiting(err) {
 			return err
 		}
 	}
-	if err := r.observeNodes(ctx, s, s.revision.Plan.NodeNames); err != nil {
+	if err := e.Observer.ObserveNodes(ctx, s, s.Revision.Plan.NodeNames); err != nil {
 		return err
 	}
-	problem, left, err := r.nodeProblem(ctx, s)
+	problem, left, err := e.nodeProblem(ctx, s)
 	if err != nil || problem == "" {
 		return err
 	}
-	s.leftNodes = append(s.leftNodes, left...)
-	return r.moveOn(ctx, s, problem)
+	s.LeftNodes = append(s.LeftNodes, left...)
+	return e.moveOn(ctx, s, problem)
 }
 
 // nodeProblem explains why the nodes of the plan are unsuitable; empty if they are not. It returns the nodes for
 // which the scheduler rejected the pods.
-func (r *Reconciler) nodeProblem(ctx context.Context, s *scope) (string, []render.LeftNode, error) {
-	for _, name := range s.revision.Plan.NodeNames {
-		node := s.node(name)
+func (e *Executor) nodeProblem(ctx context.Context, s *scope.Scope) (string, []render.LeftNode, error) {
+	for _, name := range s.Revision.Plan.NodeNames {
+		node := s.Node(name)
 		if node == nil {
-			isGone, err := isGone(ctx, r.Live, name)
+			isGone, err := e.Observer.IsGone(ctx, name)
 			if err != nil || isGone {
 				return fmt.Sprintf("node %s is gone", name), nil, err
 			}
-			s.lookAgain(acquire.CacheLag)
+			s.LookAgain(acquire.CacheLag)
 			continue
 		}
-		if problem := r.unfit(s, node); problem != "" {
+		if problem := s.Unfit(node, e.Clock.Now(), e.Answers.NodeGrace); problem != "" {
 			return problem, nil, nil
 		}
 	}
-	problem, left := r.turnedDown(s)
+	problem, left := rejected(s, e.Clock.Now())
 	return problem, left, nil
 }
 
-// turnedDown returns the scheduler's message if it puts a pod of the plan on none of its nodes, and the nodes without
+// rejected returns the scheduler's message if it puts a pod of the plan on none of its nodes, and the nodes without
 // a pod.
-func (r *Reconciler) turnedDown(s *scope) (string, []render.LeftNode) {
-	isSeen := s.statefulSet != nil && s.statefulSet.Annotations[v1beta1.AnnotationRevision] == s.revision.Name
-	if !isSeen || !s.isCurrent() {
+func rejected(s *scope.Scope, now time.Time) (string, []render.LeftNode) {
+	isSeen := s.StatefulSet != nil && s.StatefulSet.Annotations[v1beta1.AnnotationRevision] == s.Revision.Name
+	if !isSeen || !s.IsCurrent() {
 		return "", nil
 	}
-	now, words, taken := r.Clock.Now(), "", []string{}
-	for i := range s.pods {
-		pod := &s.pods[i]
+	words, taken := "", []string{}
+	for i := range s.Pods {
+		pod := &s.Pods[i]
 		taken = append(taken, pod.Spec.NodeName)
 		scheduled := slices.IndexFunc(pod.Status.Conditions, func(c corev1.PodCondition) bool {
 			return c.Type == corev1.PodScheduled && c.Status == corev1.ConditionFalse && c.Reason == corev1.PodReasonUnschedulable
@@ -92,7 +93,7 @@ func (r *Reconciler) turnedDown(s *scope) (string, []render.LeftNode) {
 		}
 		condition := pod.Status.Conditions[scheduled]
 		if left := condition.LastTransitionTime.Add(schedulingGrace).Sub(now); left > 0 {
-			s.lookAgain(left)
+			s.LookAgain(left)
 			continue
 		}
 		words = condition.Message
@@ -101,10 +102,10 @@ func (r *Reconciler) turnedDown(s *scope) (string, []render.LeftNode) {
 		return "", nil
 	}
 	var left []render.LeftNode
-	for _, name := range s.revision.Plan.NodeNames {
+	for _, name := range s.Revision.Plan.NodeNames {
 		if !slices.Contains(taken, name) {
 			reason := "the scheduler rejected it for the pod: " + words
-			left = append(left, render.LeftNode{Name: name, Reason: reason, Until: seconds(now.Add(leftFor))})
+			left = append(left, render.LeftNode{Name: name, Reason: reason, Until: acquire.Seconds(now.Add(leftFor))})
 		}
 	}
 	if len(left) == 0 { // pods of its own are there still: with them gone there is room
@@ -115,8 +116,8 @@ func (r *Reconciler) turnedDown(s *scope) (string, []render.LeftNode) {
 
 // moveOn plans without the unsuitable nodes, and pins that plan. If there is none, the old plan stays until something
 // changes.
-func (r *Reconciler) moveOn(ctx context.Context, s *scope, problem string) error {
-	made, err := r.choice(s).Elsewhere(ctx)
+func (e *Executor) moveOn(ctx context.Context, s *scope.Scope, problem string) error {
+	made, err := e.Choice(s).Elsewhere(ctx)
 	if stalled, ok := errors.AsType[*progress.StalledError](err); ok {
 		return &progress.WaitingError{
 			Reason: v1beta1.ReasonNodeNotReady, Message: fmt.Sprintf("%s; %s", problem, stalled.Message), After: retryNodes,
@@ -125,28 +126,28 @@ func (r *Reconciler) moveOn(ctx context.Context, s *scope, problem string) error
 	if err != nil {
 		return err
 	}
-	if err := r.pin(ctx, s, made); err != nil {
+	if err := e.Effects.Pin(ctx, s, made); err != nil {
 		return err
 	}
-	return r.observeNodes(ctx, s, s.revision.Plan.NodeNames)
+	return e.Observer.ObserveNodes(ctx, s, s.Revision.Plan.NodeNames)
 }
 
 // orOnNodes uses nodes that have joined since the plan, if machines would be bought and no provisioner is installed.
-func (r *Reconciler) orOnNodes(ctx context.Context, s *scope, err error) error {
+func (e *Executor) orOnNodes(ctx context.Context, s *scope.Scope, err error) error {
 	_, isMissing := errors.AsType[*capacity.NotInstalledError](err)
-	if !isMissing || s.spec.Resource.EffectiveNodeSource() == v1beta1.NodeSourceProvisioned {
+	if !isMissing || s.Spec.Resource.EffectiveNodeSource() == v1beta1.NodeSourceProvisioned {
 		return err
 	}
-	s.nothingToBuyWith = true
-	made, planErr := r.choice(s).Anywhere(ctx)
+	s.CannotBuy = true
+	made, planErr := e.Choice(s).Anywhere(ctx)
 	if _, isStalled := errors.AsType[*progress.StalledError](planErr); isStalled {
 		return err
 	}
 	if planErr != nil {
 		return planErr
 	}
-	if err := r.pin(ctx, s, made); err != nil {
+	if err := e.Effects.Pin(ctx, s, made); err != nil {
 		return err
 	}
-	return r.ensureNodes(ctx, s)
+	return e.ensureNodes(ctx, s)
 }

@@ -1,7 +1,7 @@
 // Copyright The Modelberth Authors.
 // SPDX-License-Identifier: Apache-2.0
 
-package workspace
+package acquisition
 
 import (
 	"testing"
@@ -11,14 +11,16 @@ import (
 	appsv1 "k8s.io/api/apps/v1"
 	corev1 "k8s.io/api/core/v1"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
-	testclock "k8s.io/utils/clock/testing"
 
 	"github.com/modelberth/modelberth/api/v1beta1"
+	"github.com/modelberth/modelberth/pkg/controllers/workspace/scope"
+	"github.com/modelberth/modelberth/pkg/revision"
 )
 
-// TestTurnedDown says when the scheduler's word makes the Workspace leave nodes that it was planned onto: a
+// TestRejected says when the scheduler's word makes the Workspace leave nodes that it was planned onto: a
 // plan that is made anew without any of them being left would be the same, and would be made again and again.
-func TestTurnedDown(t *testing.T) {
+func TestRejected(t *testing.T) {
+	now := metav1.Now()
 	on := func(node string) corev1.Pod {
 		return corev1.Pod{
 			ObjectMeta: metav1.ObjectMeta{Labels: map[string]string{appsv1.ControllerRevisionHashLabelKey: "hash"}},
@@ -52,13 +54,13 @@ func TestTurnedDown(t *testing.T) {
 	}
 	for _, test := range tests {
 		t.Run(test.reason, func(t *testing.T) {
-			r, s := New(Config{Clock: testclock.NewFakePassiveClock(now.Time)}), newScope(workspaceObject())
-			s.revision = accepted(len(test.nodes))
-			s.revision.Plan.NodeNames = test.nodes
-			s.statefulSet = &appsv1.StatefulSet{Status: appsv1.StatefulSetStatus{UpdateRevision: "hash"}}
-			s.statefulSet.Annotations = map[string]string{v1beta1.AnnotationRevision: s.revision.Name}
-			s.pods = test.pods
-			problem, found := r.turnedDown(s)
+			s := scope.New(&v1beta1.Workspace{})
+			s.Revision = &revision.Revision{Name: "chat-1"}
+			s.Revision.Plan.NodeNames = test.nodes
+			s.StatefulSet = &appsv1.StatefulSet{Status: appsv1.StatefulSetStatus{UpdateRevision: "hash"}}
+			s.StatefulSet.Annotations = map[string]string{v1beta1.AnnotationRevision: s.Revision.Name}
+			s.Pods = test.pods
+			problem, found := rejected(s, now.Time)
 			var left []string
 			for _, node := range found {
 				left = append(left, node.Name)

@@ -1,0 +1,45 @@
+// Copyright The Modelberth Authors.
+// SPDX-License-Identifier: Apache-2.0
+
+package acquisition
+
+import (
+	"github.com/modelberth/modelberth/pkg/capacity/cooldown"
+	"github.com/modelberth/modelberth/pkg/capacity/purchase"
+	"github.com/modelberth/modelberth/pkg/capacity/refusal"
+	"github.com/modelberth/modelberth/pkg/controllers/workspace/lessons"
+	"github.com/modelberth/modelberth/pkg/controllers/workspace/scope"
+)
+
+// Choice returns the options for the Workspace's next plan, as this pass observed them.
+func (e *Executor) Choice(s *scope.Scope) *purchase.Choice {
+	return e.Market.For(purchase.Buyer{
+		Workspace: s.Workspace, Spec: s.Spec, Owner: s.Owner, Namespace: s.Namespace, Accepted: s.Revision, Inputs: s.Inputs,
+		Attempts: s.Attempts, Machines: s.Machines, Sets: s.Sets(), Pods: s.Pods,
+		Surge: s.Surge, IsAnswering: s.IsServing(e.Clock.Now()), Deleting: e.deleting(s),
+		LeftNodes: s.LeftNodes, CannotBuy: s.CannotBuy,
+	})
+}
+
+// deleting returns the offer of machines about to be lost, if it is to be avoided. It is requested again only if
+// nothing else fits.
+func (e *Executor) deleting(s *scope.Scope) *cooldown.Exclusion {
+	held, now := s.ServingAttempt(), e.Clock.Now()
+	if held == nil || s.Surge.Trouble == "" {
+		return nil
+	}
+	offer := e.Market.Offering(held.InstanceType, held.Zone, held.CapacityType, held.NodeClassName)
+	lost := e.Answers.Rules.Classify(refusal.Observation{
+		Provider: e.Answers.Provider(e.Market.ClassOf(s.Revision.NodeClass)), Offering: offer,
+		CreatedAt: held.StartTime.Time, GoneAt: now, WasUsable: true,
+	}, e.Answers.Deadlines, now)
+	past := append(e.Market.Remember(lessons.Asker(s.Workspace), s.Attempts), refusal.Attempt{
+		Asker: lessons.Asker(s.Workspace), Offering: offer, Started: held.StartTime.Time, Ended: now,
+		Cause: lost.Cause, Scope: lost.Scope, Cooldown: lost.Cooldown, Guessed: lost.Guessed,
+	})
+	until, cause, isLeft := refusal.NewCooldowns(past).Active(now, lessons.Asker(s.Workspace), offer)
+	if !isLeft {
+		return nil
+	}
+	return &cooldown.Exclusion{Offering: offer, Until: until, Cause: cause}
+}

@@ -1,0 +1,137 @@
+// Copyright The Modelberth Authors.
+// SPDX-License-Identifier: Apache-2.0
+
+// Package acquisition carries out what package acquire decides about the machines of a Workspace: it looks for what a
+// decision needs, and takes its step. What a step changes besides machines goes through Effects.
+//
+// It must not know why an attempt begins or ends, how a plan is chosen, or the shape of pods.
+package acquisition
+
+import (
+	"context"
+
+	"k8s.io/utils/clock"
+	"sigs.k8s.io/controller-runtime/pkg/client"
+
+	"github.com/modelberth/modelberth/pkg/capacity"
+	"github.com/modelberth/modelberth/pkg/capacity/acquire"
+	"github.com/modelberth/modelberth/pkg/capacity/cooldown"
+	"github.com/modelberth/modelberth/pkg/capacity/preflight"
+	"github.com/modelberth/modelberth/pkg/capacity/purchase"
+	"github.com/modelberth/modelberth/pkg/controllers/workspace/lessons"
+	"github.com/modelberth/modelberth/pkg/controllers/workspace/scope"
+	"github.com/modelberth/modelberth/pkg/controllers/workspace/watch"
+	"github.com/modelberth/modelberth/pkg/group"
+	"github.com/modelberth/modelberth/pkg/progress"
+	"github.com/modelberth/modelberth/pkg/revision"
+)
+
+// Provisioner gets machines and deletes them.
+type Provisioner interface {
+	capacity.Observer
+	capacity.Actor
+}
+
+// Effects change what a Workspace has besides machines.
+type Effects interface {
+	// Pin pins a plan as the accepted one before its purchase, and checks that the names of its objects are free.
+	Pin(ctx context.Context, s *scope.Scope, made *revision.Revision) error
+	// Persist writes changed attempts into the status. Confirm returns a conflict unless the pass has the newest
+	// Workspace.
+	Persist(ctx context.Context, s *scope.Scope) error
+	Confirm(ctx context.Context, s *scope.Scope) error
+	// ApplyPods writes the StatefulSets, and DeletePods deletes pods by their UIDs.
+	ApplyPods(ctx context.Context, s *scope.Scope) error
+	DeletePods(ctx context.Context, namespace string, pods []group.Leaving, why string) error
+}
+
+// Observer reads nodes.
+type Observer interface {
+	// ObserveNodes reads the nodes of a Workspace again, with those of the given names.
+	ObserveNodes(ctx context.Context, s *scope.Scope, names []string) error
+	// IsGone reports whether the API server has no node of that name.
+	IsGone(ctx context.Context, name string) (bool, error)
+}
+
+// Executor takes the steps of acquisitions.
+type Executor struct {
+	Provisioner Provisioner
+	Effects     Effects
+	Observer    Observer
+	// Live reads past the caches.
+	Live client.Reader
+	// Market chooses the plans to buy, and Preflight checks them. Memory holds the refusals of all Workspaces.
+	Market    *purchase.Market
+	Preflight *preflight.Checker
+	Memory    *cooldown.Memory
+	// Lessons and Waiting are for the other Workspaces.
+	Lessons *lessons.Lessons
+	Waiting *watch.Waiting
+	// Answers classify the messages of the Provisioner.
+	Answers acquire.Answers
+	// Exposure returns why no group may start; empty if one may.
+	Exposure func() string
+	Clock    clock.PassiveClock
+}
+
+// mostSteps bounds the steps of one pass: at most record, next, record and ask follow each other.
+const mostSteps = 8
+
+// Acquire gets the machines of the accepted plan, or those of the next best.
+func (e *Executor) Acquire(ctx context.Context, s *scope.Scope) error {
+	return e.orOnNodes(ctx, s, e.steps(ctx, s))
+}
+
+// DecidePods decides which revision the pods run, and on which machines.
+func (e *Executor) DecidePods(s *scope.Scope) {
+	s.Previous, s.PinnedTo = nil, 0
+	if s.IsOnNodes() {
+		return
+	}
+	pods := e.Snapshot(s).Switchover(s.PlanErr == nil)
+	if s.PinnedTo = pods.RunsOn; pods.Stays {
+		s.Previous = s.RevisionOf(s.StatefulSet)
+	}
+}
+
+// steps takes steps until there is nothing to do but to wait.
+func (e *Executor) steps(ctx context.Context, s *scope.Scope) error {
+	for range mostSteps {
+		if s.IsOnNodes() {
+			if err := e.ensureNodes(ctx, s); err != nil || s.IsOnNodes() {
+				return err
+			}
+		}
+		decision, err := e.decide(ctx, s)
+		if err != nil {
+			return err
+		}
+		isOver, err := e.take(ctx, s, decision.Step)
+		if err != nil || isOver {
+			return err
+		}
+	}
+	return &progress.WaitingError{Message: "deciding about machines", IsBrief: true}
+}
+
+// take takes one step, and says whether it was the last one of this pass.
+func (e *Executor) take(ctx context.Context, s *scope.Scope, step acquire.Step) (isOver bool, err error) {
+	switch step.Do {
+	case acquire.Record:
+		return false, e.Effects.Persist(ctx, s)
+	case acquire.Replace:
+		return e.replaceLost(ctx, s, step.Lost)
+	case acquire.Release:
+		return true, e.Release(ctx, s)
+	case acquire.Await:
+		return true, e.await(s)
+	case acquire.Stop:
+		return e.Stop(ctx, s)
+	case acquire.Next:
+		return false, e.Next(ctx, s)
+	case acquire.Ask:
+		return e.ask(ctx, s)
+	default:
+		return true, nil
+	}
+}

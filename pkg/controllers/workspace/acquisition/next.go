@@ -1,0 +1,85 @@
+// Copyright The Modelberth Authors.
+// SPDX-License-Identifier: Apache-2.0
+
+package acquisition
+
+import (
+	"context"
+	"errors"
+	"time"
+
+	"sigs.k8s.io/controller-runtime/pkg/client"
+
+	"github.com/modelberth/modelberth/pkg/capacity/acquire"
+	"github.com/modelberth/modelberth/pkg/capacity/refusal"
+	"github.com/modelberth/modelberth/pkg/controllers/workspace/lessons"
+	"github.com/modelberth/modelberth/pkg/controllers/workspace/scope"
+	"github.com/modelberth/modelberth/pkg/controllers/workspace/watch"
+	"github.com/modelberth/modelberth/pkg/revision"
+)
+
+// Next chooses an affordable plan outside the cooldowns and begins an attempt for it. The end of the last attempt has
+// been written: the plan pinned here hides the former request. While the spec has no plan, another attempt follows only
+// if the spec lets machines be bought and the model has answered with the accepted plan: nobody would miss it otherwise.
+func (e *Executor) Next(ctx context.Context, s *scope.Scope) error {
+	if s.PlanErr != nil && (s.BuysNothing() || !s.HasServed()) {
+		return s.PlanErr
+	}
+	number := s.Attempts.NextNumber()
+	if _, err := e.Provisioner.Names(s.Owner, number, s.Revision.Plan.Nodes); err != nil {
+		return err // there is nothing to buy with
+	}
+	made, err := e.choose(ctx, s, number)
+	if err != nil || made == nil || s.IsOnNodes() || e.Choice(s).Suffices(made) {
+		return err
+	}
+	names, err := e.Provisioner.Names(s.Owner, number, s.Revision.Plan.Nodes)
+	if err != nil {
+		return err
+	}
+	e.begin(s, s.Revision, number, names, e.Clock.Now())
+	return nil
+}
+
+// choose chooses an affordable plan outside the cooldowns, and pins it. It returns nil if the serving machines are to be
+// released first.
+func (e *Executor) choose(ctx context.Context, s *scope.Scope, number int32) (*revision.Revision, error) {
+	// A former leader may have written the end of its attempt when this one had read all the others.
+	now := e.Clock.Now()
+	own := e.Market.Remember(lessons.Asker(s.Workspace), s.Workspace.Status.Attempts)
+	e.Lessons.Wake(e.Memory.Learn(now, refusal.Credible(own, now)...))
+	key := client.ObjectKeyFromObject(s.Workspace)
+	e.Waiting.Add(key) // before the look: later changes must wake it
+	choice := e.Choice(s)
+	made, err := choice.Affordable(ctx, number)
+	if alone, ok := errors.AsType[*acquire.RecreateError](err); ok {
+		s.Recreates, s.AsksAgain = alone.Error(), made != nil && choice.IsLikeServing(made) && choice.IsAnswering
+		e.Waiting.Remove(key)
+		return nil, nil
+	}
+	if err == nil && len(s.Attempts) == 0 && !s.IsNew && !made.IsOnNodes() { // a lost status has none, either
+		err = e.awaitMachines(ctx, s)
+	}
+	if err == nil {
+		err = e.Effects.Pin(ctx, s, made)
+	}
+	if err != nil {
+		e.Waiting.Narrow(key, watch.InterestOf(lessons.Asker(s.Workspace), s.Workspace, choice.LeftAlone, err))
+		return nil, err
+	}
+	e.Waiting.Remove(key)
+	return made, nil
+}
+
+// awaitMachines returns an error while the cache lacks a held machine.
+func (e *Executor) awaitMachines(ctx context.Context, s *scope.Scope) error {
+	if err := e.readMachines(ctx, s); err != nil {
+		return err
+	}
+	return acquire.AwaitMachines(s.Machines, s.Live.Machines)
+}
+
+// begin opens an attempt for a plan, with the node class of its machines.
+func (e *Executor) begin(s *scope.Scope, made *revision.Revision, number int32, names []string, start time.Time) {
+	s.Attempts.Begin(e.Snapshot(s).NewAttempt(scope.PlanOf(made), number, names, start))
+}

@@ -1,0 +1,61 @@
+// Copyright The Modelberth Authors.
+// SPDX-License-Identifier: Apache-2.0
+
+package acquisition
+
+import (
+	"context"
+
+	corev1 "k8s.io/api/core/v1"
+	"k8s.io/apimachinery/pkg/types"
+
+	"github.com/modelberth/modelberth/pkg/capacity"
+	"github.com/modelberth/modelberth/pkg/capacity/purchase"
+	"github.com/modelberth/modelberth/pkg/controllers/workspace/lessons"
+	"github.com/modelberth/modelberth/pkg/controllers/workspace/scope"
+)
+
+// Request is for the machines of the open attempt.
+func (e *Executor) Request(s *scope.Scope) capacity.Request {
+	open, plan := s.OpenAttempt(), &s.Revision.Plan
+	out := capacity.Request{
+		Owner:        s.Owner,
+		Attempt:      open.Number,
+		InstanceType: plan.InstanceType,
+		Count:        plan.Nodes,
+		GPUResource:  plan.GPUResource,
+		GPUs:         plan.MachineGPUs,
+		DiskGiB:      plan.DiskGiB,
+		CapacityType: plan.CapacityType,
+		HourlyPrice:  purchase.MachinePrice(plan),
+		Zones:        plan.Zones,
+		OneZone:      s.Revision.IsGroup(),
+		NodeClass:    s.Revision.NodeClass,
+		Labels:       s.Revision.NodeLabels,
+		Keep:         s.ServingNames(),
+		MakePods:     func(ctx context.Context) error { return e.Effects.ApplyPods(ctx, s) },
+		Confirm:      func(ctx context.Context) error { return e.Effects.Confirm(ctx, s) },
+	}
+	if s.Revision.IsGroup() { // a provisioner of single machines changes the zone by itself
+		offer := e.Market.Offering(open.InstanceType, open.Zone, open.CapacityType, open.NodeClassName)
+		out.AvoidZones = e.Memory.Zones(e.Clock.Now(), lessons.Asker(s.Workspace), offer)
+	}
+	for _, claim := range open.Claims {
+		if claim.UID != "" {
+			out.Existed = append(out.Existed, claim.Name)
+		}
+		if claim.Lost != nil {
+			out.Replaced = append(out.Replaced, types.UID(claim.Lost.UID))
+		}
+	}
+	return out
+}
+
+// Aim makes pods run on the machines of the open attempt. Pods on existing nodes, or without an attempt, stay as they
+// are.
+func (e *Executor) Aim(s *scope.Scope, pods *corev1.PodTemplateSpec) error {
+	if s.IsOnNodes() || s.OpenAttempt() == nil {
+		return nil
+	}
+	return e.Provisioner.Aim(e.Request(s), pods)
+}

@@ -1,0 +1,59 @@
+// Copyright The Modelberth Authors.
+// SPDX-License-Identifier: Apache-2.0
+
+package acquisition
+
+import (
+	"context"
+	"time"
+
+	"sigs.k8s.io/controller-runtime/pkg/client"
+
+	"github.com/modelberth/modelberth/api/v1beta1"
+	"github.com/modelberth/modelberth/pkg/capacity/acquire"
+	"github.com/modelberth/modelberth/pkg/controllers/workspace/scope"
+	"github.com/modelberth/modelberth/pkg/progress"
+)
+
+// Reserve reserves the money for the missing machines of the open attempt: a restart may have lost the
+// reservation, the plan may have grown, a ceiling may have been lowered. Serving machines stay; an attempt that
+// cannot be completed is released.
+func (e *Executor) Reserve(ctx context.Context, s *scope.Scope) error {
+	open, key := s.OpenAttempt(), client.ObjectKeyFromObject(s.Workspace)
+	if s.PlanErr != nil && s.BuysNothing() && acquire.Misses(open, s.Revision.Plan.Nodes) {
+		return s.PlanErr
+	}
+	choice := e.Choice(s)
+	accepted, forbidden := choice.Today(s.Revision)
+	if forbidden != "" && acquire.Misses(open, s.Revision.Plan.Nodes) {
+		return stopBuying(s, open, s.Revision.Plan.InstanceType+" may not be bought any more: "+forbidden, e.Clock.Now())
+	}
+	budget := choice.Budget()
+	if over := budget.Beside(accepted.Plan.InstanceType, accepted.Plan.HourlyPrice); over != nil { // the limit was lowered meanwhile
+		return abandon(s, over.Error(), e.Clock.Now())
+	}
+	e.Waiting.Add(key) // before the look: money that is freed later must wake it
+	over, err := choice.Reserve(ctx, accepted, open.Number)
+	if over == nil {
+		e.Waiting.Remove(key)
+		return err
+	}
+	if open.ReadyTime == nil {
+		return abandon(s, over.Error(), e.Clock.Now())
+	}
+	return choice.Short(over)
+}
+
+// stopBuying ends purchases for the open attempt: its serving machines stay.
+func stopBuying(s *scope.Scope, open *v1beta1.Attempt, why string, now time.Time) error {
+	if open.ReadyTime == nil {
+		return abandon(s, why, now)
+	}
+	return &progress.WaitingError{Reason: v1beta1.ReasonNoMachineAllowed, Message: why}
+}
+
+// abandon releases the machines of the open attempt, as it may not be completed.
+func abandon(s *scope.Scope, why string, now time.Time) error {
+	s.EndAttempt(acquire.Released("the machines were released: "+why), now)
+	return &progress.WaitingError{Reason: v1beta1.ReasonSpendingCeiling, Message: why, IsBrief: true}
+}

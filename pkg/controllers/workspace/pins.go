@@ -1,0 +1,83 @@
+// Copyright The Modelberth Authors.
+// SPDX-License-Identifier: Apache-2.0
+
+package workspace
+
+import (
+	"context"
+
+	"sigs.k8s.io/controller-runtime/pkg/log"
+
+	"github.com/modelberth/modelberth/pkg/capacity/purchase"
+	"github.com/modelberth/modelberth/pkg/controllers/workspace/scope"
+	"github.com/modelberth/modelberth/pkg/progress"
+	"github.com/modelberth/modelberth/pkg/render"
+	"github.com/modelberth/modelberth/pkg/revision"
+)
+
+// pins makes accepted plans last.
+type pins struct {
+	store     *revision.Store
+	records   *records
+	workloads *workloads
+}
+
+// Kinds of revisions: the first one of some inputs, and its successors.
+const (
+	firstRevision    = false
+	fallbackRevision = true
+)
+
+// create pins a revision.
+func (p *pins) create(
+	ctx context.Context, s *scope.Scope, in render.Inputs, made *revision.Revision, isFallback bool,
+) (*revision.Revision, error) {
+	return p.store.Pin(ctx, revision.Pin{
+		Workspace: s.Workspace, Inputs: in, Revision: made, IsFallback: isFallback, Known: s.Revisions, InUse: s.RevisionsInUse(),
+	})
+}
+
+// Pin pins a new plan before its purchase; the accepted one has to be the newest. A plan from a pass over an old
+// Workspace would be taken for the next attempt's, and the machines of the open one be released.
+func (p *pins) Pin(ctx context.Context, s *scope.Scope, made *revision.Revision) error {
+	if made == s.Revision {
+		return p.awaitRevision(ctx, s)
+	}
+	if err := p.records.Confirm(ctx, s); err != nil {
+		return err
+	}
+	pinned, err := p.create(ctx, s, s.Inputs, made, fallbackRevision)
+	if err != nil {
+		return err
+	}
+	if !purchase.SameMachines(&pinned.Plan, &made.Plan) { // another pass has pinned its own under that name
+		return progress.Behind("revision")
+	}
+	former := s.Revision
+	if s.Revision = pinned; purchase.SameMachines(&pinned.Plan, &former.Plan) {
+		log.FromContext(ctx).Info("the price of the plan has changed", "plan", pinned.Plan.Summary(),
+			"from", former.Plan.HourlyPrice, "to", pinned.Plan.HourlyPrice)
+	} else {
+		s.FellBackFrom = former.Plan.Summary()
+		log.FromContext(ctx).Info("falling back to another plan", "from", s.FellBackFrom, "to", pinned.Plan.Summary())
+	}
+	return p.workloads.ensureNames(ctx, s)
+}
+
+// awaitRevision returns an error while the cache lacks a successor of the accepted plan: a former leader pinned it
+// after a refusal or a ceiling, and recorded no attempt for it. Machines requested here would be released for that
+// plan. A Workspace's first pass has no former leader.
+func (p *pins) awaitRevision(ctx context.Context, s *scope.Scope) error {
+	if s.IsNew {
+		return nil
+	}
+	hash, err := revision.Hash(s.Inputs)
+	if err != nil {
+		return err
+	}
+	isThere, err := p.store.Exists(ctx, s.Workspace, revision.Name(s.Workspace, hash, s.Revisions.Next(), fallbackRevision))
+	if err == nil && isThere {
+		err = progress.Behind("revision")
+	}
+	return err
+}

@@ -1,0 +1,125 @@
+// Copyright The Modelberth Authors.
+// SPDX-License-Identifier: Apache-2.0
+
+package scope
+
+import (
+	"fmt"
+	"slices"
+	"strings"
+	"time"
+
+	appsv1 "k8s.io/api/apps/v1"
+	corev1 "k8s.io/api/core/v1"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+
+	"github.com/modelberth/modelberth/api/v1beta1"
+	"github.com/modelberth/modelberth/pkg/capacity/acquire"
+	"github.com/modelberth/modelberth/pkg/capacity/nodehealth"
+	"github.com/modelberth/modelberth/pkg/diagnosis"
+	"github.com/modelberth/modelberth/pkg/progress"
+	"github.com/modelberth/modelberth/pkg/revision"
+	"github.com/modelberth/modelberth/pkg/workload"
+)
+
+// RetryRelease is when to look again for machines under deletion.
+const RetryRelease = time.Minute
+
+// Observation is the observed state. One step writes it; later steps add the machines they request and the
+// StatefulSets they write.
+type Observation struct {
+	Revisions   revision.History
+	StatefulSet *appsv1.StatefulSet
+	Workers     *appsv1.StatefulSet
+	// Group is the stored state of the serving group.
+	Group workload.Group
+	// KAITOSet is the StatefulSet of KAITO's controller, and KAITO names all objects that make the Workspace KAITO's.
+	KAITOSet *appsv1.StatefulSet
+	KAITO    []string
+	Machines acquire.Machines
+	// MachineKind is kubectl's name for the machines' objects.
+	MachineKind string
+	Pods        []corev1.Pod
+	Nodes       []corev1.Node
+	// Silence is the meaning of nodes that are not Ready.
+	Silence nodehealth.Silence
+	// Namespace is the metadata of the Workspace's namespace, as far as it decides something.
+	Namespace metav1.ObjectMeta
+	// Warnings are events about silent objects.
+	Warnings []diagnosis.Warning
+	// Words are the engines' error messages.
+	Words diagnosis.Signatures
+}
+
+// Node returns the node of that name, or nil.
+func (o *Observation) Node(name string) *corev1.Node {
+	for i := range o.Nodes {
+		if o.Nodes[i].Name == name {
+			return &o.Nodes[i]
+		}
+	}
+	return nil
+}
+
+// Sets returns the existing StatefulSets.
+func (o *Observation) Sets() []*appsv1.StatefulSet {
+	var sets []*appsv1.StatefulSet
+	for _, set := range []*appsv1.StatefulSet{o.StatefulSet, o.Workers} {
+		if set != nil {
+			sets = append(sets, set)
+		}
+	}
+	return sets
+}
+
+// IsRolledOut says whether the pods are those of the sets as they were read.
+func (o *Observation) IsRolledOut() bool {
+	for _, set := range o.Sets() {
+		if set.Status.ObservedGeneration != set.Generation {
+			return false
+		}
+	}
+	return !slices.ContainsFunc(o.Pods, func(pod corev1.Pod) bool {
+		return !slices.ContainsFunc(o.Sets(), func(set *appsv1.StatefulSet) bool {
+			return pod.Labels[appsv1.ControllerRevisionHashLabelKey] == set.Status.UpdateRevision
+		})
+	})
+}
+
+// LacksPods reports whether pods of a set have not been created.
+func (o *Observation) LacksPods() bool {
+	for _, set := range o.Sets() {
+		if set.Status.ObservedGeneration == set.Generation && set.Spec.Replicas != nil && set.Status.Replicas < *set.Spec.Replicas {
+			return true
+		}
+	}
+	return false
+}
+
+// CurrentPods returns the pods that are not being deleted.
+func (o *Observation) CurrentPods() []*corev1.Pod {
+	var current []*corev1.Pod
+	for i := range o.Pods {
+		if pod := &o.Pods[i]; pod.DeletionTimestamp.IsZero() {
+			current = append(current, pod)
+		}
+	}
+	return current
+}
+
+// RevisionOf returns the revision of a set, or nil.
+func (o *Observation) RevisionOf(set *appsv1.StatefulSet) *revision.Revision {
+	if set == nil {
+		return nil
+	}
+	return o.Revisions.Named(set.Annotations[v1beta1.AnnotationRevision])
+}
+
+// WaitForRelease looks again after a while, should the event of a machine's end be missed.
+func (o *Observation) WaitForRelease(names []string) error {
+	return &progress.WaitingError{
+		Message: fmt.Sprintf("waiting for machines to be deleted: %s; if one is stuck, kubectl describe %s shows why",
+			strings.Join(names, ", "), o.MachineKind),
+		After: RetryRelease,
+	}
+}

@@ -1,0 +1,106 @@
+// Copyright The Modelberth Authors.
+// SPDX-License-Identifier: Apache-2.0
+
+package scope
+
+import (
+	"slices"
+	"time"
+
+	corev1 "k8s.io/api/core/v1"
+
+	"github.com/modelberth/modelberth/pkg/capacity/acquire"
+	"github.com/modelberth/modelberth/pkg/diagnosis"
+	"github.com/modelberth/modelberth/pkg/workload"
+)
+
+// restartLimit is how long a restarting pod still counts as serving.
+const restartLimit = 5 * time.Minute
+
+// Diagnosed returns the input of a diagnosis of the pods.
+func (s *Scope) Diagnosed() diagnosis.Input {
+	in := diagnosis.Input{Pods: s.Pods, Nodes: s.Nodes, Signatures: s.Words, Warnings: s.Warnings}
+	if runs := s.Running(); runs != nil {
+		in.Want, in.Plan = runs.Plan.Nodes, &runs.Plan
+	}
+	return in
+}
+
+// IsCurrent says whether the pods are those of the StatefulSet as it is to be.
+func (s *Scope) IsCurrent() bool {
+	return !s.IsRolling && (!s.IsGroup() || s.Workers != nil) && s.IsRolledOut()
+}
+
+// Leader returns the answering pod once it is ready; nil before.
+func (s *Scope) Leader() *corev1.Pod {
+	for i := range s.Pods {
+		pod := &s.Pods[i]
+		if pod.Name == s.Workspace.Name+"-0" && pod.Status.PodIP != "" && isPodReady(pod) {
+			return pod
+		}
+	}
+	return nil
+}
+
+func isPodReady(pod *corev1.Pod) bool {
+	for _, condition := range pod.Status.Conditions {
+		if condition.Type == corev1.PodReady {
+			return condition.Status == corev1.ConditionTrue
+		}
+	}
+	return false
+}
+
+// IsServing says whether the pods answer, or do so again shortly.
+func (s *Scope) IsServing(now time.Time) bool {
+	for i := range s.Pods {
+		pod := &s.Pods[i]
+		if pod.Name != s.Workspace.Name+"-0" {
+			continue
+		}
+		since := pod.CreationTimestamp.Time
+		for _, condition := range pod.Status.Conditions {
+			if condition.Type == corev1.PodReady && condition.LastTransitionTime.After(since) {
+				since = condition.LastTransitionTime.Time
+			}
+		}
+		return isPodReady(pod) || now.Sub(since) < restartLimit
+	}
+	return false
+}
+
+// IsAnswering reports whether a pod is ready for requests.
+func (s *Scope) IsAnswering() bool {
+	if s.IsGroup() {
+		return s.Leader() != nil
+	}
+	for i := range s.Pods {
+		if isPodReady(&s.Pods[i]) {
+			return true
+		}
+	}
+	return false
+}
+
+// IsHeldBack reports whether the engines of a group wait until strangers are found not to reach its pods.
+func (s *Scope) IsHeldBack() bool {
+	return s.IsGroup() && slices.ContainsFunc(s.CurrentPods(), workload.IsHeld)
+}
+
+// PodState returns what a decision about machines takes into account of the pods.
+func (s *Scope) PodState(now time.Time) acquire.Pods {
+	out := acquire.Pods{
+		HasSet: s.StatefulSet != nil, Pinned: workload.PinnedAttempt(s.StatefulSet),
+		IsRolledOut: s.IsRolledOut(), IsAnswering: s.IsServing(now), HasLeader: s.Leader() != nil,
+	}
+	for i := range s.Pods {
+		out.Nodes = append(out.Nodes, s.Pods[i].Spec.NodeName)
+	}
+	return out
+}
+
+// LacksFigures reports whether the engine of the pods' revision has not been probed.
+func (s *Scope) LacksFigures() bool {
+	known, runs := s.Workspace.Status.Engine, s.Running()
+	return runs != nil && runs.Plan.Engine != "" && s.IsCurrent() && (known == nil || known.Revision != runs.Name)
+}

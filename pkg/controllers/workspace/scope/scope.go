@@ -1,0 +1,75 @@
+// Copyright The Modelberth Authors.
+// SPDX-License-Identifier: Apache-2.0
+
+// Package scope is one pass over one Workspace as values: what the pass observed, what it accepted and acquired, what
+// came of it, and what follows from these. It reads and writes nothing: the steps of the controller do.
+package scope
+
+import (
+	"github.com/modelberth/modelberth/api/v1beta1"
+	"github.com/modelberth/modelberth/pkg/capacity"
+	"github.com/modelberth/modelberth/pkg/capacity/acquire"
+	"github.com/modelberth/modelberth/pkg/revision"
+)
+
+// Scope is one pass over one Workspace: the observation, and the decisions of the steps.
+type Scope struct {
+	Workspace *v1beta1.Workspace
+	Owner     capacity.Owner
+	// Spec is the Workspace to plan for: the current one, or the last accepted one if its spec has no plan.
+	Spec *v1beta1.Workspace
+	// Before is the status at the beginning of this pass.
+	Before v1beta1.WorkspaceStatus
+
+	Observation
+	Acceptance
+	Acquisition
+	Outcome
+}
+
+// New returns the scope of a pass that begins.
+func New(ws *v1beta1.Workspace) *Scope {
+	return &Scope{
+		Workspace: ws,
+		Owner:     capacity.Owner{Namespace: ws.Namespace, Name: ws.Name, UID: ws.UID},
+		Spec:      ws,
+
+		Before:      *ws.Status.DeepCopy(),
+		Acquisition: Acquisition{Attempts: acquire.Attempts(ws.Status.Attempts).Clone()},
+	}
+}
+
+// IsDeleting says whether the Workspace is on its way out.
+func (s *Scope) IsDeleting() bool { return !s.Workspace.DeletionTimestamp.IsZero() }
+
+// ServingMachines returns the standing machines of the accepted plan's kind, except those of the serving attempt.
+func (s *Scope) ServingMachines() acquire.Machines {
+	if s.Revision == nil {
+		return nil
+	}
+	known := acquire.Snapshot{Accepted: PlanOf(s.Revision), Attempts: s.Attempts, Machines: s.Machines, Surge: s.Surge}
+	return known.ServingMachines()
+}
+
+// HasMachines says whether every machine of the plan has been asked for, or is there already.
+func (s *Scope) HasMachines() bool {
+	return s.IsOnNodes() || s.Revision != nil && len(s.ServingMachines()) == s.Revision.Plan.Nodes
+}
+
+// Accepted returns the revision in use: the one in the status, else that of the pods, else the newest; nil if there
+// is none.
+func (s *Scope) Accepted() *revision.Revision {
+	var names []string
+	if s.Workspace.Status.Plan != nil {
+		names = append(names, s.Workspace.Status.Plan.Revision)
+	}
+	if s.StatefulSet != nil {
+		names = append(names, s.StatefulSet.Annotations[v1beta1.AnnotationRevision])
+	}
+	for _, name := range names {
+		if out := s.Revisions.Named(name); out != nil {
+			return out
+		}
+	}
+	return s.Revisions.Newest()
+}

@@ -1,0 +1,65 @@
+// Copyright The Modelberth Authors.
+// SPDX-License-Identifier: Apache-2.0
+
+package scope
+
+import (
+	"fmt"
+	"time"
+
+	corev1 "k8s.io/api/core/v1"
+	"k8s.io/apimachinery/pkg/api/meta"
+
+	"github.com/modelberth/modelberth/api/v1beta1"
+	"github.com/modelberth/modelberth/pkg/capacity/acquire"
+	"github.com/modelberth/modelberth/pkg/capacity/nodehealth"
+	"github.com/modelberth/modelberth/pkg/capacity/purchase"
+)
+
+// RetrySilence is when to judge silent nodes again.
+const RetrySilence = time.Minute
+
+// MachineNodes returns the state of the nodes of the Workspace's machines.
+func (s *Scope) MachineNodes(grace time.Duration) acquire.Nodes {
+	out := acquire.Nodes{Silence: s.Silence, Grace: grace}
+	nodes := meta.FindStatusCondition(s.Workspace.Status.Conditions, v1beta1.ConditionNodesReady)
+	if nodes != nil && nodes.Status != "True" {
+		out.MissingSince = nodes.LastTransitionTime.Time
+	}
+	return out
+}
+
+// countsSince is since when the silence of a node counts that has been silent since a time; zero while it does not,
+// which the conditions say. No event tells this Workspace that other nodes are heard again.
+func (s *Scope) countsSince(since time.Time) time.Time {
+	counted, whyNot := s.Silence.Counts(since)
+	if whyNot != "" {
+		s.Unheard = whyNot
+		s.LookAgain(RetrySilence)
+	}
+	return counted
+}
+
+// Unfit explains why a node's machine is broken or not Ready for too long; empty while it may come back.
+func (s *Scope) Unfit(node *corev1.Node, now time.Time, grace time.Duration) string {
+	if trouble := nodehealth.Of(node); trouble.Message != "" {
+		left := trouble.Since.Add(trouble.Grace).Sub(now)
+		if left <= 0 {
+			return trouble.Message
+		}
+		s.LookAgain(left)
+	}
+	isReady, since := nodehealth.Ready(node)
+	if isReady || grace <= 0 {
+		return ""
+	}
+	counted := s.countsSince(since)
+	if counted.IsZero() {
+		return ""
+	}
+	if left := counted.Add(grace).Sub(now); left > 0 {
+		s.LookAgain(left)
+		return ""
+	}
+	return fmt.Sprintf("node %s has not been Ready since %s", node.Name, purchase.Clock(since))
+}
