@@ -43,7 +43,7 @@ func ward(t *testing.T, words string, change func(*scope.Scope)) *scope.Scope {
 	set := &appsv1.StatefulSet{ObjectMeta: metav1.ObjectMeta{Name: "chat", UID: "set"}}
 	set.Spec.Replicas, set.Status.Replicas = new(int32(1)), 1
 	s := scope.New(&v1beta1.Workspace{ObjectMeta: metav1.ObjectMeta{Namespace: "team-a", Name: "chat"}})
-	s.Words, s.StatefulSet, s.Pods = known, set, []corev1.Pod{pod}
+	s.Signatures, s.StatefulSet, s.Pods = known, set, []corev1.Pod{pod}
 	s.Revision = &revision.Revision{Name: "chat-1", Revision: render.Revision{Plan: planner.Plan{Nodes: 1}}}
 	s.Attempts = []v1beta1.Attempt{{Number: 1, StartTime: ready, ReadyTime: &ready}}
 	if change != nil {

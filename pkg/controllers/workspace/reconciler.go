@@ -170,7 +170,7 @@ func (r *Reconciler) Reconcile(ctx context.Context, request ctrl.Request) (ctrl.
 		return ctrl.Result{}, r.holdPruned(ctx, ws, missing)
 	}
 	s := scope.New(ws)
-	s.Words = r.Words
+	s.Signatures = r.Words
 	err = r.run(ctx, s)
 	if s.IsFinalized {
 		r.forget(ws)

@@ -24,17 +24,17 @@ func (e *Executor) Choice(s *scope.Scope) *purchase.Choice {
 // deleting returns the offer of machines about to be lost, if it is to be avoided. It is requested again only if
 // nothing else fits.
 func (e *Executor) deleting(s *scope.Scope) *cooldown.Exclusion {
-	held, now := s.ServingAttempt(), e.Clock.Now()
-	if held == nil || s.Surge.Trouble == "" {
+	serving, now := s.ServingAttempt(), e.Clock.Now()
+	if serving == nil || s.Surge.Trouble == "" {
 		return nil
 	}
-	offer := e.Market.Offering(held.InstanceType, held.Zone, held.CapacityType, held.NodeClassName)
+	offer := e.Market.Offering(serving.InstanceType, serving.Zone, serving.CapacityType, serving.NodeClassName)
 	lost := e.Answers.Rules.Classify(refusal.Observation{
 		Provider: e.Answers.Provider(e.Market.ClassOf(s.Revision.NodeClass)), Offering: offer,
-		CreatedAt: held.StartTime.Time, GoneAt: now, WasUsable: true,
+		CreatedAt: serving.StartTime.Time, GoneAt: now, WasUsable: true,
 	}, e.Answers.Deadlines, now)
 	past := append(e.Market.Remember(lessons.Asker(s.Workspace), s.Attempts), refusal.Attempt{
-		Asker: lessons.Asker(s.Workspace), Offering: offer, Started: held.StartTime.Time, Ended: now,
+		Asker: lessons.Asker(s.Workspace), Offering: offer, Started: serving.StartTime.Time, Ended: now,
 		Cause: lost.Cause, Scope: lost.Scope, Cooldown: lost.Cooldown, Guessed: lost.Guessed,
 	})
 	until, cause, isLeft := refusal.NewCooldowns(past).Active(now, lessons.Asker(s.Workspace), offer)

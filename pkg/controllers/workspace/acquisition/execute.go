@@ -121,7 +121,7 @@ func (e *Executor) await(s *scope.Scope) error {
 	}
 }
 
-// releaseBut releases all machines except those of the held attempt.
+// releaseBut releases all machines except those of the serving attempt.
 func (e *Executor) releaseBut(ctx context.Context, s *scope.Scope) ([]string, error) {
 	surger, isSurger := e.Provisioner.(capacity.Surger)
 	if keep := s.ServingNames(); isSurger && len(keep) > 0 {

@@ -16,7 +16,7 @@ type Acquisition struct {
 	// Attempts as they are now. IsPersisted: this pass has written them, so it has the newest Workspace.
 	Attempts    acquire.Attempts
 	IsPersisted bool
-	// Surge is how the machines of two attempts are held at once.
+	// Surge is how the machines of two attempts exist at once.
 	Surge acquire.Surge
 	// Recreates is the reason to release the serving machines before others are acquired.
 	Recreates string

@@ -25,11 +25,11 @@ func (s *Scope) servesSpec() bool {
 
 // Meanwhile describes the serving attempt while other machines are acquired; empty if nothing serves.
 func (s *Scope) Meanwhile() string {
-	held := s.ServingAttempt()
-	if held == nil || s.Previous == nil {
+	serving := s.ServingAttempt()
+	if serving == nil || s.Previous == nil {
 		return ""
 	}
-	text := fmt.Sprintf("; meanwhile attempt %d (%s) continues to serve", held.Number, held.InstanceType)
+	text := fmt.Sprintf("; meanwhile attempt %d (%s) continues to serve", serving.Number, serving.InstanceType)
 	if s.Surge.Trouble != "" {
 		text += ", as long as it can: " + s.Surge.Trouble
 	}

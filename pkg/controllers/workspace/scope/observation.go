@@ -47,8 +47,8 @@ type Observation struct {
 	Namespace metav1.ObjectMeta
 	// Warnings are events about silent objects.
 	Warnings []diagnosis.Warning
-	// Words are the engines' error messages.
-	Words diagnosis.Signatures
+	// Signatures are the engines' error messages.
+	Signatures diagnosis.Signatures
 }
 
 // Node returns the node of that name, or nil.

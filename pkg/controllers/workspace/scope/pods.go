@@ -19,7 +19,7 @@ const restartLimit = 5 * time.Minute
 
 // Diagnosed returns the input of a diagnosis of the pods.
 func (s *Scope) Diagnosed() diagnosis.Input {
-	in := diagnosis.Input{Pods: s.Pods, Nodes: s.Nodes, Signatures: s.Words, Warnings: s.Warnings}
+	in := diagnosis.Input{Pods: s.Pods, Nodes: s.Nodes, Signatures: s.Signatures, Warnings: s.Warnings}
 	if runs := s.Running(); runs != nil {
 		in.Want, in.Plan = runs.Plan.Nodes, &runs.Plan
 	}

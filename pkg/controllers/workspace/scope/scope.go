@@ -1,8 +1,8 @@
 // Copyright The Modelberth Authors.
 // SPDX-License-Identifier: Apache-2.0
 
-// Package scope is one pass over one Workspace as values: what the pass observed, what it accepted and acquired, what
-// came of it, and what follows from these. It reads and writes nothing: the steps of the controller do.
+// Package scope holds one pass over one Workspace as values: the observed state, the accepted plan, its acquisition and
+// the outcome. Its methods derive facts from these. The package reads and writes nothing: the controller's steps do.
 package scope
 
 import (
