@@ -192,7 +192,7 @@ func limitsOf(o options.Controller) purchase.Limits {
 
 // setUp has the caches indexed and then the controllers run, once this replica leads.
 func (at site) setUp(
-	ctx context.Context, workspaces *workspace.Reconciler, news []watch.Source, endpoints *endpoint.Desk, run controller.Options,
+	ctx context.Context, workspaces *workspace.Reconciler, news []watch.Source, endpoints *endpoint.Queue, run controller.Options,
 ) error {
 	if err := watch.Index(ctx, at.indexes); err != nil {
 		return err
@@ -257,7 +257,7 @@ func newReconciler(
 	}
 	config.Catalog = known
 	if o.DescribeModels { // without leave nobody outside the cluster is asked anything
-		config.Hub = describe.NewDesk(o.HubEndpoint, hub.NewHTTPClient(o.Workers), config.Clock)
+		config.Hub = describe.NewCache(o.HubEndpoint, hub.NewHTTPClient(o.Workers), config.Clock)
 		if config.AdapterRanks, err = adapterRanks(o.HubEndpoint); err != nil {
 			return nil, err
 		}

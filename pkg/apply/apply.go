@@ -114,7 +114,7 @@ func (a *Applier) State(ctx context.Context, owner, desired client.Object) (Stat
 	if err != nil || existing == nil {
 		return Missing, err
 	}
-	found, err := a.sightOf(existing, gvk, desired)
+	found, err := a.comparisonOf(existing, gvk, desired)
 	if err != nil {
 		return Missing, err
 	}
@@ -163,7 +163,7 @@ func (a *Applier) create(ctx context.Context, intent *unstructured.Unstructured,
 
 // update applies over our own object, if anything differs. The cache may lag: a deleted object, or one created
 // again by another owner, stays unchanged.
-func (a *Applier) update(ctx context.Context, found sight, desired client.Object) (bool, error) {
+func (a *Applier) update(ctx context.Context, found comparison, desired client.Object) (bool, error) {
 	if same, err := a.isSettled(found, desired); err != nil || same {
 		return false, err
 	}
@@ -182,7 +182,7 @@ func (a *Applier) update(ctx context.Context, found sight, desired client.Object
 }
 
 // isSettled reports whether the found object matches desired, and remembers it.
-func (a *Applier) isSettled(found sight, desired client.Object) (bool, error) {
+func (a *Applier) isSettled(found comparison, desired client.Object) (bool, error) {
 	if found.isSettled {
 		return true, nil
 	}
@@ -203,31 +203,31 @@ func wrap(doing string, desired client.Object, intent *unstructured.Unstructured
 
 // comparison pairs the desired object with the live one: ours, or nil. If they are known to match, it is settled
 // and has no intent.
-type sight struct {
+type comparison struct {
 	intent    *unstructured.Unstructured
 	existing  client.Object
 	isSettled bool
 }
 
 // look returns both, or an error if the object is not ours to write.
-func (a *Applier) look(ctx context.Context, from client.Reader, owner, desired client.Object) (sight, error) {
+func (a *Applier) look(ctx context.Context, from client.Reader, owner, desired client.Object) (comparison, error) {
 	existing, gvk, err := a.ours(ctx, from, owner, desired)
 	if err != nil {
-		return sight{}, err
+		return comparison{}, err
 	}
-	return a.sightOf(existing, gvk, desired)
+	return a.comparisonOf(existing, gvk, desired)
 }
 
-// sightOf pairs the desired object with the existing one, which may be nil.
-func (a *Applier) sightOf(existing client.Object, gvk schema.GroupVersionKind, desired client.Object) (sight, error) {
+// comparisonOf pairs the desired object with the existing one, which may be nil.
+func (a *Applier) comparisonOf(existing client.Object, gvk schema.GroupVersionKind, desired client.Object) (comparison, error) {
 	if existing != nil && a.settled.holds(desired, existing) {
-		return sight{existing: existing, isSettled: true}, nil
+		return comparison{existing: existing, isSettled: true}, nil
 	}
 	intent, err := intentOf(desired, gvk)
 	if err != nil {
-		return sight{}, fmt.Errorf("applying %s %s: %w", gvk.Kind, desired.GetName(), err)
+		return comparison{}, fmt.Errorf("applying %s %s: %w", gvk.Kind, desired.GetName(), err)
 	}
-	return sight{intent: intent, existing: existing}, nil
+	return comparison{intent: intent, existing: existing}, nil
 }
 
 // ours returns the object of desired's name, or nil, and its kind; an error if it is not ours to write.

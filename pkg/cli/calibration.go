@@ -61,12 +61,12 @@ func (c *calibrations) added(known *catalog.Catalog) (*catalog.Catalog, error) {
 
 // export writes a benchmark as a signed run.
 type export struct {
-	facts
+	catalogFlags
 	file, signKey, gpu, source string
 }
 
 func (e *export) bind(cmd *cobra.Command, w World) {
-	e.facts.bind(cmd, w)
+	e.catalogFlags.bind(cmd, w)
 	f := cmd.Flags()
 	f.StringVar(&e.file, "export", "", "signed calibration file to add the result to")
 	f.StringVar(&e.signKey, "sign-key", "", "file with the Ed25519 private key in PEM, for --export: openssl genpkey -algorithm ed25519")

@@ -19,7 +19,7 @@ import (
 
 // diffCommand is kubectl berth diff.
 type diffCommand struct {
-	office
+	planOptions
 	output
 }
 
@@ -39,7 +39,7 @@ above 3 are errors.`,
 		Args: cobra.ExactArgs(2),
 		RunE: func(cmd *cobra.Command, args []string) error { return d.run(cmd.Context(), w, args[0], args[1]) },
 	}
-	d.office.bind(cmd, w)
+	d.planOptions.bind(cmd, w)
 	d.output.bind(cmd, false)
 	return cmd
 }

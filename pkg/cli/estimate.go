@@ -20,8 +20,8 @@ import (
 
 // estimateCommand is kubectl berth estimate.
 type estimateCommand struct {
-	facts
-	finder
+	catalogFlags
+	modelResolver
 	output
 
 	name, gpu, dtype, kvType, engine string
@@ -49,8 +49,8 @@ can be compared with its log. A model that does not fit is reported and is not a
 		RunE: func(cmd *cobra.Command, _ []string) error { return e.run(cmd.Context(), cmd, w) },
 	}
 	e.bindFlags(cmd)
-	e.facts.bind(cmd, w)
-	e.finder.bind(cmd, w)
+	e.catalogFlags.bind(cmd, w)
+	e.modelResolver.bind(cmd, w)
 	e.output.bind(cmd, false)
 	return cmd
 }
@@ -132,11 +132,11 @@ func (e *estimateCommand) run(ctx context.Context, cmd *cobra.Command, w World) 
 	if err := e.check(cmd); err != nil {
 		return err
 	}
-	known, err := e.facts.load()
+	known, err := e.catalogFlags.load()
 	if err != nil {
 		return err
 	}
-	e.finder.catalog = known
+	e.modelResolver.catalog = known
 	s, err := e.subject(ctx, known)
 	if err != nil {
 		return err
@@ -233,7 +233,7 @@ func (e *estimateCommand) subject(ctx context.Context, known *catalog.Catalog) (
 	if s.engine, ok = known.Engine(e.engine); !ok {
 		return nil, usageError("--engine: %q is not an engine of the catalogue: use %s", e.engine, orList(engineNames(known)))
 	}
-	m, notes, err := e.finder.model(ctx, e.name)
+	m, notes, err := e.modelResolver.model(ctx, e.name)
 	if err != nil {
 		return nil, err
 	}

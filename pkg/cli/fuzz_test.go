@@ -30,7 +30,7 @@ func FuzzManifest(f *testing.F) {
 	f.Add([]byte("apiVersion: v1\nkind: List\nitems: [{apiVersion: kaito.sh/v1beta1, kind: Workspace, metadata: {name: a}, inference: {preset: {name: small}}}]"))
 	f.Add([]byte("apiVersion: kaito.sh/v1beta1\nkind: Workspace\nmetadata: {name: a}\ninference: {preset: {name: small}, " +
 		"engine: {args: {tensor-parallel-size: \"7\", max-model-len: \"99\"}}, objectives: {concurrency: 1000000, maxModelLen: 100000000}}"))
-	o := &office{finder: finder{offline: true}}
+	o := &planOptions{modelResolver: modelResolver{offline: true}}
 	o.base = os.DirFS("testdata/catalog")
 	if err := o.open(); err != nil {
 		f.Fatal(err)

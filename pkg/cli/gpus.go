@@ -14,7 +14,7 @@ import (
 
 // gpusCommand is kubectl berth gpus.
 type gpusCommand struct {
-	facts
+	catalogFlags
 	output
 }
 
@@ -27,7 +27,7 @@ func newGPUs(w World) *cobra.Command {
 		Args:    cobra.MaximumNArgs(1),
 		RunE:    func(_ *cobra.Command, args []string) error { return c.run(w, strings.Join(args, "")) },
 	}
-	c.facts.bind(cmd, w)
+	c.catalogFlags.bind(cmd, w)
 	c.output.bind(cmd, false)
 	return cmd
 }

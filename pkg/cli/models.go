@@ -15,7 +15,7 @@ import (
 
 // modelsCommand is kubectl berth models.
 type modelsCommand struct {
-	facts
+	catalogFlags
 	output
 
 	engine, quantization string
@@ -41,7 +41,7 @@ func newModels(w World) *cobra.Command {
 	f.IntVar(&c.context, "min-context", 0, "only models with a context of at least this many tokens")
 	f.BoolVar(&c.gated, "gated", false, "only models that need a token, or with --gated=false those that do not")
 	f.BoolVar(&c.served, "served", false, "only models with weights that an engine here can load")
-	c.facts.bind(cmd, w)
+	c.catalogFlags.bind(cmd, w)
 	c.output.bind(cmd, true)
 	return cmd
 }

@@ -97,7 +97,7 @@ func (n *nodesThere) Of(nodes []string) ([]existing.Use, bool) {
 }
 
 // missesNodes refuses a Workspace for existing nodes if no nodes are known.
-func (o *office) missesNodes(ws *v1beta1.Workspace) error {
+func (o *planOptions) missesNodes(ws *v1beta1.Workspace) error {
 	if o.there != nil || ws.Resource.EffectiveNodeSource() != v1beta1.NodeSourceExisting {
 		return nil
 	}

@@ -43,14 +43,14 @@ func podsOf(name string) client.MatchingLabels {
 	return client.MatchingLabels{v1beta1.LabelWorkspace: name}
 }
 
-// sight is the observed state of one Workspace.
-type sight struct {
+// snapshot is the observed state of one Workspace.
+type snapshot struct {
 	*report
 	pods []corev1.Pod
 }
 
 // observe reads the state of a Workspace, except the agents' progress.
-func (c *Cluster) observe(ctx context.Context, name string) (*sight, error) {
+func (c *Cluster) observe(ctx context.Context, name string) (*snapshot, error) {
 	ws, err := c.workspace(ctx, name)
 	if err != nil {
 		return nil, err
@@ -76,7 +76,7 @@ func (c *Cluster) observe(ctx context.Context, name string) (*sight, error) {
 		return nil, err
 	}
 	out.addPods(pods)
-	return &sight{report: out, pods: pods}, nil
+	return &snapshot{report: out, pods: pods}, nil
 }
 
 func (c *Cluster) pods(ctx context.Context, name string) ([]corev1.Pod, error) {
@@ -88,7 +88,7 @@ func (c *Cluster) pods(ctx context.Context, name string) ([]corev1.Pod, error) {
 }
 
 // askAgents requests the progress of all fetching agents. A silent one keeps its last progress.
-func (c *Cluster) askAgents(ctx context.Context, seen *sight) {
+func (c *Cluster) askAgents(ctx context.Context, seen *snapshot) {
 	ctx, cancel := context.WithTimeout(ctx, progressLimit)
 	defer cancel()
 	var asked sync.WaitGroup

@@ -16,7 +16,7 @@ import (
 
 // planCommand is kubectl berth plan.
 type planCommand struct {
-	office
+	planOptions
 	ask
 	output
 
@@ -47,7 +47,7 @@ Workspace's status.plan.`,
 	cmd.Flags().IntVar(&p.mostNodes, "max-nodes", 0, "maximum number of machines; 0 means no limit")
 	cmd.Flags().StringVar(&p.nodes, "nodes", "", "existing nodes and their pods, to use before buying: the output of "+howToList)
 	p.ask.bind(cmd)
-	p.office.bind(cmd, w)
+	p.planOptions.bind(cmd, w)
 	p.output.bind(cmd, true)
 	// The only error is that a flag does not exist.
 	_ = cmd.MarkFlagFilename("filename", "yaml", "yml", "json")
@@ -91,7 +91,7 @@ func (p *planCommand) run(ctx context.Context, cmd *cobra.Command, w World) erro
 // manifest is the request: a file, or the flags.
 func (p *planCommand) manifest(cmd *cobra.Command, w World) (*manifest, error) {
 	switch {
-	case p.file == "" && p.ask.model == "" && p.finder.config == "":
+	case p.file == "" && p.ask.model == "" && p.modelResolver.config == "":
 		return nil, usageError("nothing to plan for: name a model with --model, or a manifest with -f; see %s --help", cmd.CommandPath())
 	case p.file != "":
 		if err := p.beside(cmd); err != nil {
@@ -188,7 +188,7 @@ func (p *planCommand) skuNames() []string {
 	return names
 }
 
-// plan plans for a Workspace; it keeps the office's method in reach beside the flags.
+// plan plans for a Workspace. The command's own fields would hide the method of planOptions.
 func (p *planCommand) plan(ctx context.Context, m *manifest, ws *v1beta1.Workspace) (answer, error) {
-	return p.office.plan(ctx, m, ws)
+	return p.planOptions.plan(ctx, m, ws)
 }

@@ -23,7 +23,7 @@ import (
 
 // renderCommand is kubectl berth render.
 type renderCommand struct {
-	office
+	planOptions
 	connection
 
 	file, nodes  string
@@ -62,7 +62,7 @@ revision does not pin the readers of KV cache events: name them with --kv-events
 	f.BoolVar(&r.remoteCode, "allow-remote-code", false, "the administrator allows models to run code from their repository")
 	f.Var(&r.kvEvents, "kv-events-consumer", "pods that may read KV cache events, as NAMESPACE/LABEL=VALUE (the chart's kvEvents.consumer)")
 	r.connection.bind(cmd, w)
-	r.office.bind(cmd, w)
+	r.planOptions.bind(cmd, w)
 	complete(cmd, "output", func() []string { return []string{formatYAML, formatJSON} })
 	// The only error is that a flag does not exist.
 	_ = cmd.MarkFlagFilename("filename", "yaml", "yml", "json")
@@ -136,11 +136,11 @@ func (r *renderCommand) fromFile(ctx context.Context, w World) error {
 	if err != nil {
 		return err
 	}
-	r.office.settings = render.Settings{
+	r.planOptions.settings = render.Settings{
 		Workload:     workload.Settings{AgentImage: r.agentImage, KVEvents: r.kvEvents},
 		EngineImages: r.engineImages, EngineRegistry: r.registry, AllowRemoteCode: r.remoteCode,
 	}
-	if err := r.office.open(); err != nil {
+	if err := r.planOptions.open(); err != nil {
 		return err
 	}
 	if err := r.openNodes(r.nodes, w.In); err != nil {
@@ -151,7 +151,7 @@ func (r *renderCommand) fromFile(ctx context.Context, w World) error {
 		if problem := workload.NameProblem(ws.Name); problem != "" {
 			return usageError("%s: %s", m.file, problem)
 		}
-		answer, err := r.office.plan(ctx, m, ws)
+		answer, err := r.planOptions.plan(ctx, m, ws)
 		if err != nil {
 			return err
 		}

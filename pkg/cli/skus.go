@@ -17,7 +17,7 @@ import (
 
 // skusCommand is kubectl berth skus.
 type skusCommand struct {
-	facts
+	catalogFlags
 	output
 
 	gpus     []string
@@ -48,7 +48,7 @@ Prices are those of one region for each cloud: --region, or the cloud's referenc
 	f.Float64Var(&c.maxPrice, "max-price", 0, "only machines at or below this price, in USD per hour")
 	f.BoolVar(&c.usable, "usable", false, "only machines that the planner may choose")
 	f.BoolVar(&c.spot, "spot", false, "only machines sold as spot")
-	c.facts.bind(cmd, w)
+	c.catalogFlags.bind(cmd, w)
 	c.bindPlaces(cmd)
 	c.output.bind(cmd, true)
 	return cmd

@@ -89,7 +89,7 @@ func (s *statusCommand) run(ctx context.Context, w World, names []string) error 
 }
 
 // lines are the tree, as wide as the terminal.
-func (s *statusCommand) lines(w World, seen *sight) []string {
+func (s *statusCommand) lines(w World, seen *snapshot) []string {
 	width, _ := w.size()
 	return newStyle(w).draw(seen.tree(w.Clock.Now(), s.wide()), width)
 }
@@ -178,7 +178,7 @@ func (s *statusCommand) follow(ctx context.Context, w World, cluster *Cluster, n
 		ctx, cancel = context.WithTimeoutCause(ctx, s.timeout, errTimeout)
 		defer cancel()
 	}
-	show := s.journal(w)
+	show := s.progressPrinter(w)
 	if w.Terminal {
 		show = s.screen(w)
 	}
@@ -222,7 +222,7 @@ func stalledError(r *report) error {
 }
 
 // keepWeights copies the agents' last progress: they are polled at a slower pace.
-func (seen *sight) keepWeights(former *sight) {
+func (seen *snapshot) keepWeights(former *snapshot) {
 	for i := range seen.Pods {
 		entry := &seen.Pods[i]
 		at := slices.IndexFunc(former.Pods, func(p podReport) bool { return p.Name == entry.Name })
@@ -242,9 +242,9 @@ func (s *statusCommand) ended(ctx context.Context, cluster *Cluster, name string
 }
 
 // screen draws the tree over and over at the same place.
-func (s *statusCommand) screen(w World) func(*sight) {
+func (s *statusCommand) screen(w World) func(*snapshot) {
 	drawn := 0
-	return func(seen *sight) {
+	return func(seen *snapshot) {
 		lines := s.lines(w, seen)
 		if _, height := w.size(); height > 2 && len(lines) > height-1 {
 			lines = append(lines[:height-2:height-2], "…")

@@ -48,7 +48,7 @@ type process struct {
 	reconciler *workspace.Reconciler
 	// orders are for the Services that endpoints makes.
 	orders    *queue
-	endpoints *endpoint.Desk
+	endpoints *endpoint.Queue
 	sweeper   *sweep.Sweeper
 	sweepAt   time.Time
 	isDead    bool

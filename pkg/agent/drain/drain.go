@@ -19,8 +19,8 @@ import (
 var (
 	// ErrGone is returned if there is no process left to wait for.
 	ErrGone = errors.New("nothing answers there")
-	// ErrUntold is returned if a process answers without the number of its requests.
-	ErrUntold = errors.New("the number of requests is unknown")
+	// ErrUnreported is returned if a process answers without the number of its requests.
+	ErrUnreported = errors.New("the number of requests is unknown")
 )
 
 const (
@@ -120,28 +120,28 @@ func (d *Drain) wait(ctx context.Context, began time.Time) string {
 	}
 }
 
-func (d *Drain) look(ctx context.Context) sight {
+func (d *Drain) look(ctx context.Context) reading {
 	ctx, cancel := context.WithTimeout(ctx, min(lookTimeout, d.config.Timeout))
 	defer cancel()
 	isBusy, err := d.config.IsBusy(ctx)
 	if err != nil {
 		d.config.Log.Warn("the engine does not report whether it is busy", "err", err)
 	}
-	return sight{isBusy: isBusy, err: err}
+	return reading{isBusy: isBusy, err: err}
 }
 
 // Why a drain is over.
 const (
-	whyIdle      = "no request is in flight"
-	whyGone      = "the engine does not answer"
-	whyUntold    = "the engine does not report whether it is busy"
-	whyUnknown   = "no requests to wait for are known"
-	whyTimeout   = "the time limit has passed"
-	whyCancelled = "the caller has disconnected"
+	whyIdle       = "no request is in flight"
+	whyGone       = "the engine does not answer"
+	whyUnreported = "the engine does not report whether it is busy"
+	whyUnknown    = "no requests to wait for are known"
+	whyTimeout    = "the time limit has passed"
+	whyCancelled  = "the caller has disconnected"
 )
 
-// sight is the result of one look.
-type sight struct {
+// reading is one answer of the engine.
+type reading struct {
 	isBusy bool
 	err    error
 }
@@ -153,16 +153,16 @@ type state struct {
 }
 
 // after returns the state after one more look and, if the drain is over, the reason.
-func (s state) after(seen sight, now time.Time) (state, string) {
+func (s state) after(seen reading, now time.Time) (state, string) {
 	switch {
 	case errors.Is(seen.err, ErrGone):
 		return s, whyGone
-	case errors.Is(seen.err, ErrUntold):
+	case errors.Is(seen.err, ErrUnreported):
 		// Waiting longer would tell no more, but requests may still arrive.
 		if now.Before(s.settled) {
 			return s, ""
 		}
-		return s, whyUntold
+		return s, whyUnreported
 	case seen.err != nil || seen.isBusy: // an engine too busy to tell is busy
 		s.idleSince = time.Time{}
 		return s, ""

@@ -21,11 +21,11 @@ import (
 )
 
 func TestWhenADrainIsOver(t *testing.T) {
-	busy, idle := sight{isBusy: true}, sight{}
-	late, gone := sight{err: errors.New("no answer in time")}, sight{err: fmt.Errorf("%w: refused", ErrGone)}
-	untold := sight{err: fmt.Errorf("%w: status 401", ErrUntold)}
-	repeat := func(s sight, n int) []sight {
-		out := make([]sight, n)
+	busy, idle := reading{isBusy: true}, reading{}
+	late, gone := reading{err: errors.New("no answer in time")}, reading{err: fmt.Errorf("%w: refused", ErrGone)}
+	unreported := reading{err: fmt.Errorf("%w: status 401", ErrUnreported)}
+	repeat := func(s reading, n int) []reading {
+		out := make([]reading, n)
 		for i := range out {
 			out[i] = s
 		}
@@ -33,20 +33,20 @@ func TestWhenADrainIsOver(t *testing.T) {
 	}
 	for _, tc := range []struct {
 		reason string
-		seen   [][]sight
+		seen   [][]reading
 		why    string
 		at     time.Duration
 	}{
-		{"idle from the first: as long as proxies may not know", [][]sight{repeat(idle, 100)}, whyIdle, 5 * time.Second},
-		{"busy, then idle for a second", [][]sight{repeat(busy, 20), repeat(idle, 100)}, whyIdle, 11 * time.Second},
-		{"a moment without a request is not the end", [][]sight{repeat(busy, 20), repeat(idle, 2), repeat(busy, 10), repeat(idle, 10)}, whyIdle, 17 * time.Second},
-		{"too busy to tell is busy", [][]sight{repeat(late, 20), repeat(idle, 10)}, whyIdle, 11 * time.Second},
-		{"a late answer makes the idle time begin again", [][]sight{repeat(idle, 10), {late}, repeat(idle, 10)}, whyIdle, 6500 * time.Millisecond},
-		{"a dead engine has nothing to finish", [][]sight{{gone}}, whyGone, 0},
-		{"nor one that dies meanwhile", [][]sight{repeat(busy, 4), {gone}}, whyGone, 2 * time.Second},
-		{"one that does not tell: as long as proxies may not know", [][]sight{repeat(untold, 100)}, whyUntold, 5 * time.Second},
-		{"one that tells no longer", [][]sight{repeat(busy, 20), repeat(untold, 10)}, whyUntold, 10 * time.Second},
-		{"never idle", [][]sight{repeat(busy, 1000)}, "", 500 * time.Second},
+		{"idle from the first: as long as proxies may not know", [][]reading{repeat(idle, 100)}, whyIdle, 5 * time.Second},
+		{"busy, then idle for a second", [][]reading{repeat(busy, 20), repeat(idle, 100)}, whyIdle, 11 * time.Second},
+		{"a moment without a request is not the end", [][]reading{repeat(busy, 20), repeat(idle, 2), repeat(busy, 10), repeat(idle, 10)}, whyIdle, 17 * time.Second},
+		{"too busy to tell is busy", [][]reading{repeat(late, 20), repeat(idle, 10)}, whyIdle, 11 * time.Second},
+		{"a late answer makes the idle time begin again", [][]reading{repeat(idle, 10), {late}, repeat(idle, 10)}, whyIdle, 6500 * time.Millisecond},
+		{"a dead engine has nothing to finish", [][]reading{{gone}}, whyGone, 0},
+		{"nor one that dies meanwhile", [][]reading{repeat(busy, 4), {gone}}, whyGone, 2 * time.Second},
+		{"one that does not tell: as long as proxies may not know", [][]reading{repeat(unreported, 100)}, whyUnreported, 5 * time.Second},
+		{"one that tells no longer", [][]reading{repeat(busy, 20), repeat(unreported, 10)}, whyUnreported, 10 * time.Second},
+		{"never idle", [][]reading{repeat(busy, 1000)}, "", 500 * time.Second},
 	} {
 		t.Run(tc.reason, func(t *testing.T) {
 			start := time.Unix(0, 0)
@@ -170,9 +170,9 @@ func TestGauges(t *testing.T) {
 		{"requests wait", "vllm:num_requests_running 0\nvllm:num_requests_waiting 1\n", 200, true, nil},
 		{"idle", "vllm:num_requests_running{a=\"}\"} 0\nvllm:num_requests_waiting 0 1700000000\n", 200, false, nil},
 		{"a longer name is another gauge", "vllm:num_requests_running 0\nvllm:num_requests_running_total 7\n", 200, false, nil},
-		{"no such gauge", "other 1\n", 200, false, ErrUntold},
-		{"no metrics", "", 404, false, ErrUntold},
-		{"a key is asked for", "", 401, false, ErrUntold},
+		{"no such gauge", "other 1\n", 200, false, ErrUnreported},
+		{"no metrics", "", 404, false, ErrUnreported},
+		{"a key is asked for", "", 401, false, ErrUnreported},
 	} {
 		t.Run(tc.reason, func(t *testing.T) {
 			s := httptest.NewServer(http.HandlerFunc(func(w http.ResponseWriter, _ *http.Request) {

@@ -30,7 +30,7 @@ type Source struct {
 }
 
 // Gauges returns a probe. It sums the gauges of a source over all their labels. An unreachable engine is gone. An
-// engine without these gauges, or one that refuses the key, gives ErrUntold.
+// engine without these gauges, or one that refuses the key, gives ErrUnreported.
 func Gauges(client *http.Client, from Source) func(context.Context) (bool, error) {
 	return func(ctx context.Context) (bool, error) {
 		req, err := http.NewRequestWithContext(ctx, http.MethodGet, from.URL, http.NoBody)
@@ -49,11 +49,11 @@ func Gauges(client *http.Client, from Source) func(context.Context) (bool, error
 		}
 		defer func() { _ = resp.Body.Close() }()
 		if resp.StatusCode != http.StatusOK {
-			return false, fmt.Errorf("%w: %s has status %d", ErrUntold, from.URL, resp.StatusCode)
+			return false, fmt.Errorf("%w: %s has status %d", ErrUnreported, from.URL, resp.StatusCode)
 		}
 		sum, found, err := sumOf(io.LimitReader(resp.Body, maxMetrics), from.Gauges)
 		if err == nil && !found {
-			return false, fmt.Errorf("%w: %s has none of %q", ErrUntold, from.URL, from.Gauges)
+			return false, fmt.Errorf("%w: %s has none of %q", ErrUnreported, from.URL, from.Gauges)
 		}
 		return sum > 0, err
 	}

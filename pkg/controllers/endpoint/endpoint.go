@@ -53,7 +53,7 @@ type Applier interface {
 	Apply(ctx context.Context, owner, desired client.Object) (bool, error)
 }
 
-type queue = workqueue.TypedRateLimitingInterface[reconcile.Request]
+type workQueue = workqueue.TypedRateLimitingInterface[reconcile.Request]
 
 // lag is how long a written Service may be missing from the cache before it is written again.
 const lag = 10 * time.Second
@@ -68,34 +68,34 @@ type order struct {
 	done time.Time
 }
 
-// Desk is a queue of Services to write. It may lose its memory: the caller finds the Service missing, and orders it
+// Queue has the Services to write. It may lose its memory: the caller finds the Service missing, and orders it
 // again.
-type Desk struct {
+type Queue struct {
 	applier Applier
 	clock   clock.PassiveClock
 
 	mu     sync.Mutex
 	orders map[types.NamespacedName]*order
-	queue  queue
+	queue  workQueue
 	// tell has a Workspace looked at again.
 	tell func(types.NamespacedName)
 }
 
-// New returns an empty Desk. It writes once it is set up.
-func New(applier Applier, clock clock.PassiveClock) *Desk {
-	return &Desk{applier: applier, clock: clock, orders: map[types.NamespacedName]*order{}, tell: func(types.NamespacedName) {}}
+// New returns an empty Queue. It writes once it is set up.
+func New(applier Applier, clock clock.PassiveClock) *Queue {
+	return &Queue{applier: applier, clock: clock, orders: map[types.NamespacedName]*order{}, tell: func(types.NamespacedName) {}}
 }
 
-// SetupWithManager registers the Desk. It calls tell for each owner whose Service cannot be written.
-func (d *Desk) SetupWithManager(mgr manager.Manager, options controller.Options, tell func(types.NamespacedName)) error {
-	d.tell = tell
+// SetupWithManager registers the Queue. It calls tell for each owner whose Service cannot be written.
+func (q *Queue) SetupWithManager(mgr manager.Manager, options controller.Options, tell func(types.NamespacedName)) error {
+	q.tell = tell
 	options.MaxConcurrentReconciles = workers
 	options.RateLimiter = workqueue.NewTypedItemExponentialFailureRateLimiter[reconcile.Request](soon, seldom)
 	err := ctrl.NewControllerManagedBy(mgr).
 		Named(ControllerName).
 		WithOptions(options).
-		WatchesRawSource(source.Func(d.start)).
-		Complete(d)
+		WatchesRawSource(source.Func(q.start)).
+		Complete(q)
 	if err != nil {
 		return fmt.Errorf("setting up the %s controller: %w", ControllerName, err)
 	}
@@ -103,11 +103,11 @@ func (d *Desk) SetupWithManager(mgr manager.Manager, options controller.Options,
 }
 
 // start is the source of the controller: it keeps the queue.
-func (d *Desk) start(_ context.Context, queue queue) error {
-	d.mu.Lock()
-	defer d.mu.Unlock()
-	d.queue = queue
-	for key := range d.orders {
+func (q *Queue) start(_ context.Context, queue workQueue) error {
+	q.mu.Lock()
+	defer q.mu.Unlock()
+	q.queue = queue
+	for key := range q.orders {
 		queue.Add(reconcile.Request{NamespacedName: key})
 	}
 	return nil
@@ -115,40 +115,40 @@ func (d *Desk) start(_ context.Context, queue queue) error {
 
 // Order queues a Service if the cache does not show it as desired. It returns at once, with the error of the last
 // try for the same Service.
-func (d *Desk) Order(owner *v1beta1.Workspace, service client.Object) error {
+func (q *Queue) Order(owner *v1beta1.Workspace, service client.Object) error {
 	key := client.ObjectKeyFromObject(owner)
-	d.mu.Lock()
-	defer d.mu.Unlock()
-	known := d.orders[key]
+	q.mu.Lock()
+	defer q.mu.Unlock()
+	known := q.orders[key]
 	isSame := known != nil && known.owner.GetUID() == owner.GetUID() && equality.Semantic.DeepEqual(known.service, service)
-	if isSame && (known.done.IsZero() || d.clock.Since(known.done) < lag) {
+	if isSame && (known.done.IsZero() || q.clock.Since(known.done) < lag) {
 		return known.failure
 	}
-	d.orders[key] = &order{owner: owner.DeepCopy(), service: service}
-	if d.queue != nil {
-		d.queue.Add(reconcile.Request{NamespacedName: key})
+	q.orders[key] = &order{owner: owner.DeepCopy(), service: service}
+	if q.queue != nil {
+		q.queue.Add(reconcile.Request{NamespacedName: key})
 	}
 	return nil
 }
 
 // Forget drops a Workspace's order: its Service exists, or is no longer wanted.
-func (d *Desk) Forget(owner types.NamespacedName) {
-	d.mu.Lock()
-	defer d.mu.Unlock()
-	delete(d.orders, owner)
+func (q *Queue) Forget(owner types.NamespacedName) {
+	q.mu.Lock()
+	defer q.mu.Unlock()
+	delete(q.orders, owner)
 }
 
 // Reconcile writes a Workspace's queued Service, if there is one.
-func (d *Desk) Reconcile(ctx context.Context, request reconcile.Request) (reconcile.Result, error) {
-	d.mu.Lock()
-	ordered := d.orders[request.NamespacedName]
-	d.mu.Unlock()
+func (q *Queue) Reconcile(ctx context.Context, request reconcile.Request) (reconcile.Result, error) {
+	q.mu.Lock()
+	ordered := q.orders[request.NamespacedName]
+	q.mu.Unlock()
 	if ordered == nil || !ordered.done.IsZero() {
 		return reconcile.Result{}, nil
 	}
-	_, err := d.applier.Apply(ctx, ordered.owner, ordered.service)
-	if isNews := d.settle(ordered, err); isNews {
-		d.tell(request.NamespacedName)
+	_, err := q.applier.Apply(ctx, ordered.owner, ordered.service)
+	if isNews := q.settle(ordered, err); isNews {
+		q.tell(request.NamespacedName)
 	}
 	if wait := expected(err); wait > 0 {
 		log.FromContext(ctx).V(1).Info("retrying a Service", "reason", err.Error())
@@ -172,14 +172,14 @@ func expected(err error) time.Duration {
 	return 0
 }
 
-// settle records the result of a try, and reports whether only the Desk knows it. A watch reports written Services.
-func (d *Desk) settle(ordered *order, err error) bool {
-	d.mu.Lock()
-	defer d.mu.Unlock()
+// settle records the result of a try, and reports whether the caller has not got it yet. A watch reports written Services.
+func (q *Queue) settle(ordered *order, err error) bool {
+	q.mu.Lock()
+	defer q.mu.Unlock()
 	isNews := err != nil && (ordered.failure == nil || ordered.failure.Error() != err.Error())
 	ordered.failure = err
 	if err == nil {
-		ordered.done = d.clock.Now()
+		ordered.done = q.clock.Now()
 	}
 	return isNews
 }

@@ -51,27 +51,27 @@ func service(is string) *corev1.Service {
 	return &corev1.Service{ObjectMeta: metav1.ObjectMeta{Namespace: "team", Name: "chat", Annotations: map[string]string{"is": is}}}
 }
 
-// desk is one that is set up, whose tellings are counted.
-func desk(t *testing.T, applier Applier) (d *Desk, told *int) {
+// started returns a Queue after its setup, and the number of its reports.
+func started(t *testing.T, applier Applier) (q *Queue, told *int) {
 	t.Helper()
-	d, told = New(applier, clock.RealClock{}), new(int)
-	d.tell = func(types.NamespacedName) { *told++ }
+	q, told = New(applier, clock.RealClock{}), new(int)
+	q.tell = func(types.NamespacedName) { *told++ }
 	queue := workqueue.NewTypedRateLimitingQueue(workqueue.DefaultTypedControllerRateLimiter[reconcile.Request]())
 	t.Cleanup(queue.ShutDown)
-	if err := d.start(t.Context(), queue); err != nil {
+	if err := q.start(t.Context(), queue); err != nil {
 		t.Fatal(err)
 	}
-	return d, told
+	return q, told
 }
 
 // work writes what is due, and returns the last error.
-func work(t *testing.T, d *Desk) error {
+func work(t *testing.T, q *Queue) error {
 	t.Helper()
 	var err error
-	for d.queue.Len() > 0 {
-		request, _ := d.queue.Get()
-		_, err = d.Reconcile(t.Context(), request)
-		d.queue.Done(request)
+	for q.queue.Len() > 0 {
+		request, _ := q.queue.Get()
+		_, err = q.Reconcile(t.Context(), request)
+		q.queue.Done(request)
 	}
 	return err
 }
@@ -79,33 +79,33 @@ func work(t *testing.T, d *Desk) error {
 func TestServicesThatWereOrderedAreWritten(t *testing.T) {
 	tests := []struct {
 		reason string
-		order  func(d *Desk) error
+		order  func(q *Queue) error
 		want   []string
 	}{
-		{"one", func(d *Desk) error { return d.Order(owner("a"), service("1")) }, []string{"a 1"}},
-		{"the same twice is written once", func(d *Desk) error {
-			return errors.Join(d.Order(owner("a"), service("1")), d.Order(owner("a"), service("1")))
+		{"one", func(q *Queue) error { return q.Order(owner("a"), service("1")) }, []string{"a 1"}},
+		{"the same twice is written once", func(q *Queue) error {
+			return errors.Join(q.Order(owner("a"), service("1")), q.Order(owner("a"), service("1")))
 		}, []string{"a 1"}},
-		{"the last of two counts", func(d *Desk) error {
-			return errors.Join(d.Order(owner("a"), service("1")), d.Order(owner("a"), service("2")))
+		{"the last of two counts", func(q *Queue) error {
+			return errors.Join(q.Order(owner("a"), service("1")), q.Order(owner("a"), service("2")))
 		}, []string{"a 2"}},
-		{"a Workspace of the same name made again has its own", func(d *Desk) error {
-			return errors.Join(d.Order(owner("a"), service("1")), d.Order(owner("b"), service("1")))
+		{"a Workspace of the same name made again has its own", func(q *Queue) error {
+			return errors.Join(q.Order(owner("a"), service("1")), q.Order(owner("b"), service("1")))
 		}, []string{"b 1"}},
-		{"of a Workspace that is gone", func(d *Desk) error {
-			err := d.Order(owner("a"), service("1"))
-			d.Forget(key())
+		{"of a Workspace that is gone", func(q *Queue) error {
+			err := q.Order(owner("a"), service("1"))
+			q.Forget(key())
 			return err
 		}, nil},
 	}
 	for _, test := range tests {
 		t.Run(test.reason, func(t *testing.T) {
 			api := &server{}
-			d, _ := desk(t, api)
-			if err := test.order(d); err != nil {
+			q, _ := started(t, api)
+			if err := test.order(q); err != nil {
 				t.Fatal(err)
 			}
-			if err := work(t, d); err != nil {
+			if err := work(t, q); err != nil {
 				t.Fatal(err)
 			}
 			if diff := cmp.Diff(test.want, api.applied); diff != "" {
@@ -135,17 +135,17 @@ func TestOrderBeforeTheStart(t *testing.T) {
 // A Service that is ordered while another version of it is written comes after that one.
 func TestOrderMeanwhile(t *testing.T) {
 	api := &server{}
-	d, _ := desk(t, api)
+	q, _ := started(t, api)
 	api.meanwhile = func() {
 		api.meanwhile = nil
-		if err := d.Order(owner("a"), service("2")); err != nil {
+		if err := q.Order(owner("a"), service("2")); err != nil {
 			t.Error(err)
 		}
 	}
-	if err := d.Order(owner("a"), service("1")); err != nil {
+	if err := q.Order(owner("a"), service("1")); err != nil {
 		t.Fatal(err)
 	}
-	if err := work(t, d); err != nil {
+	if err := work(t, q); err != nil {
 		t.Fatal(err)
 	}
 	if diff := cmp.Diff([]string{"a 1", "a 2"}, api.applied); diff != "" {
@@ -157,29 +157,29 @@ func TestOrderMeanwhile(t *testing.T) {
 func TestServiceThatCannotBeMade(t *testing.T) {
 	refused := errors.New("exceeded quota: services")
 	api := &server{err: refused}
-	d, told := desk(t, api)
-	if err := d.Order(owner("a"), service("1")); err != nil {
+	q, told := started(t, api)
+	if err := q.Order(owner("a"), service("1")); err != nil {
 		t.Fatal(err)
 	}
 	for range 2 {
-		if _, err := d.Reconcile(t.Context(), reconcile.Request{NamespacedName: key()}); !errors.Is(err, refused) {
+		if _, err := q.Reconcile(t.Context(), reconcile.Request{NamespacedName: key()}); !errors.Is(err, refused) {
 			t.Fatalf("error %v, want that of the API server, so that it is tried again", err)
 		}
 	}
 	if *told != 1 {
 		t.Errorf("told %d times, want once", *told)
 	}
-	if err := d.Order(owner("a"), service("1")); !errors.Is(err, refused) {
+	if err := q.Order(owner("a"), service("1")); !errors.Is(err, refused) {
 		t.Errorf("whoever orders it again hears %v", err)
 	}
-	if err := d.Order(owner("a"), service("2")); err != nil {
+	if err := q.Order(owner("a"), service("2")); err != nil {
 		t.Errorf("another Service, which nobody has tried, fails: %v", err)
 	}
 	api.err = nil
-	if _, err := d.Reconcile(t.Context(), reconcile.Request{NamespacedName: key()}); err != nil {
+	if _, err := q.Reconcile(t.Context(), reconcile.Request{NamespacedName: key()}); err != nil {
 		t.Fatal(err)
 	}
-	if err := d.Order(owner("a"), service("1")); err != nil {
+	if err := q.Order(owner("a"), service("1")); err != nil {
 		t.Errorf("what failed once fails for ever: %v", err)
 	}
 }
@@ -196,17 +196,17 @@ func TestServiceWhoseNameIsNotFree(t *testing.T) {
 	}
 	for _, test := range tests {
 		t.Run(test.reason, func(t *testing.T) {
-			d, told := desk(t, &server{err: test.err})
-			if err := d.Order(owner("a"), service("1")); err != nil {
+			q, told := started(t, &server{err: test.err})
+			if err := q.Order(owner("a"), service("1")); err != nil {
 				t.Fatal(err)
 			}
 			for range 2 {
-				result, err := d.Reconcile(t.Context(), reconcile.Request{NamespacedName: key()})
+				result, err := q.Reconcile(t.Context(), reconcile.Request{NamespacedName: key()})
 				if want := (reconcile.Result{RequeueAfter: test.again}); result != want || err != nil {
 					t.Errorf("%v, %v; want %v and no error", result, err, want)
 				}
 			}
-			if err := d.Order(owner("a"), service("1")); !errors.Is(err, test.err) || *told != 1 {
+			if err := q.Order(owner("a"), service("1")); !errors.Is(err, test.err) || *told != 1 {
 				t.Errorf("whoever orders it again hears %v, and was told %d times; want once %v", err, *told, test.err)
 			}
 		})
@@ -216,12 +216,12 @@ func TestServiceWhoseNameIsNotFree(t *testing.T) {
 // A Service that was written and does not show is written again after a while: it may have been deleted since.
 func TestServiceThatDoesNotShow(t *testing.T) {
 	api := &server{}
-	d, told := desk(t, api)
+	q, told := started(t, api)
 	now := testclock.NewFakePassiveClock(time.Date(2026, 11, 21, 8, 0, 0, 0, time.UTC))
-	d.clock = now
+	q.clock = now
 	order := func() {
 		t.Helper()
-		if err := errors.Join(d.Order(owner("a"), service("1")), work(t, d)); err != nil {
+		if err := errors.Join(q.Order(owner("a"), service("1")), work(t, q)); err != nil {
 			t.Fatal(err)
 		}
 	}

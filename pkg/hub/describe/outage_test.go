@@ -37,8 +37,8 @@ func repositories(others map[string]http.HandlerFunc) http.HandlerFunc {
 	}
 }
 
-func newTestDesk(endpoint string) *Desk {
-	return NewDesk(endpoint, hub.NewHTTPClient(8), clock.RealClock{})
+func newTestCache(endpoint string) *Cache {
+	return NewCache(endpoint, hub.NewHTTPClient(8), clock.RealClock{})
 }
 
 func with(name, content string) http.HandlerFunc {
@@ -86,12 +86,12 @@ func TestMalformedFileIsNotAnOutage(t *testing.T) {
 		}},
 	} {
 		t.Run(tc.reason, func(t *testing.T) {
-			desk := newTestDesk(serve(t, repositories(map[string]http.HandlerFunc{private: tc.serve})).URL)
-			_, err := desk.Describe(t.Context(), private, "", "secret")
+			cache := newTestCache(serve(t, repositories(map[string]http.HandlerFunc{private: tc.serve})).URL)
+			_, err := cache.Describe(t.Context(), private, "", "secret")
 			if err != nil && !strings.Contains(err.Error(), private) {
 				t.Errorf("Describe() of the broken one = %v, want it named", err)
 			}
-			if _, err := desk.Describe(t.Context(), "org/good", "", ""); err != nil {
+			if _, err := cache.Describe(t.Context(), "org/good", "", ""); err != nil {
 				t.Errorf("Describe() of another = %v", err)
 			}
 		})
@@ -113,15 +113,15 @@ func TestOutageNamesNoRepository(t *testing.T) {
 	} {
 		t.Run(tc.reason, func(t *testing.T) {
 			var asked atomic.Int64
-			desk := newTestDesk(serve(t, func(w http.ResponseWriter, r *http.Request) {
+			cache := newTestCache(serve(t, func(w http.ResponseWriter, r *http.Request) {
 				asked.Add(1)
 				tc.serve(w, r)
 			}).URL)
-			if _, err := desk.Describe(t.Context(), private, "", "secret"); err == nil || !strings.Contains(err.Error(), private) {
+			if _, err := cache.Describe(t.Context(), private, "", "secret"); err == nil || !strings.Contains(err.Error(), private) {
 				t.Errorf("Describe() = %v, want an error that names %s to its asker", err, private)
 			}
 			before := asked.Load()
-			_, err := desk.Describe(t.Context(), "org/good", "", "")
+			_, err := cache.Describe(t.Context(), "org/good", "", "")
 			if err == nil || strings.Contains(err.Error(), private) || asked.Load() != before {
 				t.Errorf("Describe() of another = %v after %d requests, want the outage without a name and no request", err, asked.Load()-before)
 			}
@@ -135,7 +135,7 @@ func TestOutageNamesNoRepository(t *testing.T) {
 func TestHeadersAreReadTwoAtATime(t *testing.T) {
 	var now, most, waiting atomic.Int64
 	release := make(chan struct{})
-	desk := newTestDesk(serve(t, func(w http.ResponseWriter, r *http.Request) {
+	cache := newTestCache(serve(t, func(w http.ResponseWriter, r *http.Request) {
 		if _, repo, ok := strings.Cut(r.URL.Path, "org/model"); ok && repo != "" {
 			r.URL.Path = strings.Replace(r.URL.Path, "org/model"+repo[:1], testRepo, 1)
 		}
@@ -152,7 +152,7 @@ func TestHeadersAreReadTwoAtATime(t *testing.T) {
 	var askers sync.WaitGroup
 	for i := range 5 {
 		askers.Go(func() {
-			if _, err := desk.Describe(t.Context(), fmt.Sprintf("org/model%d", i), "", ""); err != nil {
+			if _, err := cache.Describe(t.Context(), fmt.Sprintf("org/model%d", i), "", ""); err != nil {
 				t.Error(err)
 			}
 		})
@@ -201,7 +201,7 @@ func TestSlowRepositoryIsNotAnOutage(t *testing.T) {
 				select {
 				case <-r.Context().Done():
 					return nil, r.Context().Err()
-				case <-time.After(deskPatience - time.Second):
+				case <-time.After(requestTimeout - time.Second):
 				}
 			}
 			recorder := httptest.NewRecorder()
@@ -210,12 +210,12 @@ func TestSlowRepositoryIsNotAnOutage(t *testing.T) {
 			answer.Request = r
 			return answer, nil
 		})
-		desk := NewDesk("http://hub.example", &http.Client{Transport: slow}, now)
-		_, err := desk.Describe(t.Context(), "org/slow", "", "")
+		cache := NewCache("http://hub.example", &http.Client{Transport: slow}, now)
+		_, err := cache.Describe(t.Context(), "org/slow", "", "")
 		if err == nil || !strings.Contains(err.Error(), "did not answer all requests within 10s") {
 			t.Errorf("Describe() of the slow one = %v, want the deadline", err)
 		}
-		if _, err := desk.Describe(t.Context(), "org/good", "", ""); err != nil {
+		if _, err := cache.Describe(t.Context(), "org/good", "", ""); err != nil {
 			t.Errorf("Describe() of another = %v", err)
 		}
 	})

@@ -26,10 +26,10 @@ import (
 	"github.com/modelberth/modelberth/pkg/workload"
 )
 
-// office plans and renders for Workspaces as the controller does, with flags in place of the chart's settings.
-type office struct {
-	facts
-	finder
+// planOptions plan and render for Workspaces as the controller does, with flags instead of the chart's settings.
+type planOptions struct {
+	catalogFlags
+	modelResolver
 
 	provisioner string
 	osDiskGiB   int
@@ -49,10 +49,10 @@ type office struct {
 	pipeline *planning.Pipeline
 }
 
-func (o *office) bind(cmd *cobra.Command, w World) {
-	o.facts.bind(cmd, w)
+func (o *planOptions) bind(cmd *cobra.Command, w World) {
+	o.catalogFlags.bind(cmd, w)
 	o.bindPlaces(cmd)
-	o.finder.bind(cmd, w)
+	o.modelResolver.bind(cmd, w)
 	cmd.Flags().StringVar(&o.provisioner, "provisioner", "", "provisioner of the machines: karpenter or gpu-provisioner (default: any)")
 	cmd.Flags().BoolVar(&o.localDisk, "local-disk-holds-pods", false, "pods and images are stored on the machines' local disks")
 	cmd.Flags().Var(&o.rdma, "rdma", "RDMA resource for pods on machines with RDMA, as NAME or NAME=COUNT (the chart's rdma.resource)")
@@ -66,7 +66,7 @@ const gpuProvisioner = "gpu-provisioner"
 func provisioners() []string { return []string{"karpenter", gpuProvisioner} }
 
 // open loads the catalogue and makes the planner.
-func (o *office) open() error {
+func (o *planOptions) open() error {
 	if o.provisioner != "" {
 		if err := oneOf("--provisioner", o.provisioner, provisioners()); err != nil {
 			return err
@@ -83,7 +83,7 @@ func (o *office) open() error {
 	if err != nil {
 		return err
 	}
-	o.catalog, o.finder.catalog = known, known
+	o.catalog, o.modelResolver.catalog = known, known
 	o.planner = planner.New(known, planner.Settings{
 		Clouds: where, Region: o.region, Provisioner: o.provisioner, OSDiskGiB: o.osDiskGiB, LocalDisk: o.localDisk,
 		NoRDMA: o.rdma.Resource == "", Engines: render.Engines(),
@@ -94,20 +94,20 @@ func (o *office) open() error {
 
 // newPipeline returns the pipeline of planning and rendering. Without a cluster, all references of a Workspace count as
 // valid.
-func (o *office) newPipeline() *planning.Pipeline {
+func (o *planOptions) newPipeline() *planning.Pipeline {
 	settings := planning.Settings{Render: o.settings}
 	settings.Render.Workload.HubEndpoint, settings.Render.Workload.RDMA = o.endpoint, workload.RDMA(o.rdma)
 	if o.provisioner == gpuProvisioner {
 		settings.NodeClass = v1beta1.NodeClassReference{Group: "kaito.sh", Kind: "KaitoNodeClass"}
 	}
 	return &planning.Pipeline{
-		Resolver: &planning.Resolver{Catalog: o.catalog, Models: &o.finder, AnyNodeClass: true},
+		Resolver: &planning.Resolver{Catalog: o.catalog, Models: &o.modelResolver, AnyNodeClass: true},
 		Builder:  planning.NewBuilder(o.planner, o.catalog, settings),
 	}
 }
 
 // openNodes reads the existing nodes, after open. An empty name reads none.
-func (o *office) openNodes(file string, stdin io.Reader) error {
+func (o *planOptions) openNodes(file string, stdin io.Reader) error {
 	if file == "" {
 		return nil
 	}
@@ -130,7 +130,7 @@ type answer struct {
 }
 
 // plan plans for a Workspace of a manifest.
-func (o *office) plan(ctx context.Context, m *manifest, ws *v1beta1.Workspace) (answer, error) {
+func (o *planOptions) plan(ctx context.Context, m *manifest, ws *v1beta1.Workspace) (answer, error) {
 	out := answer{workspace: ws}
 	err := o.decide(ctx, m, ws, &out)
 	if err == nil {
@@ -144,7 +144,7 @@ func (o *office) plan(ctx context.Context, m *manifest, ws *v1beta1.Workspace) (
 	return out, err
 }
 
-func (o *office) decide(ctx context.Context, m *manifest, ws *v1beta1.Workspace, out *answer) error {
+func (o *planOptions) decide(ctx context.Context, m *manifest, ws *v1beta1.Workspace, out *answer) error {
 	if err := request.Check(ws); err != nil {
 		return refused(err)
 	}

@@ -13,14 +13,14 @@ import (
 // milestone is an event in the life of a Workspace. Each key is printed once.
 type milestone struct{ key, text string }
 
-// journal prints a line for each new milestone.
-func (s *statusCommand) journal(w World) func(*sight) {
-	told := map[string]bool{}
-	return func(seen *sight) {
+// progressPrinter prints a line for each new milestone.
+func (s *statusCommand) progressPrinter(w World) func(*snapshot) {
+	printed := map[string]bool{}
+	return func(seen *snapshot) {
 		now := w.Clock.Now()
 		for _, m := range seen.milestones(now) {
-			if !told[m.key] {
-				told[m.key] = true
+			if !printed[m.key] {
+				printed[m.key] = true
 				fmt.Fprintf(w.Out, "%s %s\n", now.UTC().Format(time.TimeOnly), m.text)
 			}
 		}

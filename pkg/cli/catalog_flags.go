@@ -15,8 +15,8 @@ import (
 	"github.com/modelberth/modelberth/pkg/catalog"
 )
 
-// facts are the flags for the catalogue and the place of the machines.
-type facts struct {
+// catalogFlags are the flags for the catalogue and the place of the machines.
+type catalogFlags struct {
 	base     fs.FS
 	overlays []string
 	measured calibrations
@@ -25,7 +25,7 @@ type facts struct {
 }
 
 // bind declares --catalog.
-func (f *facts) bind(cmd *cobra.Command, w World) {
+func (f *catalogFlags) bind(cmd *cobra.Command, w World) {
 	f.base = w.Presets
 	cmd.Flags().StringArrayVar(&f.overlays, "catalog", nil,
 		"directory with files that add to the catalogue or replace its entries; repeatable")
@@ -35,7 +35,7 @@ func (f *facts) bind(cmd *cobra.Command, w World) {
 }
 
 // bindPlaces declares --cloud and --region.
-func (f *facts) bindPlaces(cmd *cobra.Command) {
+func (f *catalogFlags) bindPlaces(cmd *cobra.Command) {
 	cmd.Flags().StringSliceVar(&f.clouds, "cloud", nil, "clouds to consider: azure, aws, gcp (default: all)")
 	cmd.Flags().StringVar(&f.region, "region", "", "region of the prices (default: each cloud's reference region)")
 	complete(cmd, "cloud", func() []string { return []string{"aws", "azure", "gcp"} })
@@ -49,7 +49,7 @@ func (f *facts) bindPlaces(cmd *cobra.Command) {
 }
 
 // load returns the catalogue with all overlays.
-func (f *facts) load() (*catalog.Catalog, error) {
+func (f *catalogFlags) load() (*catalog.Catalog, error) {
 	var overlays []fs.FS
 	for _, dir := range f.overlays {
 		if info, err := os.Stat(dir); err != nil || !info.IsDir() {
@@ -65,7 +65,7 @@ func (f *facts) load() (*catalog.Catalog, error) {
 }
 
 // place checks --cloud and --region, and returns the remaining clouds; none means all.
-func (f *facts) place(c *catalog.Catalog) ([]string, error) {
+func (f *catalogFlags) place(c *catalog.Catalog) ([]string, error) {
 	all := clouds(c)
 	for _, cloud := range f.clouds {
 		if err := oneOf("--cloud", cloud, all); err != nil {

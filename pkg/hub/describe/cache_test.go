@@ -18,8 +18,8 @@ import (
 	"github.com/modelberth/modelberth/pkg/hub/describe"
 )
 
-// TestDesk queries a hub with a public model, a gated one, and failures on demand.
-func TestDesk(t *testing.T) {
+// TestCache queries a hub with a public model, a gated one, and failures on demand.
+func TestCache(t *testing.T) {
 	config, err := os.ReadFile("../../cli/testdata/manifests/config.json")
 	if err != nil {
 		t.Fatal(err)
@@ -40,7 +40,7 @@ func TestDesk(t *testing.T) {
 	}))
 	defer server.Close()
 	now := clocktesting.NewFakePassiveClock(time.Unix(0, 0))
-	desk := describe.NewDesk(server.URL, hub.NewHTTPClient(1), now)
+	cache := describe.NewCache(server.URL, hub.NewHTTPClient(1), now)
 	for _, step := range []struct {
 		reason, repo, token string
 		after               time.Duration
@@ -62,7 +62,7 @@ func TestDesk(t *testing.T) {
 		now.SetTime(now.Now().Add(step.after))
 		broken.Store(step.broken)
 		before := asked.Load()
-		d, err := desk.Describe(t.Context(), step.repo, "", step.token)
+		d, err := cache.Describe(t.Context(), step.repo, "", step.token)
 		if (err != nil) != step.fails || (asked.Load() > before) != step.asks {
 			t.Errorf("%s: %+v, %v, %d requests", step.reason, d.Model.HubID, err, asked.Load()-before)
 		}

@@ -1,0 +1,162 @@
+// Copyright The Modelberth Authors.
+// SPDX-License-Identifier: Apache-2.0
+
+package describe
+
+import (
+	"context"
+	"crypto/sha256"
+	"errors"
+	"fmt"
+	"net/http"
+	"sync"
+	"time"
+
+	"golang.org/x/sync/semaphore"
+	"k8s.io/utils/clock"
+
+	"github.com/modelberth/modelberth/pkg/hub"
+)
+
+const (
+	// queryDeadline bounds one query, and requestTimeout each of its requests.
+	queryDeadline  = 10 * time.Second
+	requestTimeout = 5 * time.Second
+	// answerLife is how long an answer is cached, refusalLife how long a refusal, and outagePause how long an
+	// unreachable hub gets no queries at all.
+	answerLife  = time.Hour
+	refusalLife = time.Minute
+	outagePause = 30 * time.Second
+	// maxAnswers is how many answers are cached, and maxQueries how many queries run at once: each may hold a few MiB
+	// of the hub's answer.
+	maxAnswers = 256
+	maxQueries = 8
+)
+
+// Cache queries one hub for many callers and caches the answers: each only for callers with the same token.
+type Cache struct {
+	endpoint string
+	http     *http.Client
+	clock    clock.PassiveClock
+	// asking bounds the running queries, and headers those that read an index or header of weights.
+	asking, headers *semaphore.Weighted
+
+	mu      sync.Mutex
+	answers map[question]answer
+	// away says why nobody gets an answer from the hub until awayUntil. It names no repository: whoever asked
+	// may be another tenant.
+	away      *hub.UnreachableError
+	awayUntil time.Time
+}
+
+// question is about a repository as a whole or, with a file, about the file's commit.
+type question struct {
+	repo, revision, file string
+	token                [sha256.Size]byte
+}
+
+type answer struct {
+	description Description
+	commit      string
+	err         error
+	until       time.Time
+}
+
+// NewCache returns a cache for the hub at an endpoint.
+func NewCache(endpoint string, client *http.Client, now clock.PassiveClock) *Cache {
+	return &Cache{
+		endpoint: endpoint, http: client, clock: now, answers: map[question]answer{},
+		asking: semaphore.NewWeighted(maxQueries), headers: semaphore.NewWeighted(maxHeaders),
+	}
+}
+
+// Describe is Inspect within a deadline. Its errors are *Errors. An empty token asks anonymously.
+func (c *Cache) Describe(ctx context.Context, repo, revision, token string) (Description, error) {
+	found, err := c.ask(ctx, question{repo: repo, revision: revision}, token, func(ctx context.Context, client *hub.Client) (answer, error) {
+		described, err := inspector{client, c.headers}.describe(ctx, repo, revision)
+		return answer{description: described}, err
+	})
+	return found.description, err
+}
+
+// Commit returns the present commit of a branch or tag, and an *Error if the token's owner may not read the file
+// there. It is empty if a mirror does not name it.
+func (c *Cache) Commit(ctx context.Context, f hub.File, token string) (string, error) {
+	asked := question{repo: f.Repo, revision: f.Revision, file: f.Path}
+	found, err := c.ask(ctx, asked, token, func(ctx context.Context, client *hub.Client) (answer, error) {
+		seen, err := client.Stat(ctx, f)
+		if err != nil {
+			return answer{}, &Error{Endpoint: client.Endpoint(), Repo: f.Repo, Revision: f.Revision, Err: err}
+		}
+		if !hub.IsCommit(seen.Commit) {
+			return answer{}, nil
+		}
+		return answer{commit: seen.Commit}, nil
+	})
+	return found.commit, err
+}
+
+// ask answers from the cache, or queries the hub within a deadline.
+func (c *Cache) ask(
+	ctx context.Context, asked question, token string, ask func(context.Context, *hub.Client) (answer, error),
+) (answer, error) {
+	asked.token = sha256.Sum256([]byte(token))
+	if known, ok := c.known(asked); ok {
+		return known, known.err
+	}
+	client, err := hub.New(hub.Options{Endpoint: c.endpoint, Token: token, HTTP: c.http, AnswerTimeout: requestTimeout})
+	if err != nil {
+		return answer{}, err
+	}
+	ctx, cancel := context.WithTimeoutCause(ctx, queryDeadline, errTooLong)
+	defer cancel()
+	if err := c.asking.Acquire(ctx, 1); err != nil {
+		return answer{}, &Error{Endpoint: c.endpoint, Repo: asked.repo, Revision: asked.revision, Err: context.Cause(ctx)}
+	}
+	defer c.asking.Release(1)
+	found, err := ask(ctx, client)
+	c.keep(asked, found, err, client.Outage(err))
+	return found, err
+}
+
+// errTooLong is the cause of a query that exceeds its deadline.
+var errTooLong = fmt.Errorf("the hub did not answer all requests within %s: try again", queryDeadline)
+
+// known is the cached answer.
+func (c *Cache) known(asked question) (answer, bool) {
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	now := c.clock.Now()
+	if known, ok := c.answers[asked]; ok && now.Before(known.until) {
+		return known, true
+	}
+	if c.away != nil && now.Before(c.awayUntil) {
+		return answer{err: &Error{Endpoint: c.endpoint, Repo: asked.repo, Revision: asked.revision, Err: c.away}}, true
+	}
+	return answer{}, false
+}
+
+// keep caches an answer. An outage applies to all callers; any other error only to this one.
+func (c *Cache) keep(asked question, found answer, err error, outage *hub.UnreachableError) {
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	now := c.clock.Now()
+	if outage != nil {
+		c.away, c.awayUntil = outage, now.Add(outagePause)
+		return
+	}
+	for key, known := range c.answers {
+		if !now.Before(known.until) {
+			delete(c.answers, key)
+		}
+	}
+	if len(c.answers) >= maxAnswers || errors.Is(err, context.Canceled) {
+		return // it is asked again
+	}
+	life := answerLife
+	if err != nil {
+		life = refusalLife
+	}
+	found.err, found.until = err, now.Add(life)
+	c.answers[asked] = found
+}
