@@ -70,7 +70,7 @@ func decode(data []byte) (document, error) {
 	}
 	asJSON, err := yaml.YAMLToJSONStrict(data)
 	if err != nil {
-		return document{}, oneLine(err)
+		return document{}, decodeError(err)
 	}
 	var raw rawDocument
 	if err := unmarshalStrict(asJSON, &raw); err != nil {
@@ -128,10 +128,10 @@ func unmarshalStrict(data []byte, into any) error {
 			orWhole(wrongType.Field), plainValue(wrongType.Value, tokenBefore(data, wrongType.Offset)), plainType(wrongType.Type.String()))
 	}
 	if err != nil {
-		return oneLine(err)
+		return decodeError(err)
 	}
 	if len(strict) > 0 {
-		return oneLine(strict[0])
+		return decodeError(strict[0])
 	}
 	return nil
 }
@@ -187,11 +187,7 @@ func tokenBefore(data []byte, offset int64) string {
 	const longest = 40
 	end := min(max(int(offset), 0), len(data))
 	start := bytes.LastIndexAny(data[:max(end-1, 0)], ":,[{") + 1
-	token := strings.TrimSpace(string(data[start:end]))
-	if len(token) > longest {
-		token = strings.ToValidUTF8(token[:longest], "") + "…"
-	}
-	return token
+	return wording.Clip(strings.TrimSpace(string(data[start:end])), longest)
 }
 
 // nameOf returns the name of an entry, even of one that does not decode.
@@ -229,8 +225,8 @@ func hasSecondDocument(data []byte) bool {
 	return false
 }
 
-// oneLine joins the lines of an error and drops the decoders' prefixes.
-func oneLine(err error) error {
+// decodeError joins the lines of an error and drops the decoders' prefixes.
+func decodeError(err error) error {
 	text := wording.OneLine(err.Error())
 	for _, prefix := range []string{"error converting YAML to JSON: ", "yaml: ", "unmarshal errors: ", "json: "} {
 		text = strings.TrimPrefix(text, prefix)

@@ -13,10 +13,10 @@ import (
 func refuseEmpty(entry json.RawMessage) error {
 	var value any
 	if err := json.Unmarshal(entry, &value); err != nil {
-		return oneLine(err)
+		return decodeError(err)
 	}
 	if path, found := emptyPath(value, ""); found {
-		return oneLine(fmt.Errorf("%.200s is empty: give a value or leave it out", orWhole(path)))
+		return decodeError(fmt.Errorf("%.200s is empty: give a value or leave it out", orWhole(path)))
 	}
 	return nil
 }

@@ -108,7 +108,7 @@ func monthly(d *difference) string {
 	if after < before {
 		sign = "−"
 	}
-	return fmt.Sprintf(" (%s%s, about %s$%.0f a month)", sign, usd.PerHour(abs(after-before)), sign, abs(after-before)*hoursPerMonth)
+	return fmt.Sprintf(" (%s%s, about %s%s a month)", sign, usd.PerHour(abs(after-before)), sign, usd.Significant(abs(after-before)*hoursPerMonth))
 }
 
 func abs(value float64) float64 { return max(value, -value) }

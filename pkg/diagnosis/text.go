@@ -8,7 +8,6 @@ import (
 	"fmt"
 	"regexp"
 	"strings"
-	"unicode"
 
 	"github.com/modelberth/modelberth/pkg/wording"
 )
@@ -61,13 +60,7 @@ func steady(text string) string {
 // characters that would break a line.
 func withoutPorts(text string) string {
 	text = regexp.MustCompile(`\S+:\d+->`).ReplaceAllString(text, "")
-	text = strings.Map(func(r rune) rune {
-		if unicode.IsControl(r) {
-			return ' '
-		}
-		return r
-	}, strings.ToValidUTF8(text, "�"))
-	return strings.Join(strings.Fields(text), " ")
+	return wording.OneLine(strings.ToValidUTF8(text, "�"))
 }
 
 // killed is the exit code of a process killed from outside.

@@ -13,6 +13,8 @@ import (
 
 	appsv1 "k8s.io/api/apps/v1"
 	corev1 "k8s.io/api/core/v1"
+
+	"github.com/modelberth/modelberth/pkg/wording"
 )
 
 // failure is the end of a member.
@@ -180,8 +182,5 @@ func quoted(text string) string {
 	if text == "" {
 		return ""
 	}
-	if runes := []rune(text); len(runes) > longestQuote {
-		text = string(runes[:longestQuote]) + "…"
-	}
-	return " (" + text + ")"
+	return " (" + wording.Clip(text, longestQuote) + ")"
 }

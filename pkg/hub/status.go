@@ -7,11 +7,10 @@ import (
 	"net/http"
 	"regexp"
 	"strconv"
-	"strings"
 	"time"
-	"unicode"
 
 	"github.com/modelberth/modelberth/pkg/redact"
+	"github.com/modelberth/modelberth/pkg/wording"
 )
 
 const maxMessage = 300
@@ -78,16 +77,5 @@ func rateLimitReset() *regexp.Regexp { return regexp.MustCompile(`(?:^|;)\s*t=(\
 
 // clean makes a foreign text fit for one line of ours.
 func clean(s string) string {
-	s = redact.Text(s)
-	s = strings.Map(func(r rune) rune {
-		if unicode.IsControl(r) || r == unicode.ReplacementChar {
-			return ' '
-		}
-		return r
-	}, s)
-	s = strings.TrimSpace(s)
-	if len(s) > maxMessage {
-		s = strings.ToValidUTF8(s[:maxMessage], "") + "…"
-	}
-	return s
+	return wording.Clip(wording.OneLine(redact.Text(s)), maxMessage)
 }

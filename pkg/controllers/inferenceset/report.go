@@ -5,8 +5,6 @@ package inferenceset
 
 import (
 	"fmt"
-	"math"
-	"strconv"
 	"strings"
 
 	"k8s.io/apimachinery/pkg/api/meta"
@@ -14,7 +12,9 @@ import (
 
 	"github.com/modelberth/modelberth/api/v1beta1"
 	"github.com/modelberth/modelberth/pkg/replicas"
+	"github.com/modelberth/modelberth/pkg/request"
 	"github.com/modelberth/modelberth/pkg/usd"
+	"github.com/modelberth/modelberth/pkg/wording"
 )
 
 // mostMessage is the longest message of a condition. The API server admits 32768 characters.
@@ -89,7 +89,7 @@ func (f *facts) status(now metav1.Time) v1beta1.InferenceSetStatus {
 	out.Selector = v1beta1.LabelInferenceSet + "=" + f.set.Name
 	out.HourlyPrice = ""
 	if c.price > 0 {
-		out.HourlyPrice = strconv.FormatFloat(math.Round(c.price*1e4)/1e4, 'f', -1, 64)
+		out.HourlyPrice = request.Price(c.price)
 	}
 	for _, condition := range f.conditions(c) {
 		if condition.Status == "" {
@@ -97,17 +97,10 @@ func (f *facts) status(now metav1.Time) v1beta1.InferenceSetStatus {
 			continue
 		}
 		condition.ObservedGeneration, condition.LastTransitionTime = f.set.Generation, now
-		condition.Message = shortened(condition.Message)
+		condition.Message = wording.Clip(condition.Message, mostMessage)
 		meta.SetStatusCondition(&out.Conditions, condition)
 	}
 	return out
-}
-
-func shortened(message string) string {
-	if runes := []rune(message); len(runes) > mostMessage {
-		return string(runes[:mostMessage-1]) + "…"
-	}
-	return message
 }
 
 // conditions of a set. One without a status is removed.

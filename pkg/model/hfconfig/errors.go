@@ -5,7 +5,8 @@ package hfconfig
 
 import (
 	"fmt"
-	"strings"
+
+	"github.com/modelberth/modelberth/pkg/wording"
 )
 
 // FieldError is returned if a file has an impossible value.
@@ -51,11 +52,7 @@ const longestShown = 40
 
 // shown makes a value fit for one line.
 func shown(raw string) string {
-	raw = strings.Join(strings.Fields(strings.ToValidUTF8(raw, "?")), " ")
-	if len(raw) > longestShown {
-		raw = strings.ToValidUTF8(raw[:longestShown], "") + "…"
-	}
-	return raw
+	return wording.Clip(wording.OneLine(raw), longestShown)
 }
 
 func quoted(text string) string {

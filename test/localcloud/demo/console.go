@@ -9,6 +9,8 @@ import (
 	"strings"
 	"sync"
 	"time"
+
+	"github.com/modelberth/modelberth/pkg/wording"
 )
 
 const (
@@ -80,7 +82,7 @@ func (c *Console) line(now time.Time, limit int) string {
 	}
 	text := c.waiting
 	if limit > 0 {
-		text = clip(text, limit-len(head)-len(tail))
+		text = wording.Clip(text, limit-len(head)-len(tail))
 	}
 	return head + text + tail
 }
@@ -156,13 +158,4 @@ func cutLast(text, separator string) (before, after string, found bool) {
 		return text[:i], text[i+len(separator):], true
 	}
 	return "", text, false
-}
-
-// clip keeps a line from wrapping, for a wrapped one cannot be drawn over.
-func clip(text string, limit int) string {
-	runes := []rune(text)
-	if len(runes) <= limit {
-		return text
-	}
-	return string(runes[:limit-3]) + "..."
 }
