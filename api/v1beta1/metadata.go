@@ -69,6 +69,10 @@ const (
 // quota. With each new value, the next attempt ignores earlier refusals.
 const AnnotationRetryCapacity = "modelberth.dev/retry-capacity"
 
+// AnnotationWake is set by the router on an InferenceSet: the time of the latest request that waits for a replica, in
+// RFC 3339.
+const AnnotationWake = "modelberth.dev/wake"
+
 // AnnotationGPU is set by an administrator on a node whose labels do not identify its GPUs. Its value is a GPU's
 // name in the catalogue, for example A100-80-SXM.
 const AnnotationGPU = "modelberth.dev/gpu"

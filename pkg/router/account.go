@@ -22,6 +22,8 @@ type Metrics struct {
 	tokens    *prometheus.CounterVec
 	firstByte *prometheus.HistogramVec
 	duration  *prometheus.HistogramVec
+	holding   prometheus.Gauge
+	held      *prometheus.CounterVec
 }
 
 // NewMetrics registers the metrics.
@@ -40,8 +42,12 @@ func NewMetrics(registry prometheus.Registerer) (*Metrics, error) {
 		tokens:    counter("tokens_total", "Tokens of prompts and answers, as the engines report them.", "model", "key", "kind"),
 		firstByte: histogram("first_byte_seconds", "Time from a request to the first byte of its answer."),
 		duration:  histogram("request_duration_seconds", "Time from a request to the end of its answer."),
+		held:      counter("held_total", "Requests that waited for a first replica, by how the wait ended.", "model", "outcome"),
+		holding: prometheus.NewGauge(prometheus.GaugeOpts{
+			Name: "modelberth_router_held_requests", Help: "Requests that wait for a first replica.",
+		}),
 	}
-	for _, collector := range []prometheus.Collector{m.requests, m.retries, m.tokens, m.firstByte, m.duration} {
+	for _, collector := range []prometheus.Collector{m.requests, m.retries, m.tokens, m.firstByte, m.duration, m.held, m.holding} {
 		if err := registry.Register(collector); err != nil {
 			return nil, err
 		}
@@ -58,13 +64,27 @@ type recorder struct {
 	status int
 	first  time.Time
 	bytes  int64
+	// hasBegun: comments were sent, and the headers with them.
+	hasBegun bool
 }
 
 // Unwrap lets http.ResponseController reach the connection.
 func (r *recorder) Unwrap() http.ResponseWriter { return r.ResponseWriter }
 
-// WriteHeader remembers the final status.
+// begin sends the headers of a stream before its answer.
+func (r *recorder) begin() {
+	if r.status != 0 {
+		return
+	}
+	r.status, r.hasBegun = http.StatusOK, true
+	r.ResponseWriter.WriteHeader(http.StatusOK)
+}
+
+// WriteHeader remembers the final status. After comments, the client has one already.
 func (r *recorder) WriteHeader(status int) {
+	if r.hasBegun {
+		return
+	}
 	if r.status == 0 && status >= http.StatusOK {
 		r.status, r.first = status, r.clock.Now()
 	}
@@ -74,6 +94,9 @@ func (r *recorder) WriteHeader(status int) {
 func (r *recorder) Write(p []byte) (int, error) {
 	if r.status == 0 {
 		r.WriteHeader(http.StatusOK)
+	}
+	if r.first.IsZero() {
+		r.first = r.clock.Now()
 	}
 	n, err := r.ResponseWriter.Write(p)
 	r.bytes += int64(n)
@@ -97,7 +120,7 @@ func (x *exchange) account(w *recorder, req *http.Request) {
 		x.client.Charge(now, used.Total()-x.fields.PromptTokens())
 	}
 	m := x.router.metrics
-	m.requests.WithLabelValues(model, x.client.Name(), strconv.Itoa(w.status)).Inc()
+	m.requests.WithLabelValues(model, x.client.Name(), strconv.Itoa(x.status(w))).Inc()
 	if model != "" && !w.first.IsZero() {
 		m.firstByte.WithLabelValues(model).Observe(w.first.Sub(x.start).Seconds())
 		m.duration.WithLabelValues(model).Observe(now.Sub(x.start).Seconds())
@@ -105,6 +128,14 @@ func (x *exchange) account(w *recorder, req *http.Request) {
 		m.tokens.WithLabelValues(model, x.client.Name(), "completion").Add(float64(used.Completion))
 	}
 	x.record(w, req, used, now)
+}
+
+// status of the answer. A failure after comments has one, too, although the client has read 200.
+func (x *exchange) status(w *recorder) int {
+	if w.hasBegun && x.failed != nil {
+		return x.failed.Status
+	}
+	return w.status
 }
 
 // promptExtra in tokens allows for what an engine adds to a prompt: its chat template, and images by their URLs.
@@ -121,7 +152,7 @@ func (x *exchange) plausible(used usage.Tokens) usage.Tokens {
 
 func (x *exchange) record(w *recorder, req *http.Request, used usage.Tokens, now time.Time) {
 	attributes := []any{
-		"path", x.route.path, "model", x.fields.Model, "key", x.client.Name(), "status", w.status, "bytes", w.bytes,
+		"path", x.route.path, "model", x.fields.Model, "key", x.client.Name(), "status", x.status(w), "bytes", w.bytes,
 		"duration", now.Sub(x.start), "prompt_tokens", used.Prompt, "completion_tokens", used.Completion,
 	}
 	if x.owner != nil {

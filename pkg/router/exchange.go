@@ -46,17 +46,22 @@ type exchange struct {
 	hold    *balance.Hold
 	answer  *usage.Reader
 	failed  *openai.Error
+	writer  *recorder
 }
 
 // ServeHTTP answers a request.
 func (r *Router) ServeHTTP(w http.ResponseWriter, req *http.Request) {
-	x := &exchange{router: r, start: r.clock.Now(), client: r.anybody}
+	recorder := &recorder{ResponseWriter: w, clock: r.clock}
+	x := &exchange{router: r, start: r.clock.Now(), client: r.anybody, writer: recorder}
 	// The server reads the rest of a refused body, too. A writer without deadlines has no connection either.
 	_ = http.NewResponseController(w).SetReadDeadline(x.start.Add(r.settings.BodyTimeout))
-	recorder := &recorder{ResponseWriter: w, clock: r.clock}
 	defer x.account(recorder, req) // also when a replica dies in mid-answer, and the server breaks the connection
 	if err := x.serve(recorder, req); err != nil {
 		x.failed = err
+		if recorder.hasBegun {
+			openai.WriteEvent(recorder, err)
+			return
+		}
 		openai.Write(recorder, err)
 	}
 }
@@ -84,7 +89,7 @@ func (x *exchange) serve(w http.ResponseWriter, req *http.Request) *openai.Error
 	}
 	x.content = content
 	defer content.done()
-	for _, step := range []func(*http.Request, []byte) *openai.Error{x.parse, x.find, x.admit, x.edit} {
+	for _, step := range []func(*http.Request, []byte) *openai.Error{x.parse, x.find, x.admit, x.await, x.edit} {
 		if err := step(req, content.text); err != nil {
 			return err
 		}
@@ -159,7 +164,7 @@ func (x *exchange) find(*http.Request, []byte) *openai.Error {
 		return openai.Errorf(http.StatusForbidden, openai.CodeModelNotAllowed,
 			"key %q may not use model %q: ask the administrator to add it to the key's models", x.client.Name(), name)
 	}
-	if len(owner.Replicas) == 0 {
+	if len(owner.Replicas) == 0 && !x.router.mayWait(owner) {
 		return unavailable(name, owner)
 	}
 	return nil

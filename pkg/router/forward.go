@@ -17,6 +17,7 @@ import (
 	"net/http/httputil"
 	"net/url"
 	"slices"
+	"strings"
 	"time"
 
 	"github.com/modelberth/modelberth/pkg/router/openai"
@@ -28,7 +29,8 @@ var errNoReplica = errors.New("no replica is left")
 
 // forward passes the request to a replica and the answer back, piece by piece.
 func (x *exchange) forward(w http.ResponseWriter, req *http.Request) *openai.Error {
-	ctx, cancel := context.WithTimeout(req.Context(), x.router.settings.Deadline)
+	left := x.router.settings.Deadline - x.router.clock.Since(x.start) // the request may have waited
+	ctx, cancel := context.WithTimeout(req.Context(), left)
 	defer cancel()
 	defer func() {
 		if x.hold != nil {
@@ -132,6 +134,9 @@ func (x *exchange) observe(answer *http.Response) error {
 	maps.DeleteFunc(answer.Header, func(name string, _ []string) bool { return !passed[name] })
 	kind, _, _ := mime.ParseMediaType(answer.Header.Get("Content-Type"))
 	isStream := kind == "text/event-stream"
+	if x.writer.hasBegun && (!isStream || answer.StatusCode != http.StatusOK) {
+		return engineError(answer)
+	}
 	strips := x.strips && isStream && answer.StatusCode == http.StatusOK
 	if strips && answer.ContentLength >= 0 { // it will be shorter
 		answer.Header.Del("Content-Length")
@@ -145,11 +150,27 @@ func (x *exchange) observe(answer *http.Response) error {
 	return nil
 }
 
+// engineText bounds what a client reads of an engine's error.
+const engineText = 4 << 10
+
+// engineError is an answer of the engine that cannot be passed, because the client's stream has begun.
+func engineError(answer *http.Response) *openai.Error {
+	text, err := io.ReadAll(io.LimitReader(answer.Body, engineText))
+	if err != nil {
+		text = []byte(err.Error())
+	}
+	return openai.Errorf(answer.StatusCode, openai.CodeEngine, "the engine answered with status %d: %s",
+		answer.StatusCode, strings.TrimSpace(strings.ToValidUTF8(string(text), "")))
+}
+
 // retryFailed is the advice after a failure of a replica: another one is ready, or this one restarts.
 const retryFailed = 2 * time.Second
 
 // failure is the answer to an error before the first byte.
 func (x *exchange) failure(ctx context.Context, err error) *openai.Error {
+	if answered, ok := errors.AsType[*openai.Error](err); ok {
+		return answered
+	}
 	if errors.Is(ctx.Err(), context.DeadlineExceeded) {
 		return openai.Errorf(http.StatusGatewayTimeout, openai.CodeDeadline,
 			"model %q gave no answer within %s", x.fields.Model, x.router.settings.Deadline)

@@ -18,6 +18,7 @@ import (
 	"k8s.io/utils/clock"
 
 	"github.com/modelberth/modelberth/pkg/router/balance"
+	"github.com/modelberth/modelberth/pkg/router/hold"
 	"github.com/modelberth/modelberth/pkg/router/limit"
 	"github.com/modelberth/modelberth/pkg/router/models"
 )
@@ -25,6 +26,8 @@ import (
 // Directory has the current models.
 type Directory interface {
 	Models() *models.Table
+	// Next returns the table, and what is closed once there is another one.
+	Next() (*models.Table, <-chan struct{})
 }
 
 // Settings of the data path.
@@ -43,13 +46,15 @@ type Settings struct {
 	Retries int
 	// IsOpen: clients need no key.
 	IsOpen bool
+	// Hold bounds the requests that wait for a first replica.
+	Hold hold.Limits
 }
 
 // Defaults returns the settings that the command starts with.
 func Defaults() Settings {
 	return Settings{
 		MaxBody: 32 << 20, BodyBudget: 256 << 20, BodyTimeout: time.Minute, Deadline: 30 * time.Minute,
-		DialTimeout: 2 * time.Second, Retries: 2,
+		DialTimeout: 2 * time.Second, Retries: 2, Hold: hold.Limits{Bytes: 64 << 20, Time: 10 * time.Minute},
 	}
 }
 
@@ -62,10 +67,12 @@ type Router struct {
 	counters  *balance.Counters
 	metrics   *Metrics
 	log       *slog.Logger
-	clock     clock.PassiveClock
+	clock     clock.WithTicker
 	transport http.RoundTripper
 	fresh     http.RoundTripper // a new connection for each request
 	buffered  atomic.Int64
+	room      *hold.Room
+	waker     Waker
 }
 
 // Parts are what a router is made of.
@@ -75,7 +82,9 @@ type Parts struct {
 	Counters  *balance.Counters
 	Metrics   *Metrics
 	Log       *slog.Logger
-	Clock     clock.PassiveClock
+	Clock     clock.WithTicker
+	// Waker may be nil: then no request waits for a replica.
+	Waker Waker
 }
 
 // New returns a router.
@@ -86,6 +95,7 @@ func New(settings Settings, parts Parts) *Router {
 		settings: settings, directory: parts.Directory, keys: parts.Keys, anybody: limit.Anybody(),
 		counters: parts.Counters, metrics: parts.Metrics, log: parts.Log, clock: parts.Clock,
 		transport: transport(settings), fresh: fresh,
+		room: hold.New(settings.Hold), waker: parts.Waker,
 	}
 }
 

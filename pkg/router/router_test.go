@@ -37,6 +37,8 @@ type directory struct{ table *models.Table }
 
 func (d directory) Models() *models.Table { return d.table }
 
+func (d directory) Next() (*models.Table, <-chan struct{}) { return d.table, nil }
+
 // front starts a router for owners.
 func front(t *testing.T, settings Settings, keys []limit.Key, owners ...models.Owner) (*httptest.Server, *balance.Counters) {
 	t.Helper()

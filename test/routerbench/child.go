@@ -49,6 +49,8 @@ type fixed struct{ table *models.Table }
 
 func (f fixed) Models() *models.Table { return f.table }
 
+func (f fixed) Next() (*models.Table, <-chan struct{}) { return f.table, nil }
+
 func (f fixed) Run(ctx context.Context, ready func()) error {
 	ready()
 	<-ctx.Done()
@@ -71,7 +73,7 @@ func serveRouter(ctx context.Context, address, engine string) error {
 	table := models.New([]models.Owner{{
 		Namespace: "bench", Name: "model", Kind: "Workspace", Names: []string{"model"}, Replicas: []string{engine},
 	}})
-	return run.ServeWith(ctx, o, fixed{table}, keys, slog.New(slog.NewJSONHandler(os.Stderr, nil)))
+	return run.ServeWith(ctx, o, run.Cluster{Directory: fixed{table}, Keys: keys}, slog.New(slog.NewJSONHandler(os.Stderr, nil)))
 }
 
 // serveEngine answers at once, or with an event a second if a stream is asked for.

@@ -11,7 +11,6 @@ import (
 	"fmt"
 	"log/slog"
 	"reflect"
-	"sync/atomic"
 
 	corev1 "k8s.io/api/core/v1"
 	discoveryv1 "k8s.io/api/discovery/v1"
@@ -47,7 +46,7 @@ type Discovery struct {
 	scope     Scope
 	keys      *limit.Keys
 	log       *slog.Logger
-	table     atomic.Pointer[models.Table]
+	table     models.Current
 	changed   chan struct{}
 	conflicts []models.Conflict
 	problems  map[string]string // of Secrets that are not used, as logged
@@ -85,7 +84,6 @@ func New(config *rest.Config, scope Scope, keys *limit.Keys, log *slog.Logger) (
 	d := &Discovery{
 		cache: informers, scope: scope, keys: keys, log: log, changed: make(chan struct{}, 1), problems: map[string]string{},
 	}
-	d.table.Store(models.New(nil))
 	return d, nil
 }
 
@@ -109,7 +107,7 @@ func keepSet(object any) (any, error) {
 		return object, nil
 	}
 	out := &v1beta1.InferenceSet{ObjectMeta: keepMeta(&set.ObjectMeta)}
-	out.Status.Conditions = set.Status.Conditions
+	out.Spec.Replicas, out.Status.Conditions = set.Spec.Replicas, set.Status.Conditions
 	return out, nil
 }
 
@@ -121,7 +119,13 @@ func keepMeta(m *metav1.ObjectMeta) metav1.ObjectMeta {
 }
 
 // Models returns the current table.
-func (d *Discovery) Models() *models.Table { return d.table.Load() }
+func (d *Discovery) Models() *models.Table {
+	table, _ := d.table.Load()
+	return table
+}
+
+// Next returns the current table, and what is closed once there is another one.
+func (d *Discovery) Next() (*models.Table, <-chan struct{}) { return d.table.Load() }
 
 // Run watches until the context ends. It calls ready once the first table is complete.
 func (d *Discovery) Run(ctx context.Context, ready func()) error {

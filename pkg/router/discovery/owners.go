@@ -36,6 +36,7 @@ func Owners(workspaces []v1beta1.Workspace, sets []v1beta1.InferenceSet, slices 
 		bySet[string(set.UID)] = &models.Owner{
 			Namespace: set.Namespace, Name: set.Name, Kind: v1beta1.InferenceSetKind, Created: set.CreationTimestamp.Time,
 			Names: []string{set.Name}, Problem: problem(set.Status.Conditions, set.Generation),
+			IsWakeable: true, IsAsleep: set.Spec.Replicas != nil && *set.Spec.Replicas == 0,
 		}
 	}
 	for i := range workspaces {

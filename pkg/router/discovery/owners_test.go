@@ -59,8 +59,13 @@ func TestOwners(t *testing.T) {
 	foreign := slice("ws", "10.0.0.1")
 	foreign.Endpoints[0].TargetRef.Namespace = "b"
 	owner := func(kind, name string, names, replicas []string) models.Owner {
-		return models.Owner{Namespace: "a", Name: name, Kind: kind, Created: at, Names: names, Replicas: replicas}
+		isSet := kind == "InferenceSet"
+		return models.Owner{Namespace: "a", Name: name, Kind: kind, Created: at, Names: names, Replicas: replicas, IsWakeable: isSet}
 	}
+	atZero := *set
+	atZero.Spec.Replicas = new(int32(0))
+	sleeping := owner("InferenceSet", "set", []string{"set"}, nil)
+	sleeping.IsAsleep = true
 	asleep := owner("InferenceSet", "set", []string{"set"}, nil)
 	stalled := owner("Workspace", "ws", []string{"preset"}, nil)
 	stalled.Problem = models.Problem{Reason: "Quota", Message: "ask", Stalled: true}
@@ -84,6 +89,7 @@ func TestOwners(t *testing.T) {
 			[]models.Owner{owner("InferenceSet", "set", []string{"set", "phi"}, []string{"10.0.0.1:5000", "10.0.0.2:5000"})},
 		},
 		{"a set without replicas keeps its name", nil, []v1beta1.InferenceSet{*set}, nil, []models.Owner{asleep}},
+		{"a set at zero sleeps", nil, []v1beta1.InferenceSet{atZero}, nil, []models.Owner{sleeping}},
 		{"a label alone joins no set", []v1beta1.Workspace{stranger}, []v1beta1.InferenceSet{*set}, one(slice("stranger", "10.0.0.9")), []models.Owner{owner("Workspace", "stranger", []string{"set", "phi"}, []string{"10.0.0.9:5000"}), asleep}},
 		{"a Workspace that waits for a person", []v1beta1.Workspace{starting}, nil, nil, []models.Owner{stalled}},
 		{"a Service of somebody else", []v1beta1.Workspace{starting}, nil, one(slice("ws", "10.0.0.1")), []models.Owner{stalled}},

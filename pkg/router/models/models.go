@@ -26,6 +26,8 @@ type Owner struct {
 	Replicas []string
 	// Problem is why no pod answers, for clients.
 	Problem Problem
+	// IsWakeable: replicas may be started because requests wait. IsAsleep: the number of replicas is 0.
+	IsWakeable, IsAsleep bool
 }
 
 // Problem is why an owner has no replicas.

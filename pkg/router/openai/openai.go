@@ -9,6 +9,7 @@ package openai
 import (
 	"encoding/json"
 	"fmt"
+	"io"
 	"math"
 	"net/http"
 	"strconv"
@@ -28,6 +29,8 @@ const (
 	CodeRateLimit        = "rate_limit_exceeded"
 	CodeOverloaded       = "router_overloaded"
 	CodeDeadline         = "deadline_exceeded"
+	CodeEngine           = "engine_error"
+	CodeClientClosed     = "client_closed"
 )
 
 // Error is an answer to a client.
@@ -82,16 +85,34 @@ func Write(w http.ResponseWriter, e *Error) {
 		header.Set("WWW-Authenticate", `Bearer realm="modelberth"`)
 	}
 	w.WriteHeader(e.Status)
-	type inner struct {
-		Message string  `json:"message"`
-		Type    string  `json:"type"`
-		Param   *string `json:"param"`
-		Code    string  `json:"code"`
+	// The client may be gone; nobody else reads the answer.
+	_ = json.NewEncoder(w).Encode(map[string]inner{"error": e.inner()})
+}
+
+// WriteEvent ends a stream with the error. OpenAI's clients look for the member, Anthropic's for the event and the type.
+func WriteEvent(w io.Writer, e *Error) {
+	text, err := json.Marshal(struct {
+		Type  string `json:"type"`
+		Error inner  `json:"error"`
+	}{"error", e.inner()})
+	if err != nil { // of strings alone, there is none
+		return
 	}
+	_, _ = fmt.Fprintf(w, "event: error\ndata: %s\n\n", text)
+}
+
+// inner is the error of OpenAI's shape.
+type inner struct {
+	Message string  `json:"message"`
+	Type    string  `json:"type"`
+	Param   *string `json:"param"`
+	Code    string  `json:"code"`
+}
+
+func (e *Error) inner() inner {
 	out := inner{Message: e.Message, Type: kind(e.Status), Code: e.Code}
 	if e.Param != "" {
 		out.Param = &e.Param
 	}
-	// The client may be gone; nobody else reads the answer.
-	_ = json.NewEncoder(w).Encode(map[string]inner{"error": out})
+	return out
 }

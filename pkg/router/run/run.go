@@ -34,6 +34,7 @@ import (
 	"github.com/modelberth/modelberth/pkg/router/balance"
 	"github.com/modelberth/modelberth/pkg/router/discovery"
 	"github.com/modelberth/modelberth/pkg/router/limit"
+	"github.com/modelberth/modelberth/pkg/router/wake"
 )
 
 // Options of the command.
@@ -64,6 +65,11 @@ func (o *Options) Bind(flags *flag.FlagSet) {
 	flags.Int64Var(&o.Settings.MaxBody, "max-body-bytes", o.Settings.MaxBody, "largest body of a request")
 	flags.Int64Var(&o.Settings.BodyBudget, "body-memory-bytes", o.Settings.BodyBudget, "memory for the bodies of all requests, with the edited copies")
 	flags.DurationVar(&o.Settings.Deadline, "request-deadline", o.Settings.Deadline, "longest time of a request with its answer")
+	flags.IntVar(&o.Settings.Hold.Requests, "hold-requests", 0, "requests that may wait for the first replica of a set, and wake it; "+
+		"a set may have half of them; 0: none waits")
+	flags.Int64Var(&o.Settings.Hold.Bytes, "hold-bytes", o.Settings.Hold.Bytes,
+		"bytes of the bodies of these requests; a set may have half")
+	flags.DurationVar(&o.Settings.Hold.Time, "hold-time", o.Settings.Hold.Time, "longest time that a request waits")
 	flags.IntVar(&o.MaxConnections, "max-connections", 10000, "most connections of clients at once")
 	flags.Int64Var(&o.MemoryLimit, "memory-limit-bytes", 0, "memory of the container; 0: unknown")
 	flags.DurationVar(&o.DrainDelay, "drain-delay", 5*time.Second, "time from the end of readiness to the end of new connections")
@@ -71,11 +77,16 @@ func (o *Options) Bind(flags *flag.FlagSet) {
 
 // Validate reports settings that cannot work.
 func (o *Options) Validate() error {
+	hold := o.Settings.Hold
 	switch {
 	case o.Settings.IsOpen == (o.Scope.KeyNamespace != ""):
 		return errors.New("set either --key-namespace or --open")
 	case o.Routers < 1, o.MaxConnections < 1, o.Settings.MaxBody < 1, o.Settings.Deadline <= 0:
 		return errors.New("--routers, --max-connections, --max-body-bytes and --request-deadline must be above 0")
+	case hold.Requests < 0:
+		return errors.New("--hold-requests must not be below 0")
+	case hold.Requests > 0 && (hold.Bytes < 1 || hold.Time <= 0 || hold.Time >= o.Settings.Deadline):
+		return errors.New("--hold-bytes must be above 0, and --hold-time between 0 and --request-deadline")
 	case o.Settings.BodyBudget/6 < o.Settings.MaxBody: // a key has half: a body, the buffer in which it grew, the edited copy
 		return errors.New("--body-memory-bytes must be at least six times --max-body-bytes")
 	}
@@ -125,7 +136,13 @@ func Serve(ctx context.Context, config *rest.Config, o Options, log *slog.Logger
 	if err != nil {
 		return err
 	}
-	return ServeWith(ctx, o, found, keys, log)
+	cluster := Cluster{Directory: found, Keys: keys}
+	if o.Settings.Hold.Requests > 0 {
+		if cluster.Waker, err = wake.New(config, log, clock.RealClock{}); err != nil {
+			return err
+		}
+	}
+	return ServeWith(ctx, o, cluster, log)
 }
 
 // Directory has the models, and watches until the context ends.
@@ -134,17 +151,30 @@ type Directory interface {
 	Run(ctx context.Context, ready func()) error
 }
 
-// ServeWith is Serve with the models and keys of the caller.
-func ServeWith(ctx context.Context, o Options, found Directory, keys *limit.Keys, log *slog.Logger) error {
+// Cluster is what the router knows and may change.
+type Cluster struct {
+	Directory Directory
+	Keys      *limit.Keys
+	// Waker is nil if no request waits for a replica.
+	Waker *wake.Waker
+}
+
+// ServeWith is Serve with a cluster of the caller.
+func ServeWith(ctx context.Context, o Options, cluster Cluster, log *slog.Logger) error {
 	registry := prometheus.NewRegistry()
 	registry.MustRegister(collectors.NewGoCollector(), collectors.NewProcessCollector(collectors.ProcessCollectorOpts{}))
 	metrics, err := router.NewMetrics(registry)
 	if err != nil {
 		return fmt.Errorf("registering metrics: %w", err)
 	}
-	front := router.New(o.Settings, router.Parts{
-		Directory: found, Keys: keys, Counters: &balance.Counters{}, Metrics: metrics, Log: log, Clock: clock.RealClock{},
-	})
+	parts := router.Parts{
+		Directory: cluster.Directory, Keys: cluster.Keys, Counters: &balance.Counters{}, Metrics: metrics,
+		Log: log, Clock: clock.RealClock{},
+	}
+	if cluster.Waker != nil {
+		parts.Waker = cluster.Waker
+	}
+	front := router.New(o.Settings, parts)
 	var isSynced, isDraining atomic.Bool
 	isReady := func() bool { return isSynced.Load() && !isDraining.Load() }
 	api, scrapes := router.Server(closing(front, &isDraining)), router.Server(metricsHandler(registry))
@@ -152,7 +182,10 @@ func ServeWith(ctx context.Context, o Options, found Directory, keys *limit.Keys
 	// The watch goes on while requests end, so it stops with the servers.
 	watching, stop := context.WithCancel(context.WithoutCancel(ctx))
 	group, groupCtx := errgroup.WithContext(watching)
-	group.Go(func() error { return found.Run(groupCtx, func() { isSynced.Store(true) }) })
+	group.Go(func() error { return cluster.Directory.Run(groupCtx, func() { isSynced.Store(true) }) })
+	if cluster.Waker != nil {
+		group.Go(func() error { return cluster.Waker.Run(groupCtx) })
+	}
 	group.Go(func() error { return listen(groupCtx, api, o.Address, o.MaxConnections) })
 	group.Go(func() error { return listen(groupCtx, scrapes, o.MetricsAddress, 100) })
 	// Whoever fills the connections for metrics must not end the router.

@@ -35,6 +35,10 @@ func TestValidate(t *testing.T) {
 		{"neither", "", "set either --key-namespace or --open"},
 		{"both", "--open --key-namespace=keys", "set either --key-namespace or --open"},
 		{"no router", "--open --routers=0", "--routers, --max-connections, --max-body-bytes and --request-deadline must be above 0"},
+		{"requests that wait", "--open --hold-requests=10", ""},
+		{"fewer than none", "--open --hold-requests=-1", "--hold-requests must not be below 0"},
+		{"a wait as long as a request", "--open --hold-requests=10 --hold-time=30m", "--hold-bytes must be above 0, and --hold-time between 0 and --request-deadline"},
+		{"a short deadline without waits", "--open --request-deadline=5m", ""},
 		{"no time", "--open --request-deadline=0s", "--routers, --max-connections, --max-body-bytes and --request-deadline must be above 0"},
 		{"a body for which the memory never suffices", "--open --body-memory-bytes=100000000", "--body-memory-bytes must be at least six times --max-body-bytes"},
 	}
@@ -75,6 +79,8 @@ type cluster struct {
 }
 
 func (c *cluster) Models() *models.Table { return c.table }
+
+func (c *cluster) Next() (*models.Table, <-chan struct{}) { return c.table, nil }
 
 func (c *cluster) Run(ctx context.Context, ready func()) error {
 	defer close(c.ended)
@@ -123,7 +129,9 @@ func start(t *testing.T, engine http.HandlerFunc) *running {
 	ctx, cancel := context.WithCancel(t.Context())
 	t.Cleanup(cancel)
 	r := &running{options: o, cluster: &cluster{table, make(chan struct{}), make(chan struct{})}, end: cancel, result: make(chan error, 1)}
-	go func() { r.result <- ServeWith(ctx, o, r.cluster, limit.NewKeys(1), slog.New(slog.DiscardHandler)) }()
+	go func() {
+		r.result <- ServeWith(ctx, o, Cluster{Directory: r.cluster, Keys: limit.NewKeys(1)}, slog.New(slog.DiscardHandler))
+	}()
 	return r
 }
 
@@ -255,7 +263,7 @@ func TestAddressInUse(t *testing.T) {
 	o.Bind(flag.NewFlagSet("", flag.ContinueOnError))
 	o.Address, o.MetricsAddress, o.ProbeAddress, o.MaxConnections = taken.Addr().String(), free(t), free(t), 1
 	c := &cluster{models.New(nil), make(chan struct{}), make(chan struct{})}
-	err = ServeWith(t.Context(), o, c, limit.NewKeys(1), slog.New(slog.DiscardHandler))
+	err = ServeWith(t.Context(), o, Cluster{Directory: c, Keys: limit.NewKeys(1)}, slog.New(slog.DiscardHandler))
 	if err == nil || !strings.Contains(err.Error(), "listening on "+o.Address) {
 		t.Errorf("the router ended with %v", err)
 	}

@@ -1,0 +1,133 @@
+// Copyright The Modelberth Authors.
+// SPDX-License-Identifier: Apache-2.0
+
+package router
+
+import (
+	"io"
+	"net/http"
+	"time"
+
+	"github.com/modelberth/modelberth/pkg/router/models"
+	"github.com/modelberth/modelberth/pkg/router/openai"
+)
+
+// Waker asks for replicas of an owner that has none. It returns at once.
+type Waker interface{ Wake(owner *models.Owner) }
+
+const (
+	// keepAlive is the time between two comments to a client whose stream waits. Proxies end connections that are idle
+	// for 60 s.
+	keepAlive = 15 * time.Second
+	// wakeTimeout is how long a set may stay at zero after it was asked for replicas. A set with a fixed number of 0 would
+	// hold requests for nothing.
+	wakeTimeout = 30 * time.Second
+)
+
+// Outcomes of a wait, in metrics.
+const (
+	outcomeStarted = "started"
+	outcomeFull    = "full"
+	outcomeFailed  = "failed"
+	outcomeGone    = "gone"
+)
+
+// mayWait reports whether requests for an owner without replicas wait.
+func (r *Router) mayWait(owner *models.Owner) bool {
+	return r.waker != nil && r.room.IsOpen() && owner.IsWakeable && !owner.Problem.Stalled
+}
+
+// await holds the request until its model has a replica. The request keeps its place in the limits of the room until
+// then.
+func (x *exchange) await(req *http.Request, text []byte) *openai.Error {
+	if len(x.owner.Replicas) > 0 {
+		return nil
+	}
+	r, owner := x.router, x.owner
+	place := r.room.Enter(owner.ID(), int64(len(text)), r.clock.Now())
+	if place == nil {
+		r.metrics.held.WithLabelValues(owner.ID(), outcomeFull).Inc()
+		return openai.Errorf(http.StatusServiceUnavailable, openai.CodeModelUnavailable,
+			"no replica of model %q answers yet, and as many requests wait as may: try again", x.fields.Model).After(x.startsIn())
+	}
+	r.metrics.holding.Inc()
+	err, outcome := x.untilReady(req)
+	place.Leave(outcome == outcomeStarted, r.clock.Now())
+	r.metrics.holding.Dec()
+	r.metrics.held.WithLabelValues(owner.ID(), outcome).Inc()
+	return err
+}
+
+// untilReady waits for a replica. The key, the owner of the name and its state may change meanwhile, so all are looked
+// up again after each change.
+func (x *exchange) untilReady(req *http.Request) (failed *openai.Error, outcome string) {
+	now := x.router.clock
+	expired, asleep, beat := now.NewTimer(x.router.room.Time()), now.NewTimer(wakeTimeout), now.NewTicker(keepAlive)
+	defer expired.Stop()
+	defer asleep.Stop()
+	defer beat.Stop()
+	for {
+		_, next := x.router.directory.Next() // before the look, so no change is missed
+		if err := x.identify(req); err != nil {
+			return err, outcomeFailed
+		}
+		if err := x.find(req, nil); err != nil {
+			return err, outcomeFailed
+		}
+		if len(x.owner.Replicas) > 0 {
+			return nil, outcomeStarted
+		}
+		x.router.waker.Wake(x.owner)
+		select {
+		case <-next:
+		case <-beat.C():
+			x.comment()
+		case <-asleep.C():
+			if x.owner.IsAsleep {
+				return x.notWoken(), outcomeFailed
+			}
+		case <-expired.C():
+			return x.expired(), outcomeFailed
+		case <-req.Context().Done():
+			return openai.Errorf(statusClientClosed, openai.CodeClientClosed, "the client closed the connection"), outcomeGone
+		}
+	}
+}
+
+// statusClientClosed is nginx's, for metrics and the access log. No client sees it.
+const statusClientClosed = 499
+
+func (x *exchange) notWoken() *openai.Error {
+	return openai.Errorf(http.StatusServiceUnavailable, openai.CodeModelUnavailable,
+		"model %q has no replicas, and none was started within %s: ask the owner of %s %s to set replicas",
+		x.fields.Model, wakeTimeout, x.owner.Kind, x.owner.ID()).After(retryStalled)
+}
+
+func (x *exchange) expired() *openai.Error {
+	out := unavailable(x.fields.Model, x.owner).After(x.startsIn())
+	out.Message += "; the request waited for " + x.router.room.Time().String()
+	return out
+}
+
+// startsIn is advice about the time of the next try, from the last start of the model.
+func (x *exchange) startsIn() time.Duration {
+	if left, ok := x.router.room.Estimate(x.owner.ID(), x.router.clock.Now()); ok {
+		return max(time.Second, left)
+	}
+	return retryStarting
+}
+
+// comment keeps the connection of a stream alive. The answer has begun with it, so a later failure is an event.
+func (x *exchange) comment() {
+	if !x.fields.Stream || x.route.isForm {
+		return
+	}
+	header := x.writer.Header()
+	header.Set("Content-Type", "text/event-stream")
+	header.Set("Cache-Control", "no-store")
+	header.Set("X-Accel-Buffering", "no")
+	x.writer.begin()
+	// The client may be gone; its context ends then.
+	_, _ = io.WriteString(x.writer.ResponseWriter, ": the model is starting\n\n")
+	_ = http.NewResponseController(x.writer).Flush()
+}

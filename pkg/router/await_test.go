@@ -1,0 +1,335 @@
+// Copyright The Modelberth Authors.
+// SPDX-License-Identifier: Apache-2.0
+
+package router
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"io"
+	"log/slog"
+	"math/rand/v2"
+	"net"
+	"net/http"
+	"net/http/httptest"
+	"strings"
+	"sync"
+	"sync/atomic"
+	"testing"
+	"testing/iotest"
+	"testing/synctest"
+	"time"
+
+	"github.com/google/go-cmp/cmp"
+	"github.com/prometheus/client_golang/prometheus"
+	"k8s.io/utils/clock"
+
+	"github.com/modelberth/modelberth/pkg/router/balance"
+	"github.com/modelberth/modelberth/pkg/router/hold"
+	"github.com/modelberth/modelberth/pkg/router/limit"
+	"github.com/modelberth/modelberth/pkg/router/models"
+)
+
+// tables is a directory that changes.
+type tables struct{ models.Current }
+
+func (d *tables) Models() *models.Table {
+	table, _ := d.Load()
+	return table
+}
+
+func (d *tables) Next() (*models.Table, <-chan struct{}) { return d.Load() }
+
+// wakes calls a function for each wake.
+type wakes func(owner *models.Owner)
+
+func (w wakes) Wake(owner *models.Owner) { w(owner) }
+
+// engines answers requests without a network.
+type engines func(req *http.Request) (*http.Response, error)
+
+func (e engines) RoundTrip(req *http.Request) (*http.Response, error) { return e(req) }
+
+const wholeStream = "data: {\"choices\":[{\"delta\":{\"content\":\"hello\"}}]}\n\ndata: [DONE]\n\n"
+
+// says is an answer: a stream if one was asked for, else JSON.
+func says(req *http.Request) *http.Response {
+	text, _ := io.ReadAll(req.Body)
+	if strings.Contains(string(text), `"stream":true`) {
+		return reply(http.StatusOK, "text/event-stream", strings.NewReader(wholeStream))
+	}
+	return reply(http.StatusOK, "application/json", strings.NewReader(`{"choices":[]}`))
+}
+
+func reply(status int, kind string, body io.Reader) *http.Response {
+	return &http.Response{
+		StatusCode: status, Header: http.Header{"Content-Type": {kind}}, Body: io.NopCloser(body), ContentLength: -1,
+		ProtoMajor: 1, ProtoMinor: 1,
+	}
+}
+
+// holding is a router whose engines and directory are the test's.
+type holding struct {
+	*Router
+	directory *tables
+}
+
+func newHolding(t *testing.T, limits hold.Limits, wake func(h *holding, owner *models.Owner), answers engines) *holding {
+	t.Helper()
+	metrics, err := NewMetrics(prometheus.NewRegistry())
+	if err != nil {
+		t.Fatal(err)
+	}
+	settings := open()
+	settings.Hold = limits
+	h := &holding{directory: &tables{}}
+	h.Router = New(settings, Parts{
+		Directory: h.directory, Keys: limit.NewKeys(1), Counters: &balance.Counters{}, Metrics: metrics,
+		Log: slog.New(slog.DiscardHandler), Clock: clock.RealClock{}, Waker: wakes(func(owner *models.Owner) { wake(h, owner) }),
+	})
+	h.transport, h.fresh = answers, answers
+	return h
+}
+
+// set is a set with a number of replicas: below 0, it is at zero.
+func set(name string, replicas int) models.Owner {
+	out := models.Owner{Namespace: "a", Name: name, Kind: "InferenceSet", Names: []string{name}, IsWakeable: true, IsAsleep: replicas < 0}
+	for i := range max(0, replicas) {
+		out.Replicas = append(out.Replicas, fmt.Sprintf("%s-%d:5000", name, i))
+	}
+	return out
+}
+
+func (h *holding) is(owners ...models.Owner) { h.directory.Store(models.New(owners)) }
+
+// send asks for an answer of a model.
+func (h *holding) send(ctx context.Context, model string, isStream bool, size int) (got *httptest.ResponseRecorder, isBroken bool) {
+	body := fmt.Sprintf(`{"model":%q,"stream":%t,"prompt":%q}`, model, isStream, strings.Repeat("a", size))
+	got = httptest.NewRecorder()
+	ctx = context.WithValue(ctx, http.ServerContextKey, &http.Server{}) //nolint:gosec // it serves nothing: a proxy breaks connections only under one
+	req := httptest.NewRequestWithContext(ctx, http.MethodPost, "/v1/completions", strings.NewReader(body))
+	defer func() {
+		if problem := recover(); problem != nil {
+			isBroken = problem == http.ErrAbortHandler //nolint:errorlint // the value that net/http documents
+			if !isBroken {
+				panic(problem)
+			}
+		}
+	}()
+	h.ServeHTTP(got, req)
+	return got, false
+}
+
+// TestHeldRequest follows one request through each end of a wait.
+func TestHeldRequest(t *testing.T) {
+	limits := hold.Limits{Requests: 2, Bytes: 1 << 20, Time: 5 * time.Minute}
+	stalled := set("m", 0)
+	stalled.Problem = models.Problem{Reason: "Quota", Stalled: true}
+	const comment = ": the model is starting\n\n"
+	problem := func(text string) string {
+		return `{"message":"` + text + `","type":"server_error","param":null,"code":"model_unavailable"}`
+	}
+	cases := []struct {
+		reason   string
+		isStream bool
+		// after is when the model gets that far.
+		after   time.Duration
+		becomes []models.Owner
+		answers engines
+		status  int
+		body    string
+		retry   string
+		took    time.Duration
+	}{
+		{"a replica comes soon", false, time.Second, []models.Owner{set("m", 1)}, nil, 200, `{"choices":[]}`, "", time.Second},
+		{"a stream, before the first comment", true, time.Second, []models.Owner{set("m", 1)}, nil, 200, wholeStream, "", time.Second},
+		{"a stream with comments", true, 29 * time.Second, []models.Owner{set("m", 1)}, nil, 200, comment + wholeStream, "", 29 * time.Second},
+		{"the set stalls", false, time.Second, []models.Owner{stalled}, nil, 503, `{"error":` + problem(`no replica of model \"m\" answers: it waits for its owner (Quota); InferenceSet a:m has the details`) + "}\n", "300", time.Second},
+		{
+			"the set goes during a stream", true, 20 * time.Second, nil, nil, 200,
+			comment + `event: error` + "\n" + `data: {"type":"error","error":{"message":"there is no model \"m\": GET /v1/models lists them","type":"invalid_request_error","param":"model","code":"model_not_found"}}` + "\n\n", "", 20 * time.Second,
+		},
+		{"nothing starts replicas", false, time.Hour, nil, nil, 503, `{"error":` + problem(`model \"m\" has no replicas, and none was started within 30s: ask the owner of InferenceSet a:m to set replicas`) + "}\n", "300", 30 * time.Second},
+		{
+			"the engine refuses the request after comments", true, 20 * time.Second,
+			[]models.Owner{set("m", 1)},
+			func(*http.Request) (*http.Response, error) {
+				return reply(400, "application/json", strings.NewReader(`{"error":"long"}`)), nil
+			},
+			200, comment + `event: error` + "\n" + `data: {"type":"error","error":{"message":"the engine answered with status 400: {\"error\":\"long\"}","type":"invalid_request_error","param":null,"code":"engine_error"}}` + "\n\n", "", 20 * time.Second,
+		},
+	}
+	for _, c := range cases {
+		t.Run(c.reason, func(t *testing.T) {
+			synctest.Test(t, func(t *testing.T) {
+				answers := c.answers
+				if answers == nil {
+					answers = func(req *http.Request) (*http.Response, error) { return says(req), nil }
+				}
+				h := newHolding(t, limits, func(*holding, *models.Owner) {}, answers)
+				h.is(set("m", -1))
+				change := time.AfterFunc(c.after, func() { h.is(c.becomes...) })
+				defer change.Stop()
+				start := time.Now()
+				got, _ := h.send(t.Context(), "m", c.isStream, 10)
+				if diff := cmp.Diff(c.body, got.Body.String()); diff != "" || got.Code != c.status || got.Header().Get("Retry-After") != c.retry {
+					t.Errorf("status %d, Retry-After %q (-want +got):\n%s", got.Code, got.Header().Get("Retry-After"), diff)
+				}
+				if took := time.Since(start); took != c.took {
+					t.Errorf("it took %s, want %s", took, c.took)
+				}
+			})
+		})
+	}
+}
+
+// TestHeldTooLong: a set that starts for longer than a request may wait. The next one over the limit learns from the last
+// start when to try again.
+func TestHeldTooLong(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		h := newHolding(t, hold.Limits{Requests: 2, Bytes: 1 << 20, Time: 5 * time.Minute}, func(*holding, *models.Owner) {},
+			func(req *http.Request) (*http.Response, error) { return says(req), nil })
+		h.is(set("m", 0))
+		if got, _ := h.send(t.Context(), "m", false, 1); got.Code != 503 || !strings.Contains(got.Body.String(), "the request waited for 5m0s") {
+			t.Errorf("%d %s", got.Code, got.Body)
+		}
+		time.AfterFunc(80*time.Second, func() { h.is(set("m", 1)) })
+		if got, _ := h.send(t.Context(), "m", false, 1); got.Code != 200 {
+			t.Errorf("%d %s", got.Code, got.Body)
+		}
+		h.is(set("m", 0))
+		ctx, cancel := context.WithCancel(t.Context())
+		var first sync.WaitGroup
+		first.Go(func() { h.send(ctx, "m", false, 1) })
+		time.Sleep(20 * time.Second)
+		if got, _ := h.send(t.Context(), "m", false, 1); got.Code != 503 || got.Header().Get("Retry-After") != "60" {
+			t.Errorf("a second request for a model with half of two places: %d, Retry-After %q, want 60 s of the last 80", got.Code, got.Header().Get("Retry-After"))
+		}
+		cancel()
+		first.Wait()
+	})
+}
+
+// TestHeldRequestsEndOnce plays random stories of two sets: their controller starts replicas soon, late or never, sets
+// stall, vanish and sleep again, engines refuse and break, clients go. Every request ends in its answer or in one clear
+// error, in time, and the router keeps nothing of it.
+func TestHeldRequestsEndOnce(t *testing.T) {
+	ends := map[string]int{}
+	for seed := range uint64(300) {
+		synctest.Test(t, func(t *testing.T) { heldStory(t, seed, ends) })
+	}
+	for _, end := range []string{"answer", "model_unavailable", "model_not_found", "engine_error", "client went", "broke in mid-answer"} {
+		if ends[end] == 0 {
+			t.Errorf("no request of the stories ended so: %s; the ends were %v", end, ends)
+		}
+	}
+}
+
+func heldStory(t *testing.T, seed uint64, ends map[string]int) {
+	random := rand.New(rand.NewPCG(seed, 1)) //nolint:gosec // a story, not a secret
+	limits := hold.Limits{Requests: 1 + random.IntN(12), Bytes: int64(500 + random.IntN(4000)), Time: time.Duration(1+random.IntN(240)) * time.Second}
+	var mu sync.Mutex // of the random numbers
+	draw := func(n int) int {
+		mu.Lock()
+		defer mu.Unlock()
+		return random.IntN(n)
+	}
+	var wokenOnce sync.Once
+	h := newHolding(t, limits, func(h *holding, _ *models.Owner) {
+		wokenOnce.Do(func() {
+			if draw(4) > 0 {
+				time.AfterFunc(time.Duration(draw(100))*time.Second, func() { h.is(randomSet(draw, "one"), randomSet(draw, "two")) })
+			}
+		})
+	}, func(req *http.Request) (*http.Response, error) { return randomAnswer(draw, req) })
+	h.is(set("one", -1), set("two", -1))
+	for range draw(6) {
+		time.AfterFunc(time.Duration(draw(300))*time.Second, func() {
+			owners := []models.Owner{randomSet(draw, "one"), randomSet(draw, "two")}
+			h.is(owners[draw(2):]...)
+		})
+	}
+	story, end := context.WithTimeout(t.Context(), time.Hour) // a request that does not end fails, and does not hang
+	defer end()
+	var isOver atomic.Bool
+	var watch, asked sync.WaitGroup
+	watch.Go(func() {
+		for ; !isOver.Load(); time.Sleep(time.Second) {
+			if requests, bytes := h.room.Held(); requests > limits.Requests || bytes > limits.Bytes {
+				t.Errorf("seed %d: %d requests with %d bytes wait, above %+v", seed, requests, bytes, limits)
+			}
+		}
+	})
+	for range 25 {
+		begins, size, isStream, model := time.Duration(draw(200))*time.Second, draw(800), draw(2) == 0, []string{"one", "two"}[draw(2)]
+		ctx, cancel := context.WithCancel(story)
+		if draw(5) == 0 {
+			time.AfterFunc(begins+time.Duration(draw(120))*time.Second, cancel)
+		}
+		asked.Go(func() {
+			defer cancel()
+			time.Sleep(begins)
+			start := time.Now()
+			got, isBroken := h.send(ctx, model, isStream, size)
+			end := endOf(got, isBroken, isStream, ctx.Err() != nil)
+			if took := time.Since(start); took > limits.Time || strings.HasPrefix(end, "unclear") {
+				t.Errorf("seed %d: a request ended after %s (at most %s) as %s", seed, took, limits.Time, end)
+			}
+			mu.Lock()
+			defer mu.Unlock()
+			ends[end]++
+		})
+	}
+	asked.Wait()
+	isOver.Store(true)
+	watch.Wait()
+	requests, bytes := h.room.Held()
+	if loads := h.counters.Loads(); requests != 0 || bytes != 0 || h.buffered.Load() != 0 || len(loads) != 0 {
+		t.Errorf("seed %d: %d requests, %d bytes, %d bytes of bodies and the loads %v are left", seed, requests, bytes, h.buffered.Load(), loads)
+	}
+}
+
+// randomSet has replicas, starts, stalls or sleeps.
+func randomSet(draw func(int) int, name string) models.Owner {
+	out := set(name, draw(4)-1)
+	out.Problem.Stalled = len(out.Replicas) == 0 && draw(3) == 0
+	return out
+}
+
+// randomAnswer is whole in most cases. Otherwise the engine refuses the connection or the request, or breaks.
+func randomAnswer(draw func(int) int, req *http.Request) (*http.Response, error) {
+	switch draw(8) {
+	case 0:
+		return nil, &net.OpError{Op: "dial", Err: errors.New("refused")}
+	case 1:
+		return nil, io.ErrUnexpectedEOF
+	case 2:
+		return reply(http.StatusBadRequest, "application/json", strings.NewReader(`{"error":{"message":"no","code":"engine_error"}}`)), nil
+	case 3:
+		broken := io.MultiReader(strings.NewReader("data: {}\n\n"), iotest.ErrReader(io.ErrUnexpectedEOF))
+		return reply(http.StatusOK, "text/event-stream", broken), nil
+	}
+	return says(req), nil
+}
+
+// endOf says how a request ended: the answer, the code of the one error, or that it is unclear.
+func endOf(got *httptest.ResponseRecorder, isBroken, isStream, hasGone bool) string {
+	text := strings.ReplaceAll(got.Body.String(), ": the model is starting\n\n", "")
+	switch {
+	case hasGone:
+		return "client went"
+	case isBroken:
+		return "broke in mid-answer"
+	case got.Code == http.StatusOK && (isStream && text == wholeStream || !isStream && text == `{"choices":[]}`):
+		return "answer"
+	case got.Code == http.StatusOK:
+		event, isEvent := strings.CutPrefix(text, "event: error\ndata: ")
+		if code := codeOf(event); isStream && isEvent && code != "" && strings.Count(text, "data:") == 1 {
+			return code
+		}
+	case codeOf(text) != "":
+		return codeOf(text)
+	}
+	return fmt.Sprintf("unclear: %d %q", got.Code, got.Body)
+}

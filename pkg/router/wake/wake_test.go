@@ -1,0 +1,80 @@
+// Copyright The Modelberth Authors.
+// SPDX-License-Identifier: Apache-2.0
+
+package wake
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"log/slog"
+	"testing"
+	"testing/synctest"
+	"time"
+
+	"github.com/google/go-cmp/cmp"
+	"k8s.io/utils/clock"
+
+	"github.com/modelberth/modelberth/pkg/router/models"
+)
+
+// TestWake wakes sets each second and looks at the writes: one in an interval for each set, and soon again after a
+// failure.
+func TestWake(t *testing.T) {
+	cases := []struct {
+		reason string
+		fails  int // so many writes
+		sets   []string
+		want   []string
+	}{
+		{"one set", 0, []string{"a"}, []string{"0s a", "30s a", "1m0s a"}},
+		{"two sets", 0, []string{"a", "b"}, []string{"0s a", "0s b", "30s a", "30s b", "1m0s a", "1m0s b"}},
+		{"writes that fail", 2, []string{"a"}, []string{"0s a", "5s a", "10s a", "40s a"}},
+	}
+	for _, c := range cases {
+		t.Run(c.reason, func(t *testing.T) {
+			synctest.Test(t, func(t *testing.T) {
+				start := time.Now()
+				var got []string
+				w := with(func(_ context.Context, set Set, at time.Time) error {
+					got = append(got, fmt.Sprintf("%s %s", at.Sub(start), set.Name))
+					if len(got) <= c.fails {
+						return errors.New("no")
+					}
+					return nil
+				}, slog.New(slog.DiscardHandler), clock.RealClock{})
+				ctx, cancel := context.WithTimeout(t.Context(), 65*time.Second)
+				defer cancel()
+				for ended := time.After(65*time.Second - 1); ; {
+					for _, name := range c.sets {
+						w.Wake(&models.Owner{Namespace: "ns", Name: name})
+					}
+					running, stop := context.WithTimeout(ctx, time.Second)
+					if err := w.Run(running); err != nil {
+						t.Error(err)
+					}
+					stop()
+					select {
+					case <-ended:
+						if diff := cmp.Diff(c.want, got); diff != "" {
+							t.Errorf("writes (-want +got):\n%s", diff)
+						}
+						return
+					default:
+					}
+				}
+			})
+		})
+	}
+}
+
+// TestWakeNeverBlocks: nobody writes, and sets beyond the queue find no place.
+func TestWakeNeverBlocks(t *testing.T) {
+	w := with(nil, slog.New(slog.DiscardHandler), clock.RealClock{})
+	for i := range 2 * mostWaiting {
+		w.Wake(&models.Owner{Namespace: "ns", Name: fmt.Sprint(i)})
+	}
+	if len(w.asked) != mostWaiting {
+		t.Errorf("%d sets are in the queue, want %d", len(w.asked), mostWaiting)
+	}
+}
