@@ -28,6 +28,10 @@ type Fields struct {
 	CacheSalt string
 	// Prompt is the JSON text of the prompt: messages, prompt or input.
 	Prompt []byte
+	// Other is the size of what else the engine reads before it answers, in bytes: system prompts, tools, documents.
+	Other int
+	// Sound is the size of a recording, in bytes.
+	Sound int
 
 	model, cacheSalt, streamOptions span
 }
@@ -75,7 +79,7 @@ func JSON(text []byte) (Fields, error) {
 // names of the members that are read.
 var names = [...]string{ //nolint:gochecknoglobals // a constant table
 	"model", "stream", "stream_options", "max_tokens", "max_completion_tokens", "max_output_tokens", "cache_salt",
-	"messages", "prompt", "input",
+	"messages", "prompt", "input", "system", "instructions", "tools", "functions", "documents", "query",
 }
 
 // nameOf returns the index of a key in names, or -1. Keys may be escaped: "\u006dodel" is model, too.
@@ -121,11 +125,17 @@ func (f *Fields) set(name string, text []byte, at span) error {
 		}
 		return err
 	}
-	if len(value) > len(f.Prompt) {
+	if isPrompt(name) && len(value) > len(f.Prompt) {
+		f.Other += len(f.Prompt)
 		f.Prompt = value
+		return nil
 	}
+	f.Other += len(value)
 	return nil
 }
+
+// isPrompt reports whether a member begins the text that engines keep in their prefix cache.
+func isPrompt(name string) bool { return name == "messages" || name == "prompt" || name == "input" }
 
 func decode(name, want string, value []byte, into any) error {
 	if err := json.Unmarshal(value, into); err != nil {

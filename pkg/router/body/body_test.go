@@ -6,6 +6,7 @@ package body
 import (
 	"bytes"
 	"encoding/json"
+	"io"
 	"mime/multipart"
 	"strings"
 	"testing"
@@ -25,6 +26,8 @@ func TestJSON(t *testing.T) {
 		{"an escaped key is the same key", `{"\u006dodel":"m"}`, Fields{Model: "m"}, ""},
 		{"a model deeper down is another one", `{"tool":{"model":"x"},"model":"m"}`, Fields{Model: "m"}, ""},
 		{"all that routing needs", `{"model":"m","stream":true,"stream_options":{"include_usage":true},"max_tokens":7,"max_completion_tokens":9,"cache_salt":"s","prompt":"p"}`, Fields{Model: "m", Stream: true, IncludeUsage: true, MaxTokens: 9, CacheSalt: "s", Prompt: []byte(`"p"`)}, ""},
+		{"what else the engine reads", `{"model":"m","system":"s","prompt":"p","tools":[{}],"input":"longer"}`, Fields{Model: "m", Prompt: []byte(`"longer"`), Other: 10}, ""},
+		{"two system prompts", `{"model":"m","system":"a","system":"b"}`, Fields{}, `the body has two members "system": send one`},
 		{"null is as good as nothing", `{"model":"m","stream":null,"stream_options":null,"max_tokens":null}`, Fields{Model: "m"}, ""},
 		{"space is allowed wherever JSON allows it", " {\n\t\"model\" :\r\"m\" , \"n\": [ 1 , -2.5e3, {} ] } ", Fields{Model: "m"}, ""},
 		{"two models, of which the engine may read the other", `{"model":"a","model":"b"}`, Fields{}, `the body has two members "model": send one`},
@@ -94,7 +97,17 @@ func TestForm(t *testing.T) {
 		var text bytes.Buffer
 		w := multipart.NewWriter(&text)
 		for i := 0; i < len(parts); i += 2 {
-			if err := w.WriteField(parts[i], parts[i+1]); err != nil {
+			var err error
+			var part io.Writer
+			if parts[i] == "file" {
+				part, err = w.CreateFormFile("file", "speech.wav")
+			} else {
+				part, err = w.CreateFormField(parts[i])
+			}
+			if err != nil {
+				t.Fatal(err)
+			}
+			if _, err := io.WriteString(part, parts[i+1]); err != nil {
 				t.Fatal(err)
 			}
 		}
@@ -109,7 +122,8 @@ func TestForm(t *testing.T) {
 		want   Fields
 		err    string
 	}{
-		{"the model may follow the audio", []string{"file", "RIFF", "model", "whisper", "stream", "true"}, Fields{Model: "whisper", Stream: true}, ""},
+		{"the model may follow the audio", []string{"file", "RIFF", "model", "whisper", "stream", "true"}, Fields{Model: "whisper", Stream: true, Sound: 4}, ""},
+		{"a prompt beside the audio", []string{"file", "RIFF", "model", "whisper", "prompt", "names"}, Fields{Model: "whisper", Sound: 4, Other: 5}, ""},
 		{"two models", []string{"model", "a", "model", "b"}, Fields{}, `the form has two parts "model": send one`},
 		{"no model", []string{"file", "RIFF"}, Fields{}, ErrNoModel.Error()},
 		{"a name without an end", []string{"model", strings.Repeat("a", 2000)}, Fields{}, `the form's "model" is longer than 1024 bytes`},
@@ -131,6 +145,26 @@ func TestForm(t *testing.T) {
 	}
 	if _, err := Form("multipart/form-data", nil); err == nil {
 		t.Error("a form without a boundary is accepted")
+	}
+}
+
+func TestPromptTokens(t *testing.T) {
+	cases := []struct {
+		reason string
+		fields Fields
+		want   int
+	}{
+		{"nothing", Fields{}, 0},
+		{"a prompt", Fields{Prompt: make([]byte, 400)}, 100},
+		{"a prompt with tools", Fields{Prompt: make([]byte, 400), Other: 40}, 110},
+		{"ten seconds of speech as MP3", Fields{Sound: 80_000}, 500},
+	}
+	for _, c := range cases {
+		t.Run(c.reason, func(t *testing.T) {
+			if got := c.fields.PromptTokens(); got != c.want {
+				t.Errorf("%d tokens, want %d", got, c.want)
+			}
+		})
 	}
 }
 

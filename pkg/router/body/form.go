@@ -40,6 +40,9 @@ func Form(contentType string, text []byte) (Fields, error) {
 			return Fields{}, fmt.Errorf("the form has more than %d parts", maxParts)
 		}
 		if name != "model" && name != "stream" {
+			if err := out.weigh(part); err != nil {
+				return Fields{}, err
+			}
 			continue
 		}
 		if seen[name] {
@@ -60,4 +63,18 @@ func Form(contentType string, text []byte) (Fields, error) {
 		return Fields{}, ErrNoModel
 	}
 	return out, nil
+}
+
+// weigh adds the size of a part that is not read.
+func (f *Fields) weigh(part *multipart.Part) error {
+	size, err := io.Copy(io.Discard, part)
+	if err != nil {
+		return fmt.Errorf("the body is not a form: %w", err)
+	}
+	if part.FileName() != "" {
+		f.Sound += int(size)
+		return nil
+	}
+	f.Other += int(size)
+	return nil
 }

@@ -34,14 +34,18 @@ func (f *Fields) Prefixes(salt string) []uint64 {
 const (
 	// bytesPerToken of English text and JSON, as OpenAI's help pages state.
 	bytesPerToken = 4
+	// bytesPerSound is for recordings: Whisper has 50 positions for a second, which is 8 kB of speech as MP3. An estimate.
+	bytesPerSound = 160
 	// defaultAnswer is the assumed length of an answer without a limit, in tokens.
 	defaultAnswer = 256
 	// maxAnswer bounds the weight of a limit: clients ask for more than they get.
 	maxAnswer = 2048
 )
 
-// PromptTokens estimates the tokens of the prompt.
-func (f *Fields) PromptTokens() int { return min(len(f.Prompt)/bytesPerToken, math.MaxInt32) }
+// PromptTokens estimates the tokens of the prompt, with system prompts, tools and recordings.
+func (f *Fields) PromptTokens() int {
+	return min((len(f.Prompt)+f.Other)/bytesPerToken+f.Sound/bytesPerSound, math.MaxInt32)
+}
 
 // Tokens estimates the tokens of the request and its answer.
 func (f *Fields) Tokens() int {
