@@ -117,7 +117,7 @@ func (d *door) once(ctx context.Context, tokens int, isStream bool) outcome {
 }
 
 func (d *door) judge(ctx context.Context, tokens int, isStream bool) (problem string, isClear bool) {
-	ctx, cancel := context.WithTimeout(ctx, 2*time.Minute)
+	ctx, cancel := context.WithTimeout(ctx, readyTimeout)
 	defer cancel()
 	body := strings.Replace(chat("pair", tokens, isStream), "{", `{"ignore_eos": true, `, 1)
 	request, err := http.NewRequestWithContext(ctx, http.MethodPost, d.url+chatPath, strings.NewReader(body))

@@ -11,6 +11,7 @@ import (
 	"net/http"
 	"strconv"
 	"strings"
+	"sync"
 	"testing"
 	"time"
 
@@ -18,6 +19,7 @@ import (
 	"k8s.io/apimachinery/pkg/types"
 	"sigs.k8s.io/controller-runtime/pkg/client"
 
+	"github.com/modelberth/modelberth/api/v1beta1"
 	"github.com/modelberth/modelberth/test/privileges"
 )
 
@@ -57,7 +59,7 @@ func TestRouter(t *testing.T) {
 		addKey(t, key, fields)
 	}
 	start := time.Now()
-	configure(t, "router.enabled=true", "router.image.repository=registry.local:5000/modelberth/router", "router.image.tag=dev")
+	configure(t, "router.enabled=true", "router.hold.requests=20", "router.image.repository=registry.local:5000/modelberth/router", "router.image.tag=dev")
 	elapsed(t, "the router from the chart to ready", start)
 	set := types.NamespacedName{Namespace: ns, Name: "pair"}
 	waitSet(t, set)
@@ -72,6 +74,7 @@ func TestRouter(t *testing.T) {
 	t.Run("a replica is killed", func(t *testing.T) { d.outlivesReplica(t, set) })
 	t.Run("a router is killed", d.outlivesKilledRouter)
 	t.Run("a router goes", d.outlivesRouter)
+	t.Run("a set at zero", func(t *testing.T) { d.wakes(t, set) })
 	expectNothingForbidden(t, routerAccount)
 }
 
@@ -470,6 +473,39 @@ func (d *door) outlivesRouter(t *testing.T) {
 	}
 	t.Logf("%d requests", len(all))
 	kubectl(t, "rollout", "status", "deployment/"+routerName, "--namespace="+systemNamespace, "--timeout="+goneTimeout.String())
+}
+
+// wakes sends requests to a set at zero. They wait, the router asks for a replica, and the first one answers them.
+func (d *door) wakes(t *testing.T, set types.NamespacedName) {
+	scale := func(replicas int) {
+		kubectl(t, "scale", "inferenceset", set.Name, "--namespace="+set.Namespace, fmt.Sprintf("--replicas=%d", replicas))
+	}
+	scale(0)
+	waitFor(t, "the set to be at zero", goneTimeout, func(ctx context.Context) (bool, error) {
+		list := &v1beta1.WorkspaceList{}
+		err := local.client.List(ctx, list, client.InNamespace(set.Namespace))
+		return len(list.Items) == 0, err
+	})
+	start := time.Now()
+	var asked sync.WaitGroup
+	outcomes := make([]outcome, 4)
+	for i := range outcomes {
+		asked.Go(func() { outcomes[i] = d.once(t.Context(), loadAnswer, i%2 == 0) })
+	}
+	waitFor(t, "the router to ask for a replica", seenTimeout, func(ctx context.Context) (bool, error) {
+		found := &v1beta1.InferenceSet{}
+		err := local.client.Get(ctx, set, found)
+		return found.Annotations[v1beta1.AnnotationWake] != "", err
+	})
+	elapsed(t, "from a request to the annotation", start)
+	scale(1) // as an autoscaler does
+	asked.Wait()
+	for _, o := range outcomes {
+		if o.err != "" {
+			t.Errorf("a request that waited %s failed: %s", o.ended.Sub(o.began).Round(time.Second), o.err)
+		}
+	}
+	elapsed(t, "from zero to the answers", start)
 }
 
 // expectNothingForbidden reads in the audit log that an account was refused nothing.
