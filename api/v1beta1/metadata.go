@@ -81,6 +81,16 @@ const AnnotationGPU = "modelberth.dev/gpu"
 // Workspaces in USD per hour, for example "50", in place of the chart's spending.perNamespace.
 const AnnotationSpendingCeiling = "modelberth.dev/spending-ceiling"
 
+// The ConfigMaps with the cost of machines.
+const (
+	// LabelCost is on all of them.
+	LabelCost = "modelberth.dev/cost"
+	// CostConfigMap is the copy in a namespace with Workspaces.
+	CostConfigMap = "modelberth-cost"
+	// CostLedgerKey is their key.
+	CostLedgerKey = "ledger.json"
+)
+
 // Annotations by Modelberth.
 const (
 	// AnnotationHash is the hash of a revision's inputs.

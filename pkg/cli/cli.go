@@ -103,6 +103,6 @@ for a Workspace use your kubeconfig and your rights.`,
 	}
 	add(plan, newPlan(w), newEstimate(w), newDiff(w), newModels(w), newSKUs(w), newGPUs(w), newRender(w))
 	add(serve, newStatus(w), newLogs(w), newChat(w), newBench(w), newHistory(w), newRollback(w))
-	root.AddCommand(newDoctor(w), newMirror(w), newVersion(w))
+	root.AddCommand(newCost(w), newDoctor(w), newMirror(w), newVersion(w))
 	return root
 }

@@ -14,8 +14,8 @@ import (
 type Charge struct {
 	Key
 	// Label of the period: see Period.
-	Label string
-	Cells Cells
+	Period string
+	Cells  Cells
 }
 
 // Charges returns everything since a moment, with the open machines as of Seen, in the order of accounts and periods.
@@ -30,7 +30,7 @@ func (l *Ledger) Charges(since time.Time) []Charge {
 			if *cells == (Cells{}) || !since.IsZero() && !end.After(since) {
 				continue
 			}
-			out = append(out, Charge{Key: key, Label: label, Cells: *cells})
+			out = append(out, Charge{Key: key, Period: label, Cells: *cells})
 		}
 	}
 	return out
@@ -59,7 +59,7 @@ func (l *Ledger) settled() map[Key]periods {
 // Month returns the charges of the month of a moment.
 func (l *Ledger) Month(of time.Time) []Charge {
 	month := of.UTC().Format(monthLabel)
-	return slices.DeleteFunc(l.Charges(floor(of, monthLabel)), func(c Charge) bool { return !strings.HasPrefix(c.Label, month) })
+	return slices.DeleteFunc(l.Charges(floor(of, monthLabel)), func(c Charge) bool { return !strings.HasPrefix(c.Period, month) })
 }
 
 // Plans are the planned prices of a million output tokens in USD, by Workspace.

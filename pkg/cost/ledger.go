@@ -133,7 +133,11 @@ func (l *Ledger) begin(m *Machine, step *Step, isNew bool) *record {
 		}
 	}
 	out := &record{key: m.Key, from: step.At.Add(-age), millis: age.Milliseconds()}
-	if out.next(m) != Starting {
+	switch out.next(m) {
+	case Starting:
+	case Leaked: // nobody knows for how long
+		out.state = Leaked
+	default:
 		l.turn(out, m, step)
 	}
 	return out

@@ -230,7 +230,7 @@ func TestMoney(t *testing.T) {
 	for range 48 {
 		l.Observe(cost.Step{At: l.Seen.Add(time.Hour), Elapsed: time.Hour, Machines: []cost.Machine{serving(0)}})
 	}
-	byDay := cost.Group(l.Charges(time.Time{}), func(c *cost.Charge) string { return c.Label[:len("2006-01-02")] })
+	byDay := cost.Group(l.Charges(time.Time{}), func(c *cost.Charge) string { return c.Period[:len("2006-01-02")] })
 	got := map[string]string{}
 	for _, line := range byDay {
 		got[line.Name] = fmt.Sprintf("%.9f", line.Cells.Serving.USD())

@@ -1,0 +1,361 @@
+// Copyright The Modelberth Authors.
+// SPDX-License-Identifier: Apache-2.0
+
+package cli
+
+import (
+	"context"
+	"encoding/csv"
+	"encoding/json"
+	"errors"
+	"fmt"
+	"io"
+	"slices"
+	"strconv"
+	"strings"
+	"time"
+
+	"github.com/spf13/cobra"
+	corev1 "k8s.io/api/core/v1"
+	apierrors "k8s.io/apimachinery/pkg/api/errors"
+	"k8s.io/apimachinery/pkg/types"
+	"sigs.k8s.io/controller-runtime/pkg/client"
+
+	"github.com/modelberth/modelberth/api/v1beta1"
+	"github.com/modelberth/modelberth/pkg/cost"
+)
+
+// The output formats of costs beside table and JSON.
+const (
+	formatCSV   = "csv"
+	formatFOCUS = "focus"
+)
+
+// costCommand is kubectl berth cost.
+type costCommand struct {
+	connection
+
+	format, by, since, ledger string
+	all                       bool
+}
+
+func newCost(w World) *cobra.Command {
+	c := &costCommand{}
+	cmd := &cobra.Command{
+		Use:   "cost",
+		Short: "Show what the machines of Workspaces cost, by state, with tokens",
+		Long: `Show what the machines of Workspaces cost: while they start, serve, are idle afterwards, were wasted because
+no model ever answered on them, or leaked because their Workspace is gone. Prices are those of the day of the
+purchase, without discounts. The administrator turns the ledger on with the chart's value cost.enabled.
+
+Without -A, the command reads the copy in your namespace, for which the right to read ConfigMaps there is
+enough. With -A, it reads the ledger of all namespaces, which takes the right to list ConfigMaps in all of
+them, or in the one that --ledger-namespace names.`,
+		Example: `  kubectl berth cost
+  kubectl berth cost -n team-a --since 7d
+  kubectl berth cost -A --by namespace -o csv
+  kubectl berth cost -A --by label=team
+  kubectl berth cost -A --since 90d -o focus > modelberth.csv`,
+		Args: cobra.NoArgs,
+		RunE: func(cmd *cobra.Command, _ []string) error { return c.run(cmd.Context(), w) },
+	}
+	f := cmd.Flags()
+	formats := []string{formatTable, formatJSON, formatCSV, formatFOCUS}
+	f.StringVarP(&c.format, "output", "o", formatTable, "how to show the answer: "+strings.Join(formats, ", ")+" (FOCUS 1.3, CSV)")
+	f.StringVar(&c.by, "by", "workspace", "what to add up by: workspace, namespace, instance-type or label=KEY")
+	f.StringVar(&c.since, "since", "", "how far back, such as 24h, 7d or a date such as 2026-11-01; default: the beginning of the month (UTC)")
+	f.StringVar(&c.ledger, "ledger-namespace", "", "with -A: the controller's namespace, if you may not list the ConfigMaps of all")
+	f.BoolVarP(&c.all, "all-namespaces", "A", false, "the costs of all namespaces")
+	c.bind(cmd, w)
+	cmd.ValidArgsFunction = cobra.NoFileCompletions
+	complete(cmd, "output", func() []string { return formats })
+	complete(cmd, "by", func() []string { return []string{"workspace", "namespace", "instance-type", "label="} })
+	cmd.PreRunE = func(*cobra.Command, []string) error { return oneOf("--output", c.format, formats) }
+	return cmd
+}
+
+func (c *costCommand) run(ctx context.Context, w World) error {
+	by, err := c.grouping()
+	if err != nil {
+		return err
+	}
+	since, err := sinceOf(c.since, w.Clock.Now())
+	if err != nil {
+		return err
+	}
+	if c.ledger != "" && !c.all {
+		return usageError("--ledger-namespace goes with -A")
+	}
+	cluster, err := c.open()
+	if err != nil {
+		return err
+	}
+	ctx, cancel := context.WithTimeout(ctx, callLimit)
+	defer cancel()
+	ledger, err := c.read(ctx, cluster)
+	if err != nil {
+		return err
+	}
+	charges := ledger.Charges(since)
+	if c.format == formatFOCUS {
+		omitted, err := cost.WriteFOCUS(w.Out, charges)
+		if omitted > 0 {
+			fmt.Fprintln(w.Err, "Costs of more than two years ago have no period any more and are left out.")
+		}
+		return err
+	}
+	return c.show(w, costReportOf(ledger, since, charges, by))
+}
+
+// grouping returns the name of a charge's line.
+func (c *costCommand) grouping() (func(*cost.Charge) string, error) {
+	label, isLabel := strings.CutPrefix(c.by, "label=")
+	switch {
+	case c.by == "workspace" && c.all:
+		return func(charge *cost.Charge) string { return charge.Namespace + "/" + charge.Workspace }, nil
+	case c.by == "workspace":
+		return func(charge *cost.Charge) string { return charge.Workspace }, nil
+	case c.by == "namespace":
+		return func(charge *cost.Charge) string { return charge.Namespace }, nil
+	case c.by == "instance-type":
+		return func(charge *cost.Charge) string { return charge.InstanceType }, nil
+	case isLabel && label != "":
+		return func(charge *cost.Charge) string { return charge.Label(label) }, nil
+	default:
+		return nil, usageError("--by: %q is not possible: use workspace, namespace, instance-type or label=KEY", c.by)
+	}
+}
+
+// sinceOf reads a duration with days, or a date.
+func sinceOf(text string, now time.Time) (time.Time, error) {
+	now = now.UTC()
+	if text == "" {
+		return time.Date(now.Year(), now.Month(), 1, 0, 0, 0, 0, time.UTC), nil
+	}
+	if date, err := time.Parse(time.DateOnly, text); err == nil {
+		return date, nil
+	}
+	if days, ok := strings.CutSuffix(text, "d"); ok {
+		if n, err := strconv.ParseUint(days, 10, 16); err == nil && n > 0 {
+			return now.AddDate(0, 0, -int(n)), nil
+		}
+	}
+	if span, err := time.ParseDuration(text); err == nil && span > 0 {
+		return now.Add(-span), nil
+	}
+	return time.Time{}, usageError("--since: %q is neither a duration such as 24h or 7d nor a date such as 2026-11-01", text)
+}
+
+// read returns the ledger of one namespace or of all.
+func (c *costCommand) read(ctx context.Context, cluster *Cluster) (*cost.Ledger, error) {
+	if !c.all {
+		stored := &corev1.ConfigMap{}
+		at := types.NamespacedName{Namespace: cluster.Namespace, Name: v1beta1.CostConfigMap}
+		err := cluster.Objects.Get(ctx, at, stored)
+		if apierrors.IsNotFound(err) {
+			return nil, clusterError("there are no costs of namespace %s: either no machine was bought for it, or the administrator did not "+
+				"turn on the chart's values cost.enabled and cost.publish", at.Namespace)
+		}
+		if err != nil {
+			return nil, worded(err, "ConfigMap "+at.String())
+		}
+		return decodeCost(stored)
+	}
+	list := &corev1.ConfigMapList{}
+	if err := cluster.Objects.List(ctx, list, client.InNamespace(c.ledger), client.HasLabels{v1beta1.LabelCost}); err != nil {
+		return nil, worded(err, "ConfigMaps")
+	}
+	var parts []*cost.Ledger
+	for i := range list.Items {
+		stored := &list.Items[i]
+		if stored.Name == v1beta1.CostConfigMap { // a copy
+			continue
+		}
+		part, err := decodeCost(stored)
+		if err != nil {
+			return nil, err
+		}
+		parts = append(parts, part)
+	}
+	if len(parts) == 0 {
+		return nil, clusterError("there is no cost ledger: either no machine was bought, or the chart's value cost.enabled is not set")
+	}
+	return cost.Join(parts...), nil
+}
+
+func decodeCost(stored *corev1.ConfigMap) (*cost.Ledger, error) {
+	ledger, err := cost.Decode([]byte(stored.Data[v1beta1.CostLedgerKey]))
+	if err != nil {
+		return nil, clusterError("ConfigMap %s cannot be read: %w: see docs/cost.md", key(stored), err)
+	}
+	return ledger, nil
+}
+
+// costReport is the answer for programs.
+type costReport struct {
+	Since time.Time  `json:"since"`
+	AsOf  time.Time  `json:"asOf"`
+	Lines []costLine `json:"lines"`
+	Total costLine   `json:"total"`
+	// UnpricedHours are machine hours without a known price, which count as 0 dollars.
+	UnpricedHours float64 `json:"unpricedMachineHours,omitempty"`
+}
+
+type costLine struct {
+	Name  string  `json:"name,omitempty"`
+	USD   float64 `json:"usd"`
+	Hours float64 `json:"machineHours"`
+	// States have those with machine time.
+	States map[string]costState `json:"states,omitempty"`
+	// UnsureHours are contained in the hours: nobody watched the machine then, and it was gone afterwards.
+	UnsureHours  float64 `json:"unsureHours,omitempty"`
+	PromptTokens int64   `json:"promptTokens"`
+	OutputTokens int64   `json:"outputTokens"`
+	// PerMillion is the cost of a million output tokens, with all states; absent without tokens. Planned is that of the plan.
+	PerMillion *float64 `json:"usdPerMillionOutputTokens,omitempty"`
+	Planned    string   `json:"plannedUSDPerMillionOutputTokens,omitempty"`
+}
+
+type costState struct {
+	USD   float64 `json:"usd"`
+	Hours float64 `json:"machineHours"`
+}
+
+func costReportOf(ledger *cost.Ledger, since time.Time, charges []cost.Charge, by func(*cost.Charge) string) *costReport {
+	out := &costReport{Since: since, AsOf: ledger.Seen.UTC(), Lines: []costLine{}}
+	plans := ledger.Plans()
+	planned := map[string][]string{}
+	for i := range charges {
+		charge := &charges[i]
+		name, plan := by(charge), plans[cost.Name{Namespace: charge.Namespace, Workspace: charge.Workspace}]
+		if plan != "" && !slices.Contains(planned[name], plan) {
+			planned[name] = append(planned[name], plan)
+		}
+	}
+	var sum, unpriced cost.Cells
+	for i := range charges {
+		if charges[i].Price == cost.Unpriced {
+			unpriced.Add(&charges[i].Cells)
+		}
+	}
+	out.UnpricedHours = unpriced.Total().Hours()
+	for _, group := range cost.Group(charges, by) {
+		sum.Add(&group.Cells)
+		line := costLineOf(group.Name, &group.Cells)
+		if of := planned[group.Name]; len(of) == 1 { // of several Workspaces, there is no one plan
+			line.Planned = of[0]
+		}
+		out.Lines = append(out.Lines, line)
+	}
+	out.Total = costLineOf("", &sum)
+	return out
+}
+
+func costLineOf(name string, cells *cost.Cells) costLine {
+	total := cells.Total()
+	out := costLine{
+		Name: name, USD: total.USD(), Hours: total.Hours(), States: map[string]costState{},
+		UnsureHours: cost.Amount{Millis: cells.Unsure}.Hours(), PromptTokens: cells.Prompt, OutputTokens: cells.Output,
+	}
+	for _, state := range cost.States() {
+		if amount := cells.Of(state); amount.Millis > 0 {
+			out.States[state.String()] = costState{USD: amount.USD(), Hours: amount.Hours()}
+		}
+	}
+	if price := cost.PerMillion(cells); price >= 0 {
+		out.PerMillion = &price
+	}
+	return out
+}
+
+func (c *costCommand) show(w World, r *costReport) error {
+	switch c.format {
+	case formatJSON:
+		encoder := json.NewEncoder(w.Out)
+		encoder.SetIndent("", "  ")
+		return encoder.Encode(r)
+	case formatCSV:
+		return r.csv(w.Out)
+	}
+	if len(r.Lines) == 0 {
+		_, err := fmt.Fprintf(w.Err, "No machine was paid for since %s.\n", minute(r.Since))
+		return err
+	}
+	rows := [][]string{{"NAME", "COST", "SERVING", "STARTING", "IDLE", "WASTED", "LEAKED", "HOURS", "OUTPUT TOKENS", "$/M", "PLANNED"}}
+	for i := range r.Lines {
+		rows = append(rows, r.Lines[i].row(text(r.Lines[i].Name)))
+	}
+	if len(r.Lines) > 1 {
+		rows = append(rows, r.Total.row("(all)"))
+	}
+	if err := table(w.Out, "", rows); err != nil {
+		return err
+	}
+	notes := fmt.Sprintf("In USD, from %s to %s.", minute(r.Since), minute(r.AsOf))
+	if r.Total.UnsureHours > 0 {
+		notes += fmt.Sprintf(" Machines ended while no controller was watching them: %s of machine time are uncertain.", hours(r.Total.UnsureHours))
+	}
+	if r.UnpricedHours > 0 {
+		notes += fmt.Sprintf(" %s of machine time have no known price and count as 0.", hours(r.UnpricedHours))
+	}
+	_, err := fmt.Fprintln(w.Err, notes)
+	return err
+}
+
+func minute(t time.Time) string { return t.UTC().Format("2006-01-02 15:04") + " UTC" }
+
+func hours(n float64) string { return strconv.FormatFloat(n, 'f', 2, 64) + " h" }
+
+func (l *costLine) row(name string) []string {
+	out := []string{name, inCents(l.USD)}
+	for _, state := range []cost.State{cost.Serving, cost.Starting, cost.Idle, cost.Wasted, cost.Leaked} {
+		amount, ok := l.States[state.String()]
+		if !ok {
+			out = append(out, none)
+			continue
+		}
+		out = append(out, inCents(amount.USD))
+	}
+	tokens, perMillion, planned := none, none, none
+	if l.OutputTokens > 0 {
+		tokens = strconv.FormatInt(l.OutputTokens, 10)
+	}
+	if l.PerMillion != nil {
+		perMillion = inCents(*l.PerMillion)
+	}
+	if l.Planned != "" {
+		planned = l.Planned
+	}
+	return append(out, strconv.FormatFloat(l.Hours, 'f', 2, 64), tokens, perMillion, planned)
+}
+
+func inCents(amount float64) string { return strconv.FormatFloat(amount, 'f', 2, 64) }
+
+// csv writes a line for each name, in numbers that a spreadsheet reads.
+func (r *costReport) csv(w io.Writer) error {
+	out := csv.NewWriter(w)
+	head := []string{"name", "since", "as_of", "usd", "machine_hours"}
+	for _, state := range cost.States() {
+		head = append(head, state.String()+"_usd", state.String()+"_hours")
+	}
+	head = append(head, "unsure_hours", "prompt_tokens", "output_tokens", "usd_per_million_output_tokens",
+		"planned_usd_per_million_output_tokens")
+	err := out.Write(head)
+	number := func(value float64) string { return strconv.FormatFloat(value, 'f', -1, 64) }
+	for i := range r.Lines {
+		l := &r.Lines[i]
+		row := []string{l.Name, r.Since.Format(time.RFC3339), r.AsOf.Format(time.RFC3339), number(l.USD), number(l.Hours)}
+		for _, state := range cost.States() {
+			row = append(row, number(l.States[state.String()].USD), number(l.States[state.String()].Hours))
+		}
+		perMillion := ""
+		if l.PerMillion != nil {
+			perMillion = number(*l.PerMillion)
+		}
+		row = append(row, number(l.UnsureHours), strconv.FormatInt(l.PromptTokens, 10), strconv.FormatInt(l.OutputTokens, 10),
+			perMillion, l.Planned)
+		err = errors.Join(err, out.Write(row))
+	}
+	out.Flush()
+	return errors.Join(err, out.Error())
+}
