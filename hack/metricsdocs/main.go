@@ -18,13 +18,14 @@ import (
 	"k8s.io/utils/clock"
 
 	"github.com/modelberth/modelberth/pkg/capacity/cooldown"
+	"github.com/modelberth/modelberth/pkg/controllers/cost"
 	"github.com/modelberth/modelberth/pkg/controllers/workspace/meter"
 	"github.com/modelberth/modelberth/pkg/evidence"
 )
 
 const intro = `# Metrics
 
-The controller serves these metrics on port 8443, over HTTPS and [to clients with the right to get them](../hardening.md#metrics). [Monitoring](../monitoring.md) has monitors, alerts and dashboards for them. No label holds the name of a Workspace or namespace. This page is made by ` + "`make generate`" + `.
+The controller serves these metrics on port 8443, over HTTPS and [to clients with the right to get them](../hardening.md#metrics). [Monitoring](../monitoring.md) has monitors, alerts and dashboards for them. Only those of the [cost ledger](../cost.md) have labels with the names of namespaces and, if the administrator wants it, of Workspaces. This page is made by ` + "`make generate`" + `.
 
 | metric | type | labels | meaning |
 |---|---|---|---|
@@ -108,6 +109,9 @@ func run(path string) error {
 		return err
 	}
 	if _, err := evidence.NewMetrics(rows); err != nil {
+		return err
+	}
+	if err := cost.Register(rows, nil, false); err != nil {
 		return err
 	}
 	var text bytes.Buffer

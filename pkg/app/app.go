@@ -102,6 +102,7 @@ func NewManager(ctx context.Context, config *rest.Config, o options.Controller, 
 	if err != nil {
 		return nil, err
 	}
+	at.costing = at.costs(o, chosen, provisioner, news, controllerOptions(o, hooks))
 	former, news, err := withKAITO(at, news)
 	if err != nil {
 		return nil, err
@@ -208,6 +209,7 @@ func (at site) setUp(
 		func(context.Context) error { return workspaces.SetupWithManager(at.mgr, news, run) },
 		func(context.Context) error { return endpoints.SetupWithManager(at.mgr, run, workspaces.LookAgain) },
 		sets,
+		at.costing,
 		func(context.Context) error { close(at.leads); return nil },
 	)
 }

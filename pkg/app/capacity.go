@@ -222,6 +222,8 @@ type site struct {
 	namespaces watched.Namespaces
 	// files keep the planner up to date.
 	files *evidence.Files
+	// costing sets up the cost ledger.
+	costing step
 	// leads is closed once this replica leads and the indexed caches are filled.
 	leads chan struct{}
 }

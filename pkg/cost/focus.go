@@ -4,6 +4,7 @@
 package cost
 
 import (
+	"cmp"
 	"encoding/csv"
 	"encoding/json"
 	"fmt"
@@ -95,7 +96,7 @@ func focusRowOf(c *Charge, state State, amount Amount) focusRow {
 		"BillingPeriodStart": instant(month), "BillingPeriodEnd": instant(next(month, monthLabel)),
 		"ChargePeriodStart": instant(begin), "ChargePeriodEnd": instant(end),
 		"ChargeCategory": "Usage", "ChargeFrequency": "Usage-Based",
-		"ChargeDescription": fmt.Sprintf("%s, %s, for Workspace %s", c.InstanceType, state, c.Workspace),
+		"ChargeDescription": fmt.Sprintf("%s, %s, for Workspace %s", cmp.Or(c.InstanceType, "machines"), state, c.Workspace),
 		"ConsumedQuantity":  hours, "ConsumedUnit": "Hours",
 		"HostProviderName": producer, "InvoiceIssuerName": producer, "ProviderName": producer, "PublisherName": producer,
 		"ServiceProviderName": producer, "ServiceCategory": "AI and Machine Learning", "ServiceName": "Model serving",

@@ -103,6 +103,8 @@ type Controller struct {
 	SweepKAITO bool
 	// Spending limits purchases.
 	Spending Spending
+	// Cost has the settings of the cost ledger.
+	Cost Cost
 }
 
 // DefaultLeaseName is the default name of the leader's Lease.
@@ -175,6 +177,7 @@ func (o *Controller) Bind(flags *flag.FlagSet) {
 	o.bindCapacity(flags)
 	o.bindDedication(flags)
 	o.Spending.bind(flags)
+	o.Cost.bind(flags)
 }
 
 // bindCapacity declares the flags about how machines are acquired and given up.
@@ -249,6 +252,7 @@ func (o *Controller) Validate() error {
 	problems = append(problems, o.validateDedication()...)
 	problems = append(problems, o.validateDeadlines()...)
 	problems = append(problems, o.Spending.validate()...)
+	problems = append(problems, o.Cost.validate()...)
 	problems = append(problems, o.Weights.validate()...)
 	problems = append(problems, o.Artifacts.validate()...)
 	problems = append(problems, o.Calibration.validate()...)

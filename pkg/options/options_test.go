@@ -62,6 +62,7 @@ func TestParse(t *testing.T) {
 		EngineImages: map[string]string{"llamacpp": "registry.example/llama:b1"},
 		HubEndpoint:  "https://huggingface.co",
 		Spending:     options.Spending{PerWorkspace: 150, PerNamespace: 300, Cluster: 600},
+		Cost:         options.Cost{Name: "modelberth-cost", Interval: 5 * time.Minute, Publish: true, CountTokens: true},
 		Weights: options.Weights{
 			CAConfigMap: "company-ca", HTTPSProxy: "http://proxy:3128", NoProxy: ".corp",
 			Caches: map[string]string{"team-a": "models"}, CacheLimitGiB: 500,
@@ -128,6 +129,13 @@ func TestBadFlags(t *testing.T) {
 			"--spending-per-namespace is 0: it must be a price above 0 in USD per hour; --spending-unlimited lifts all ceilings",
 		}},
 		{"a ceiling that is no number", append(good, "--spending-per-workspace=NaN"), []string{"--spending-per-workspace is NaN"}},
+		{"a ledger that writes all the time", append(good, "--cost-namespace=a", "--cost-interval=1s"), []string{"--cost-interval is 1s, it must be at least 1m0s"}},
+		{"a ledger without a possible name", append(good, "--cost-namespace=a", "--cost-name=A"), []string{
+			"--cost-name is not the name of a ConfigMap",
+		}},
+		{"too many labels", append(good, "--cost-namespace=a", "--cost-label=a", "--cost-label=b", "--cost-label=c", "--cost-label=d", "--cost-label=e",
+			"--cost-label=f"), []string{"--cost-label is set 6 times, and at most 5 labels are possible"}},
+		{"no label", append(good, "--cost-label=a b"), []string{`"a b" is not the key of a label`}},
 		{"a pattern that is none", append(good, "--allow-instance-type=[a"), []string{`"[a" is neither a machine type`}},
 		{"a resource without a domain", []string{"--rdma-resource=hca"}, []string{`"hca" does not name an extended resource`}},
 		{"a resource that is no name", []string{"--rdma-resource=rdma/h c a"}, []string{`"rdma/h c a" does not name an extended resource`}},

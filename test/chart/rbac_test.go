@@ -19,7 +19,7 @@ func installations() []string {
 	return []string{
 		"clouds={azure}", "clouds={aws}", "clouds={azure},capacity.backend=nodepool",
 		"clouds={azure},capacity.backend=nodepool,capacity.staticNodePools=true",
-		"clouds={azure},capacity.backend=pods", "clouds={azure},capacity.backend=existing",
+		"clouds={azure},capacity.backend=pods", "clouds={azure},capacity.backend=existing", "clouds={azure},cost.enabled=true",
 	}
 }
 

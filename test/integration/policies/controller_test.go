@@ -68,11 +68,20 @@ func TestControllerMakesOnlyForWorkspaces(t *testing.T) {
 	configMap := func(owner []metav1.OwnerReference) client.Object {
 		return &corev1.ConfigMap{ObjectMeta: metav1.ObjectMeta{Namespace: "team-a", Name: "made", Labels: ours(), OwnerReferences: owner}}
 	}
+	ledger := func(namespace, name, of string) client.Object {
+		labels := map[string]string{v1beta1.LabelManagedBy: v1beta1.ManagedBy, v1beta1.LabelCost: of}
+		return &corev1.ConfigMap{ObjectMeta: metav1.ObjectMeta{Namespace: namespace, Name: name, Labels: labels}}
+	}
 	tests := []struct {
 		reason string
 		object client.Object
 		want   bool
 	}{
+		{"a part of the cost ledger", ledger("modelberth-system", "modelberth-cost-3", "modelberth-cost"), true},
+		{"a part of the cost ledger elsewhere", ledger("team-a", "modelberth-cost-3", "modelberth-cost"), false},
+		{"a copy of the cost ledger", ledger("team-a", v1beta1.CostConfigMap, "modelberth-cost"), true},
+		{"a copy of another installation's", ledger("team-a", v1beta1.CostConfigMap, "other-cost"), false},
+		{"another ConfigMap that claims to be a copy", ledger("team-a", "settings", "modelberth-cost"), false},
 		{"a StatefulSet of a Workspace", set(func(*appsv1.StatefulSet) {}), true},
 		{"of nobody", set(func(set *appsv1.StatefulSet) { set.OwnerReferences = nil }), false},
 		{"of another kind", set(func(set *appsv1.StatefulSet) { set.OwnerReferences = ownedBy("v1", "ConfigMap") }), false},

@@ -53,6 +53,7 @@ func TestMonitoring(t *testing.T) {
 	o := w.options()
 	o.Metrics = options.Metrics{Address: freeAddress(t), Insecure: true}
 	o.LeaderElect, o.LeaderElectionNamespace = true, "default"
+	o.Cost = options.Cost{Namespace: "default", Name: "modelberth-cost", Interval: time.Minute}
 	w.beginWith(t, faults.NewRecorder(), clock.RealClock{}, o)
 	// Before anything happens, so that Prometheus sees counters move.
 	at := startPrometheus(t, prometheus, rendered.rules, map[string]string{

@@ -1,0 +1,60 @@
+// Copyright The Modelberth Authors.
+// SPDX-License-Identifier: Apache-2.0
+
+package cost
+
+import (
+	"slices"
+
+	"k8s.io/apimachinery/pkg/api/meta"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+
+	"github.com/modelberth/modelberth/api/v1beta1"
+	"github.com/modelberth/modelberth/pkg/capacity"
+	"github.com/modelberth/modelberth/pkg/cost"
+)
+
+// unknown is the source of a price that nobody knows.
+const unknown = "unknown"
+
+// machine is a launched machine as the ledger sees it. Without a Workspace it is leaked, unless it is being deleted.
+func (k *Keeper) machine(bill *capacity.Bill, ws *v1beta1.Workspace) cost.Machine {
+	out := cost.Machine{
+		UID: string(bill.UID), Key: k.key(bill, ws), LaunchedAt: bill.LaunchedAt, Owned: ws != nil || bill.Leaving,
+	}
+	if ws == nil {
+		return out
+	}
+	ready := meta.FindStatusCondition(ws.Status.Conditions, v1beta1.ConditionInferenceReady)
+	if ready != nil {
+		out.Serving = ready.Status == metav1.ConditionTrue && hasCome(ws, bill.Machine)
+		out.Since = ready.LastTransitionTime.Time
+	}
+	return out
+}
+
+// hasCome reports whether a machine belongs to a complete attempt, while those of another may be on their way. A machine
+// without an attempt counts as serving.
+func hasCome(ws *v1beta1.Workspace, machine string) bool {
+	for i := range slices.Backward(ws.Status.Attempts) {
+		if a := &ws.Status.Attempts[i]; slices.Contains(a.NodeClaims, machine) {
+			return a.ReadyTime != nil && a.Reason == ""
+		}
+	}
+	return true
+}
+
+// key is the account of a machine. Its Workspace may be gone.
+func (k *Keeper) key(bill *capacity.Bill, ws *v1beta1.Workspace) cost.Key {
+	out := cost.Key{
+		Namespace: bill.Owner.Namespace, Workspace: bill.Owner.Name, InstanceType: bill.InstanceType,
+		CapacityType: string(bill.CapacityType), Price: cost.MicroUSD(bill.HourlyPrice), Source: k.PriceSource,
+	}
+	if out.Price == cost.Unpriced {
+		out.Source = unknown
+	}
+	if ws != nil {
+		out.Labels = cost.Labels(ws.Labels, k.Labels)
+	}
+	return out
+}

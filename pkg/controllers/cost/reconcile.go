@@ -1,0 +1,138 @@
+// Copyright The Modelberth Authors.
+// SPDX-License-Identifier: Apache-2.0
+
+package cost
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"time"
+
+	"k8s.io/apimachinery/pkg/api/equality"
+	"k8s.io/apimachinery/pkg/api/meta"
+	"k8s.io/apimachinery/pkg/types"
+	"k8s.io/client-go/util/workqueue"
+	ctrl "sigs.k8s.io/controller-runtime"
+	"sigs.k8s.io/controller-runtime/pkg/builder"
+	"sigs.k8s.io/controller-runtime/pkg/client"
+	"sigs.k8s.io/controller-runtime/pkg/controller"
+	"sigs.k8s.io/controller-runtime/pkg/event"
+	"sigs.k8s.io/controller-runtime/pkg/handler"
+	"sigs.k8s.io/controller-runtime/pkg/log"
+	"sigs.k8s.io/controller-runtime/pkg/manager"
+	"sigs.k8s.io/controller-runtime/pkg/predicate"
+	"sigs.k8s.io/controller-runtime/pkg/reconcile"
+	"sigs.k8s.io/controller-runtime/pkg/source"
+
+	"github.com/modelberth/modelberth/api/v1beta1"
+)
+
+// ControllerName is the name of the controller in logs and metrics.
+const ControllerName = "cost"
+
+const (
+	// settle is how long events are collected before a look.
+	settle = time.Second
+	// lookAgain is the longest time between two looks while a machine is paid for.
+	lookAgain = time.Minute
+	// lastWrite bounds what the leader stores when it ends.
+	lastWrite = 5 * time.Second
+)
+
+// The keys of the two kinds of passes, which run beside each other: an engine that does not answer must not delay a look.
+const (
+	machines = "machines"
+	tokens   = "tokens"
+)
+
+// Reconcile looks at all machines, or at all engines.
+func (k *Keeper) Reconcile(ctx context.Context, request reconcile.Request) (reconcile.Result, error) {
+	if request.Name == tokens {
+		return reconcile.Result{RequeueAfter: k.Interval}, k.count(ctx)
+	}
+	next, err := k.pass(ctx, false)
+	return reconcile.Result{RequeueAfter: next}, err
+}
+
+// pass looks at the machines and stores what is due, or everything.
+func (k *Keeper) pass(ctx context.Context, all bool) (time.Duration, error) {
+	k.mu.Lock()
+	defer k.mu.Unlock()
+	if err := k.look(ctx); err != nil {
+		return 0, err
+	}
+	next, err := k.store(ctx, all)
+	return min(next, lookAgain), err
+}
+
+// Start stores the books when this leader ends. It runs until then.
+func (k *Keeper) Start(ctx context.Context) error {
+	<-ctx.Done()
+	ctx, cancel := context.WithTimeout(context.WithoutCancel(ctx), lastWrite)
+	defer cancel()
+	k.mu.Lock()
+	defer k.mu.Unlock()
+	if k.looked.IsZero() { // there is nothing that others do not have
+		return nil
+	}
+	err := k.look(ctx) // what was seen before is stored in any case
+	if _, errOfStore := k.store(ctx, true); err != nil || errOfStore != nil {
+		log.FromContext(ctx).Error(errors.Join(err, errOfStore), "cannot store the cost ledger at the end")
+	}
+	return nil
+}
+
+// SetupWithManager registers the Keeper, with the kinds of objects that stand for machines.
+func (k *Keeper) SetupWithManager(mgr manager.Manager, objects []client.Object, options controller.Options) error {
+	options.MaxConcurrentReconciles = 2
+	b := ctrl.NewControllerManagedBy(mgr).
+		Named(ControllerName).
+		WithOptions(options).
+		Watches(&v1beta1.Workspace{}, wake(), builder.WithPredicates(changesCost())).
+		WatchesRawSource(source.Func(func(_ context.Context, queue workqueue.TypedRateLimitingInterface[reconcile.Request]) error {
+			queue.Add(named(machines))
+			if k.Engines != nil {
+				queue.AddAfter(named(tokens), settle)
+			}
+			return nil
+		}))
+	for _, object := range objects {
+		b = b.Watches(object, wake())
+	}
+	if err := b.Complete(k); err != nil {
+		return fmt.Errorf("setting up the %s controller: %w", ControllerName, err)
+	}
+	if err := mgr.Add(k); err != nil {
+		return fmt.Errorf("adding what the %s controller does at its end: %w", ControllerName, err)
+	}
+	return nil
+}
+
+func named(key string) reconcile.Request {
+	return reconcile.Request{NamespacedName: types.NamespacedName{Name: key}}
+}
+
+// wake has the machines looked at soon after any event.
+func wake() handler.EventHandler {
+	type queue = workqueue.TypedRateLimitingInterface[reconcile.Request]
+	return handler.Funcs{
+		CreateFunc: func(_ context.Context, _ event.CreateEvent, q queue) { q.AddAfter(named(machines), settle) },
+		UpdateFunc: func(_ context.Context, _ event.UpdateEvent, q queue) { q.AddAfter(named(machines), settle) },
+		DeleteFunc: func(_ context.Context, _ event.DeleteEvent, q queue) { q.AddAfter(named(machines), settle) },
+	}
+}
+
+// changesCost passes the changes of a Workspace that end or begin a state of its machines.
+func changesCost() predicate.Predicate {
+	return predicate.Funcs{UpdateFunc: func(e event.UpdateEvent) bool {
+		before, ok := e.ObjectOld.(*v1beta1.Workspace)
+		after, okAfter := e.ObjectNew.(*v1beta1.Workspace)
+		return ok && okAfter && (isReady(before) != isReady(after) || !equality.Semantic.DeepEqual(before.Labels, after.Labels) ||
+			!equality.Semantic.DeepEqual(before.Status.Attempts, after.Status.Attempts))
+	}}
+}
+
+func isReady(ws *v1beta1.Workspace) bool {
+	return meta.IsStatusConditionTrue(ws.Status.Conditions, v1beta1.ConditionInferenceReady)
+}

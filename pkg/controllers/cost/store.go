@@ -1,0 +1,182 @@
+// Copyright The Modelberth Authors.
+// SPDX-License-Identifier: Apache-2.0
+
+package cost
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"maps"
+	"slices"
+	"time"
+
+	corev1 "k8s.io/api/core/v1"
+	apierrors "k8s.io/apimachinery/pkg/api/errors"
+	"k8s.io/apimachinery/pkg/types"
+	applycorev1 "k8s.io/client-go/applyconfigurations/core/v1"
+	"sigs.k8s.io/controller-runtime/pkg/client"
+	"sigs.k8s.io/controller-runtime/pkg/log"
+
+	"github.com/modelberth/modelberth/api/v1beta1"
+	"github.com/modelberth/modelberth/pkg/apply"
+	"github.com/modelberth/modelberth/pkg/cost"
+)
+
+const (
+	// mostBytes of one ConfigMap, which may have a MiB.
+	mostBytes = 768 << 10
+	// mostCopy is for the copy of a namespace.
+	mostCopy = 256 << 10
+	// urgency is how soon an end of a machine is written, together with those that end meanwhile.
+	urgency = 15 * time.Second
+)
+
+// read reads one shard. An error is the API server's; a ConfigMap that cannot be understood is a failure of the shard.
+func (k *Keeper) read(ctx context.Context, name string) (*shard, error) {
+	stored := &corev1.ConfigMap{}
+	err := k.Live.Get(ctx, types.NamespacedName{Namespace: k.Namespace, Name: name}, stored)
+	if apierrors.IsNotFound(err) {
+		return &shard{name: name, ledger: cost.New()}, nil
+	}
+	if err != nil {
+		return nil, fmt.Errorf("reading ConfigMap %s/%s: %w", k.Namespace, name, err)
+	}
+	ledger, failure := cost.Decode([]byte(stored.Data[v1beta1.CostLedgerKey]))
+	if failure != nil {
+		return &shard{name: name, ledger: cost.New(), failure: failure}, nil
+	}
+	return &shard{name: name, ledger: ledger, version: stored.ResourceVersion, written: ledger.Seen, restarted: true}, nil
+}
+
+// store writes what is due, or everything that differs. It returns when to look again; 0 means that nothing is open. A
+// part that cannot be written does not keep the others from it.
+func (k *Keeper) store(ctx context.Context, all bool) (time.Duration, error) {
+	now, next := k.Clock.Now(), time.Duration(0)
+	var failures []error
+	for i, s := range k.shards {
+		if s.failure != nil {
+			continue
+		}
+		due, isDirty := s.due(now, k.Interval)
+		if isDirty && (all || due <= 0) {
+			for _, namespace := range s.ledger.Namespaces() {
+				k.stale[namespace] = true
+			}
+			failures = append(failures, k.write(ctx, i, now))
+			due, isDirty = k.Interval, s.ledger.IsOpen()
+		}
+		if isDirty || s.ledger.IsOpen() {
+			next = sooner(next, due)
+		}
+	}
+	k.publishStale(ctx)
+	return next, errors.Join(failures...)
+}
+
+// publishStale writes the copies of namespaces whose books were written. What a namespace forbids is its own loss: it is
+// tried again with the next write, and delays nothing.
+func (k *Keeper) publishStale(ctx context.Context) {
+	for _, namespace := range slices.Sorted(maps.Keys(k.stale)) {
+		delete(k.stale, namespace)
+		if !k.Publish {
+			continue
+		}
+		if err := k.publish(ctx, namespace); err != nil {
+			log.FromContext(ctx).Error(err, "cannot publish costs", "namespace", namespace)
+		}
+	}
+}
+
+func sooner(a, b time.Duration) time.Duration {
+	if a == 0 || b < a {
+		return max(b, time.Second)
+	}
+	return a
+}
+
+// due is how long a shard need not be written, and whether it differs from what is stored.
+func (s *shard) due(now time.Time, interval time.Duration) (time.Duration, bool) {
+	if s.changed.IsZero() {
+		return interval, false
+	}
+	// A clock that jumped back must not delay it for ever.
+	waited := min(max(now.Sub(s.written), 0), interval)
+	if s.written.After(now) {
+		waited = interval
+	}
+	due := interval - waited
+	if s.isUrgent {
+		due = min(due, urgency-max(now.Sub(s.changed), 0))
+	}
+	return due, true
+}
+
+// write stores one shard, over the version that it was read or written as. If somebody else wrote it, this process is no
+// longer the leader, or was not: it reads the shard again.
+func (k *Keeper) write(ctx context.Context, i int, now time.Time) error {
+	s := k.shards[i]
+	data, err := s.ledger.Fit(mostBytes)
+	if err != nil {
+		return err
+	}
+	object := k.object(k.Namespace, s.name, data)
+	if s.version != "" {
+		object.WithResourceVersion(s.version)
+	}
+	err = k.Client.Apply(ctx, object, client.FieldOwner(apply.FieldOwner), client.ForceOwnership)
+	if apierrors.IsConflict(err) || apierrors.IsNotFound(err) {
+		k.shards[i] = nil
+		return fmt.Errorf("storing the cost ledger, which is read again: %w", err)
+	}
+	if err != nil {
+		return fmt.Errorf("storing the cost ledger in ConfigMap %s/%s: %w", k.Namespace, s.name, err)
+	}
+	if object.ResourceVersion != nil {
+		s.version = *object.ResourceVersion
+	}
+	s.written, s.changed, s.isUrgent = now, time.Time{}, false
+	return nil
+}
+
+// publish writes the copy for a namespace into it, for its users. They may change or delete the copy, and mislead only
+// themselves. A namespace that is gone has none.
+func (k *Keeper) publish(ctx context.Context, namespace string) error {
+	if namespace == "" || namespace == cost.Others {
+		return nil
+	}
+	var parts []*cost.Ledger
+	for _, s := range k.shards {
+		if s != nil && s.failure == nil {
+			parts = append(parts, s.ledger.Extract(namespace))
+		}
+	}
+	joined := cost.Join(parts...)
+	data, err := joined.Fit(mostCopy)
+	if err != nil {
+		return err
+	}
+	seen := joined.Seen
+	joined.Seen = time.Time{}
+	content, err := joined.Encode()
+	if err != nil || k.published[namespace] == string(content) {
+		return err
+	}
+	joined.Seen = seen
+	object := k.object(namespace, v1beta1.CostConfigMap, data)
+	err = k.Client.Apply(ctx, object, client.FieldOwner(apply.FieldOwner), client.ForceOwnership)
+	if apierrors.IsNotFound(err) || apierrors.HasStatusCause(err, corev1.NamespaceTerminatingCause) {
+		return nil
+	}
+	if err != nil {
+		return fmt.Errorf("publishing the costs of namespace %s: %w", namespace, err)
+	}
+	k.published[namespace] = string(content)
+	return nil
+}
+
+func (k *Keeper) object(namespace, name string, data []byte) *applycorev1.ConfigMapApplyConfiguration {
+	return applycorev1.ConfigMap(name, namespace).
+		WithLabels(map[string]string{v1beta1.LabelManagedBy: v1beta1.ManagedBy, v1beta1.LabelCost: k.Name}).
+		WithData(map[string]string{v1beta1.CostLedgerKey: string(data)})
+}

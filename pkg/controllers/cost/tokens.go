@@ -1,0 +1,165 @@
+// Copyright The Modelberth Authors.
+// SPDX-License-Identifier: Apache-2.0
+
+package cost
+
+import (
+	"context"
+	"fmt"
+	"net"
+	"slices"
+	"strconv"
+	"strings"
+	"time"
+
+	"golang.org/x/sync/errgroup"
+	corev1 "k8s.io/api/core/v1"
+	"k8s.io/apimachinery/pkg/types"
+	"sigs.k8s.io/controller-runtime/pkg/client"
+	"sigs.k8s.io/controller-runtime/pkg/log"
+
+	"github.com/modelberth/modelberth/api/v1beta1"
+	"github.com/modelberth/modelberth/pkg/capacity"
+	"github.com/modelberth/modelberth/pkg/cost"
+	"github.com/modelberth/modelberth/pkg/engineprobe"
+	"github.com/modelberth/modelberth/pkg/planning"
+)
+
+const (
+	// atOnce is the number of engines that are asked at once.
+	atOnce = 8
+	// countLimit bounds a round. The next one begins with the engines that this one did not reach.
+	countLimit = 40 * time.Second
+)
+
+// asked is an engine with its counters.
+type asked struct {
+	ws      *v1beta1.Workspace
+	at      engineprobe.Endpoint
+	process string
+	tokens  engineprobe.Tokens
+	ok      bool
+}
+
+// count reads the counters of all engines and books the tokens. An engine that does not answer is asked the next time:
+// its counters go on.
+func (k *Keeper) count(ctx context.Context) error {
+	engines, err := k.serving(ctx)
+	if err != nil || len(engines) == 0 {
+		return err
+	}
+	engines = append(engines[k.turn%len(engines):], engines[:k.turn%len(engines)]...)
+	asking, cancel := context.WithTimeout(ctx, countLimit)
+	defer cancel()
+	reached := 0
+	group := errgroup.Group{}
+	group.SetLimit(atOnce)
+	for _, e := range engines {
+		if asking.Err() != nil {
+			break
+		}
+		reached++
+		group.Go(func() error {
+			if err := k.ask(asking, e); err != nil {
+				log.FromContext(ctx).V(1).Info("cannot count the tokens of an engine",
+					"namespace", e.ws.Namespace, "workspace", e.ws.Name, "reason", err.Error())
+			}
+			return nil
+		})
+	}
+	_ = group.Wait() // each engine's failure is its own
+	k.turn += reached
+	return k.enter(ctx, engines)
+}
+
+// ask reads the counters of one engine.
+func (k *Keeper) ask(ctx context.Context, e *asked) error {
+	var err error
+	if e.at.Key, err = planning.APIKey(ctx, k.Live, e.ws); err != nil {
+		return err
+	}
+	if e.tokens, err = k.Engines.Tokens(ctx, e.ws.Status.Plan.Engine, e.at); err != nil {
+		return err
+	}
+	e.ok = true
+	return nil
+}
+
+// serving are the engines of all Workspaces whose model answers.
+func (k *Keeper) serving(ctx context.Context) ([]*asked, error) {
+	list := &v1beta1.WorkspaceList{}
+	if err := k.Client.List(ctx, list); err != nil {
+		return nil, fmt.Errorf("listing Workspaces: %w", err)
+	}
+	var out []*asked
+	for i := range list.Items {
+		ws := &list.Items[i]
+		if !isReady(ws) || ws.Status.Plan == nil || ws.Status.Plan.Engine == "" {
+			continue
+		}
+		pod := &corev1.Pod{}
+		err := k.Client.Get(ctx, types.NamespacedName{Namespace: ws.Namespace, Name: ws.Name + "-0"}, pod)
+		if client.IgnoreNotFound(err) != nil {
+			return nil, fmt.Errorf("reading the pod of Workspace %s/%s: %w", ws.Namespace, ws.Name, err)
+		}
+		if err != nil || pod.Status.PodIP == "" || pod.Labels[v1beta1.LabelWorkspace] != ws.Name {
+			continue
+		}
+		out = append(out, &asked{
+			ws: ws, at: engineprobe.Endpoint{Address: net.JoinHostPort(pod.Status.PodIP, strconv.Itoa(v1beta1.EnginePort))},
+			process: processOf(pod),
+		})
+	}
+	slices.SortFunc(out, func(a, b *asked) int { return strings.Compare(string(a.ws.UID), string(b.ws.UID)) })
+	return out, nil
+}
+
+// processOf identifies the process of an engine: the pod, with the restarts of all of its containers.
+func processOf(pod *corev1.Pod) string {
+	restarts := int32(0)
+	for i := range pod.Status.ContainerStatuses {
+		restarts += pod.Status.ContainerStatuses[i].RestartCount
+	}
+	return string(pod.UID) + "/" + strconv.Itoa(int(restarts))
+}
+
+// enter books the tokens for one of the machines that serve.
+func (k *Keeper) enter(ctx context.Context, engines []*asked) error {
+	bills, err := k.Bills.Bills(ctx)
+	if err != nil {
+		return fmt.Errorf("reading the machines: %w", err)
+	}
+	paid := map[types.UID]*capacity.Bill{}
+	for i := range bills {
+		if bill := &bills[i]; bill.Launched && paid[bill.Owner.UID] == nil {
+			paid[bill.Owner.UID] = bill
+		}
+	}
+	k.mu.Lock()
+	defer k.mu.Unlock()
+	if err := k.load(ctx); err != nil {
+		return err
+	}
+	now := k.Clock.Now()
+	for _, e := range engines {
+		s := k.shards[shardOf(e.ws.Namespace, e.ws.Name)]
+		bill := paid[e.ws.UID]
+		if !e.ok || s.failure != nil || bill == nil { // existing nodes are not paid for here
+			continue
+		}
+		changed := s.ledger.Count(now, cost.Engine{
+			Name: cost.Name{Namespace: e.ws.Namespace, Workspace: e.ws.Name}, Key: k.key(bill, e.ws), Plan: planned(e.ws),
+			Counters: []cost.Counters{{Incarnation: e.process + "/" + e.tokens.Started, Prompt: e.tokens.Prompt, Output: e.tokens.Output}},
+		})
+		s.note(now, changed, false)
+	}
+	return nil
+}
+
+// planned is the planned price of a million output tokens.
+func planned(ws *v1beta1.Workspace) string {
+	if p := ws.Status.Plan.Performance; p != nil {
+		return p.PricePerMillionOutputTokens
+	}
+	return ""
+}

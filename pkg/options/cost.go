@@ -1,0 +1,75 @@
+// Copyright The Modelberth Authors.
+// SPDX-License-Identifier: Apache-2.0
+
+package options
+
+import (
+	"errors"
+	"flag"
+	"fmt"
+	"strings"
+	"time"
+
+	"k8s.io/apimachinery/pkg/util/validation"
+)
+
+// mostCostLabels bounds the accounts that a Workspace can have.
+const mostCostLabels = 5
+
+// shortestCostInterval bounds the writes of the cost ledger.
+const shortestCostInterval = time.Minute
+
+// Cost has the settings of the cost ledger.
+type Cost struct {
+	// Namespace of its ConfigMaps; empty means that there is none.
+	Namespace string
+	// Name that those of its ConfigMaps begin with.
+	Name string
+	// Interval between two writes of the same ConfigMap.
+	Interval time.Duration
+	// Labels of Workspaces to group by.
+	Labels []string
+	// Publish copies the ledger of each namespace into it.
+	Publish bool
+	// CountTokens reads the engines' counters.
+	CountTokens bool
+	// MetricsByWorkspace adds the names of Workspaces to metrics.
+	MetricsByWorkspace bool
+}
+
+func (c *Cost) bind(flags *flag.FlagSet) {
+	flags.StringVar(&c.Namespace, "cost-namespace", "", "namespace for the ledger of machine time and cost; default: no ledger")
+	flags.StringVar(&c.Name, "cost-name", "modelberth-cost", "name of the ledger's ConfigMaps, which a number is added to")
+	flags.DurationVar(&c.Interval, "cost-interval", 5*time.Minute,
+		"shortest time between two writes of one of the ledger's ConfigMaps while machines are paid for; the end of a machine is "+
+			"written within seconds")
+	flags.Func("cost-label", "label of Workspaces to group costs by, for example team; repeatable", func(name string) error {
+		if problems := validation.IsQualifiedName(name); len(problems) > 0 {
+			return fmt.Errorf("%q is not the key of a label: %s", name, strings.Join(problems, "; "))
+		}
+		c.Labels = append(c.Labels, name)
+		return nil
+	})
+	flags.BoolVar(&c.Publish, "cost-publish", true,
+		"copy the ledger of each namespace into its ConfigMap modelberth-cost, for all who may read ConfigMaps there")
+	flags.BoolVar(&c.CountTokens, "cost-count-tokens", true, "read the tokens from the engines' metrics at each --cost-interval")
+	flags.BoolVar(&c.MetricsByWorkspace, "cost-metrics-by-workspace", false,
+		"add the names of Workspaces to the metrics of costs; each Workspace then has a dozen series")
+}
+
+func (c *Cost) validate() []error {
+	if c.Namespace == "" {
+		return nil
+	}
+	var problems []error
+	if c.Interval < shortestCostInterval {
+		problems = append(problems, fmt.Errorf("--cost-interval is %s, it must be at least %s", c.Interval, shortestCostInterval))
+	}
+	if len(c.Labels) > mostCostLabels {
+		problems = append(problems, fmt.Errorf("--cost-label is set %d times, and at most %d labels are possible", len(c.Labels), mostCostLabels))
+	}
+	if len(validation.IsDNS1123Subdomain(c.Name)) > 0 {
+		problems = append(problems, errors.New("--cost-name is not the name of a ConfigMap"))
+	}
+	return problems
+}
