@@ -23,6 +23,8 @@ const (
 	ConditionScalingLimited = "ScalingLimited"
 	// ConditionAutoUpgrade reports the effect of spec.autoUpgrade. It is absent if nobody asks for upgrades.
 	ConditionAutoUpgrade = "AutoUpgrade"
+	// ConditionAutoscaling reports the effect of spec.autoscaling. It is absent without that.
+	ConditionAutoscaling = "Autoscaling"
 	// ConditionInferenceSetDeleting is KAITO's: it reports the deletion of the set.
 	ConditionInferenceSetDeleting = "InferenceSetDeleting"
 )

@@ -56,6 +56,10 @@ type InferenceSetSpec struct {
 	// it. Lowering it deletes none.
 	// +optional
 	NodeCountLimit int `json:"nodeCountLimit,omitempty"`
+	// autoscaling is a policy for the number of replicas by demand. The simulator of kubectl berth reads it; nothing
+	// acts on it in a cluster yet, and the condition Autoscaling says so. Modelberth only.
+	// +optional
+	Autoscaling *AutoscalingSpec `json:"autoscaling,omitempty"`
 	// template describes the Workspaces. Edits roll out as updateStrategy says.
 	// +optional
 	Template InferenceSetTemplate `json:"template,omitempty"`

@@ -120,7 +120,7 @@ func (f *facts) conditions(c count) []metav1.Condition {
 	if ready.Status != metav1.ConditionTrue {
 		kaito.Reason = v1beta1.ReasonInferenceSetNotReady
 	}
-	return []metav1.Condition{ready, kaito, f.available(c), f.stalled(c), f.limited(c), f.autoUpgrade()}
+	return []metav1.Condition{ready, kaito, f.available(c), f.stalled(c), f.limited(c), f.autoUpgrade(), f.autoscaling()}
 }
 
 // ready is True if as many replicas answer as the spec names, all with the current template under RollingUpdate.
@@ -226,6 +226,16 @@ func (f *facts) autoUpgrade() metav1.Condition {
 	return no(v1beta1.ConditionAutoUpgrade, v1beta1.ReasonNotSupported,
 		"spec.autoUpgrade has no effect: Modelberth never restarts a model by itself. "+
 			"Edit spec.template to upgrade, for example inference.engine.image, and remove spec.autoUpgrade")
+}
+
+// autoscaling reports that spec.replicas stays: nothing sets it by demand yet.
+func (f *facts) autoscaling() metav1.Condition {
+	if f.set.Spec.Autoscaling == nil {
+		return metav1.Condition{Type: v1beta1.ConditionAutoscaling}
+	}
+	return no(v1beta1.ConditionAutoscaling, v1beta1.ReasonNotSupported,
+		"spec.autoscaling has no effect in this version, and spec.replicas counts: "+
+			"`kubectl berth autoscale simulate` shows what the policy would do; an autoscaler of your own can use the subresource scale")
 }
 
 func workspaces(n int) string {

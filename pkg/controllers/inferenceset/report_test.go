@@ -57,6 +57,17 @@ func TestConditions(t *testing.T) {
 			"InferenceSetReady=True inferencesetReady: 2/2 replicas are ready, for $7.34/h in all",
 			"Available=True ReplicaAvailable: http://chat.team leads to 2 of 2 replicas",
 		}},
+		{"a policy for the number has no effect yet", facts{set: func() *v1beta1.InferenceSet {
+			s := set()
+			s.Spec.Autoscaling = &v1beta1.AutoscalingSpec{}
+			return s
+		}(), views: []view{ready("a"), ready("b")}}, []string{
+			"Ready=True ReplicasReady: 2/2 replicas are ready, for $7.34/h in all",
+			"InferenceSetReady=True inferencesetReady: 2/2 replicas are ready, for $7.34/h in all",
+			"Available=True ReplicaAvailable: http://chat.team leads to 2 of 2 replicas",
+			"Autoscaling=False NotSupported: spec.autoscaling has no effect in this version, and spec.replicas counts: " +
+				"`kubectl berth autoscale simulate` shows what the policy would do; an autoscaler of your own can use the subresource scale",
+		}},
 		{"one is starting", facts{set: set(), views: []view{ready("a"), starting("b")}}, []string{
 			"Ready=False ReplicasNotReady: 1/2 replicas are ready, for $3.67/h in all. Workspace b: Progressing: waiting for a machine",
 			"InferenceSetReady=False inferencesetNotReady: 1/2 replicas are ready, for $3.67/h in all. Workspace b: Progressing: waiting for a machine",
