@@ -1,0 +1,312 @@
+// Copyright The Modelberth Authors.
+// SPDX-License-Identifier: Apache-2.0
+
+package autoscale
+
+import (
+	"fmt"
+	"math"
+	"time"
+)
+
+// Reason says why a set has its number of replicas.
+type Reason string
+
+// The reasons of a decision.
+const (
+	// Steady: the replicas match the demand.
+	Steady Reason = "Steady"
+	// DemandRose and DemandFell: the number changes with the demand.
+	DemandRose Reason = "DemandRose"
+	DemandFell Reason = "DemandFell"
+	// Withdrawn: replicas that are not ready yet are no longer needed.
+	Withdrawn Reason = "Withdrawn"
+	// Settling: fewer would do, and the window is not over.
+	Settling Reason = "Settling"
+	// Draining: fewer would do, and all replicas have requests.
+	Draining Reason = "Draining"
+	// Idle: nothing was in flight for long enough, and the last replica goes.
+	Idle Reason = "Idle"
+	// AtZero: no replica is needed until a request comes.
+	AtZero Reason = "AtZero"
+	// Woken: a request came for a set without replicas.
+	Woken Reason = "Woken"
+	// NoSignals: no engine reports its signals, and the number stays.
+	NoSignals Reason = "NoSignals"
+	// Starting: no replica is ready yet.
+	Starting Reason = "Starting"
+	// Paced: the rate of changes is limited.
+	Paced Reason = "Paced"
+	// AtMinimum, AtMaximum and AtPriceCap: a bound decides, not the demand.
+	AtMinimum  Reason = "AtMinimum"
+	AtMaximum  Reason = "AtMaximum"
+	AtPriceCap Reason = "AtPriceCap"
+)
+
+// Decision is a number of replicas, and why.
+type Decision struct {
+	Replicas int
+	Reason   Reason
+	// Message is a sentence for users with the figures.
+	Message string
+	// Need and Expected are the demand in replicas, now and in a lead time; negative if unknown.
+	Need, Expected float64
+	// Metric that asks for the most replicas; empty if none is known.
+	Metric Metric
+	Lead   time.Duration
+}
+
+// pass is one decision in the making.
+type pass struct {
+	policy Policy
+	s      *Signals
+	state  State
+	lead   time.Duration
+	bounds bounds
+	need   need
+	known  bool
+}
+
+// Decide returns the number of replicas for the signals, and the state for the next decision.
+func Decide(policy Policy, signals Signals, state State) (Decision, State) {
+	p := pass{policy: policy.withDefaults(), s: &signals, state: state}
+	signals.Desired = max(0, signals.Desired)
+	p.lead = p.policy.lead(signals.StartUps)
+	p.bounds = p.policy.boundsAt(signals.Now, p.lead)
+	p.observe()
+	out := p.choose()
+	out.Lead = p.lead
+	p.bound(&out)
+	if by := out.Replicas - signals.Desired; by != 0 {
+		p.state.Changes = append(p.state.Changes, Change{At: signals.Now, By: by})
+		if over := len(p.state.Changes) - mostChanges; over > 0 {
+			p.state.Changes = p.state.Changes[over:]
+		}
+	}
+	return out, p.state
+}
+
+// observe brings the signals into the memory.
+func (p *pass) observe() {
+	now := p.s.Now
+	if p.state.Since.IsZero() || p.state.Since.After(now) {
+		p.state.Since = now
+	}
+	if p.s.busy() > 0 || p.s.Held > 0 || p.state.Busy.IsZero() || p.state.Busy.After(now) {
+		p.state.Busy = now
+	}
+	if p.s.Woken.After(p.state.Busy) && !p.s.Woken.After(now) {
+		p.state.Busy = p.s.Woken
+	}
+	for i := range p.s.Engines {
+		e := &p.s.Engines[i]
+		p.state.Curve = p.state.Curve.observed(e.Running, e.TimePerOutputToken)
+	}
+	hasGrown := p.state.changed(now, 2*p.lead, +1) > 0
+	p.need, p.known = p.policy.needs(p.s, p.state.Curve, p.lead, hasGrown)
+	if !p.known {
+		return
+	}
+	measured := p.need.low
+	if p.s.Desired > 0 && p.need.high > measured {
+		// Engines that do not answer count as full, up to the present number: their silence adds no replica and lets
+		// none go.
+		measured = math.Max(measured, math.Min(p.need.high, float64(p.s.Desired)))
+	}
+	sample := Sample{At: now, Need: measured}
+	sample.Level, sample.Expected = p.state.expect(now, measured, p.lead)
+	horizon := max(p.window(p.policy.Up), p.window(p.policy.Down), p.policy.Up.Period, p.policy.Down.Period, 2*p.lead, 10*time.Minute)
+	p.state = p.state.remember(sample, horizon)
+}
+
+// window of a pace.
+func (p *pass) window(pace Pace) time.Duration {
+	if pace.Window < 0 {
+		return p.lead
+	}
+	return pace.Window
+}
+
+// choose decides by demand alone.
+func (p *pass) choose() Decision {
+	desired, ready := p.s.Desired, len(p.s.Engines)
+	out := Decision{Replicas: desired, Need: -1, Expected: -1}
+	switch {
+	case desired == 0:
+		return p.wake(out)
+	case ready == 0:
+		out.Reason, out.Message = Starting, fmt.Sprintf("none of the %d replicas is ready yet", desired)
+		if p.isForgotten() {
+			out.Replicas, out.Reason = 0, Withdrawn
+			out.Message = fmt.Sprintf("no request came for %s, and no replica is ready: they are withdrawn", p.policy.IdleAfter)
+		}
+		return out
+	case !p.known:
+		out.Reason = NoSignals
+		out.Message = fmt.Sprintf("no engine reports a metric of the policy: the set keeps %d", desired)
+		return out
+	}
+	latest := p.state.Samples[len(p.state.Samples)-1]
+	out.Need, out.Expected, out.Metric = latest.Need, latest.Expected, p.need.metric
+	up := whole(p.state.least(p.s.Now, p.window(p.policy.Up)))
+	down := max(1, whole(math.Max(latest.Expected, p.state.most(p.s.Now, p.window(p.policy.Down)))), min(desired, p.inFlight()))
+	switch {
+	case up > desired:
+		return p.grow(out, up)
+	case p.isIdle():
+		out.Replicas, out.Reason = 0, Idle
+		out.Message = fmt.Sprintf("nothing was in flight for %s", p.policy.IdleAfter)
+		return out
+	}
+	if to := p.fewer(down); to < desired {
+		return p.shrink(out, to, down)
+	}
+	switch {
+	case max(1, whole(latest.Expected)) < desired:
+		out.Reason = Settling
+		out.Message = fmt.Sprintf("%s; fewer than %d would do, if it stays so for %s", p.words(), desired, p.window(p.policy.Down))
+		return out
+	default:
+		out.Reason, out.Message = Steady, p.words()
+		return out
+	}
+}
+
+// mostDemand bounds the demand, so that it remains a number.
+const mostDemand = 1e6
+
+// whole is the number of replicas for a demand. A little more than a whole number is that number.
+func whole(demand float64) int {
+	demand = math.Min(demand, mostDemand)
+	floor := math.Floor(demand)
+	if floor >= 1 && demand-floor <= tolerance {
+		return int(floor)
+	}
+	return int(math.Ceil(demand))
+}
+
+// isWatched reports whether the memory covers the window before replicas go.
+func (p *pass) isWatched() bool {
+	return p.s.Now.Sub(p.state.Since) >= p.window(p.policy.Down)
+}
+
+// isIdle reports whether the last replicas may go. An engine that does not answer may be busy.
+func (p *pass) isIdle() bool {
+	return p.bounds.min == 0 && p.s.busy() == 0 && p.s.Held == 0 &&
+		p.s.Now.Sub(p.state.Since) >= p.policy.IdleAfter && p.s.Now.Sub(p.state.Busy) >= p.policy.IdleAfter
+}
+
+// inFlight is the number of replicas that hold the requests in flight at the target for each.
+func (p *pass) inFlight() int {
+	for _, target := range p.policy.Targets {
+		if target.Metric == RequestsInFlight && target.Value > 0 {
+			total, unknown := p.s.sum(RequestsInFlight)
+			return whole(total/target.Value) + unknown
+		}
+	}
+	return min(1, p.s.busy())
+}
+
+// isForgotten reports whether replicas of a set that was woken are no longer wanted, before one is ready.
+func (p *pass) isForgotten() bool {
+	return p.isIdle() && p.s.Now.Sub(p.s.Woken) >= p.policy.IdleAfter+p.lead
+}
+
+func (p *pass) wake(out Decision) Decision {
+	isWoken := !p.s.Woken.IsZero() && p.s.Now.Sub(p.s.Woken) < p.policy.IdleAfter
+	if p.s.Held > 0 || isWoken {
+		out.Replicas, out.Reason = 1, Woken
+		out.Message = "a request came while there was no replica"
+		return out
+	}
+	out.Reason, out.Message = AtZero, "no request waits: no replica is needed"
+	return out
+}
+
+func (p *pass) grow(out Decision, to int) Decision {
+	out.Replicas, out.Reason, out.Message = to, DemandRose, p.words()
+	if most := p.policy.Up.Most; most > 0 {
+		room := max(0, most-p.state.changed(p.s.Now, p.policy.Up.Period, +1))
+		if to-p.s.Desired > room {
+			out.Replicas, out.Reason = p.s.Desired+room, Paced
+			out.Message = fmt.Sprintf("%s; at most %d more in %s", p.words(), most, p.policy.Up.Period)
+		}
+	}
+	return out
+}
+
+// fewer is the number that is left when replicas go. Those that are not ready have no requests: nobody waits for a
+// window to withdraw them, though a moment without demand is not enough. The ready ones go when the window is over, and
+// as fast as the pace admits.
+func (p *pass) fewer(down int) int {
+	ready := min(len(p.s.Engines), p.s.Desired)
+	latest := p.state.Samples[len(p.state.Samples)-1]
+	to := max(ready, whole(math.Max(latest.Expected, p.state.most(p.s.Now, steadying))), min(p.s.Desired, p.inFlight()))
+	if !p.isWatched() {
+		return to
+	}
+	least := down
+	if most := p.policy.Down.Most; most > 0 {
+		least = max(least, ready-max(0, most-p.state.changed(p.s.Now, p.policy.Down.Period, -1)))
+	}
+	return min(to, least)
+}
+
+func (p *pass) shrink(out Decision, to, down int) Decision {
+	out.Replicas, out.Reason, out.Message = to, DemandFell, p.words()
+	switch {
+	case to >= len(p.s.Engines):
+		out.Reason = Withdrawn
+		out.Message = fmt.Sprintf("%s; %d that are not ready yet are withdrawn", p.words(), p.s.Desired-to)
+	case to > down:
+		out.Reason = Paced
+		out.Message = fmt.Sprintf("%s; at most %d fewer in %s", p.words(), p.policy.Down.Most, p.policy.Down.Period)
+	}
+	return out
+}
+
+// bound applies the bounds: the minimum, then the maximum, then the price.
+func (p *pass) bound(out *Decision) {
+	if out.Replicas < p.bounds.min {
+		out.Replicas, out.Reason = p.bounds.min, AtMinimum
+		out.Message = fmt.Sprintf("%s is %d", p.bounds.name("minReplicas"), p.bounds.min)
+	}
+	if out.Replicas > p.bounds.max {
+		out.Message = fmt.Sprintf("the demand asks for %d, and %s is %d", out.Replicas, p.bounds.name("maxReplicas"), p.bounds.max)
+		out.Replicas, out.Reason = p.bounds.max, AtMaximum
+	}
+	if most := p.policy.affordable(p.s.ReplicaPrice); out.Replicas > most {
+		out.Message = fmt.Sprintf("the demand asks for %d, and maxHourlyPrice pays for %d at $%.2f/h each", out.Replicas, most, p.s.ReplicaPrice)
+		out.Replicas, out.Reason = most, AtPriceCap
+	}
+}
+
+func (b *bounds) name(field string) string {
+	if b.schedule == "" {
+		return field
+	}
+	return fmt.Sprintf("%s of schedule %s", field, b.schedule)
+}
+
+// words describe the demand.
+func (p *pass) words() string {
+	latest := p.state.Samples[len(p.state.Samples)-1]
+	text := fmt.Sprintf("%s is %s for each replica, with a target of %s: the demand is %.1f replicas",
+		p.need.metric, p.need.metric.Format(p.need.value), p.need.metric.Format(p.need.target), latest.Need)
+	if latest.Expected > latest.Need+0.05 {
+		text += fmt.Sprintf(", and %.1f are expected in %s", latest.Expected, p.lead.Round(time.Second))
+	}
+	return text
+}
+
+// Format returns a value of a metric for users.
+func (m Metric) Format(value float64) string {
+	switch {
+	case m == KVCacheUse:
+		return fmt.Sprintf("%.0f%%", value*100)
+	case m.isTime():
+		return time.Duration(math.Min(value, 1e6) * float64(time.Second)).Round(time.Millisecond).String()
+	default:
+		return fmt.Sprintf("%.1f", value)
+	}
+}

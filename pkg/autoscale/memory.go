@@ -1,0 +1,125 @@
+// Copyright The Modelberth Authors.
+// SPDX-License-Identifier: Apache-2.0
+
+package autoscale
+
+import (
+	"math"
+	"slices"
+	"time"
+)
+
+// State is the memory between two decisions. The zero value is that of a controller that has just started: it lets no
+// replica go until it has watched for a window.
+type State struct {
+	// Since is the first decision.
+	Since   time.Time
+	Samples []Sample
+	Changes []Change
+	Curve   Curve
+	// Busy is when something was last in flight, or may have been.
+	Busy time.Time
+}
+
+// Sample is the demand at one moment, in replicas.
+type Sample struct {
+	At time.Time
+	// Need as measured, its Level over the last minutes, and what is Expected in a lead time.
+	Need, Level, Expected float64
+}
+
+// Change is one change of the number of replicas.
+type Change struct {
+	At time.Time
+	By int
+}
+
+// Bounds of the memory.
+const (
+	mostSamples = 512
+	mostChanges = 128
+	// steadying is the time over which the demand is averaged, because requests arrive at random.
+	steadying = 2 * time.Minute
+	// doubt is how many standard errors of its slope a trend must have.
+	doubt = 3
+)
+
+// remember returns the state with another sample, without what no window needs any more.
+func (st State) remember(s Sample, horizon time.Duration) State {
+	st.Samples = append(slices.Clone(st.Samples), s)
+	st.Samples = slices.DeleteFunc(st.Samples, func(old Sample) bool { return s.At.Sub(old.At) > horizon || old.At.After(s.At) })
+	if over := len(st.Samples) - mostSamples; over > 0 {
+		st.Samples = st.Samples[over:]
+	}
+	st.Changes = slices.DeleteFunc(slices.Clone(st.Changes), func(old Change) bool {
+		return s.At.Sub(old.At) > horizon || old.At.After(s.At)
+	})
+	return st
+}
+
+// within calls visit with the samples of the last window.
+func (st *State) within(now time.Time, window time.Duration, visit func(Sample)) {
+	for _, sample := range st.Samples {
+		if now.Sub(sample.At) <= window {
+			visit(sample)
+		}
+	}
+}
+
+// most is the highest level of a window: a rise that was expected and did not come holds no replica.
+func (st *State) most(now time.Time, window time.Duration) float64 {
+	out := 0.0
+	st.within(now, window, func(s Sample) { out = math.Max(out, s.Level) })
+	return out
+}
+
+// least is the smallest expected demand of a window.
+func (st *State) least(now time.Time, window time.Duration) float64 {
+	out := math.Inf(1)
+	st.within(now, window, func(s Sample) { out = math.Min(out, s.Expected) })
+	return out
+}
+
+// changed sums the changes of one sign within a period.
+func (st *State) changed(now time.Time, period time.Duration, sign int) int {
+	out := 0
+	for _, change := range st.Changes {
+		if now.Sub(change.At) < period && change.By*sign > 0 {
+			out += change.By * sign
+		}
+	}
+	return out
+}
+
+// expect returns the demand in a lead time: its level, the mean of the last minutes, and what the trend of a longer time
+// adds. A trend within the noise adds nothing.
+func (st *State) expect(now time.Time, measured float64, lead time.Duration) (level, expected float64) {
+	level = measured
+	count := 1.0
+	st.within(now, steadying, func(s Sample) { level += s.Need; count++ })
+	level /= count
+	slope, noise := st.trend(now, max(lead, 5*time.Minute))
+	if slope <= doubt*noise {
+		return level, level
+	}
+	// The mean is half its time behind, and nothing grows for ever.
+	ahead := slope * (lead + steadying/2).Seconds()
+	return level, level + math.Min(ahead, level+1)
+}
+
+// trend is the slope per second of the remembered demand, and its standard error. The present measurement is no part of
+// it: a leap would look like noise, and more demand must never mean less.
+func (st *State) trend(now time.Time, window time.Duration) (slope, noise float64) {
+	var n, x, y, xx, xy, yy float64
+	st.within(now, window, func(s Sample) {
+		at, value := s.At.Sub(now).Seconds(), s.Need
+		n, x, y, xx, xy, yy = n+1, x+at, y+value, xx+at*at, xy+at*value, yy+value*value
+	})
+	spread := xx - x*x/n
+	if n < 6 || !(spread > 0) {
+		return 0, math.Inf(1)
+	}
+	slope = (xy - x*y/n) / spread
+	rest := yy - y*y/n - slope*slope*spread
+	return slope, math.Sqrt(math.Max(rest, 0) / (n - 2) / spread)
+}

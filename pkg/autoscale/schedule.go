@@ -1,0 +1,168 @@
+// Copyright The Modelberth Authors.
+// SPDX-License-Identifier: Apache-2.0
+
+package autoscale
+
+import (
+	"fmt"
+	"strconv"
+	"strings"
+	"time"
+)
+
+// MostSchedule is the longest duration of a schedule.
+const MostSchedule = 7 * 24 * time.Hour
+
+// Schedule has other bounds for a recurring time.
+type Schedule struct {
+	Name string
+	Cron Cron
+	// Location of the cron expression; nil means UTC.
+	Location *time.Location
+	// Duration from each start.
+	Duration time.Duration
+	// Min and Max replace those of the policy; nil leaves them.
+	Min, Max *int
+}
+
+// isActive reports whether a moment lies in one of the schedule's times.
+func (s *Schedule) isActive(at time.Time) bool {
+	location := s.Location
+	if location == nil {
+		location = time.UTC
+	}
+	duration := min(s.Duration, MostSchedule)
+	for minute := at.Truncate(time.Minute); at.Sub(minute) < duration; minute = minute.Add(-time.Minute) {
+		if s.Cron.matches(minute.In(location)) {
+			return true
+		}
+	}
+	return false
+}
+
+// Cron is a cron expression: sets of minutes, hours, days, months and weekdays.
+type Cron struct {
+	minutes, hours, days, months, weekdays uint64
+	// anyDay and anyWeekday: the field was *. If neither is, either suffices.
+	anyDay, anyWeekday bool
+}
+
+// ParseCron reads an expression of five fields: minute, hour, day of a month, the month, weekday (0 and 7 are Sunday).
+// Each is *, a number, a range, or a list of them, with a step such as */5.
+func ParseCron(text string) (Cron, error) {
+	fields := strings.Fields(text)
+	if len(fields) != 5 {
+		return Cron{}, fmt.Errorf("%q has %d fields, it must have five: minute, hour, day, month, weekday", text, len(fields))
+	}
+	var out Cron
+	for i, field := range []struct {
+		name        string
+		least, most int
+		into        *uint64
+	}{
+		{"minute", 0, 59, &out.minutes},
+		{"hour", 0, 23, &out.hours},
+		{"day", 1, 31, &out.days},
+		{"month", 1, 12, &out.months},
+		{"weekday", 0, 7, &out.weekdays},
+	} {
+		set, err := parseField(fields[i], field.least, field.most)
+		if err != nil {
+			return Cron{}, fmt.Errorf("%q: %s: %w", text, field.name, err)
+		}
+		*field.into = set
+	}
+	if out.weekdays&(1<<7) != 0 {
+		out.weekdays |= 1
+	}
+	out.anyDay, out.anyWeekday = strings.HasPrefix(fields[2], "*"), strings.HasPrefix(fields[4], "*")
+	return out, nil
+}
+
+func parseField(text string, least, most int) (uint64, error) {
+	var set uint64
+	for part := range strings.SplitSeq(text, ",") {
+		bounds, stepText, hasStep := strings.Cut(part, "/")
+		step := 1
+		if hasStep {
+			var err error
+			if step, err = number(stepText, 1, most); err != nil {
+				return 0, err
+			}
+		}
+		first, last := least, most
+		if bounds != "*" {
+			low, high, isRange := strings.Cut(bounds, "-")
+			var err error
+			if first, err = number(low, least, most); err != nil {
+				return 0, err
+			}
+			switch {
+			case isRange:
+				if last, err = number(high, first, most); err != nil {
+					return 0, err
+				}
+			case !hasStep:
+				last = first
+			}
+		}
+		for i := first; i <= last; i += step {
+			set |= 1 << i
+		}
+	}
+	return set, nil
+}
+
+func number(text string, least, most int) (int, error) {
+	n, err := strconv.Atoi(text)
+	if err != nil || n < least || n > most || text[0] == '+' {
+		return 0, fmt.Errorf("%q is not a number from %d to %d", text, least, most)
+	}
+	return n, nil
+}
+
+func (c *Cron) matches(at time.Time) bool {
+	has := func(set uint64, value int) bool { return set&(1<<value) != 0 }
+	if !has(c.minutes, at.Minute()) || !has(c.hours, at.Hour()) || !has(c.months, int(at.Month())) {
+		return false
+	}
+	day, weekday := has(c.days, at.Day()), has(c.weekdays, int(at.Weekday()))
+	if c.anyDay || c.anyWeekday {
+		return day && weekday
+	}
+	return day || weekday
+}
+
+// bounds of the number of replicas at a moment.
+type bounds struct {
+	min, max int
+	// schedule names the last one that sets min or max; empty if none does.
+	schedule string
+}
+
+// boundsAt returns the bounds of a moment. Later schedules beat earlier ones. A schedule's min counts a lead time
+// ahead, so that its replicas are ready at its start.
+func (p *Policy) boundsAt(now time.Time, lead time.Duration) bounds {
+	out := bounds{min: p.Min, max: p.Max}
+	for i := range p.Schedules {
+		s := &p.Schedules[i]
+		isActive := s.isActive(now)
+		if s.Max != nil && isActive {
+			out.max, out.schedule = max(0, *s.Max), s.Name
+		}
+		if s.Min != nil && isActive {
+			out.min, out.schedule = max(0, *s.Min), s.Name
+		}
+	}
+	for i := range p.Schedules {
+		s := &p.Schedules[i]
+		if s.Min != nil && *s.Min > out.min && s.isActive(now.Add(lead)) {
+			out.min, out.schedule = *s.Min, s.Name
+			if s.Max != nil {
+				out.max = max(out.max, *s.Max)
+			}
+		}
+	}
+	out.min = min(out.min, out.max)
+	return out
+}

@@ -1,0 +1,43 @@
+// Copyright The Modelberth Authors.
+// SPDX-License-Identifier: Apache-2.0
+
+package autoscale
+
+import "math"
+
+// Curve is a line through observed pairs of requests in flight on an engine and its time per token: an engine with more
+// requests is slower. Old pairs fade. The zero value has seen nothing.
+type Curve struct {
+	// Weighted sums of 1, x, y, x² and xy.
+	Count, X, Y, XX, XY float64
+}
+
+// fading is what one observation leaves of the weight of the former ones.
+const fading = 0.995
+
+func (c Curve) observed(x, y float64) Curve {
+	if !(x > 0) || !(y > 0) || math.IsInf(x, 0) || math.IsInf(y, 0) {
+		return c
+	}
+	return Curve{
+		Count: c.Count*fading + 1, X: c.X*fading + x, Y: c.Y*fading + y, XX: c.XX*fading + x*x, XY: c.XY*fading + x*y,
+	}
+}
+
+// slowdown is the time per token with this many requests, over that with so many as now; 1 while too little is known.
+func (c Curve) slowdown(now, then float64) float64 {
+	const least, spread = 5, 1e-3
+	if c.Count < least || !(now > 0) || !(then > 0) {
+		return 1
+	}
+	x, y := c.X/c.Count, c.Y/c.Count
+	variance := c.XX/c.Count - x*x
+	if !(variance > spread*x*x) {
+		return 1
+	}
+	slope := math.Max(0, (c.XY/c.Count-x*y)/variance)
+	// An engine gets no faster than with one request alone, and never as slow as the number of requests grows.
+	at := func(n float64) float64 { return math.Max(y+slope*(n-x), y*0.05) }
+	ratio := at(then) / at(now)
+	return math.Min(math.Max(ratio, 0.25), 4)
+}
