@@ -1,0 +1,181 @@
+// Copyright The Modelberth Authors.
+// SPDX-License-Identifier: Apache-2.0
+
+package simulation
+
+import (
+	"container/heap"
+	"math"
+	"sort"
+)
+
+// Speed of one replica, as the planner predicts it.
+type Speed struct {
+	// Points of the time per token by the number of sequences at once, in rising order.
+	Points []Point
+	// PromptSeconds until the first token of a prompt, if nothing else is served: a fixed part, and one per token.
+	PromptSeconds, PromptSecondsPerToken float64
+	// Seats is how many sequences run at once, and CacheTokens how many tokens the KV cache holds.
+	Seats       int
+	CacheTokens float64
+}
+
+// Point is the time per token of one number of sequences.
+type Point struct {
+	Sequences float64
+	Seconds   float64
+}
+
+// perToken is the time per token with this many sequences at once.
+func (s *Speed) perToken(sequences float64) float64 {
+	points := s.Points
+	i := sort.Search(len(points), func(i int) bool { return points[i].Sequences >= sequences })
+	switch {
+	case i == 0:
+		return points[0].Seconds
+	case i == len(points):
+		return points[len(points)-1].Seconds
+	}
+	from, to := points[i-1], points[i]
+	return from.Seconds + (to.Seconds-from.Seconds)*(sequences-from.Sequences)/(to.Sequences-from.Sequences)
+}
+
+func (s *Speed) prompt(tokens int) float64 {
+	return s.PromptSeconds + s.PromptSecondsPerToken*float64(tokens)
+}
+
+// ServiceTime of a request next to so many others, without a wait.
+func (s *Speed) ServiceTime(r Request, sequences float64) float64 {
+	return s.prompt(r.Input) + float64(r.Output)*s.perToken(sequences)
+}
+
+// replica is one engine: a queue, one prompt at a time, and sequences that share the engine equally. The progress of
+// all sequences is one number, the tokens that each has got since the start: a sequence ends at a fixed progress.
+type replica struct {
+	speed *Speed
+	// requested, ready and gone are moments in seconds; gone is infinite until the replica has ended.
+	requested, ready, gone float64
+	isReady, isDraining    bool
+
+	queue    []*job
+	prompts  []*job
+	decoding progress
+	tokens   float64
+	cached   float64
+	// at is the moment of this state, and promptEnd the end of the first prompt.
+	at, promptEnd float64
+	seen          observed
+}
+
+// job is a request on a replica.
+type job struct {
+	Request
+	first, admitted float64
+	ends            float64
+}
+
+// observed sums up what the engine reports since the last look.
+type observed struct {
+	arrivals, firsts, ended int
+	firstSeconds, service   float64
+}
+
+type progress []*job
+
+func (p progress) Len() int           { return len(p) }
+func (p progress) Less(i, j int) bool { return p[i].ends < p[j].ends }
+func (p progress) Swap(i, j int)      { p[i], p[j] = p[j], p[i] }
+func (p *progress) Push(x any) {
+	if j, ok := x.(*job); ok {
+		*p = append(*p, j)
+	}
+}
+
+func (p *progress) Pop() any {
+	last := len(*p) - 1
+	out := (*p)[last]
+	*p = (*p)[:last]
+	return out
+}
+
+func (r *replica) running() int     { return len(r.prompts) + len(r.decoding) }
+func (r *replica) outstanding() int { return len(r.queue) + r.running() }
+
+// next is the moment of the replica's next event.
+func (r *replica) next() float64 {
+	out := math.Inf(1)
+	if len(r.prompts) > 0 {
+		out = r.promptEnd
+	}
+	if len(r.decoding) > 0 {
+		left := r.decoding[0].ends - r.tokens
+		out = math.Min(out, r.at+math.Max(left, 0)*r.speed.perToken(float64(r.running())))
+	}
+	return out
+}
+
+// advance brings the sequences to a moment, before the next event.
+func (r *replica) advance(to float64) {
+	if len(r.decoding) > 0 && to > r.at {
+		r.tokens += (to - r.at) / r.speed.perToken(float64(r.running()))
+	}
+	r.at = to
+}
+
+// step handles the event of this moment. It calls done for each first token.
+func (r *replica) step(now float64, first func(*job)) {
+	r.advance(now)
+	if len(r.prompts) > 0 && r.promptEnd <= now {
+		j := r.prompts[0]
+		r.prompts = r.prompts[1:]
+		j.first, j.ends = now, r.tokens+float64(j.Output)
+		r.seen.firsts++
+		r.seen.firstSeconds += now - j.At
+		heap.Push(&r.decoding, j)
+		first(j)
+		r.begin(now)
+	}
+	const rounding = 1e-9
+	for len(r.decoding) > 0 && r.decoding[0].ends <= r.tokens+rounding*math.Max(1, r.tokens) {
+		j := r.decoding[0]
+		heap.Pop(&r.decoding)
+		r.cached -= j.cache()
+		r.seen.ended++
+		r.seen.service += now - j.admitted
+	}
+	r.admit(now)
+}
+
+// cache is the share of the KV cache of a request, in the middle of its answer.
+func (j *job) cache() float64 { return float64(j.Input) + float64(j.Output)/2 }
+
+func (r *replica) accept(now float64, j *job) {
+	r.advance(now)
+	r.seen.arrivals++
+	r.queue = append(r.queue, j)
+	r.admit(now)
+}
+
+// admit takes requests from the queue while there are seats and room in the KV cache. One request always fits.
+func (r *replica) admit(now float64) {
+	for len(r.queue) > 0 && r.running() < r.speed.Seats {
+		j := r.queue[0]
+		if r.cached+j.cache() > r.speed.CacheTokens && r.running() > 0 {
+			return
+		}
+		r.queue = r.queue[1:]
+		r.cached += j.cache()
+		j.admitted = now
+		r.prompts = append(r.prompts, j)
+		if len(r.prompts) == 1 {
+			r.begin(now)
+		}
+	}
+}
+
+// begin starts the first of the waiting prompts.
+func (r *replica) begin(now float64) {
+	if len(r.prompts) > 0 {
+		r.promptEnd = now + r.speed.prompt(r.prompts[0].Input)
+	}
+}

@@ -1,0 +1,296 @@
+// Copyright The Modelberth Authors.
+// SPDX-License-Identifier: Apache-2.0
+
+package simulation
+
+import (
+	"cmp"
+	"math"
+	"slices"
+	"time"
+
+	"github.com/modelberth/modelberth/pkg/autoscale"
+)
+
+// Setting of a simulation.
+type Setting struct {
+	Speed Speed
+	// StartUp of a replica, from its request to its first answer.
+	StartUp time.Duration
+	// ReplicaPrice in USD per hour, from the request of a replica to its end.
+	ReplicaPrice float64
+	// Initial number of replicas, ready at the start.
+	Initial int
+	// Interval between two decisions.
+	Interval time.Duration
+	// Start is the date of the first request; schedules depend on it.
+	Start time.Time
+}
+
+// Scaler decides about the number of replicas at each interval.
+type Scaler interface {
+	Replicas(signals autoscale.Signals) int
+}
+
+// Result of a simulation.
+type Result struct {
+	// TTFT of each request in seconds, in the order of the trace.
+	TTFT []float64
+	// Steps are the changes of the number of replicas: those requested, and of these the ready ones.
+	Steps []Step
+	// ReplicaSeconds of all replicas, and their price in USD.
+	ReplicaSeconds, Dollars float64
+	// Duration of the simulation in seconds: until the last answer.
+	Duration float64
+	// StartUps is how many replicas were requested after the start, and Wasted how many of these never became ready.
+	StartUps, Wasted int
+	// Most replicas at once.
+	Most int
+}
+
+// Step is the number of replicas from a moment on.
+type Step struct {
+	At             float64
+	Desired, Ready int
+}
+
+// world is a simulation at one moment.
+type world struct {
+	Setting
+	scaler   Scaler
+	replicas []*replica
+	held     []*job
+	result   *Result
+	now      float64
+	desired  int
+	woken    float64
+	index    map[*job]int
+}
+
+// Run replays a trace.
+func Run(setting Setting, trace []Request, scaler Scaler) *Result {
+	if setting.Interval <= 0 {
+		setting.Interval = 15 * time.Second
+	}
+	w := world{
+		Setting: setting, scaler: scaler, result: &Result{TTFT: make([]float64, len(trace))}, desired: setting.Initial,
+		woken: math.Inf(-1), index: make(map[*job]int, 1024),
+	}
+	for range setting.Initial {
+		w.replicas = append(w.replicas, w.newReplica(0, 0))
+		w.replicas[len(w.replicas)-1].isReady = true
+	}
+	w.record()
+	w.run(trace)
+	w.finish()
+	return w.result
+}
+
+func (w *world) newReplica(requested, ready float64) *replica {
+	return &replica{speed: &w.Speed, requested: requested, ready: ready, gone: math.Inf(1), at: ready}
+}
+
+func (w *world) run(trace []Request) {
+	interval, tick, arrival := w.Interval.Seconds(), 0.0, 0
+	for arrival < len(trace) || w.isBusy() {
+		at, who := w.nextEvent()
+		next := math.Inf(1)
+		if arrival < len(trace) {
+			next = trace[arrival].At
+		}
+		switch {
+		case tick <= min(at, next):
+			w.now = tick
+			w.decide(interval)
+			tick += interval
+		case next <= at:
+			w.now = next
+			j := &job{Request: trace[arrival]}
+			w.index[j] = arrival
+			arrival++
+			w.route(j)
+		default:
+			w.now = at
+			w.event(who)
+		}
+		if w.now > mostSeconds*2 { // a rule that never serves what waits
+			w.abandon(trace, arrival)
+			return
+		}
+	}
+}
+
+// abandon counts the requests without an answer as infinitely late.
+func (w *world) abandon(trace []Request, from int) {
+	for _, i := range w.index {
+		w.result.TTFT[i] = math.Inf(1)
+	}
+	for i := from; i < len(trace); i++ {
+		w.result.TTFT[i] = math.Inf(1)
+	}
+}
+
+func (w *world) isBusy() bool {
+	if len(w.held) > 0 {
+		return true
+	}
+	return slices.ContainsFunc(w.replicas, func(r *replica) bool { return r.outstanding() > 0 })
+}
+
+// nextEvent is the next event of a replica: it becomes ready, a first token, or the end of an answer.
+func (w *world) nextEvent() (float64, *replica) {
+	at, who := math.Inf(1), (*replica)(nil)
+	for _, r := range w.replicas {
+		next := r.next()
+		if !r.isReady {
+			next = r.ready
+		}
+		if next < at {
+			at, who = next, r
+		}
+	}
+	return at, who
+}
+
+func (w *world) event(r *replica) {
+	if !r.isReady {
+		r.isReady, r.at = true, w.now
+		held := w.held
+		w.held = nil
+		for _, j := range held {
+			w.route(j)
+		}
+		w.record()
+		return
+	}
+	r.step(w.now, func(j *job) {
+		i := w.index[j]
+		delete(w.index, j)
+		w.result.TTFT[i] = j.first - j.At
+	})
+	if r.isDraining && r.outstanding() == 0 {
+		w.end(r)
+	}
+}
+
+// route sends a request to the ready replica with the fewest requests, or holds it.
+func (w *world) route(j *job) {
+	var best *replica
+	for _, r := range w.replicas {
+		if r.isDraining || !r.isReady {
+			continue
+		}
+		if best == nil || r.outstanding() < best.outstanding() {
+			best = r
+		}
+	}
+	if best == nil {
+		w.held = append(w.held, j)
+		w.woken = w.now
+		return
+	}
+	best.accept(w.now, j)
+}
+
+// decide asks the scaler, and requests or ends replicas.
+func (w *world) decide(interval float64) {
+	signals := w.signals(interval)
+	desired := max(0, w.scaler.Replicas(signals))
+	live := slices.DeleteFunc(slices.Clone(w.replicas), func(r *replica) bool { return r.isDraining })
+	for i := len(live); i < desired; i++ {
+		w.replicas = append(w.replicas, w.newReplica(w.now, w.now+w.StartUp.Seconds()))
+		w.result.StartUps++
+	}
+	// Those that are not ready go first, then the newest, as in a set.
+	slices.SortStableFunc(live, func(a, b *replica) int { return cmp.Compare(b.ready, a.ready) })
+	for _, r := range live[:max(0, len(live)-desired)] {
+		r.isDraining = true
+		if !r.isReady {
+			w.result.Wasted++
+		}
+		if r.outstanding() == 0 {
+			w.end(r)
+		}
+	}
+	if desired != w.desired {
+		w.desired = desired
+		w.record()
+	}
+}
+
+func (w *world) end(r *replica) {
+	r.gone = w.now
+	w.result.ReplicaSeconds += r.gone - r.requested
+	w.replicas = slices.DeleteFunc(w.replicas, func(other *replica) bool { return other == r })
+	w.record()
+}
+
+func (w *world) record() {
+	ready := 0
+	for _, r := range w.replicas {
+		if r.isReady {
+			ready++
+		}
+	}
+	w.result.Most = max(w.result.Most, len(w.replicas))
+	step := Step{At: w.now, Desired: w.desired, Ready: ready}
+	if last := len(w.result.Steps) - 1; last >= 0 && w.result.Steps[last].At == w.now {
+		w.result.Steps[last] = step
+		return
+	}
+	w.result.Steps = append(w.result.Steps, step)
+}
+
+func (w *world) finish() {
+	w.result.Duration = w.now
+	for _, r := range w.replicas {
+		w.result.ReplicaSeconds += w.now - r.requested
+	}
+	w.result.Dollars = w.result.ReplicaSeconds / 3600 * w.ReplicaPrice
+}
+
+// signals are what the engines report.
+func (w *world) signals(interval float64) autoscale.Signals {
+	out := autoscale.Signals{
+		Now: w.at(w.now), Desired: w.desired, Held: len(w.held), ReplicaPrice: w.ReplicaPrice,
+		StartUps: []time.Duration{w.StartUp},
+	}
+	if !math.IsInf(w.woken, -1) {
+		out.Woken = w.at(w.woken)
+	}
+	for _, r := range w.replicas {
+		if !r.isReady || r.isDraining {
+			continue
+		}
+		r.advance(w.now)
+		out.Engines = append(out.Engines, r.report(interval))
+	}
+	return out
+}
+
+func (w *world) at(seconds float64) time.Time {
+	return w.Start.Add(time.Duration(seconds * float64(time.Second)))
+}
+
+// report is what an engine's metrics say since the last look.
+func (r *replica) report(interval float64) autoscale.Engine {
+	nan := math.NaN()
+	out := autoscale.Engine{
+		Running: float64(r.running()), Waiting: float64(len(r.queue)), KVCacheUse: math.Min(1, r.cached/r.speed.CacheTokens),
+		Arrivals: float64(r.seen.arrivals) / interval, ServiceTime: nan, TimeToFirstToken: nan, TimePerOutputToken: nan,
+	}
+	for _, j := range r.queue {
+		out.WaitingTokens += float64(j.Input)
+	}
+	if r.seen.firsts > 0 {
+		out.TimeToFirstToken = r.seen.firstSeconds / float64(r.seen.firsts)
+	}
+	if r.seen.ended > 0 {
+		out.ServiceTime = r.seen.service / float64(r.seen.ended)
+	}
+	if n := len(r.decoding); n > 0 {
+		out.TimePerOutputToken = r.speed.perToken(float64(r.running()))
+	}
+	r.seen = observed{}
+	return out
+}
