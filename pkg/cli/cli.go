@@ -101,7 +101,7 @@ for a Workspace use your kubeconfig and your rights.`,
 			root.AddCommand(command)
 		}
 	}
-	add(plan, newPlan(w), newEstimate(w), newDiff(w), newModels(w), newSKUs(w), newGPUs(w), newRender(w))
+	add(plan, newPlan(w), newEstimate(w), newDiff(w), newModels(w), newSKUs(w), newGPUs(w), newRender(w), newAutoscale(w))
 	add(serve, newStatus(w), newLogs(w), newChat(w), newBench(w), newHistory(w), newRollback(w))
 	root.AddCommand(newCost(w), newDoctor(w), newMirror(w), newVersion(w))
 	return root
