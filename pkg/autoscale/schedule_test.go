@@ -61,8 +61,10 @@ func TestSchedules(t *testing.T) {
 }
 
 func TestParseCronRefuses(t *testing.T) {
-	for _, text := range []string{"", "* * * *", "* * * * * *", "60 * * * *", "* 24 * * *", "* * 0 * *", "* * * 13 *", "* * * * 8",
-		"5-1 * * * *", "*/0 * * * *", "1,,2 * * * *", "a * * * *", "+1 * * * *", "-1 * * * *", "1-99 * * * *", "@daily"} {
+	for _, text := range []string{
+		"", "* * * *", "* * * * * *", "60 * * * *", "* 24 * * *", "* * 0 * *", "* * * 13 *", "* * * * 8",
+		"5-1 * * * *", "*/0 * * * *", "1,,2 * * * *", "a * * * *", "+1 * * * *", "-1 * * * *", "1-99 * * * *", "@daily",
+	} {
 		if _, err := autoscale.ParseCron(text); err == nil {
 			t.Errorf("%q was read", text)
 		}

@@ -122,7 +122,7 @@ func TestSimulateRefuses(t *testing.T) {
 		"no trace":          {[]string{"-f", set}, "name a CSV file with --trace, or bursty, diurnal or long-tail"},
 		"no such trace":     {[]string{"-f", set, "--trace", "weekly"}, "the generated ones are bursty, diurnal or long-tail"},
 		"not a trace":       {[]string{"-f", set, "--trace", set}, "no column time"},
-		"no set":            {[]string{"-f", trace, "--trace", trace}, "is no Kubernetes object"},
+		"no set":            {[]string{"-f", trace, "--trace", trace}, "not a Kubernetes object"},
 		"no policy":         {[]string{"-f", with("autoscaling:", "nodeCountLimit: 1 #"), "--trace", trace}, "spec.autoscaling is not set"},
 		"max below min":     {[]string{"-f", with("maxReplicas: 6", "maxReplicas: 0"), "--trace", trace}, "maxReplicas is 0, below minReplicas 1"},
 		"unknown metric":    {[]string{"-f", with("RequestsInFlight", "Mood"), "--trace", trace}, `"Mood" is not a metric`},

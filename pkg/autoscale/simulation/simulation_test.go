@@ -44,24 +44,34 @@ func TestRun(t *testing.T) {
 	}{
 		"one": {
 			"the prompt takes a second, the answer another", 1, simulation.Fixed(1),
-			[]simulation.Request{{Input: 9, Output: 10}}, []float64{1}, 2,
+			[]simulation.Request{{Input: 9, Output: 10}},
+			[]float64{1},
+			2,
 		},
 		"two": {
 			"prompts run one after the other", 1, simulation.Fixed(1),
-			[]simulation.Request{{Input: 9, Output: 10}, {Input: 9, Output: 10}}, []float64{1, 2}, 3,
+			[]simulation.Request{{Input: 9, Output: 10}, {Input: 9, Output: 10}},
+			[]float64{1, 2},
+			3,
 		},
 		"a full engine": {
 			"the third waits for a seat until the first has its answer, at 2 s", 1, simulation.Fixed(1),
-			[]simulation.Request{{Output: 10}, {Output: 10}, {Output: 10}}, []float64{1, 2, 3}, 4,
+			[]simulation.Request{{Output: 10}, {Output: 10}, {Output: 10}},
+			[]float64{1, 2, 3},
+			4,
 		},
 		"two replicas": {
 			"requests go to the replica with the fewest", 2, simulation.Fixed(2),
-			[]simulation.Request{{Output: 10}, {Output: 10}}, []float64{1, 1}, 4,
+			[]simulation.Request{{Output: 10}, {Output: 10}},
+			[]float64{1, 1},
+			4,
 		},
 		"from zero": {
 			"the replica is requested at the first interval after the request, and starts for a minute: 15 + 60 + 1 - 1 s",
 			0, &simulation.Ours{Policy: autoscale.Policy{Max: 3}},
-			[]simulation.Request{{At: 1, Output: 10}}, []float64{75}, 62,
+			[]simulation.Request{{At: 1, Output: 10}},
+			[]float64{75},
+			62,
 		},
 	} {
 		t.Run(name, func(t *testing.T) {
@@ -215,15 +225,18 @@ func TestReadTrace(t *testing.T) {
 	}{
 		"plain": {
 			"seconds, out of order, from zero", "time,input,output\n12.5,100,20\n2.5,7,3\n",
-			[]simulation.Request{{At: 0, Input: 7, Output: 3}, {At: 10, Input: 100, Output: 20}}, "",
+			[]simulation.Request{{At: 0, Input: 7, Output: 3}, {At: 10, Input: 100, Output: 20}},
+			"",
 		},
 		"azure": {
 			"dates, and the names of that trace", "TIMESTAMP,ContextTokens,GeneratedTokens\n2024-05-10 00:00:00.009930+00:00,2162,5\n2024-05-10 00:00:01.009930+00:00,10,6\n",
-			[]simulation.Request{{At: 0, Input: 2162, Output: 5}, {At: 1, Input: 10, Output: 6}}, "",
+			[]simulation.Request{{At: 0, Input: 2162, Output: 5}, {At: 1, Input: 10, Output: 6}},
+			"",
 		},
 		"burstgpt": {
 			"failures have no answer, and are left out", "Timestamp,Model,Request tokens,Response tokens,Total tokens,Log Type\n5,ChatGPT,472,18,490,Conversation log\n6,ChatGPT,0,0,0,API log\n",
-			[]simulation.Request{{At: 0, Input: 472, Output: 18}}, "",
+			[]simulation.Request{{At: 0, Input: 472, Output: 18}},
+			"",
 		},
 		"empty":          {"no header", "", nil, "empty"},
 		"no requests":    {"a header alone", "time,input,output\n", nil, "no requests"},
