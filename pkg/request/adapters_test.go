@@ -79,7 +79,7 @@ func TestCheckAdapters(t *testing.T) {
 		{"a path that is two to an engine", at("my adapter"), badPath("my adapter")},
 		{"a path that is two to another engine", at("a.gguf,b.gguf"), badPath("a.gguf,b.gguf")},
 		{"a pattern", at("check*"), badPath("check*")},
-		{"a text longer than a message shows", at(strings.Repeat("ä", 80)), badPath(strings.Repeat("ä", 63) + "…")},
+		{"a text that is cut between letters", at(strings.Repeat("ä", 40)), badPath(strings.Repeat("ä", 30) + "…")},
 		{"a claim", volume(corev1.VolumeSource{PersistentVolumeClaim: &corev1.PersistentVolumeClaimVolumeSource{ClaimName: "c"}}), ""},
 		{
 			"no source",

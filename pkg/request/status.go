@@ -9,7 +9,6 @@ import (
 	"github.com/modelberth/modelberth/api/v1beta1"
 	"github.com/modelberth/modelberth/pkg/planner"
 	"github.com/modelberth/modelberth/pkg/redact"
-	"github.com/modelberth/modelberth/pkg/wording"
 )
 
 // Bounds of a plan in the status, as in the schema.
@@ -128,5 +127,15 @@ func Price(usd float64) string {
 
 func gib(value float64) string { return strconv.FormatFloat(value, 'f', 2, 64) }
 
-// Shorten makes a text fit for the API: without secrets in URLs, and with at most limit characters.
-func Shorten(text string, limit int) string { return wording.Clip(redact.Text(text), limit) }
+// Shorten makes a text fit for the API: without secrets in URLs, and with at most limit bytes, cut between runes.
+func Shorten(text string, limit int) string {
+	text = redact.Text(text)
+	if len(text) <= limit {
+		return text
+	}
+	end := limit - len("…")
+	for end > 0 && text[end]&0xC0 == 0x80 {
+		end--
+	}
+	return text[:end] + "…"
+}

@@ -28,7 +28,7 @@ func TestStatus(t *testing.T) {
 	}
 	for range 10 {
 		plan.Alternatives = append(plan.Alternatives, planner.Verdict{
-			InstanceType: "other", Nodes: 1, HourlyPrice: -1, Reason: strings.Repeat("é", 300),
+			InstanceType: "other", Nodes: 1, HourlyPrice: -1, Reason: strings.Repeat("é", 200),
 		})
 	}
 	plan.Alternatives[1].TensorParallel, plan.Alternatives[1].PipelineParallel, plan.Alternatives[1].DataParallel = 2, 1, 3
@@ -58,7 +58,7 @@ func TestStatus(t *testing.T) {
 	}
 	for range 8 {
 		want.Alternatives = append(want.Alternatives, v1beta1.PlanAlternative{
-			InstanceType: "other", Nodes: 1, Reason: strings.Repeat("é", 255) + "…",
+			InstanceType: "other", Nodes: 1, Reason: strings.Repeat("é", 126) + "…",
 		})
 	}
 	works := &want.Alternatives[1]
@@ -69,7 +69,7 @@ func TestStatus(t *testing.T) {
 		want.Warnings = append(want.Warnings, "look out")
 	}
 	for range 8 { // more than there are kinds of advice
-		want.Advice = append(want.Advice, strings.Repeat("x", 511)+"…")
+		want.Advice = append(want.Advice, strings.Repeat("x", 509)+"…")
 	}
 	if diff := cmp.Diff(want, got); diff != "" {
 		t.Errorf("(-want +got):\n%s", diff)
@@ -93,7 +93,7 @@ func TestStatusTextHasNoSignature(t *testing.T) {
 		want   string
 	}{
 		{"with room for all of it", 1000, `failed to pull: Get "https://…@store.example/blob?…": EOF`},
-		{"cut off after it was redacted", 40, `failed to pull: Get "https://…@store.ex…`},
+		{"cut off after it was redacted", 40, `failed to pull: Get "https://…@stor…`},
 	} {
 		if got := request.Shorten(text, tc.limit); got != tc.want {
 			t.Errorf("%s: %q, want %q", tc.reason, got, tc.want)

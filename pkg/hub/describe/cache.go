@@ -72,7 +72,8 @@ func NewCache(endpoint string, client *http.Client, now clock.PassiveClock) *Cac
 
 // Describe is Inspect within a deadline. Its errors are *Errors. An empty token asks anonymously.
 func (c *Cache) Describe(ctx context.Context, repo, revision, token string) (Description, error) {
-	found, err := c.ask(ctx, question{repo: repo, revision: revision}, token, func(ctx context.Context, client *hub.Client) (answer, error) {
+	asked := question{repo: repo, revision: revision}
+	found, err := c.ask(ctx, asked, token, func(ctx context.Context, client *hub.Client) (answer, error) {
 		described, err := inspector{client, c.headers}.describe(ctx, repo, revision)
 		return answer{description: described}, err
 	})

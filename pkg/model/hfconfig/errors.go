@@ -5,8 +5,7 @@ package hfconfig
 
 import (
 	"fmt"
-
-	"github.com/modelberth/modelberth/pkg/wording"
+	"strings"
 )
 
 // FieldError is returned if a file has an impossible value.
@@ -52,7 +51,11 @@ const longestShown = 40
 
 // shown makes a value fit for one line.
 func shown(raw string) string {
-	return wording.Clip(wording.OneLine(raw), longestShown)
+	raw = strings.Join(strings.Fields(strings.ToValidUTF8(raw, "?")), " ")
+	if len(raw) > longestShown {
+		raw = strings.ToValidUTF8(raw[:longestShown], "") + "…"
+	}
+	return raw
 }
 
 func quoted(text string) string {
