@@ -47,6 +47,7 @@ import (
 	"github.com/modelberth/modelberth/pkg/crd"
 	"github.com/modelberth/modelberth/pkg/diagnosis"
 	"github.com/modelberth/modelberth/pkg/engineprobe"
+	"github.com/modelberth/modelberth/pkg/evidence"
 	"github.com/modelberth/modelberth/pkg/hub"
 	"github.com/modelberth/modelberth/pkg/hub/describe"
 	"github.com/modelberth/modelberth/pkg/isolation"
@@ -274,6 +275,9 @@ func newReconciler(
 	}
 	config.NodeClasses = o.NodeClasses
 	config.Signatures = signatures(o)
+	if o.Calibration.OwnStarts {
+		config.Starts = (&evidence.Starts{Reader: config.Client, Machines: known}).Of
+	}
 	return workspace.New(config), nil
 }
 

@@ -1,10 +1,11 @@
 // Copyright The Modelberth Authors.
 // SPDX-License-Identifier: Apache-2.0
 
-// Package evidence keeps the controller's planner up to date with the administrator's calibration files.
+// Package evidence gives the controller's planner what was measured: the administrator's calibration files, and the
+// starts of engines in the namespace of a Workspace.
 //
-// It decides when the files are read, and reports refused ones. It must not know the form of a file, nor what a run
-// does to a plan.
+// It decides when files are read, which starts count, and reports refused files. It must not know the form of a file,
+// nor what a run does to a plan.
 package evidence
 
 import (

@@ -11,17 +11,21 @@ import (
 	"github.com/modelberth/modelberth/pkg/calibration"
 )
 
-// Calibration has the administrator's measured runs.
+// Calibration has the sources of measured figures.
 type Calibration struct {
 	// Files is a directory with calibration files; empty means none.
 	Files string
 	// Keys may sign them.
 	Keys []ed25519.PublicKey
+	// OwnStarts: plans learn from the starts of engines in their namespace.
+	OwnStarts bool
 }
 
 func (c *Calibration) bind(flags *flag.FlagSet) {
 	flags.StringVar(&c.Files, "calibration-files", "",
 		"directory with signed files of measured runs, as kubectl berth bench --export writes them; changes apply without a restart")
+	flags.BoolVar(&c.OwnStarts, "calibrate-from-starts", true,
+		"lower the KV cache of plans by what started engines of the same model in the same namespace had less than planned")
 	flags.Func("calibration-key", "public key that may sign calibration files, in base64: signature.key of a file; repeatable",
 		func(value string) error {
 			keys, err := calibration.DecodeKeys([]string{value})

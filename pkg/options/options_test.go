@@ -80,7 +80,7 @@ func TestParse(t *testing.T) {
 		},
 
 		Calibration: options.Calibration{
-			Files: "/etc/calibration", Keys: []ed25519.PublicKey{ed25519.PublicKey(ed25519.NewKeyFromSeed(make([]byte, 32))[ed25519.SeedSize:])},
+			OwnStarts: true, Files: "/etc/calibration", Keys: []ed25519.PublicKey{ed25519.PublicKey(ed25519.NewKeyFromSeed(make([]byte, 32))[ed25519.SeedSize:])},
 		},
 
 		LaunchDeadline: 10 * time.Minute, RegistrationDeadline: 20 * time.Minute, InitializationDeadline: 30 * time.Minute,

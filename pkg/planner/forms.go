@@ -76,7 +76,7 @@ func (p *Planner) forms(r Request) ([]form, []string, error) {
 			Format: format, Bytes: a.LoadedBytes(), Basis: basis, Adapters: beside,
 		})
 		runs := p.catalog.Measurements(r.Model, &a)
-		starts := physics.Starts(runs)
+		starts := append(physics.Starts(runs), r.startsOf(&a)...)
 		types, ignored := kvTypes(r, engine)
 		warnings = append(warnings, slices.DeleteFunc(ignored, func(w string) bool { return slices.Contains(warnings, w) })...)
 		for _, kvType := range types {
@@ -87,6 +87,17 @@ func (p *Planner) forms(r Request) ([]form, []string, error) {
 		}
 	}
 	return out, warnings, nil
+}
+
+// startsOf returns the starts with the weights of an artifact.
+func (r *Request) startsOf(a *model.Artifact) (out []catalog.Measurement) {
+	for i := range r.Starts {
+		start := &r.Starts[i]
+		if strings.EqualFold(start.Engine, a.Engine) && strings.EqualFold(start.Model, a.Repo) && start.Quantization == a.Quantization {
+			out = append(out, *start)
+		}
+	}
+	return out
 }
 
 // kvTypes returns the types of KV cache to consider: the user's choice, else the model's own and then the allowed

@@ -13,6 +13,7 @@ import (
 	"time"
 
 	"github.com/modelberth/modelberth/api/v1beta1"
+	"github.com/modelberth/modelberth/pkg/catalog"
 	"github.com/modelberth/modelberth/pkg/model"
 )
 
@@ -26,6 +27,8 @@ type Request struct {
 	Adapters Adapters
 	// Weights is the disk use of the model's files on each machine.
 	Weights WeightsDisk
+	// Starts have the memory of engines that run the model. They count beside the catalogue's.
+	Starts []catalog.Measurement
 	// Objectives; zero values are unset.
 	Objectives Objectives
 	// Constraints on machines.

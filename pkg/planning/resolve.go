@@ -11,6 +11,7 @@ import (
 	"time"
 
 	"github.com/modelberth/modelberth/api/v1beta1"
+	"github.com/modelberth/modelberth/pkg/catalog"
 	"github.com/modelberth/modelberth/pkg/engine"
 	"github.com/modelberth/modelberth/pkg/model"
 	"github.com/modelberth/modelberth/pkg/planner"
@@ -66,6 +67,8 @@ type Resolver struct {
 	Supply Supply
 	// AdapterRanks asks the hub for the ranks of adapters by their repositories; nil asks nobody.
 	AdapterRanks func(ctx context.Context, repositories []string) ([]int, error)
+	// Starts returns the memory of engines that already run a Workspace's model; nil returns none.
+	Starts func(ctx context.Context, ws *v1beta1.Workspace) ([]catalog.Measurement, error)
 	// NodeClasses for Workspaces; AnyNodeClass allows all.
 	NodeClasses  []v1beta1.NodeClassReference
 	AnyNodeClass bool
@@ -103,6 +106,11 @@ func (r *Resolver) Resolve(ctx context.Context, ask Ask) (*Demand, error) {
 	}
 	if out.Request, err = request.ForModel(ws, &out.Model, out.Config, r.Catalog); err != nil {
 		return nil, Classify(err)
+	}
+	if r.Starts != nil {
+		if out.Request.Starts, err = r.Starts(ctx, ws); err != nil {
+			return nil, err
+		}
 	}
 	out.Request.Adapters.Ranks, err = r.adapterRanks(ctx, ws)
 	return out, err

@@ -72,7 +72,7 @@ func (r *Reconciler) findOrMakePlan(ctx context.Context, s *scope.Scope) error {
 func newPipeline(config *Config, stored *revision.Store) *planning.Pipeline {
 	out := &planning.Pipeline{
 		Resolver: &planning.Resolver{
-			Catalog: config.Catalog, AdapterRanks: config.AdapterRanks, NodeClasses: config.NodeClasses,
+			Catalog: config.Catalog, AdapterRanks: config.AdapterRanks, NodeClasses: config.NodeClasses, Starts: config.Starts,
 			Models: &planning.ClusterModels{Catalog: config.Catalog, Hub: config.Hub, Objects: config.Live},
 			Supply: &planning.ClusterSupply{Objects: config.Live, HostPaths: config.Limits.HostPaths, Signatures: config.Signatures},
 		},

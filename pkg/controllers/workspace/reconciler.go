@@ -31,6 +31,7 @@ import (
 	"github.com/modelberth/modelberth/pkg/capacity/purchase"
 	"github.com/modelberth/modelberth/pkg/capacity/refusal"
 	"github.com/modelberth/modelberth/pkg/controllers/workspace/acquisition"
+	"github.com/modelberth/modelberth/pkg/catalog"
 	"github.com/modelberth/modelberth/pkg/controllers/workspace/foreign"
 	"github.com/modelberth/modelberth/pkg/controllers/workspace/isolate"
 	"github.com/modelberth/modelberth/pkg/controllers/workspace/lessons"
@@ -104,6 +105,8 @@ type Config struct {
 	Signatures planning.Signatures
 	// AdapterRanks reads the ranks of adapters from the hub by their repositories; nil reads none.
 	AdapterRanks func(ctx context.Context, repositories []string) ([]int, error)
+	// Starts returns the memory of engines that already run a Workspace's model; nil returns none.
+	Starts func(ctx context.Context, ws *v1beta1.Workspace) ([]catalog.Measurement, error)
 	// NodeClasses for Workspaces to name; empty means only the installation's.
 	NodeClasses []v1beta1.NodeClassReference
 }

@@ -1,0 +1,74 @@
+// Copyright The Modelberth Authors.
+// SPDX-License-Identifier: Apache-2.0
+
+package evidence
+
+import (
+	"strconv"
+	"strings"
+
+	"github.com/modelberth/modelberth/api/v1beta1"
+	"github.com/modelberth/modelberth/pkg/catalog"
+	"github.com/modelberth/modelberth/pkg/engine/vllm"
+	"github.com/modelberth/modelberth/pkg/planner"
+	"github.com/modelberth/modelberth/pkg/render"
+	"github.com/modelberth/modelberth/pkg/sku"
+)
+
+// startOf returns the memory of an engine's start: its own count of tokens against that of its plan. It is false for a
+// set-up that says nothing about the plan of another Workspace: the user's own image, variables or settings of the
+// engine, or several GPUs without a link of their own, as runs have it.
+func startOf(found *v1beta1.EngineStatus, pinned *render.Revision, machine *sku.SKU) (catalog.Measurement, bool) {
+	plan := &pinned.Plan
+	if plan.TensorParallel > 1 && machine.LinkedGPUs < plan.TensorParallel {
+		return catalog.Measurement{}, false
+	}
+	if machine.GPU == "" || found == nil || found.KVCacheTokens == nil || !isOrdinary(plan) || !leavesEngineAlone(pinned.Inputs) {
+		return catalog.Measurement{}, false
+	}
+	tokens, err := strconv.ParseInt(found.KVCacheTokens.Actual, 10, 64)
+	if err != nil || tokens <= 0 {
+		return catalog.Measurement{}, false
+	}
+	return catalog.Measurement{
+		Engine: plan.Engine, Version: versionOf(pinned), Model: plan.Artifact.Repo, Quantization: plan.Artifact.Quantization,
+		KVType: plan.KVCacheType, GPU: machine.GPU, TensorParallel: max(plan.TensorParallel, 1), WholeExperts: plan.ExpertParallel,
+		Memory: catalog.MeasuredMemory{
+			KVCacheGiB:  plan.Memory.KVCache * float64(tokens) / float64(plan.KVCacheTokens),
+			MaxModelLen: plan.MaxModelLen, MaxNumSeqs: plan.MaxNumSeqs, MaxBatchedTokens: plan.MaxBatchedTokens,
+			Utilization: plan.GPUMemoryUtilization,
+		},
+	}, true
+}
+
+// wholeGPU is the resource of GPUs that are neither shared nor parts.
+const wholeGPU = "nvidia.com/gpu"
+
+// isOrdinary reports whether the tokens of a plan follow from the memory of one whole GPU.
+func isOrdinary(plan *planner.Plan) bool {
+	alone := plan.Nodes <= 1 && plan.PipelineParallel <= 1 && plan.ContextParallel <= 1 && plan.AdapterSlots == 0
+	return alone && plan.Engine == vllm.Name && plan.GPUResource == wholeGPU && plan.Artifact != nil &&
+		plan.Memory != nil && plan.Memory.KVCache > 0 && plan.KVCacheTokens > 0
+}
+
+// leavesEngineAlone reports whether the plan decided all settings of the engine.
+func leavesEngineAlone(in *render.Inputs) bool {
+	if in == nil || in.Inference == nil || in.Config != "" || in.Annotations[v1beta1.AnnotationPerformanceMode] != "" {
+		return false
+	}
+	engine := in.Inference.Engine
+	return engine == nil || engine.Image == "" && len(engine.Args) == 0 && len(engine.Env) == 0
+}
+
+// versionOf returns the release in the tag of the engine's image; empty if it has none.
+func versionOf(pinned *render.Revision) string {
+	containers := pinned.Template.Spec.Containers
+	if len(containers) == 0 {
+		return ""
+	}
+	image, _, _ := strings.Cut(containers[0].Image, "@") // the engine is the first
+	if colon := strings.LastIndex(image, ":"); colon > strings.LastIndex(image, "/") {
+		return strings.TrimPrefix(image[colon+1:], "v")
+	}
+	return ""
+}

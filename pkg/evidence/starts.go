@@ -1,0 +1,104 @@
+// Copyright The Modelberth Authors.
+// SPDX-License-Identifier: Apache-2.0
+
+package evidence
+
+import (
+	"cmp"
+	"context"
+	"fmt"
+	"slices"
+	"strings"
+
+	appsv1 "k8s.io/api/apps/v1"
+	apierrors "k8s.io/apimachinery/pkg/api/errors"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"sigs.k8s.io/controller-runtime/pkg/client"
+
+	"github.com/modelberth/modelberth/api/v1beta1"
+	"github.com/modelberth/modelberth/pkg/catalog"
+	"github.com/modelberth/modelberth/pkg/render"
+	"github.com/modelberth/modelberth/pkg/sku"
+)
+
+// mostStarts bounds the revisions that are decoded for one plan.
+const mostStarts = 20
+
+// Machines has the machine types of the catalogue.
+type Machines interface {
+	ResolveSKU(name string) (sku.SKU, error)
+}
+
+// Starts reads what the engines of a namespace took. It stores nothing: the statuses of Workspaces and their revisions
+// have it all.
+//
+// The boundary of trust is the namespace. Its users decide what runs in their pods, so an engine of theirs may report
+// any figure. Such a figure changes plans of this namespace alone, and only toward less memory.
+type Starts struct {
+	Reader   client.Reader
+	Machines Machines
+}
+
+// Of returns the starts in a Workspace's namespace with the same preset, the newest Workspaces first.
+func (s *Starts) Of(ctx context.Context, ws *v1beta1.Workspace) ([]catalog.Measurement, error) {
+	list := &v1beta1.WorkspaceList{}
+	if err := s.Reader.List(ctx, list, client.InNamespace(ws.Namespace), client.UnsafeDisableDeepCopy); err != nil {
+		return nil, fmt.Errorf("listing workspaces: %w", err)
+	}
+	var alike []*v1beta1.Workspace
+	for i := range list.Items {
+		other := &list.Items[i]
+		if known := other.Status.Engine; known != nil && known.KVCacheTokens != nil && presetOf(other) != "" &&
+			strings.EqualFold(presetOf(other), presetOf(ws)) {
+			alike = append(alike, other)
+		}
+	}
+	slices.SortFunc(alike, func(a, b *v1beta1.Workspace) int {
+		return cmp.Or(b.CreationTimestamp.Compare(a.CreationTimestamp.Time), strings.Compare(a.Name, b.Name))
+	})
+	var out []catalog.Measurement
+	for _, other := range alike[:min(len(alike), mostStarts)] {
+		start, ok, err := s.read(ctx, other)
+		if err != nil {
+			return nil, err
+		}
+		if ok {
+			out = append(out, start)
+		}
+	}
+	return out, nil
+}
+
+// read returns the start of a Workspace's engine; false if it teaches nothing.
+func (s *Starts) read(ctx context.Context, ws *v1beta1.Workspace) (catalog.Measurement, bool, error) {
+	none := catalog.Measurement{}
+	object := &appsv1.ControllerRevision{}
+	err := s.Reader.Get(ctx, client.ObjectKey{Namespace: ws.Namespace, Name: ws.Status.Engine.Revision}, object)
+	switch {
+	case apierrors.IsNotFound(err): // it was one of the oldest
+		return none, false, nil
+	case err != nil:
+		return none, false, fmt.Errorf("reading ControllerRevision %s: %w", ws.Status.Engine.Revision, err)
+	}
+	if !metav1.IsControlledBy(object, ws) {
+		return none, false, nil
+	}
+	pinned, err := render.Decode(object)
+	if err != nil {
+		return none, false, nil //nolint:nilerr // a revision of another version says nothing; its Workspace reports it
+	}
+	machine, err := s.Machines.ResolveSKU(pinned.Plan.InstanceType)
+	if err != nil {
+		return none, false, nil //nolint:nilerr // the catalogue does not know what the machine has
+	}
+	start, ok := startOf(ws.Status.Engine, &pinned, &machine)
+	return start, ok, nil
+}
+
+// presetOf returns the name of a Workspace's preset; empty if it has none.
+func presetOf(ws *v1beta1.Workspace) string {
+	if ws.Inference == nil || ws.Inference.Preset == nil {
+		return ""
+	}
+	return ws.Inference.Preset.Name
+}
