@@ -16,15 +16,14 @@ import (
 	"time"
 )
 
-// producer stands where FOCUS wants to know who charges: the ledger knows list prices, and no cloud's account.
+// producer fills the columns for the provider: the ledger has list prices, and no cloud's account.
 const producer = "Modelberth"
 
 // focusRow is one row by the names of its columns.
 type focusRow map[string]string
 
-// focusColumns are those that FOCUS 1.3 requires of every row of cost and usage, with those that it recommends and the
-// ledger has, by name as there; then our own, which begin with x_. ProviderName and PublisherName are deprecated and
-// still required. https://focus.finops.org/focus-specification/v1-3/
+// focusColumns are the columns of FOCUS 1.3 for cost and usage, as other implementations write them; then our own, which
+// begin with x_. ProviderName and PublisherName are deprecated there and still written.
 func focusColumns() []string {
 	return []string{
 		"BilledCost", "BillingAccountId", "BillingAccountName", "BillingCurrency", "BillingPeriodEnd", "BillingPeriodStart",

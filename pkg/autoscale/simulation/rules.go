@@ -57,7 +57,7 @@ type want struct {
 }
 
 // HPA returns the rule of a HorizontalPodAutoscaler with its default behaviour: up by the larger of 4 and 100 % in 15 s,
-// down after 5 minutes. Source: kubernetes.io/docs/tasks/run-application/horizontal-pod-autoscale, 2026-11.
+// down after 5 minutes (kubernetes.io/docs/tasks/run-application/horizontal-pod-autoscale).
 func HPA(metric autoscale.Metric, target float64, least, most int) *Ratio {
 	return &Ratio{
 		Metric: metric, Target: target, Min: max(1, least), Max: most,
