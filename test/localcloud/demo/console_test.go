@@ -89,7 +89,7 @@ func TestConsoleKeepsLinesShort(t *testing.T) {
 	clock.pass(75 * time.Second)
 	console.Wait(strings.Repeat("é", 300))
 	lines := strings.Split(out.String(), "\r\x1b[K")[1:]
-	for i, suffix := range []string{"é...", "é... (75 s)"} {
+	for i, suffix := range []string{"é…", "é… (75 s)"} {
 		if length := len([]rune(lines[i])); length != width || !strings.HasSuffix(lines[i], suffix) {
 			t.Errorf("the line has %d characters, want %d and %q at the end, or the terminal wraps it: %q", length, width, suffix, lines[i])
 		}
