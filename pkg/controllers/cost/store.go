@@ -42,11 +42,16 @@ func (k *Keeper) read(ctx context.Context, name string) (*shard, error) {
 	if err != nil {
 		return nil, fmt.Errorf("reading ConfigMap %s/%s: %w", k.Namespace, name, err)
 	}
-	ledger, failure := cost.Decode([]byte(stored.Data[v1beta1.CostLedgerKey]))
-	if failure != nil {
-		return &shard{name: name, ledger: cost.New(), failure: failure}, nil
+	return decoded(stored), nil
+}
+
+// decoded returns the shard of a ConfigMap.
+func decoded(stored *corev1.ConfigMap) *shard {
+	ledger, err := cost.Decode([]byte(stored.Data[v1beta1.CostLedgerKey]))
+	if err != nil {
+		return &shard{name: stored.Name, ledger: cost.New(), failure: err}
 	}
-	return &shard{name: name, ledger: ledger, version: stored.ResourceVersion, written: ledger.Seen, restarted: true}, nil
+	return &shard{name: stored.Name, ledger: ledger, version: stored.ResourceVersion, written: ledger.Seen, restarted: true}
 }
 
 // store writes what is due, or everything that differs. It returns when to look again; 0 means that nothing is open. A
