@@ -21,9 +21,11 @@ func TestStaysSmall(t *testing.T) {
 		"github.com/modelberth/modelberth/pkg/agent",
 		"github.com/modelberth/modelberth/pkg/agent/",
 		"github.com/modelberth/modelberth/pkg/hub",
-		// Bounded reading of a hub's answers, and URLs without their signatures in messages: the standard library alone.
+		// Bounded reading of a hub's answers, its messages on one line, and URLs without their signatures: the standard
+		// library alone.
 		"github.com/modelberth/modelberth/pkg/jsonstream",
 		"github.com/modelberth/modelberth/pkg/redact",
+		"github.com/modelberth/modelberth/pkg/wording",
 		"github.com/cenkalti/backoff/",
 		// Artifacts of registries, with what reads a pod's credentials for them.
 		"github.com/google/go-containerregistry/",

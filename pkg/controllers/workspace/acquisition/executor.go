@@ -1,10 +1,10 @@
 // Copyright The Modelberth Authors.
 // SPDX-License-Identifier: Apache-2.0
 
-// Package acquisition carries out what package acquire decides about the machines of a Workspace: it looks for what a
-// decision needs, and takes its step. What a step changes besides machines goes through Effects.
+// Package acquisition carries out what package acquire decides about the machines of a Workspace: it reads what a
+// decision needs, and carries out its step. What a step changes besides machines goes through Effects.
 //
-// It must not know why an attempt begins or ends, how a plan is chosen, or the shape of pods.
+// It must not know how a decision is reached, how plans are ranked, or how pods are rendered.
 package acquisition
 
 import (
@@ -69,7 +69,7 @@ type Executor struct {
 	Waiting *watch.Waiting
 	// Answers classify the messages of the Provisioner.
 	Answers acquire.Answers
-	// Exposure returns why no group may start; empty if one may.
+	// Exposure describes a group that other pods can reach; empty without evidence of one.
 	Exposure func() string
 	Clock    clock.PassiveClock
 }
@@ -94,7 +94,7 @@ func (e *Executor) DecidePods(s *scope.Scope) {
 	}
 }
 
-// steps takes steps until there is nothing to do but to wait.
+// steps repeats deciding and acting until the pass must wait.
 func (e *Executor) steps(ctx context.Context, s *scope.Scope) error {
 	for range mostSteps {
 		if s.IsOnNodes() {
@@ -114,7 +114,7 @@ func (e *Executor) steps(ctx context.Context, s *scope.Scope) error {
 	return &progress.WaitingError{Message: "deciding about machines", IsBrief: true}
 }
 
-// take takes one step, and says whether it was the last one of this pass.
+// take carries out one step, and reports whether the pass is over.
 func (e *Executor) take(ctx context.Context, s *scope.Scope, step acquire.Step) (isOver bool, err error) {
 	switch step.Do {
 	case acquire.Record:

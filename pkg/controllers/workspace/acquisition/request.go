@@ -15,7 +15,7 @@ import (
 	"github.com/modelberth/modelberth/pkg/controllers/workspace/scope"
 )
 
-// Request is for the machines of the open attempt.
+// Request returns the request for the machines of the open attempt.
 func (e *Executor) Request(s *scope.Scope) capacity.Request {
 	open, plan := s.OpenAttempt(), &s.Revision.Plan
 	out := capacity.Request{

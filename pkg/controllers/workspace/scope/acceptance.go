@@ -15,7 +15,7 @@ type Acceptance struct {
 	IsPlanned bool
 	// PlanErr says why there is no plan for the current spec.
 	PlanErr *progress.StalledError
-	// inputs of the accepted plan.
+	// Inputs of the accepted plan.
 	Inputs render.Inputs
 	// Revision is the accepted one: the plan and the rendered pods.
 	Revision *revision.Revision

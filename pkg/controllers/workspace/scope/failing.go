@@ -14,7 +14,7 @@ import (
 // seem to start: a recorded failure stays until a pod answers or its spec changes. Exposure is why strangers reach the
 // pods of a group; empty if they do not.
 func (s *Scope) FailsForGood(open *v1beta1.Attempt, exposure string) (string, bool) {
-	if s.IsRolling || s.StatefulSet == nil || s.IsAnswering() {
+	if s.IsRolling || s.StatefulSet == nil || s.HasReadyPod() {
 		return "", false
 	}
 	if exposure != "" && s.IsHeldBack() {

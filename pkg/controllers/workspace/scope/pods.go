@@ -69,8 +69,8 @@ func (s *Scope) IsServing(now time.Time) bool {
 	return false
 }
 
-// IsAnswering reports whether a pod is ready for requests.
-func (s *Scope) IsAnswering() bool {
+// HasReadyPod reports whether a pod is ready for requests now. IsServing also counts one that restarts.
+func (s *Scope) HasReadyPod() bool {
 	if s.IsGroup() {
 		return s.Leader() != nil
 	}

@@ -29,8 +29,8 @@ func (s *Scope) MachineNodes(grace time.Duration) acquire.Nodes {
 	return out
 }
 
-// countsSince is since when the silence of a node counts that has been silent since a time; zero while it does not,
-// which the conditions say. No event tells this Workspace that other nodes are heard again.
+// countsSince returns when the silence of a node begins to count against its machine; zero while it does not, and then
+// the conditions say so. No event reports that other nodes are Ready again, so the pass repeats.
 func (s *Scope) countsSince(since time.Time) time.Time {
 	counted, whyNot := s.Silence.Counts(since)
 	if whyNot != "" {
