@@ -48,7 +48,7 @@ func (x *exchange) await(req *http.Request, text []byte) *openai.Error {
 	if place == nil {
 		r.metrics.held.WithLabelValues(owner.ID(), outcomeFull).Inc()
 		return openai.Errorf(http.StatusServiceUnavailable, openai.CodeModelUnavailable,
-			"no replica of model %q answers yet, and as many requests wait as may: try again", x.fields.Model).After(x.startsIn())
+			"no replica of model %q answers yet, and the queue is full: try again", x.fields.Model).After(x.startsIn())
 	}
 	r.metrics.holding.Inc()
 	err, outcome := x.untilReady(req)
@@ -109,17 +109,20 @@ func (x *exchange) expired() *openai.Error {
 	return out
 }
 
+// leastAdvice before the next try: a start that takes longer than the last one must not be polled each second.
+const leastAdvice = 5 * time.Second
+
 // startsIn is advice about the time of the next try, from the last start of the model.
 func (x *exchange) startsIn() time.Duration {
 	if left, ok := x.router.room.Estimate(x.owner.ID(), x.router.clock.Now()); ok {
-		return max(time.Second, left)
+		return max(leastAdvice, left)
 	}
 	return retryStarting
 }
 
 // comment keeps the connection of a stream alive. The answer has begun with it, so a later failure is an event.
 func (x *exchange) comment() {
-	if !x.fields.Stream || x.route.isForm {
+	if !x.fields.Stream || !x.route.streams {
 		return
 	}
 	header := x.writer.Header()

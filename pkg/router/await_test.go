@@ -167,7 +167,8 @@ func TestHeldRequest(t *testing.T) {
 				if answers == nil {
 					answers = func(req *http.Request) (*http.Response, error) { return says(req), nil }
 				}
-				h := newHolding(t, limits, func(*holding, *models.Owner) {}, answers)
+				var woken []string
+				h := newHolding(t, limits, func(_ *holding, owner *models.Owner) { woken = append(woken, owner.Name) }, answers)
 				h.is(set("m", -1))
 				change := time.AfterFunc(c.after, func() { h.is(c.becomes...) })
 				defer change.Stop()
@@ -178,6 +179,9 @@ func TestHeldRequest(t *testing.T) {
 				}
 				if took := time.Since(start); took != c.took {
 					t.Errorf("it took %s, want %s", took, c.took)
+				}
+				if len(woken) == 0 || woken[0] != "m" {
+					t.Errorf("woken: %q, want m", woken)
 				}
 			})
 		})

@@ -55,6 +55,7 @@ func (x *exchange) rewrite(p *httputil.ProxyRequest) {
 	for _, name := range []string{
 		"Cookie", "Expect", "Upgrade", "Accept-Encoding", "X-Api-Key", HeaderSession,
 		"X-Forwarded-For", "X-Forwarded-Host", "X-Forwarded-Proto", "X-Real-Ip", "Forwarded",
+		"Idempotency-Key", "X-Idempotency-Key", // with them, the transport itself repeats a request
 	} {
 		p.Out.Header.Del(name)
 	}
@@ -93,9 +94,10 @@ func (x *exchange) RoundTrip(req *http.Request) (*http.Response, error) {
 }
 
 // send sends the request to a replica. An engine may close an idle connection at any moment: llama.cpp does so after
-// 100 requests. A request that meets the close is sent once more, on a new connection and to the same replica, because
-// nothing is wrong with that. A new connection that breaks may be the end of an engine that this request crashed, and
-// it would crash the next replica, too. An engine that keeps state may have kept the request, so it gets no idle one.
+// 100 requests. A request that meets the close is sent once more, on a new connection: to the same replica, or to the
+// next one if this one is gone. From then on it uses new connections, and one of these that breaks may be the end of an
+// engine that this request crashed, so the request ends there: it reaches two engines at most. An engine that keeps
+// state may have kept the request, so it gets no idle connection.
 func (x *exchange) send(req *http.Request, replica string) (*http.Response, error) {
 	if !x.isFresh {
 		var isReused bool
@@ -159,7 +161,11 @@ func engineError(answer *http.Response) *openai.Error {
 	if err != nil {
 		text = []byte(err.Error())
 	}
-	return openai.Errorf(answer.StatusCode, openai.CodeEngine, "the engine answered with status %d: %s",
+	status := answer.StatusCode
+	if status < http.StatusBadRequest {
+		status = http.StatusBadGateway
+	}
+	return openai.Errorf(status, openai.CodeEngine, "the engine answered with status %d: %s",
 		answer.StatusCode, strings.TrimSpace(strings.ToValidUTF8(string(text), "")))
 }
 

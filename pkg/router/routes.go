@@ -10,6 +10,8 @@ type route struct {
 	path string
 	// isForm: the body is a form, else JSON.
 	isForm bool
+	// streams: the answer may be a stream of events.
+	streams bool
 	// streamsUsage: a stream has its usage only on request, in OpenAI's field.
 	streamsUsage bool
 	// salted: the engine keeps the prompt in a prefix cache.
@@ -20,12 +22,12 @@ type route struct {
 
 // routes are all paths that reach a replica. An engine's other paths load adapters or profile it.
 var routes = map[string]route{ //nolint:gochecknoglobals // a constant table
-	"/v1/chat/completions":     {path: "/v1/chat/completions", streamsUsage: true, salted: true},
-	"/v1/completions":          {path: "/v1/completions", streamsUsage: true, salted: true},
+	"/v1/chat/completions":     {path: "/v1/chat/completions", streams: true, streamsUsage: true, salted: true},
+	"/v1/completions":          {path: "/v1/completions", streams: true, streamsUsage: true, salted: true},
 	"/v1/embeddings":           {path: "/v1/embeddings"},
 	"/v1/rerank":               {path: "/v1/rerank"},
-	"/v1/responses":            {path: "/v1/responses", salted: true, keepsState: true},
-	"/v1/messages":             {path: "/v1/messages"},
+	"/v1/responses":            {path: "/v1/responses", streams: true, salted: true, keepsState: true},
+	"/v1/messages":             {path: "/v1/messages", streams: true},
 	"/v1/audio/speech":         {path: "/v1/audio/speech"},
 	"/v1/audio/transcriptions": {path: "/v1/audio/transcriptions", isForm: true},
 	"/v1/audio/translations":   {path: "/v1/audio/translations", isForm: true},

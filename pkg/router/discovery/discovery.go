@@ -108,6 +108,9 @@ func keepSet(object any) (any, error) {
 	}
 	out := &v1beta1.InferenceSet{ObjectMeta: keepMeta(&set.ObjectMeta)}
 	out.Spec.Replicas, out.Status.Conditions = set.Spec.Replicas, set.Status.Conditions
+	if inference := set.Spec.Template.Inference; inference != nil {
+		out.Spec.Template.Inference = &v1beta1.InferenceSpec{Preset: inference.Preset}
+	}
 	return out, nil
 }
 
@@ -183,6 +186,10 @@ func (d *Discovery) refresh(ctx context.Context) error {
 			return fmt.Errorf("listing %T: %w", list, err)
 		}
 	}
+	// The keys first: a waiting request looks up its key again as soon as the table changes.
+	if err := d.refreshKeys(ctx); err != nil {
+		return err
+	}
 	table := models.New(Owners(workspaces.Items, sets.Items, slices.Items))
 	d.table.Store(table)
 	if conflicts := table.Conflicts(); !reflect.DeepEqual(conflicts, d.conflicts) {
@@ -191,7 +198,7 @@ func (d *Discovery) refresh(ctx context.Context) error {
 			d.log.Warn("several objects claim one model name; the oldest has it", "model", conflict.Name, "owners", conflict.Owners)
 		}
 	}
-	return d.refreshKeys(ctx)
+	return nil
 }
 
 func (d *Discovery) refreshKeys(ctx context.Context) error {

@@ -35,7 +35,7 @@ func Owners(workspaces []v1beta1.Workspace, sets []v1beta1.InferenceSet, slices 
 		set := &sets[i]
 		bySet[string(set.UID)] = &models.Owner{
 			Namespace: set.Namespace, Name: set.Name, Kind: v1beta1.InferenceSetKind, Created: set.CreationTimestamp.Time,
-			Names: []string{set.Name}, Problem: problem(set.Status.Conditions, set.Generation),
+			Names: names(set), Problem: problem(set.Status.Conditions, set.Generation),
 			IsWakeable: true, IsAsleep: set.Spec.Replicas != nil && *set.Spec.Replicas == 0,
 		}
 	}
@@ -59,6 +59,15 @@ func Owners(workspaces []v1beta1.Workspace, sets []v1beta1.InferenceSet, slices 
 	}
 	for i := range sets {
 		out = append(out, *bySet[string(sets[i].UID)])
+	}
+	return out
+}
+
+// names of a set without Workspaces: its own, and the preset's. Clients use either, and both wake it.
+func names(set *v1beta1.InferenceSet) []string {
+	out := []string{set.Name}
+	if inference := set.Spec.Template.Inference; inference != nil && inference.Preset != nil && inference.Preset.Name != set.Name {
+		out = append(out, inference.Preset.Name)
 	}
 	return out
 }
