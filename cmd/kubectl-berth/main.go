@@ -10,6 +10,7 @@ import (
 	"os"
 	"os/signal"
 	"syscall"
+	_ "time/tzdata" // schedules name time zones, and not every machine has their files
 
 	"github.com/go-logr/logr"
 	"k8s.io/klog/v2"

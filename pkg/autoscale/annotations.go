@@ -11,7 +11,7 @@ import (
 	"sigs.k8s.io/yaml"
 )
 
-// Annotations of KAITO's scaler for KEDA, on an InferenceSet. They have an effect without KEDA.
+// Annotations of KAITO's scaler for KEDA, on an InferenceSet.
 const (
 	AnnotationAutoProvision = "scaledobject.kaito.sh/auto-provision"
 	AnnotationMetricName    = "scaledobject.kaito.sh/metricName"

@@ -6,6 +6,7 @@ package autoscale
 import (
 	"fmt"
 	"math"
+	"slices"
 	"time"
 )
 
@@ -67,10 +68,16 @@ type pass struct {
 	known  bool
 }
 
+// clockSkew is how far ahead the clock of a router may be.
+const clockSkew = time.Minute
+
 // Decide returns the number of replicas for the signals, and the state for the next decision.
 func Decide(policy Policy, signals Signals, state State) (Decision, State) {
 	p := pass{policy: policy.withDefaults(), s: &signals, state: state}
 	signals.Desired = max(0, signals.Desired)
+	if signals.Woken.After(signals.Now.Add(clockSkew)) { // anybody who may change the set can write any time
+		signals.Woken = time.Time{}
+	}
 	p.lead = p.policy.lead(signals.StartUps)
 	p.bounds = p.policy.boundsAt(signals.Now, p.lead)
 	p.observe()
@@ -78,7 +85,7 @@ func Decide(policy Policy, signals Signals, state State) (Decision, State) {
 	out.Lead = p.lead
 	p.bound(&out)
 	if by := out.Replicas - signals.Desired; by != 0 {
-		p.state.Changes = append(p.state.Changes, Change{At: signals.Now, By: by})
+		p.state.Changes = append(slices.Clone(p.state.Changes), Change{At: signals.Now, By: by})
 		if over := len(p.state.Changes) - mostChanges; over > 0 {
 			p.state.Changes = p.state.Changes[over:]
 		}
@@ -148,7 +155,10 @@ func (p *pass) choose() Decision {
 	}
 	latest := p.state.Samples[len(p.state.Samples)-1]
 	out.Need, out.Expected, out.Metric = latest.Need, latest.Expected, p.need.metric
-	up := whole(p.state.least(p.s.Now, p.window(p.policy.Up)))
+	up := 0
+	if p.s.Now.Sub(p.state.Since) >= p.window(p.policy.Up) {
+		up = whole(p.state.least(p.s.Now, p.window(p.policy.Up)))
+	}
 	down := max(1, whole(math.Max(latest.Expected, p.state.most(p.s.Now, p.window(p.policy.Down)))), min(desired, p.inFlight()))
 	switch {
 	case up > desired:
@@ -272,11 +282,11 @@ func (p *pass) bound(out *Decision) {
 		out.Message = fmt.Sprintf("%s is %d", p.bounds.name("minReplicas"), p.bounds.min)
 	}
 	if out.Replicas > p.bounds.max {
-		out.Message = fmt.Sprintf("the demand asks for %d, and %s is %d", out.Replicas, p.bounds.name("maxReplicas"), p.bounds.max)
+		out.Message = fmt.Sprintf("%d replicas are above %s, which is %d", out.Replicas, p.bounds.name("maxReplicas"), p.bounds.max)
 		out.Replicas, out.Reason = p.bounds.max, AtMaximum
 	}
 	if most := p.policy.affordable(p.s.ReplicaPrice); out.Replicas > most {
-		out.Message = fmt.Sprintf("the demand asks for %d, and maxHourlyPrice pays for %d at $%.2f/h each", out.Replicas, most, p.s.ReplicaPrice)
+		out.Message = fmt.Sprintf("%d replicas cost more than maxHourlyPrice, which pays for %d at $%.2f/h each", out.Replicas, most, p.s.ReplicaPrice)
 		out.Replicas, out.Reason = most, AtPriceCap
 	}
 }

@@ -106,10 +106,16 @@ func TestDecide(t *testing.T) {
 			want:    want{4, autoscale.Paced},
 		},
 		"window up": {
-			reason:  "the demand must agree for a minute, and the first look is not a minute old",
+			reason:  "the demand agreed for a minute",
 			policy:  func() autoscale.Policy { p := policy(1, 9); p.Up.Window = time.Minute; return p }(),
 			signals: autoscale.Signals{Desired: 3, Engines: engines(3, 30)}, watch: time.Minute,
 			want: want{9, autoscale.DemandRose},
+		},
+		"window up, too early": {
+			reason:  "the demand must agree for a minute, and the first look is not a minute old",
+			policy:  func() autoscale.Policy { p := policy(1, 9); p.Up.Window = time.Minute; return p }(),
+			signals: autoscale.Signals{Desired: 3, Engines: engines(3, 30)}, watch: 45 * time.Second,
+			want: want{3, autoscale.Steady},
 		},
 		"down too early": {
 			reason: "a controller that has just started lets nothing go",

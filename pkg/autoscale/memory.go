@@ -36,8 +36,9 @@ type Change struct {
 
 // Bounds of the memory.
 const (
-	mostSamples = 512
-	mostChanges = 128
+	// mostSamples and mostChanges suffice for the longest window, 24 hours, with a decision every 15 s.
+	mostSamples = 6000
+	mostChanges = 6000
 	// steadying is the time over which the demand is averaged, because requests arrive at random.
 	steadying = 2 * time.Minute
 	// doubt is how many standard errors of its slope a trend must have.

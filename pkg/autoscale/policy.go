@@ -4,7 +4,7 @@
 // Package autoscale decides how many replicas a set of equal replicas needs.
 //
 // Decide is a function of a policy, of signals from the running engines, and of a short memory of former signals. The
-// controller and the simulator share it. It must not know where signals come from, how replicas start, or what
+// simulator uses it, and no controller yet. It must not know where signals come from, how replicas start, or what
 // they serve: no client, no clock, no I/O.
 package autoscale
 
@@ -53,7 +53,7 @@ type Pace struct {
 // FollowsLead as a window is the lead time: a replica that is idle for as long costs as much as a start.
 const FollowsLead time.Duration = -1
 
-// Policy is the wish of a set's owner.
+// Policy is the rule of a set's owner.
 type Policy struct {
 	// Min and Max number of replicas.
 	Min, Max int

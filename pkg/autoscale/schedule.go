@@ -140,27 +140,29 @@ type bounds struct {
 	schedule string
 }
 
-// boundsAt returns the bounds of a moment. Later schedules beat earlier ones. A schedule's min counts a lead time
-// ahead, so that its replicas are ready at its start.
+// boundsAt returns the bounds of a moment. A minimum counts a lead time ahead, so that its replicas are ready in time.
 func (p *Policy) boundsAt(now time.Time, lead time.Duration) bounds {
+	out := p.scheduled(now)
+	if ahead := p.scheduled(now.Add(lead)); ahead.min > out.min {
+		out.min, out.schedule = ahead.min, ahead.schedule
+		out.max = max(out.max, ahead.min)
+	}
+	return out
+}
+
+// scheduled returns the bounds that the schedules set for a moment. Later schedules beat earlier ones.
+func (p *Policy) scheduled(at time.Time) bounds {
 	out := bounds{min: p.Min, max: p.Max}
 	for i := range p.Schedules {
 		s := &p.Schedules[i]
-		isActive := s.isActive(now)
-		if s.Max != nil && isActive {
+		if !s.isActive(at) {
+			continue
+		}
+		if s.Max != nil {
 			out.max, out.schedule = max(0, *s.Max), s.Name
 		}
-		if s.Min != nil && isActive {
+		if s.Min != nil {
 			out.min, out.schedule = max(0, *s.Min), s.Name
-		}
-	}
-	for i := range p.Schedules {
-		s := &p.Schedules[i]
-		if s.Min != nil && *s.Min > out.min && s.isActive(now.Add(lead)) {
-			out.min, out.schedule = *s.Min, s.Name
-			if s.Max != nil {
-				out.max = max(out.max, *s.Max)
-			}
 		}
 	}
 	out.min = min(out.min, out.max)

@@ -60,6 +60,40 @@ func TestSchedules(t *testing.T) {
 	}
 }
 
+// TestLaterScheduleBeatsEarlier: every day from 8:00 five replicas, but none on Saturdays.
+func TestLaterScheduleBeatsEarlier(t *testing.T) {
+	var schedules []autoscale.Schedule
+	for i, min := range []int{5, 0} {
+		cron, err := autoscale.ParseCron([]string{"0 8 * * *", "0 0 * * 6"}[i])
+		if err != nil {
+			t.Fatal(err)
+		}
+		schedules = append(schedules, autoscale.Schedule{Name: "s", Cron: cron, Duration: []time.Duration{10 * time.Hour, 24 * time.Hour}[i], Min: &min})
+	}
+	for _, c := range []struct {
+		reason, now string
+		want        int
+	}{
+		{"Friday", "2026-03-06T12:00:00Z", 5},
+		{"Saturday: the later schedule counts", "2026-03-07T12:00:00Z", 2},
+		{"Saturday, a lead time before the earlier one begins", "2026-03-07T07:58:00Z", 2},
+		{"Sunday, a lead time before it begins", "2026-03-08T07:58:00Z", 5},
+	} {
+		p := policy(2, 9)
+		p.Schedules = schedules
+		now, err := time.Parse(time.RFC3339, c.now)
+		if err != nil {
+			t.Fatal(err)
+		}
+		got, _ := autoscale.Decide(p, autoscale.Signals{
+			Now: now, Desired: 2, Engines: engines(2, 5), StartUps: []time.Duration{5 * time.Minute},
+		}, autoscale.State{})
+		if got.Replicas != c.want {
+			t.Errorf("%s: %d replicas, want %d: %s", c.reason, got.Replicas, c.want, got.Message)
+		}
+	}
+}
+
 func TestParseCronRefuses(t *testing.T) {
 	for _, text := range []string{
 		"", "* * * *", "* * * * * *", "60 * * * *", "* 24 * * *", "* * 0 * *", "* * * 13 *", "* * * * 8",

@@ -93,7 +93,7 @@ func (p *Policy) addSchedules(schedules []v1beta1.AutoscalingSchedule) error {
 			return fmt.Errorf("schedules: cron of %s: %w", s.Name, err)
 		}
 		location, err := time.LoadLocation(s.TimeZone)
-		if err != nil {
+		if err != nil || location == time.Local { //nolint:gosmopolitan // refused, because it differs between machines
 			return fmt.Errorf("schedules: timeZone of %s: %q is unknown: use a name such as Europe/Berlin", s.Name, s.TimeZone)
 		}
 		p.Schedules = append(p.Schedules, Schedule{

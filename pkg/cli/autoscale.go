@@ -53,8 +53,8 @@ func newSimulate(w World) *cobra.Command {
 		Short: "Replay requests against an InferenceSet's autoscaling, before you apply it",
 		Long: `Replay requests against an InferenceSet's autoscaling, before you apply it.
 
-The policy of the file decides as in the controller. Engines are as fast as the planner predicts, and a
-replica answers a start-up after its request. The same requests also meet a HorizontalPodAutoscaler,
+The policy of the file decides. Engines are as fast as the planner predicts, and a replica is ready one
+start-up time after its request. The same requests also meet a HorizontalPodAutoscaler,
 KAITO's rule for KEDA, and a schedule that knows the future: the cheapest one that a search finds for
 the same time to first token.
 
@@ -232,7 +232,13 @@ func (s *simulateCommand) requests(
 			return nil, nil, err
 		}
 		each := d.full(policy)
-		trace := shapes[i].Generate(s.load*each/d.speed.ServiceTime(mean, each), s.seed)
+		trace, isWhole := shapes[i].Generate(s.load*each/d.speed.ServiceTime(mean, each), s.seed)
+		switch {
+		case len(trace) == 0:
+			return nil, nil, usageError("--load %s makes no request: raise it", digits(s.load))
+		case !isWhole:
+			return nil, nil, usageError("--load %s makes more than %d requests: lower it", digits(s.load), len(trace))
+		}
 		return trace, &shapes[i], nil
 	}
 	from := stdin

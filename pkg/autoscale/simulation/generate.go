@@ -70,21 +70,25 @@ func (s *Shape) MeanRequest() Request {
 	return Request{Input: input / samples, Output: output / samples}
 }
 
-// Generate returns the trace of a shape with a mean number of requests per second. The same seed gives the same trace.
-func (s *Shape) Generate(rate float64, seed uint64) []Request {
+// Generate returns the trace of a shape with a mean number of requests per second, and whether it is whole: it ends at
+// 5,000,000 requests. The same seed gives the same trace.
+func (s *Shape) Generate(rate float64, seed uint64) (trace []Request, isWhole bool) {
 	random := rand.New(rand.NewPCG(seed, 0x6265727468))
 	level := s.levels(random)
 	end := s.Hours * 3600
 	// Gamma-distributed times between requests, in a time that passes as fast as requests come.
 	shape := 1 / (s.ArrivalCV * s.ArrivalCV)
-	var out []Request
-	for at := 0.0; at < end && len(out) < mostRequests; {
+	for at := 0.0; at < end; {
 		at += gamma(random, shape) / shape / (rate * level(at))
-		if at < end {
-			out = append(out, Request{At: at, Input: s.Input.sample(random), Output: s.Output.sample(random)})
+		if at >= end {
+			break
 		}
+		if len(trace) == mostRequests {
+			return trace, false
+		}
+		trace = append(trace, Request{At: at, Input: s.Input.sample(random), Output: s.Output.sample(random)})
 	}
-	return out
+	return trace, true
 }
 
 // levels returns the rate over its mean, by time.

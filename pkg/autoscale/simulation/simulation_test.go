@@ -136,7 +136,7 @@ func TestLaws(t *testing.T) {
 		shape := &shapes[i]
 		t.Run(shape.Name, func(t *testing.T) {
 			shape.Hours = 2
-			trace := shape.Generate(2, 7)
+			trace, _ := shape.Generate(2, 7)
 			scaler := func() simulation.Scaler {
 				return &simulation.Ours{Policy: autoscale.Policy{
 					Min: 1, Max: 9, Targets: []autoscale.Target{{Metric: autoscale.RequestsInFlight, Value: 30}},
@@ -173,7 +173,10 @@ func TestGeneratedTraces(t *testing.T) {
 			if shape.Source == "" || shape.Chosen == "" {
 				t.Error("a trace names its source, and what is chosen")
 			}
-			trace := shape.Generate(3, 1)
+			trace, isWhole := shape.Generate(3, 1)
+			if !isWhole {
+				t.Error("the trace is cut")
+			}
 			if rate := float64(len(trace)) / (shape.Hours * 3600); math.Abs(rate/3-1) > 0.05 {
 				t.Errorf("%.2f requests per second, want 3", rate)
 			}
@@ -186,7 +189,8 @@ func TestGeneratedTraces(t *testing.T) {
 					t.Fatalf("request %d is %+v after %+v", j, trace[j], trace[j-1])
 				}
 			}
-			if diff := cmp.Diff(trace[:100], shape.Generate(3, 1)[:100]); diff != "" {
+			again, _ := shape.Generate(3, 1)
+			if diff := cmp.Diff(trace[:100], again[:100]); diff != "" {
 				t.Errorf("the same seed gives another trace:\n%s", diff)
 			}
 		})
