@@ -67,6 +67,10 @@ func TestOwners(t *testing.T) {
 	sleeping := owner("InferenceSet", "set", []string{"set"}, nil)
 	sleeping.IsAsleep = true
 	asleep := owner("InferenceSet", "set", []string{"set"}, nil)
+	ofPreset := atZero
+	ofPreset.Spec.Template.Inference = &v1beta1.InferenceSpec{Preset: &v1beta1.PresetSpec{Name: "phi"}}
+	sleepingPreset := owner("InferenceSet", "set", []string{"set", "phi"}, nil)
+	sleepingPreset.IsAsleep = true
 	stalled := owner("Workspace", "ws", []string{"preset"}, nil)
 	stalled.Problem = models.Problem{Reason: "Quota", Message: "ask", Stalled: true}
 	one := func(s discoveryv1.EndpointSlice) []discoveryv1.EndpointSlice { return []discoveryv1.EndpointSlice{s} }
@@ -90,6 +94,7 @@ func TestOwners(t *testing.T) {
 		},
 		{"a set without replicas keeps its name", nil, []v1beta1.InferenceSet{*set}, nil, []models.Owner{asleep}},
 		{"a set at zero sleeps", nil, []v1beta1.InferenceSet{atZero}, nil, []models.Owner{sleeping}},
+		{"a set at zero keeps the name of its preset", nil, []v1beta1.InferenceSet{ofPreset}, nil, []models.Owner{sleepingPreset}},
 		{"a label alone joins no set", []v1beta1.Workspace{stranger}, []v1beta1.InferenceSet{*set}, one(slice("stranger", "10.0.0.9")), []models.Owner{owner("Workspace", "stranger", []string{"set", "phi"}, []string{"10.0.0.9:5000"}), asleep}},
 		{"a Workspace that waits for a person", []v1beta1.Workspace{starting}, nil, nil, []models.Owner{stalled}},
 		{"a Service of somebody else", []v1beta1.Workspace{starting}, nil, one(slice("ws", "10.0.0.1")), []models.Owner{stalled}},

@@ -89,6 +89,7 @@ func TestRouterMayOnlyWake(t *testing.T) {
 	}{
 		{"the first wake", `{"metadata":{"annotations":{"modelberth.dev/wake":"2026-01-01T00:00:00Z"}}}`, true},
 		{"the next one", `{"metadata":{"annotations":{"modelberth.dev/wake":"2026-01-01T00:00:30Z"}}}`, true},
+		{"what is no time", `{"metadata":{"annotations":{"modelberth.dev/wake":"soon"}}}`, false},
 		{"replicas", `{"spec":{"replicas":3}}`, false},
 		{"a template", `{"spec":{"template":{"inference":{"preset":{"name":"other"}}}}}`, false},
 		{"another annotation", `{"metadata":{"annotations":{"modelberth.dev/spending-ceiling":"1"}}}`, false},
