@@ -35,8 +35,8 @@ const (
 type costCommand struct {
 	connection
 
-	format, by, since, ledger string
-	all                       bool
+	format, by, since, inNamespace, ledger string
+	all                                    bool
 }
 
 func newCost(w World) *cobra.Command {
@@ -49,8 +49,10 @@ no model ever answered on them, or leaked because their Workspace is gone. Price
 purchase, without discounts. The administrator turns the ledger on with the chart's value cost.enabled.
 
 Without -A, the command reads the copy in your namespace, for which the right to read ConfigMaps there is
-enough. With -A, it reads the ledger of all namespaces, which takes the right to list ConfigMaps in all of
-them, or in the one that --ledger-namespace names.`,
+enough. With -A, it reads the ledger of all namespaces from the controller's namespace. Name it with
+--ledger-namespace, and you need the right to list ConfigMaps there only. Without it, you need that right in
+all namespaces, and the command fails if it finds more than one ledger. Whoever may write ConfigMaps in some
+namespace can put a false ledger there: for figures that others rely on, name the namespace.`,
 		Example: `  kubectl berth cost
   kubectl berth cost -n team-a --since 7d
   kubectl berth cost -A --by namespace -o csv
@@ -64,7 +66,9 @@ them, or in the one that --ledger-namespace names.`,
 	f.StringVarP(&c.format, "output", "o", formatTable, "how to show the answer: "+strings.Join(formats, ", ")+" (FOCUS 1.3, CSV)")
 	f.StringVar(&c.by, "by", "workspace", "what to add up by: workspace, namespace, instance-type or label=KEY")
 	f.StringVar(&c.since, "since", "", "how far back, such as 24h, 7d or a date such as 2026-11-01; default: the beginning of the month (UTC)")
-	f.StringVar(&c.ledger, "ledger-namespace", "", "with -A: the controller's namespace, if you may not list the ConfigMaps of all")
+	f.StringVar(&c.inNamespace, "ledger-namespace", "",
+		"with -A: the controller's namespace; without it, the only ledger of the cluster")
+	f.StringVar(&c.ledger, "ledger-name", "", "with -A: the controller's --cost-name, if its namespace has several ledgers")
 	f.BoolVarP(&c.all, "all-namespaces", "A", false, "the costs of all namespaces")
 	c.bind(cmd, w)
 	cmd.ValidArgsFunction = cobra.NoFileCompletions
@@ -83,8 +87,8 @@ func (c *costCommand) run(ctx context.Context, w World) error {
 	if err != nil {
 		return err
 	}
-	if c.ledger != "" && !c.all {
-		return usageError("--ledger-namespace goes with -A")
+	if (c.inNamespace != "" || c.ledger != "") && !c.all {
+		return usageError("--ledger-namespace and --ledger-name go with -A")
 	}
 	cluster, err := c.open()
 	if err != nil {
@@ -161,17 +165,13 @@ func (c *costCommand) read(ctx context.Context, cluster *Cluster) (*cost.Ledger,
 		}
 		return decodeCost(stored)
 	}
-	list := &corev1.ConfigMapList{}
-	if err := cluster.Objects.List(ctx, list, client.InNamespace(c.ledger), client.HasLabels{v1beta1.LabelCost}); err != nil {
-		return nil, worded(err, "ConfigMaps")
+	stored, err := c.shards(ctx, cluster)
+	if err != nil {
+		return nil, err
 	}
 	var parts []*cost.Ledger
-	for i := range list.Items {
-		stored := &list.Items[i]
-		if stored.Name == v1beta1.CostConfigMap { // a copy
-			continue
-		}
-		part, err := decodeCost(stored)
+	for _, shard := range stored {
+		part, err := decodeCost(shard)
 		if err != nil {
 			return nil, err
 		}
@@ -181,6 +181,44 @@ func (c *costCommand) read(ctx context.Context, cluster *Cluster) (*cost.Ledger,
 		return nil, clusterError("there is no cost ledger: either no machine was bought, or the chart's value cost.enabled is not set")
 	}
 	return cost.Join(parts...), nil
+}
+
+// shards are the ConfigMaps of one ledger. Whoever may write ConfigMaps in any namespace can make some that look like
+// those of the controller, so the command adds up no two ledgers, and does not guess which one is genuine.
+func (c *costCommand) shards(ctx context.Context, cluster *Cluster) ([]*corev1.ConfigMap, error) {
+	list := &corev1.ConfigMapList{}
+	if err := cluster.Objects.List(ctx, list, client.InNamespace(c.inNamespace), client.HasLabels{v1beta1.LabelCost}); err != nil {
+		return nil, worded(err, "ConfigMaps")
+	}
+	var out []*corev1.ConfigMap
+	var ledgers []string
+	for i := range list.Items {
+		stored := &list.Items[i]
+		name := stored.Labels[v1beta1.LabelCost]
+		if !isShard(stored.Name, name) || c.ledger != "" && name != c.ledger {
+			continue
+		}
+		out = append(out, stored)
+		if ledger := stored.Namespace + "/" + name; !slices.Contains(ledgers, ledger) {
+			ledgers = append(ledgers, ledger)
+		}
+	}
+	if len(ledgers) > 1 {
+		slices.Sort(ledgers)
+		return nil, clusterError("there are ConfigMaps of several cost ledgers: %s: choose the controller's namespace with --ledger-namespace, "+
+			"and the ledger in it with --ledger-name", strings.Join(ledgers, ", "))
+	}
+	return out, nil
+}
+
+// isShard reports whether a ConfigMap has the name of a part of a ledger.
+func isShard(name, ledger string) bool {
+	for i := range cost.Shards {
+		if name == ledger+"-"+strconv.Itoa(i) {
+			return true
+		}
+	}
+	return false
 }
 
 func decodeCost(stored *corev1.ConfigMap) (*cost.Ledger, error) {

@@ -65,7 +65,59 @@ func books(t *testing.T) *cluster {
 	t.Helper()
 	return &cluster{objects: []client.Object{
 		storedCosts(t, "modelberth", "modelberth-cost-3", spent()), storedCosts(t, "team-a", v1beta1.CostConfigMap, spent().Extract("team-a")),
+		// What a tenant may write: a second ledger under other names, and one that cannot be read.
+		storedCosts(t, "team-b", "modelberth-cost-16", spent()), storedCosts(t, "team-b", "modelberth-cost-03", spent()),
+		storedCosts(t, "team-b", "my-cost-3", spent()), damagedCosts(t, "team-b", "broken"),
 	}}
+}
+
+func damagedCosts(t *testing.T, namespace, name string) *corev1.ConfigMap {
+	t.Helper()
+	out := storedCosts(t, namespace, name, cost.New())
+	out.Data[v1beta1.CostLedgerKey] = "{"
+	return out
+}
+
+// TestCostLedgers tells the controller's ledger from one that somebody else wrote, or that an installation left behind.
+func TestCostLedgers(t *testing.T) {
+	forged := func(namespace, name, ledger string) *corev1.ConfigMap {
+		out := damagedCosts(t, namespace, name)
+		out.Labels[v1beta1.LabelCost] = ledger
+		return out
+	}
+	want := books(t).run(t, session{}, "cost", "-A")
+	for _, test := range []struct {
+		reason string
+		other  client.Object
+		args   []string
+		// fails is a part of the error; empty for the costs of the controller's ledger.
+		fails string
+	}{
+		{
+			"a tenant forges a part", forged("team-b", "modelberth-cost-3", "modelberth-cost"), nil,
+			"there are ConfigMaps of several cost ledgers: modelberth/modelberth-cost, team-b/modelberth-cost: choose the controller's " +
+				"namespace with --ledger-namespace, and the ledger in it with --ledger-name",
+		},
+		{"the namespace is named", forged("team-b", "modelberth-cost-3", "modelberth-cost"), []string{"--ledger-namespace", "modelberth"}, ""},
+		{"an installation with another name left its ledger", forged("modelberth", "berth-cost-3", "berth-cost"), []string{
+			"--ledger-namespace", "modelberth",
+		}, "several cost ledgers: modelberth/berth-cost, modelberth/modelberth-cost:"},
+		{"the ledger is named", forged("modelberth", "berth-cost-3", "berth-cost"), []string{
+			"--ledger-namespace", "modelberth", "--ledger-name", "modelberth-cost",
+		}, ""},
+	} {
+		t.Run(test.reason, func(t *testing.T) {
+			cluster := books(t)
+			cluster.objects = append(cluster.objects, test.other)
+			got := cluster.run(t, session{}, append([]string{"cost", "-A"}, test.args...)...)
+			if test.fails == "" && (got.Code != 0 || got.Out != want.Out) {
+				t.Errorf("exit code %d: %s\n%s\nwant\n%s", got.Code, got.Err, got.Out, want.Out)
+			}
+			if test.fails != "" && (got.Code != 5 || !strings.Contains(got.Err, test.fails)) {
+				t.Errorf("exit code %d, %q; want 5, %q", got.Code, got.Err, test.fails)
+			}
+		})
+	}
 }
 
 func TestCostGolden(t *testing.T) {
@@ -122,8 +174,7 @@ func TestCostFOCUS(t *testing.T) {
 
 // TestCostFails with the words that lead out.
 func TestCostFails(t *testing.T) {
-	damaged := storedCosts(t, "team-a", v1beta1.CostConfigMap, cost.New())
-	damaged.Data[v1beta1.CostLedgerKey] = "{"
+	damaged := damagedCosts(t, "team-a", v1beta1.CostConfigMap)
 	for _, test := range []struct {
 		reason  string
 		cluster *cluster
@@ -143,7 +194,7 @@ func TestCostFails(t *testing.T) {
 		{"no time", &cluster{}, []string{"--since", "soon"}, 2, `--since: "soon" is neither a duration`},
 		{"no days", &cluster{}, []string{"--since", "0d"}, 2, `--since: "0d" is neither a duration`},
 		{"no format", &cluster{}, []string{"-o", "xml"}, 2, `--output: "xml" is not supported`},
-		{"a namespace for nothing", &cluster{}, []string{"--ledger-namespace", "x"}, 2, "--ledger-namespace goes with -A"},
+		{"a namespace for nothing", &cluster{}, []string{"--ledger-namespace", "x"}, 2, "--ledger-namespace and --ledger-name go with -A"},
 	} {
 		t.Run(test.reason, func(t *testing.T) {
 			got := test.cluster.run(t, session{}, append([]string{"cost"}, test.args...)...)

@@ -10,6 +10,9 @@ import (
 	"time"
 )
 
+// Shards is the number of ConfigMaps that share the books. Each has the Workspaces that its number is the hash of.
+const Shards = 16
+
 const (
 	// mostGuess is the longest time that is charged for a machine that was gone after a gap in the observation.
 	mostGuess = 15 * time.Minute

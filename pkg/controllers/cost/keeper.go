@@ -27,9 +27,6 @@ import (
 	"github.com/modelberth/modelberth/pkg/engineprobe"
 )
 
-// Shards is the number of ConfigMaps that share the books. Each has the Workspaces that its number is the hash of.
-const Shards = 16
-
 // Bills returns the bills of all machines from caches.
 type Bills interface {
 	Bills(ctx context.Context) ([]capacity.Bill, error)
@@ -66,7 +63,7 @@ type Keeper struct {
 	Config
 
 	mu     sync.Mutex
-	shards [Shards]*shard
+	shards [cost.Shards]*shard
 	// looked is when the machines were last looked at; zero before the first look of this process.
 	looked time.Time
 	// published are the last copies by namespace, without their time, and stale those that differ from the books.
@@ -100,7 +97,7 @@ func New(config Config) *Keeper {
 func shardOf(namespace, workspace string) int {
 	hash := fnv.New32a()
 	_, _ = hash.Write([]byte(namespace + "/" + workspace)) // never fails
-	return int(hash.Sum32() % Shards)
+	return int(hash.Sum32() % cost.Shards)
 }
 
 // load reads the books from the API server: the former leader may just have written them.
@@ -165,7 +162,7 @@ func (s *shard) note(now time.Time, changed, urgent bool) {
 
 // observed is what a look finds.
 type observed struct {
-	machines [Shards][]cost.Machine
+	machines [cost.Shards][]cost.Machine
 	exists   func(cost.Name) bool
 }
 
