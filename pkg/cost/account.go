@@ -6,6 +6,7 @@ package cost
 import (
 	"cmp"
 	"maps"
+	"math"
 	"math/bits"
 	"slices"
 	"strings"
@@ -105,7 +106,18 @@ func (a Amount) USD() float64 { return float64(a.Nanos) / 1e9 }
 // Hours of machine time, for people.
 func (a Amount) Hours() float64 { return float64(a.Millis) / 3_600_000 }
 
-func (a Amount) plus(b Amount) Amount { return Amount{a.Millis + b.Millis, a.Nanos + b.Nanos} }
+func (a Amount) plus(b Amount) Amount {
+	return Amount{Millis: sum(a.Millis, b.Millis), Nanos: sum(a.Nanos, b.Nanos)}
+}
+
+// sum adds two amounts that are not negative. A sum that is out of range stays at the end of it: a negative one would
+// damage the books of everybody whose accounts are beside it.
+func sum(a, b int64) int64 {
+	if a > math.MaxInt64-b {
+		return math.MaxInt64
+	}
+	return a + b
+}
 
 // amount is the cost of some time at a price in microdollars per hour.
 func amount(millis, price int64) Amount {
@@ -149,11 +161,11 @@ func (c *Cells) of(s State) *Amount {
 
 // Total of all states.
 func (c *Cells) Total() Amount {
-	var sum Amount
+	var total Amount
 	for _, s := range States() {
-		sum = sum.plus(c.Of(s))
+		total = total.plus(c.Of(s))
 	}
-	return sum
+	return total
 }
 
 // Add adds other cells.
@@ -161,9 +173,9 @@ func (c *Cells) Add(other *Cells) {
 	for _, s := range States() {
 		*c.of(s) = c.of(s).plus(other.Of(s))
 	}
-	c.Unsure += other.Unsure
-	c.Prompt += other.Prompt
-	c.Output += other.Output
+	c.Unsure = sum(c.Unsure, other.Unsure)
+	c.Prompt = sum(c.Prompt, other.Prompt)
+	c.Output = sum(c.Output, other.Output)
 }
 
 // periods are the cells of an account by the label of their period.

@@ -230,7 +230,8 @@ func (l *Ledger) end(uid string, step *Step) {
 	if unsure > 0 {
 		h := horizonAt(step.At)
 		label, _ := h.period(step.At)
-		l.account(key).at(label).Unsure += unsure.Milliseconds()
+		cells := l.account(key).at(label)
+		cells.Unsure = sum(cells.Unsure, unsure.Milliseconds())
 	}
 	delete(l.machines, uid)
 	l.gone[uid] = step.At

@@ -5,6 +5,7 @@ package cost_test
 
 import (
 	"fmt"
+	"math"
 	"testing"
 	"time"
 
@@ -287,7 +288,7 @@ func TestCount(t *testing.T) {
 			[][]cost.Counters{append(counters("a", 10, 5), counters("b", 1, 1)...), counters("b", 2, 2), append(counters("a", 11, 6), counters("b", 2, 2)...)},
 			13, 8,
 		},
-		{"nonsense", [][]cost.Counters{counters("a", -10, -5), counters("a", 1<<62, 0)}, 1 << 50, 0},
+		{"nonsense", [][]cost.Counters{counters("a", -10, -5), counters("a", 1<<62, 0)}, 1 << 40, 0},
 	} {
 		t.Run(tc.reason, func(t *testing.T) {
 			l := cost.New()
@@ -306,6 +307,33 @@ func TestCount(t *testing.T) {
 				t.Error(diff)
 			}
 		})
+	}
+}
+
+// TestSumsStayInRange: an engine that lies must not damage the books of others.
+func TestSumsStayInRange(t *testing.T) {
+	l := cost.New()
+	for n := range 10_000 {
+		seen := cost.Counters{Incarnation: fmt.Sprint(n), Prompt: 1 << 50, Output: 1 << 50}
+		l.Count(noon, cost.Engine{Name: cost.Name{Namespace: "n", Workspace: "w"}, Key: chat(), Counters: []cost.Counters{seen}})
+	}
+	charges := again(t, l).Charges(time.Time{})
+	if got, want := charges[0].Cells.Output, int64(10_000<<40); got != want {
+		t.Errorf("%d tokens, want %d", got, want)
+	}
+	const most = math.MaxInt64
+	full := cost.Cells{
+		Starting: cost.Amount{Millis: most, Nanos: most - 1}, Serving: cost.Amount{Millis: 1, Nanos: 1}, Unsure: most, Prompt: most - 1, Output: 1,
+	}
+	if got, want := full.Total(), (cost.Amount{Millis: most, Nanos: most}); got != want {
+		t.Errorf("the total is %+v, want %+v", got, want)
+	}
+	full.Add(&full)
+	want := cost.Cells{
+		Starting: cost.Amount{Millis: most, Nanos: most}, Serving: cost.Amount{Millis: 2, Nanos: 2}, Unsure: most, Prompt: most, Output: 2,
+	}
+	if diff := cmp.Diff(want, full); diff != "" {
+		t.Error(diff)
 	}
 }
 

@@ -55,8 +55,8 @@ func (l *Ledger) Count(at time.Time, seen Engine) bool {
 		if i := slices.IndexFunc(known.last, func(c Counters) bool { return c.Incarnation == now.Incarnation }); i >= 0 {
 			was = known.last[i]
 		}
-		prompt += since(was.Prompt, now.Prompt)
-		output += since(was.Output, now.Output)
+		prompt = sum(prompt, since(was.Prompt, now.Prompt))
+		output = sum(output, since(was.Output, now.Output))
 	}
 	if len(seen.Counters) == 0 {
 		return changed
@@ -68,8 +68,8 @@ func (l *Ledger) Count(at time.Time, seen Engine) bool {
 		h := horizonAt(at)
 		label, _ := h.period(at)
 		cells := l.account(seen.Key).at(label)
-		cells.Prompt += prompt
-		cells.Output += output
+		cells.Prompt = sum(cells.Prompt, prompt)
+		cells.Output = sum(cells.Output, output)
 	}
 	return changed
 }
@@ -87,15 +87,19 @@ func (e *engine) after(seen []Counters) []Counters {
 	return out[max(len(out)-mostProcesses, 0):]
 }
 
-// mostTokens bounds a counter: an engine that reports nonsense must not overflow a sum.
-const mostTokens = 1 << 50
+const (
+	// mostTokens bounds a counter, so that one that reports nonsense can be stored.
+	mostTokens = 1 << 50
+	// mostGrowth bounds what one process has worked between two looks. No engine comes near it.
+	mostGrowth = 1 << 40
+)
 
 // since is the growth of a counter.
 func since(was, now int64) int64 {
 	if now < was {
-		return now
+		was = 0
 	}
-	return now - was
+	return min(now-was, mostGrowth)
 }
 
 // Keep drops the engines of Workspaces that are gone.
