@@ -48,6 +48,8 @@ type world struct {
 	fail   error
 	// refuses is a namespace that allows no ConfigMaps.
 	refuses string
+	// refuseReads makes all reads of single objects fail.
+	refuseReads bool
 }
 
 func newWorld(t *testing.T, objects ...client.Object) *world {
@@ -84,6 +86,9 @@ func newWorld(t *testing.T, objects ...client.Object) *world {
 				return err
 			},
 			Get: func(ctx context.Context, inner client.WithWatch, key client.ObjectKey, object client.Object, options ...client.GetOption) error {
+				if w.refuseReads {
+					return errors.New("the API server is away")
+				}
 				err := inner.Get(ctx, key, object, options...)
 				if version := w.versions[key]; version != "" {
 					object.SetResourceVersion(version)
@@ -297,8 +302,39 @@ func TestFormerLeader(t *testing.T) {
 	if _, err := w.keeper.Reconcile(t.Context(), named(machines)); err == nil {
 		t.Error("a former leader overwrites the books")
 	}
+	if diff := cmp.Diff(map[string]float64{"starting": 11 * 60}, w.stored(t, "team-a")); diff != "" {
+		t.Errorf("the copy without the books of the new leader: %s", diff)
+	}
 	w.pass(t, 5*time.Minute)
-	if diff := cmp.Diff(map[string]float64{"starting": 21 * 60}, w.stored(t, "modelberth")); diff != "" {
+	for _, namespace := range []string{"modelberth", "team-a"} {
+		if diff := cmp.Diff(map[string]float64{"starting": 21 * 60}, w.stored(t, namespace)); diff != "" {
+			t.Errorf("in %s: %s", namespace, diff)
+		}
+	}
+}
+
+// TestFormerLeaderEnds after it found that somebody else wrote the books, and cannot read them again.
+func TestFormerLeaderEnds(t *testing.T) {
+	ws := workspace("team-a", "chat")
+	w := newWorld(t, ws)
+	w.bills = []capacity.Bill{machineOf(ws, noon)}
+	w.pass(t, time.Minute)
+	w.pass(t, 5*time.Minute)
+	former := w.keeper
+	w.restart()
+	w.pass(t, 5*time.Minute)
+	w.keeper = former
+	w.clock.SetTime(w.clock.Now().Add(5 * time.Minute))
+	if _, err := w.keeper.Reconcile(t.Context(), named(machines)); err == nil {
+		t.Error("a former leader overwrites the books")
+	}
+	w.refuseReads = true
+	ctx, cancel := context.WithCancel(t.Context())
+	cancel()
+	if err := w.keeper.Start(ctx); err != nil {
+		t.Fatal(err)
+	}
+	if diff := cmp.Diff(map[string]float64{"starting": 11 * 60}, w.stored(t, "team-a")); diff != "" {
 		t.Error(diff)
 	}
 }
@@ -350,7 +386,7 @@ func TestNamespaceRefusesCopy(t *testing.T) {
 	}
 }
 
-// TestDamagedBooks are left alone, and the others go on.
+// TestDamagedBooks are left alone, and the others go on. No copy is written without them.
 func TestDamagedBooks(t *testing.T) {
 	a, b := workspace("team-a", "chat"), workspace("team-b", "draw")
 	damaged := &corev1.ConfigMap{
@@ -364,7 +400,7 @@ func TestDamagedBooks(t *testing.T) {
 	w.bills = []capacity.Bill{machineOf(a, noon), machineOf(b, noon)}
 	w.pass(t, time.Minute)
 	w.pass(t, 10*time.Minute)
-	if got := w.written(); !cmp.Equal(got, []string{fmt.Sprint("modelberth/berth-cost-", shardOf("team-b", "draw")), "team-b/modelberth-cost"}) {
+	if got := w.written(); !cmp.Equal(got, []string{fmt.Sprint("modelberth/berth-cost-", shardOf("team-b", "draw"))}) {
 		t.Errorf("written %v", got)
 	}
 }

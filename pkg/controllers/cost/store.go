@@ -60,14 +60,11 @@ func (k *Keeper) store(ctx context.Context, all bool) (time.Duration, error) {
 	now, next := k.Clock.Now(), time.Duration(0)
 	var failures []error
 	for i, s := range k.shards {
-		if s.failure != nil {
+		if s == nil || s.failure != nil { // nil: somebody else wrote it, and it was not read again since
 			continue
 		}
 		due, isDirty := s.due(now, k.Interval)
 		if isDirty && (all || due <= 0) {
-			for _, namespace := range s.ledger.Namespaces() {
-				k.stale[namespace] = true
-			}
 			failures = append(failures, k.write(ctx, i, now))
 			due, isDirty = k.Interval, s.ledger.IsOpen()
 		}
@@ -75,8 +72,16 @@ func (k *Keeper) store(ctx context.Context, all bool) (time.Duration, error) {
 			next = sooner(next, due)
 		}
 	}
-	k.publishStale(ctx)
+	if k.isComplete() {
+		k.publishStale(ctx)
+	}
 	return next, errors.Join(failures...)
+}
+
+// isComplete reports whether all parts of the books can be read. A copy without the others would take costs back that its
+// namespace has seen.
+func (k *Keeper) isComplete() bool {
+	return !slices.ContainsFunc(k.shards[:], func(s *shard) bool { return s == nil || s.failure != nil })
 }
 
 // publishStale writes the copies of namespaces whose books were written. What a namespace forbids is its own loss: it is
@@ -121,6 +126,7 @@ func (s *shard) due(now time.Time, interval time.Duration) (time.Duration, bool)
 // longer the leader, or was not: it reads the shard again.
 func (k *Keeper) write(ctx context.Context, i int, now time.Time) error {
 	s := k.shards[i]
+	namespaces := s.ledger.Namespaces() // before details are merged
 	data, err := s.ledger.Fit(mostBytes)
 	if err != nil {
 		return err
@@ -141,6 +147,9 @@ func (k *Keeper) write(ctx context.Context, i int, now time.Time) error {
 		s.version = *object.ResourceVersion
 	}
 	s.written, s.changed, s.isUrgent = now, time.Time{}, false
+	for _, namespace := range namespaces {
+		k.stale[namespace] = true
+	}
 	return nil
 }
 
@@ -152,9 +161,7 @@ func (k *Keeper) publish(ctx context.Context, namespace string) error {
 	}
 	var parts []*cost.Ledger
 	for _, s := range k.shards {
-		if s != nil && s.failure == nil {
-			parts = append(parts, s.ledger.Extract(namespace))
-		}
+		parts = append(parts, s.ledger.Extract(namespace))
 	}
 	joined := cost.Join(parts...)
 	data, err := joined.Fit(mostCopy)
