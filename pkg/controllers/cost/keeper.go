@@ -66,8 +66,8 @@ type Keeper struct {
 	shards [cost.Shards]*shard
 	// looked is when the machines were last looked at; zero before the first look of this process.
 	looked time.Time
-	// published are the last copies by namespace, without their time, and stale those that differ from the books.
-	published map[string]string
+	// published are the last copies by namespace, or those that were refused, and stale those that may differ from the books.
+	published map[string]digest
 	stale     map[string]bool
 	// turn is the engine to begin with next.
 	turn int
@@ -90,7 +90,7 @@ type shard struct {
 
 // New returns a Keeper.
 func New(config Config) *Keeper {
-	return &Keeper{Config: config, published: map[string]string{}, stale: map[string]bool{}}
+	return &Keeper{Config: config, published: map[string]digest{}, stale: map[string]bool{}}
 }
 
 // shardOf is the number of the shard of a Workspace.
@@ -118,6 +118,9 @@ func (k *Keeper) load(ctx context.Context) error {
 			read.written = k.Clock.Now()
 		}
 		k.shards[i] = read
+		for _, namespace := range read.ledger.Namespaces() { // a former process may have ended before it wrote the copies
+			k.stale[namespace] = true
+		}
 	}
 	return nil
 }

@@ -48,6 +48,9 @@ type world struct {
 	fail   error
 	// refuses is a namespace that allows no ConfigMaps.
 	refuses string
+	// broken is a namespace whose writes fail for a while, and attempts are those in both.
+	broken   string
+	attempts int
 	// refuseReads makes all reads of single objects fail.
 	refuseReads bool
 }
@@ -72,7 +75,12 @@ func newWorld(t *testing.T, objects ...client.Object) *world {
 					return fmt.Errorf("%T is applied", object)
 				}
 				key := types.NamespacedName{Namespace: *applied.Namespace, Name: *applied.Name}
+				if key.Namespace == w.broken {
+					w.attempts++
+					return apierrors.NewInternalError(errors.New("a webhook does not answer"))
+				}
 				if key.Namespace == w.refuses {
+					w.attempts++
 					return apierrors.NewForbidden(corev1.Resource("configmaps"), key.Name, errors.New("exceeded quota"))
 				}
 				if applied.ResourceVersion != nil && *applied.ResourceVersion != w.versions[key] {
@@ -383,6 +391,75 @@ func TestNamespaceRefusesCopy(t *testing.T) {
 	w.pass(t, 5*time.Minute)
 	if diff := cmp.Diff(map[string]float64{"starting": 16 * 60}, w.stored(t, "team-a")); diff != "" {
 		t.Error(diff)
+	}
+}
+
+// TestCopyIsTriedAgain after a failure, also by the next process, and written once.
+func TestCopyIsTriedAgain(t *testing.T) {
+	ended := func(t *testing.T) *world {
+		ws := workspace("team-a", "chat")
+		w := newWorld(t, ws)
+		w.broken = "team-a"
+		w.bills = []capacity.Bill{machineOf(ws, noon)}
+		w.pass(t, time.Minute)
+		w.bills = nil
+		if next := w.pass(t, time.Minute); next == 0 || next > time.Minute {
+			t.Errorf("a copy that failed waits %s", next)
+		}
+		if got := len(w.written()); got != 1 || w.attempts != 1 {
+			t.Fatalf("%d writes and %d attempts, want 1 of each", got, w.attempts)
+		}
+		w.broken = ""
+		return w
+	}
+	for _, tc := range []struct {
+		reason  string
+		restart bool
+	}{{"by the same process", false}, {"by the next process", true}} {
+		t.Run(tc.reason, func(t *testing.T) {
+			w := ended(t)
+			if tc.restart {
+				w.restart()
+			}
+			if next := w.pass(t, time.Minute); next != 0 {
+				t.Errorf("looks again after %s, and everything is written", next)
+			}
+			if diff := cmp.Diff([]string{"team-a/modelberth-cost"}, w.written()); diff != "" {
+				t.Error(diff)
+			}
+			for range 3 {
+				w.restart()
+				w.pass(t, time.Minute)
+			}
+			if got := w.written(); len(got) > 0 {
+				t.Errorf("the copy is right, and written %v", got)
+			}
+		})
+	}
+}
+
+// TestPublishedIsBounded: what a namespace refuses is not tried again before it changes, and gone namespaces are dropped.
+func TestPublishedIsBounded(t *testing.T) {
+	ws := workspace("team-a", "chat")
+	w := newWorld(t, ws)
+	w.refuses = "team-a"
+	w.bills = []capacity.Bill{machineOf(ws, noon)}
+	w.pass(t, time.Minute)
+	w.bills = nil
+	w.pass(t, time.Minute)
+	if next := w.pass(t, urgency); next != 0 {
+		t.Errorf("a copy that was refused is tried again after %s", next)
+	}
+	w.keeper.published["gone"] = digest{}
+	for range 3 {
+		w.keeper.stale["team-a"] = true
+		w.pass(t, time.Minute)
+	}
+	if w.attempts != 1 {
+		t.Errorf("%d attempts, want 1", w.attempts)
+	}
+	if _, ok := w.keeper.published["gone"]; ok || len(w.keeper.published) != 1 {
+		t.Errorf("published: %v", w.keeper.published)
 	}
 }
 

@@ -5,6 +5,7 @@ package cost
 
 import (
 	"context"
+	"crypto/sha256"
 	"errors"
 	"fmt"
 	"maps"
@@ -72,8 +73,8 @@ func (k *Keeper) store(ctx context.Context, all bool) (time.Duration, error) {
 			next = sooner(next, due)
 		}
 	}
-	if k.isComplete() {
-		k.publishStale(ctx)
+	if k.isComplete() && !k.publishStale(ctx) {
+		next = sooner(next, lookAgain)
 	}
 	return next, errors.Join(failures...)
 }
@@ -85,17 +86,39 @@ func (k *Keeper) isComplete() bool {
 }
 
 // publishStale writes the copies of namespaces whose books were written. What a namespace forbids is its own loss: it is
-// tried again with the next write, and delays nothing.
-func (k *Keeper) publishStale(ctx context.Context) {
+// tried again once the costs change, and delays nothing. It returns false if others must be tried again.
+func (k *Keeper) publishStale(ctx context.Context) bool {
+	if !k.Publish || len(k.stale) == 0 {
+		clear(k.stale)
+		return true
+	}
 	for _, namespace := range slices.Sorted(maps.Keys(k.stale)) {
-		delete(k.stale, namespace)
-		if !k.Publish {
-			continue
-		}
-		if err := k.publish(ctx, namespace); err != nil {
+		err := k.publish(ctx, namespace)
+		if err != nil {
 			log.FromContext(ctx).Error(err, "cannot publish costs", "namespace", namespace)
 		}
+		if err == nil || isRefusal(err) {
+			delete(k.stale, namespace)
+		}
 	}
+	known := map[string]bool{}
+	for _, s := range k.shards {
+		for _, namespace := range s.ledger.Namespaces() {
+			known[namespace] = true
+		}
+	}
+	maps.DeleteFunc(k.published, func(namespace string, _ digest) bool { return !known[namespace] })
+	return len(k.stale) == 0
+}
+
+// isRefusal reports whether the same copy would be refused again.
+func isRefusal(err error) bool {
+	return isGone(err) || apierrors.IsForbidden(err) || apierrors.IsInvalid(err)
+}
+
+// isGone reports whether a namespace is gone, or will be.
+func isGone(err error) bool {
+	return apierrors.IsNotFound(err) || apierrors.HasStatusCause(err, corev1.NamespaceTerminatingCause)
 }
 
 func sooner(a, b time.Duration) time.Duration {
@@ -168,23 +191,54 @@ func (k *Keeper) publish(ctx context.Context, namespace string) error {
 	if err != nil {
 		return err
 	}
-	seen := joined.Seen
-	joined.Seen = time.Time{}
-	content, err := joined.Encode()
-	if err != nil || k.published[namespace] == string(content) {
+	content, err := digestOf(joined)
+	if err != nil {
 		return err
 	}
-	joined.Seen = seen
-	object := k.object(namespace, v1beta1.CostConfigMap, data)
-	err = k.Client.Apply(ctx, object, client.FieldOwner(apply.FieldOwner), client.ForceOwnership)
-	if apierrors.IsNotFound(err) || apierrors.HasStatusCause(err, corev1.NamespaceTerminatingCause) {
+	if _, isKnown := k.published[namespace]; !isKnown {
+		k.recall(ctx, namespace)
+	}
+	if k.published[namespace] == content {
 		return nil
 	}
-	if err != nil {
+	object := k.object(namespace, v1beta1.CostConfigMap, data)
+	err = k.Client.Apply(ctx, object, client.FieldOwner(apply.FieldOwner), client.ForceOwnership)
+	if err == nil || isRefusal(err) {
+		k.published[namespace] = content
+	}
+	if err != nil && !isGone(err) {
 		return fmt.Errorf("publishing the costs of namespace %s: %w", namespace, err)
 	}
-	k.published[namespace] = string(content)
 	return nil
+}
+
+// recall reads the copy of a former process once: if it is still right, it is not written again. One that cannot be read
+// is written.
+func (k *Keeper) recall(ctx context.Context, namespace string) {
+	stored := &corev1.ConfigMap{}
+	err := k.Live.Get(ctx, types.NamespacedName{Namespace: namespace, Name: v1beta1.CostConfigMap}, stored)
+	if err != nil || stored.Labels[v1beta1.LabelCost] != k.Name {
+		return
+	}
+	ledger, err := cost.Decode([]byte(stored.Data[v1beta1.CostLedgerKey]))
+	if err != nil {
+		return
+	}
+	if content, err := digestOf(ledger); err == nil {
+		k.published[namespace] = content
+	}
+}
+
+// digest identifies the content of a copy.
+type digest [sha256.Size]byte
+
+// digestOf is the digest of a copy without its time.
+func digestOf(copied *cost.Ledger) (digest, error) {
+	seen := copied.Seen
+	copied.Seen = time.Time{}
+	data, err := copied.Encode()
+	copied.Seen = seen
+	return sha256.Sum256(data), err
 }
 
 func (k *Keeper) object(namespace, name string, data []byte) *applycorev1.ConfigMapApplyConfiguration {
