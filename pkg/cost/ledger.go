@@ -43,7 +43,7 @@ type Machine struct {
 type Step struct {
 	// At is the time by the clock. It decides only in which period time is booked.
 	At time.Time
-	// Elapsed since the former look, by a clock that does not jump.
+	// Elapsed since the former look, by a clock that does not jump. Only whole milliseconds count.
 	Elapsed time.Duration
 	// Gap is set if nobody watched meanwhile: the former look is from another process.
 	Gap      bool

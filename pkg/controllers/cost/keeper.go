@@ -134,17 +134,19 @@ func (k *Keeper) look(ctx context.Context) error {
 	if err != nil {
 		return err
 	}
-	now := k.Clock.Now()
+	now, elapsed := k.Clock.Now(), time.Duration(0)
+	if !k.looked.IsZero() {
+		elapsed = now.Sub(k.looked) // by the monotonic clock
+		rest := elapsed % time.Millisecond
+		now, elapsed = now.Add(-rest), elapsed-rest // the ledger has whole milliseconds, so the rest is for the next look
+	}
 	for i, s := range k.shards {
 		if s.failure != nil {
 			continue
 		}
-		step := cost.Step{At: now, Machines: seen.machines[i]}
-		switch {
-		case s.restarted:
+		step := cost.Step{At: now, Elapsed: elapsed, Machines: seen.machines[i]}
+		if s.restarted {
 			step.Elapsed, step.Gap = s.ledger.Gap(now), true
-		case !k.looked.IsZero():
-			step.Elapsed = now.Sub(k.looked) // by the monotonic clock
 		}
 		s.restarted = false
 		result := s.ledger.Observe(step)

@@ -295,6 +295,23 @@ func TestKilledAtAnyMoment(t *testing.T) {
 	}
 }
 
+// TestNoTimeIsLostBetweenLooks whose distance is no whole number of milliseconds.
+func TestNoTimeIsLostBetweenLooks(t *testing.T) {
+	ws := workspace("team-a", "chat")
+	w := newWorld(t, ws)
+	w.bills = []capacity.Bill{machineOf(ws, noon)}
+	w.pass(t, 0)
+	for range 1000 {
+		w.pass(t, 2*time.Second+999_999*time.Nanosecond)
+	}
+	w.bills = nil
+	w.pass(t, time.Microsecond)
+	w.pass(t, urgency)
+	if diff := cmp.Diff(map[string]float64{"wasted": 2001}, w.stored(t, "modelberth")); diff != "" {
+		t.Error(diff)
+	}
+}
+
 // TestFormerLeader writes after another one has begun: it does not overwrite the books, and goes on from those.
 func TestFormerLeader(t *testing.T) {
 	ws := workspace("team-a", "chat")
