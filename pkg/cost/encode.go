@@ -27,6 +27,8 @@ type document struct {
 	Engines  []engineDocument  `json:"engines,omitempty"`
 	// Gone are the machines that ended in the last hour.
 	Gone map[string]time.Time `json:"gone,omitempty"`
+	// GoneLaunched are their launches, where they are known.
+	GoneLaunched map[string]time.Time `json:"goneLaunched,omitempty"`
 }
 
 type accountDocument struct {
@@ -49,6 +51,8 @@ type machineDocument struct {
 	Served  bool      `json:"served,omitempty"`
 	From    time.Time `json:"from"`
 	Millis  int64     `json:"ms"`
+	// Launched is when the cloud began to charge for it.
+	Launched time.Time `json:"launched,omitzero"`
 }
 
 type engineDocument struct {
@@ -66,7 +70,7 @@ type counterDocument struct {
 
 // Encode returns the ledger as JSON. Equal ledgers have equal bytes.
 func (l *Ledger) Encode() ([]byte, error) {
-	out := document{Version: version, Seen: l.Seen.UTC().Round(0), Gone: map[string]time.Time{}}
+	out := document{Version: version, Seen: l.Seen.UTC().Round(0), Gone: map[string]time.Time{}, GoneLaunched: map[string]time.Time{}}
 	keys := map[Key]periods{}
 	maps.Copy(keys, l.accounts)
 	for _, r := range l.machines {
@@ -83,13 +87,17 @@ func (l *Ledger) Encode() ([]byte, error) {
 		r := l.machines[uid]
 		out.Machines = append(out.Machines, machineDocument{
 			UID: uid, Account: index[r.key], State: r.state.String(), Served: r.served, From: r.from.UTC().Round(0), Millis: r.millis,
+			Launched: r.launched.UTC().Round(0),
 		})
 	}
 	for _, name := range slices.SortedFunc(maps.Keys(l.engines), Name.compare) {
 		out.Engines = append(out.Engines, l.engines[name].document(name))
 	}
-	for uid, at := range l.gone {
-		out.Gone[uid] = at.UTC().Round(0)
+	for uid, e := range l.gone {
+		out.Gone[uid] = e.at.UTC().Round(0)
+		if !e.launched.IsZero() {
+			out.GoneLaunched[uid] = e.launched.UTC().Round(0)
+		}
 	}
 	data, err := json.Marshal(out)
 	if err != nil {
@@ -142,7 +150,9 @@ func Decode(data []byte) (*Ledger, error) {
 	}
 	out := New()
 	out.Seen = in.Seen
-	maps.Copy(out.gone, in.Gone)
+	for uid, at := range in.Gone {
+		out.gone[uid] = ended{at: at, launched: in.GoneLaunched[uid]}
+	}
 	keys, err := out.readAccounts(in.Accounts)
 	if err == nil {
 		err = out.readMachines(in.Machines, keys)
@@ -195,7 +205,9 @@ func (l *Ledger) readMachines(in []machineDocument, keys []Key) error {
 		if l.machines[m.UID] != nil {
 			return fmt.Errorf("machine %d is there twice", i)
 		}
-		l.machines[m.UID] = &record{key: keys[m.Account], state: State(state), served: m.Served, from: m.From, millis: m.Millis}
+		l.machines[m.UID] = &record{
+			key: keys[m.Account], state: State(state), served: m.Served, from: m.From, millis: m.Millis, launched: m.Launched,
+		}
 	}
 	return nil
 }

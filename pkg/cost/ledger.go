@@ -57,6 +57,20 @@ type record struct {
 	served bool
 	from   time.Time
 	millis int64
+	// launched is when the cloud began to charge for it; zero if that is unknown.
+	launched time.Time
+}
+
+// ended is a machine that is gone, with its launch.
+type ended struct{ at, launched time.Time }
+
+// isSame reports whether a machine with the same UID is still the ended one, in a cache that lags. Then the launches are
+// equal. A launch has whole seconds of another clock, so a comparison with the end is a last resort.
+func (e ended) isSame(m *Machine) bool {
+	if m.LaunchedAt.IsZero() || e.launched.IsZero() {
+		return !m.LaunchedAt.After(e.at)
+	}
+	return m.LaunchedAt.Equal(e.launched)
 }
 
 // Ledger is the state of the books. It is not safe for concurrent use.
@@ -65,7 +79,7 @@ type Ledger struct {
 	Seen     time.Time
 	accounts map[Key]periods
 	machines map[string]*record
-	gone     map[string]time.Time
+	gone     map[string]ended
 	engines  map[Name]*engine
 	// steady is a clock that is never ahead of the elapsed time.
 	steady time.Time
@@ -74,7 +88,7 @@ type Ledger struct {
 // New returns an empty ledger.
 func New() *Ledger {
 	return &Ledger{
-		accounts: map[Key]periods{}, machines: map[string]*record{}, gone: map[string]time.Time{}, engines: map[Name]*engine{},
+		accounts: map[Key]periods{}, machines: map[string]*record{}, gone: map[string]ended{}, engines: map[Name]*engine{},
 	}
 }
 
@@ -105,11 +119,14 @@ func (l *Ledger) Observe(step Step) Result {
 	present := map[string]bool{}
 	for i := range step.Machines {
 		m := &step.Machines[i]
-		if at, isGone := l.gone[m.UID]; present[m.UID] || isGone && !m.LaunchedAt.After(at) {
+		if former, isGone := l.gone[m.UID]; present[m.UID] || isGone && former.isSame(m) {
 			continue
 		}
 		present[m.UID] = true
 		if known := l.machines[m.UID]; known != nil {
+			if !m.LaunchedAt.IsZero() {
+				known.launched = m.LaunchedAt
+			}
 			out.Changed = l.advance(known, m, &step) || out.Changed
 			continue
 		}
@@ -135,7 +152,7 @@ func (l *Ledger) begin(m *Machine, step *Step, isNew bool) *record {
 			age = min(age, step.Elapsed+slack)
 		}
 	}
-	out := &record{key: m.Key, from: step.At.Add(-age), millis: age.Milliseconds()}
+	out := &record{key: m.Key, from: step.At.Add(-age), millis: age.Milliseconds(), launched: m.LaunchedAt}
 	switch out.next(m) {
 	case Starting:
 	case Leaked: // nobody knows for how long
@@ -234,7 +251,7 @@ func (l *Ledger) end(uid string, step *Step) {
 		cells.Unsure = sum(cells.Unsure, unsure.Milliseconds())
 	}
 	delete(l.machines, uid)
-	l.gone[uid] = step.At
+	l.gone[uid] = ended{at: step.At, launched: r.launched}
 }
 
 // flush books the open time of a machine.
@@ -260,8 +277,8 @@ func (l *Ledger) account(key Key) periods {
 // settle returns when the machines were seen, and merges details that are too old. A clock that jumps ahead makes
 // nothing old.
 func (l *Ledger) settle(step *Step) time.Time {
-	maps.DeleteFunc(l.gone, func(_ string, at time.Time) bool {
-		age := step.At.Sub(at)
+	maps.DeleteFunc(l.gone, func(_ string, e ended) bool {
+		age := step.At.Sub(e.at)
 		return age > keptGone || age < -keptGone
 	})
 	l.trimGone(mostGone)
@@ -282,7 +299,7 @@ func (l *Ledger) trimGone(most int) {
 		return
 	}
 	oldest := slices.SortedFunc(maps.Keys(l.gone), func(a, b string) int {
-		if order := l.gone[a].Compare(l.gone[b]); order != 0 {
+		if order := l.gone[a].at.Compare(l.gone[b].at); order != 0 {
 			return order
 		}
 		return strings.Compare(a, b)

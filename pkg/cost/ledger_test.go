@@ -164,6 +164,47 @@ func TestObserve(t *testing.T) {
 			map[string]float64{"wasted": 20, "starting": 10},
 		},
 		{
+			"another one is launched in the second in which the former one was found gone",
+			[]look{
+				{},
+				{at: 10 * s, elapsed: 10 * s, machines: []cost.Machine{launched(0)}},
+				{at: 20*s + s/2, elapsed: 10*s + s/2},
+				{at: 40 * s, elapsed: 19*s + s/2, machines: []cost.Machine{launched(20 * s)}},
+			},
+			map[string]float64{"wasted": 20.5, "starting": 20},
+		},
+		{
+			"another one is launched by a clock that is behind",
+			[]look{
+				{},
+				{at: 10 * s, elapsed: 10 * s, machines: []cost.Machine{launched(0)}},
+				{at: 20 * s, elapsed: 10 * s},
+				{at: 40 * s, elapsed: 20 * s, machines: []cost.Machine{launched(15 * s)}},
+			},
+			map[string]float64{"wasted": 20, "starting": 25},
+		},
+		{
+			"a cache that lags brings a machine back without its launch",
+			[]look{
+				{},
+				{at: 10 * s, elapsed: 10 * s, machines: []cost.Machine{launched(0)}},
+				{at: 20 * s, elapsed: 10 * s},
+				{at: 30 * s, elapsed: 10 * s, machines: []cost.Machine{starting()}},
+			},
+			map[string]float64{"wasted": 20},
+		},
+		{
+			"the launch is known only later, and a cache that lags brings the machine back",
+			[]look{
+				{},
+				{at: 10 * s, elapsed: 10 * s, machines: []cost.Machine{starting()}},
+				{at: 20 * s, elapsed: 10 * s, machines: []cost.Machine{launched(15 * s)}},
+				{at: 14 * s, elapsed: 10 * s},
+				{at: 24 * s, elapsed: 10 * s, machines: []cost.Machine{launched(15 * s)}},
+			},
+			map[string]float64{"wasted": 20},
+		},
+		{
 			"after a restart the machine is still there",
 			[]look{
 				{},
@@ -218,6 +259,14 @@ func TestObserve(t *testing.T) {
 			}
 			if diff := cmp.Diff(tc.want, times(l)); diff != "" {
 				t.Error(diff)
+			}
+			stored := cost.New()
+			for _, step := range tc.looks {
+				stored.Observe(cost.Step{At: noon.Add(step.at), Elapsed: step.elapsed, Gap: step.gap, Machines: step.machines})
+				stored = again(t, stored)
+			}
+			if diff := cmp.Diff(tc.want, times(stored)); diff != "" {
+				t.Errorf("stored after each look: %s", diff)
 			}
 		})
 	}
