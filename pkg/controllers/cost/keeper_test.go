@@ -627,6 +627,31 @@ func TestTokens(t *testing.T) {
 	}
 }
 
+// TestProcess is another one after a restart of the engine, and of nothing else.
+func TestProcess(t *testing.T) {
+	for _, tc := range []struct {
+		reason   string
+		names    []string
+		statuses []corev1.ContainerStatus
+		want     string
+	}{
+		{"no container has started yet", []string{"chat"}, nil, "pod/0"},
+		{"a sidecar restarted", []string{"proxy", "chat"}, []corev1.ContainerStatus{{Name: "chat", RestartCount: 1}, {Name: "proxy", RestartCount: 7}}, "pod/1"},
+		{"a user's own pod", []string{"server", "proxy"}, []corev1.ContainerStatus{{Name: "proxy", RestartCount: 7}, {Name: "server", RestartCount: 2}}, "pod/2"},
+	} {
+		t.Run(tc.reason, func(t *testing.T) {
+			pod := &corev1.Pod{ObjectMeta: metav1.ObjectMeta{UID: "pod", Labels: map[string]string{v1beta1.LabelWorkspace: "chat"}}}
+			for _, name := range tc.names {
+				pod.Spec.Containers = append(pod.Spec.Containers, corev1.Container{Name: name})
+			}
+			pod.Status.ContainerStatuses = tc.statuses
+			if got := processOf(pod); got != tc.want {
+				t.Errorf("%s, want %s", got, tc.want)
+			}
+		})
+	}
+}
+
 // gathered are the metrics of a Keeper.
 func gathered(t *testing.T, k *Keeper, byWorkspace bool) map[string]float64 {
 	t.Helper()

@@ -114,11 +114,19 @@ func (k *Keeper) serving(ctx context.Context) ([]*asked, error) {
 	return out, nil
 }
 
-// processOf identifies the process of an engine: the pod, with the restarts of all of its containers.
+// processOf identifies the process of an engine: the pod, with the restarts of the engine's container. Its name is that of
+// the Workspace, or it is the first one of a user's own pod. A sidecar that restarts leaves the engine's counters alone.
 func processOf(pod *corev1.Pod) string {
+	engine := pod.Labels[v1beta1.LabelWorkspace]
+	isEngine := func(c corev1.Container) bool { return c.Name == engine }
+	if of := pod.Spec.Containers; len(of) > 0 && !slices.ContainsFunc(of, isEngine) {
+		engine = of[0].Name
+	}
 	restarts := int32(0)
 	for i := range pod.Status.ContainerStatuses {
-		restarts += pod.Status.ContainerStatuses[i].RestartCount
+		if status := &pod.Status.ContainerStatuses[i]; status.Name == engine {
+			restarts = status.RestartCount
+		}
 	}
 	return string(pod.UID) + "/" + strconv.Itoa(int(restarts))
 }
