@@ -39,7 +39,7 @@ type Cost struct {
 
 func (c *Cost) bind(flags *flag.FlagSet) {
 	flags.StringVar(&c.Namespace, "cost-namespace", "", "namespace for the ledger of machine time and cost; default: no ledger")
-	flags.StringVar(&c.Name, "cost-name", "modelberth-cost", "name of the ledger's ConfigMaps, which a number is added to")
+	flags.StringVar(&c.Name, "cost-name", "modelberth-cost", "prefix of the names of the ledger's ConfigMaps, for example NAME-0")
 	flags.DurationVar(&c.Interval, "cost-interval", 5*time.Minute,
 		"shortest time between two writes of one of the ledger's ConfigMaps while machines are paid for; the end of a machine is "+
 			"written within seconds")
@@ -63,7 +63,7 @@ func (c *Cost) validate() []error {
 	}
 	var problems []error
 	if c.Interval < shortestCostInterval {
-		problems = append(problems, fmt.Errorf("--cost-interval is %s, it must be at least %s", c.Interval, shortestCostInterval))
+		problems = append(problems, fmt.Errorf("--cost-interval is %s: it must be at least %s", c.Interval, shortestCostInterval))
 	}
 	if len(c.Labels) > mostCostLabels {
 		problems = append(problems, fmt.Errorf("--cost-label is set %d times, and at most %d labels are possible", len(c.Labels), mostCostLabels))

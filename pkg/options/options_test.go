@@ -129,7 +129,7 @@ func TestBadFlags(t *testing.T) {
 			"--spending-per-namespace is 0: it must be a price above 0 in USD per hour; --spending-unlimited lifts all ceilings",
 		}},
 		{"a ceiling that is no number", append(good, "--spending-per-workspace=NaN"), []string{"--spending-per-workspace is NaN"}},
-		{"a ledger that writes all the time", append(good, "--cost-namespace=a", "--cost-interval=1s"), []string{"--cost-interval is 1s, it must be at least 1m0s"}},
+		{"a ledger that writes all the time", append(good, "--cost-namespace=a", "--cost-interval=1s"), []string{"--cost-interval is 1s: it must be at least 1m0s"}},
 		{"a ledger without a possible name", append(good, "--cost-namespace=a", "--cost-name=A"), []string{
 			"--cost-name is not the name of a ConfigMap",
 		}},
