@@ -14,6 +14,7 @@ import (
 	"hash/fnv"
 	"strconv"
 	"sync"
+	"sync/atomic"
 	"time"
 
 	"k8s.io/apimachinery/pkg/types"
@@ -71,6 +72,8 @@ type Keeper struct {
 	stale     map[string]bool
 	// turn is the engine to begin with next.
 	turn int
+	// month is what metrics show; nil before the first look.
+	month atomic.Pointer[month]
 }
 
 // shard is one ConfigMap of the books.

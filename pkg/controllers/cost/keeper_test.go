@@ -53,6 +53,8 @@ type world struct {
 	attempts int
 	// refuseReads makes all reads of single objects fail.
 	refuseReads bool
+	// onWrite runs during each write.
+	onWrite func()
 }
 
 func newWorld(t *testing.T, objects ...client.Object) *world {
@@ -67,6 +69,9 @@ func newWorld(t *testing.T, objects ...client.Object) *world {
 	w.WithWatch = fake.NewClientBuilder().WithScheme(scheme).WithObjects(objects...).
 		WithInterceptorFuncs(interceptor.Funcs{
 			Apply: func(ctx context.Context, inner client.WithWatch, object runtime.ApplyConfiguration, options ...client.ApplyOption) error {
+				if w.onWrite != nil {
+					w.onWrite()
+				}
 				if w.fail != nil {
 					return w.fail
 				}
@@ -649,6 +654,35 @@ func TestProcess(t *testing.T) {
 				t.Errorf("%s, want %s", got, tc.want)
 			}
 		})
+	}
+}
+
+// TestScrapeDuringWrite does not wait for the API server.
+func TestScrapeDuringWrite(t *testing.T) {
+	ws := workspace("team-a", "chat")
+	w := newWorld(t, ws)
+	w.bills = []capacity.Bill{machineOf(ws, noon)}
+	w.pass(t, time.Minute)
+	var during map[string]float64
+	w.onWrite = func() {
+		scraped := make(chan map[string]float64, 1)
+		go func() { scraped <- gathered(t, w.keeper, false) }()
+		select {
+		case during = <-scraped:
+		case <-time.After(10 * time.Second):
+		}
+	}
+	w.pass(t, 5*time.Minute)
+	const seconds = `modelberth_cost_month_machine_seconds{namespace="team-a",state="starting",workspace=""}`
+	if got := during[seconds]; got != 360 {
+		t.Errorf("during a write, %s is %v, want 360", seconds, got)
+	}
+	if got := gathered(t, w.keeper, false)["modelberth_cost_unstored_seconds"]; got != 0 {
+		t.Errorf("unstored for %v s after the write", got)
+	}
+	w.clock.SetTime(noon.AddDate(0, 1, 0))
+	if _, ok := gathered(t, w.keeper, false)[seconds]; ok {
+		t.Error("the costs of the former month are shown in the next one, in which nobody looked yet")
 	}
 }
 

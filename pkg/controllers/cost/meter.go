@@ -58,24 +58,26 @@ func (m meter) Describe(out chan<- *prometheus.Desc) {
 
 // Collect implements prometheus.Collector.
 func (m meter) Collect(out chan<- prometheus.Metric) {
-	charges, unstored, leads := m.keeper.month()
-	if !leads {
+	month := m.keeper.month.Load()
+	if month == nil {
 		return
 	}
+	charges, unstored := month.seen(m.keeper.Clock.Now())
 	gauge := func(desc *prometheus.Desc, value float64, labels ...string) {
 		out <- prometheus.MustNewConstMetric(desc, prometheus.GaugeValue, value, labels...)
 	}
 	gauge(m.unstored, unstored.Seconds())
 	sums := map[cost.Name]*cost.Cells{}
 	for i := range charges {
-		name := cost.Name{Namespace: charges[i].Namespace}
+		charge := &charges[i]
+		name := cost.Name{Namespace: charge.Namespace}
 		if m.byWorkspace {
-			name.Workspace = charges[i].Workspace
+			name.Workspace = charge.Workspace
 		}
 		if sums[name] == nil {
 			sums[name] = &cost.Cells{}
 		}
-		sums[name].Add(&charges[i].Cells)
+		sums[name].Add(&charge.Cells)
 	}
 	for name, cells := range sums {
 		for _, state := range cost.States() {
@@ -88,23 +90,55 @@ func (m meter) Collect(out chan<- prometheus.Metric) {
 	}
 }
 
-// month returns the charges of this month, and how long the oldest change is not stored. A Keeper that has not looked yet
-// does not lead.
-func (k *Keeper) month() (charges []cost.Charge, unstored time.Duration, leads bool) {
-	k.mu.Lock()
-	defer k.mu.Unlock()
-	if k.looked.IsZero() {
-		return nil, 0, false
+// month is a snapshot of the books. It is not changed after it was taken.
+type month struct {
+	// at is when it was taken.
+	at      time.Time
+	charges []cost.Charge
+	// changed is the oldest change that is not stored; zero if there is none.
+	changed time.Time
+}
+
+// snapshot takes the charges of this month for the metrics. A scrape must not wait for a pass, which holds the lock while
+// it writes to the API server.
+func (k *Keeper) snapshot() {
+	if k.looked.IsZero() { // a Keeper that has not looked yet does not lead
+		return
 	}
-	now := k.Clock.Now()
+	out := &month{at: k.Clock.Now(), changed: k.unstored()}
 	for _, s := range k.shards {
-		if s == nil || s.failure != nil {
-			continue
-		}
-		charges = append(charges, s.ledger.Month(now)...)
-		if !s.changed.IsZero() {
-			unstored = max(unstored, now.Sub(s.changed))
+		if s != nil && s.failure == nil {
+			out.charges = append(out.charges, s.ledger.Month(out.at)...)
 		}
 	}
-	return charges, unstored, true
+	k.month.Store(out)
+}
+
+// stored brings the snapshot up to date after a write.
+func (k *Keeper) stored() {
+	out := *k.month.Load()
+	out.changed = k.unstored()
+	k.month.Store(&out)
+}
+
+// unstored is the time of the oldest change that is not stored; zero if there is none.
+func (k *Keeper) unstored() time.Time {
+	var oldest time.Time
+	for _, s := range k.shards {
+		if s != nil && !s.changed.IsZero() && (oldest.IsZero() || s.changed.Before(oldest)) {
+			oldest = s.changed
+		}
+	}
+	return oldest
+}
+
+// seen returns what the snapshot shows now. Without machines nobody looks, so a month ends without a new snapshot.
+func (m *month) seen(now time.Time) (charges []cost.Charge, unstored time.Duration) {
+	if !m.changed.IsZero() {
+		unstored = max(now.Sub(m.changed), 0)
+	}
+	if taken, now := m.at.UTC(), now.UTC(); taken.Year() != now.Year() || taken.Month() != now.Month() {
+		return nil, unstored
+	}
+	return m.charges, unstored
 }

@@ -62,7 +62,9 @@ func (k *Keeper) pass(ctx context.Context, all bool) (time.Duration, error) {
 	if err := k.look(ctx); err != nil {
 		return 0, err
 	}
+	k.snapshot()
 	next, err := k.store(ctx, all)
+	k.stored()
 	return min(next, lookAgain), err
 }
 

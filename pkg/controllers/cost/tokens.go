@@ -161,6 +161,7 @@ func (k *Keeper) enter(ctx context.Context, engines []*asked) error {
 		})
 		s.note(now, changed, false)
 	}
+	k.snapshot()
 	return nil
 }
 
