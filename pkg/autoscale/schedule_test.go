@@ -63,12 +63,12 @@ func TestSchedules(t *testing.T) {
 // TestLaterScheduleBeatsEarlier: every day from 8:00 five replicas, but none on Saturdays.
 func TestLaterScheduleBeatsEarlier(t *testing.T) {
 	var schedules []autoscale.Schedule
-	for i, min := range []int{5, 0} {
+	for i, least := range []int{5, 0} {
 		cron, err := autoscale.ParseCron([]string{"0 8 * * *", "0 0 * * 6"}[i])
 		if err != nil {
 			t.Fatal(err)
 		}
-		schedules = append(schedules, autoscale.Schedule{Name: "s", Cron: cron, Duration: []time.Duration{10 * time.Hour, 24 * time.Hour}[i], Min: &min})
+		schedules = append(schedules, autoscale.Schedule{Name: "s", Cron: cron, Duration: []time.Duration{10 * time.Hour, 24 * time.Hour}[i], Min: &least})
 	}
 	for _, c := range []struct {
 		reason, now string
