@@ -16,7 +16,7 @@ import (
 
 // TestRequestsTakeTheirOwnShare sends requests to the API server and reads from its answers which level took them.
 func TestRequestsTakeTheirOwnShare(t *testing.T) {
-	if err := bringIn(t.Context(), "flowcontrol.yaml", everybody); err != nil {
+	if err := bringIn(t.Context(), "flowcontrol.yaml", everybody, "--set=flowControl.shares=40"); err != nil {
 		t.Fatal(err)
 	}
 	tests := []struct {
