@@ -133,6 +133,17 @@ func (a Attempts) IsNamed(machine string) bool {
 	return slices.ContainsFunc(a, func(attempt v1beta1.Attempt) bool { return slices.Contains(attempt.NodeClaims, machine) })
 }
 
+// IsComplete reports whether a machine belongs to a complete attempt, while those of another may be on their way. A
+// machine without an attempt counts as complete.
+func (a Attempts) IsComplete(machine string) bool {
+	for i := range slices.Backward(a) {
+		if attempt := &a[i]; slices.Contains(attempt.NodeClaims, machine) {
+			return attempt.ReadyTime != nil && attempt.Reason == ""
+		}
+	}
+	return true
+}
+
 // Known returns the machines of open attempts that were seen and are not lost.
 func (a Attempts) Known() []capacity.Created {
 	var out []capacity.Created

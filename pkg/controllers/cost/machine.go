@@ -4,13 +4,12 @@
 package cost
 
 import (
-	"slices"
-
 	"k8s.io/apimachinery/pkg/api/meta"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 
 	"github.com/modelberth/modelberth/api/v1beta1"
 	"github.com/modelberth/modelberth/pkg/capacity"
+	"github.com/modelberth/modelberth/pkg/capacity/acquire"
 	"github.com/modelberth/modelberth/pkg/cost"
 )
 
@@ -27,21 +26,10 @@ func (k *Keeper) machine(bill *capacity.Bill, ws *v1beta1.Workspace) cost.Machin
 	}
 	ready := meta.FindStatusCondition(ws.Status.Conditions, v1beta1.ConditionInferenceReady)
 	if ready != nil {
-		out.Serving = ready.Status == metav1.ConditionTrue && hasCome(ws, bill.Machine)
+		out.Serving = ready.Status == metav1.ConditionTrue && acquire.Attempts(ws.Status.Attempts).IsComplete(bill.Machine)
 		out.Since = ready.LastTransitionTime.Time
 	}
 	return out
-}
-
-// hasCome reports whether a machine belongs to a complete attempt, while those of another may be on their way. A machine
-// without an attempt counts as serving.
-func hasCome(ws *v1beta1.Workspace, machine string) bool {
-	for i := range slices.Backward(ws.Status.Attempts) {
-		if a := &ws.Status.Attempts[i]; slices.Contains(a.NodeClaims, machine) {
-			return a.ReadyTime != nil && a.Reason == ""
-		}
-	}
-	return true
 }
 
 // key is the account of a machine. Its Workspace may be gone.

@@ -48,11 +48,17 @@ const (
 
 // Reconcile looks at all machines, or at all engines.
 func (k *Keeper) Reconcile(ctx context.Context, request reconcile.Request) (reconcile.Result, error) {
+	var next time.Duration
+	var err error
 	if request.Name == tokens {
-		return reconcile.Result{RequeueAfter: k.Interval}, k.count(ctx)
+		next, err = k.Interval, k.count(ctx)
+	} else {
+		next, err = k.pass(ctx, false)
 	}
-	next, err := k.pass(ctx, false)
-	return reconcile.Result{RequeueAfter: next}, err
+	if err != nil { // the queue sets the time of the next try
+		return reconcile.Result{}, err
+	}
+	return reconcile.Result{RequeueAfter: next}, nil
 }
 
 // pass looks at the machines and stores what is due, or everything.

@@ -11,7 +11,9 @@ import (
 	"github.com/modelberth/modelberth/api/v1beta1"
 	"github.com/modelberth/modelberth/pkg/capacity"
 	"github.com/modelberth/modelberth/pkg/capacity/acquire"
+	"github.com/modelberth/modelberth/pkg/capacity/purchase"
 	"github.com/modelberth/modelberth/pkg/capacity/refusal"
+	"github.com/modelberth/modelberth/pkg/controllers/workspace/acquisition"
 	"github.com/modelberth/modelberth/pkg/controllers/workspace/scope"
 	"github.com/modelberth/modelberth/pkg/revision"
 )
@@ -30,21 +32,10 @@ func begin(s *scope.Scope, made *revision.Revision, number int32, names []string
 
 // failed returns the verdict on an attempt whose pods fail.
 func (r *Reconciler) failed(s *scope.Scope, open *v1beta1.Attempt) refusal.Verdict {
-	known := acquire.Snapshot{
-		Judge: acquire.Judge{Now: r.Clock.Now(), FailureDeadline: r.Answers.FailureDeadline}, Surge: s.Surge, Lookup: failingPods{s: s, exposure: r.Isolation.Exposure()},
+	executor := acquisition.Executor{
+		Clock: r.Clock, Answers: r.Answers, Exposure: r.Isolation.Exposure, Market: &purchase.Market{},
 	}
-	return known.Failed(open)
-}
-
-// failingPods looks up whether pods fail, and nothing else.
-type failingPods struct {
-	acquire.Lookup
-	s        *scope.Scope
-	exposure string
-}
-
-func (f failingPods) Failing(open *v1beta1.Attempt) (string, bool) {
-	return f.s.FailsForGood(open, f.exposure)
+	return executor.Snapshot(s).Failed(open)
 }
 
 // letGo ends the open attempt because its machines are no longer wanted.

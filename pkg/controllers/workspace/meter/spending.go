@@ -5,7 +5,6 @@ package meter
 
 import (
 	"context"
-	"slices"
 	"time"
 
 	"github.com/prometheus/client_golang/prometheus"
@@ -15,6 +14,7 @@ import (
 
 	"github.com/modelberth/modelberth/api/v1beta1"
 	"github.com/modelberth/modelberth/pkg/capacity"
+	"github.com/modelberth/modelberth/pkg/capacity/acquire"
 )
 
 // States of machines in the metric.
@@ -100,22 +100,12 @@ func spentFor(ws *v1beta1.Workspace, bill capacity.Bill) string {
 	switch {
 	case !bill.Launched:
 		return spentPending
-	case ws == nil || !meta.IsStatusConditionTrue(ws.Status.Conditions, v1beta1.ConditionInferenceReady) || !hasCome(ws, bill.Machine):
+	case ws == nil || !meta.IsStatusConditionTrue(ws.Status.Conditions, v1beta1.ConditionInferenceReady) ||
+		!acquire.Attempts(ws.Status.Attempts).IsComplete(bill.Machine):
 		return spentIdle
 	default:
 		return spentRunning
 	}
-}
-
-// hasCome reports whether a machine belongs to a complete attempt, while those of another may be on their way. A
-// machine without an attempt counts as serving.
-func hasCome(ws *v1beta1.Workspace, machine string) bool {
-	for _, a := range slices.Backward(ws.Status.Attempts) {
-		if slices.Contains(a.NodeClaims, machine) {
-			return a.ReadyTime != nil && a.Reason == ""
-		}
-	}
-	return true
 }
 
 // Waste counts the cost in USD of machines that never served.
