@@ -74,8 +74,8 @@ type Request struct {
 	Replaced []types.UID
 	// Keep are the names of machines of another attempt, which serve and are held beside those asked for.
 	Keep []string
-	// MakePods makes the Workspace's pods, aimed at this request. Where machines come for pods that wait for
-	// them, that is how they are asked for; other back ends leave it alone.
+	// MakePods makes the Workspace's pods, for the machines of this request. Back ends whose machines come for waiting
+	// pods call it; others do not.
 	MakePods func(ctx context.Context) error
 	// Confirm is asked once before anything is created or let go, neither of which happens if it returns
 	// an error; nil confirms.

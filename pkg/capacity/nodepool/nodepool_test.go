@@ -634,8 +634,8 @@ func TestKeep(t *testing.T) {
 	}
 }
 
-// TestHolders tells who has a pool, or what Karpenter made of one that is gone. Nobody has the one that claims on
-// Azure name as theirs.
+// TestHolders lists the holders of pools, and of machines whose pool is gone. The pool that claims on Azure name has no
+// holder.
 func TestHolders(t *testing.T) {
 	waits, late := request(1, "p4d.24xlarge"), request(1, "p4d.24xlarge")
 	waits.Owner.UID, late.Owner.UID = "waits", "late"

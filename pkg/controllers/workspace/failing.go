@@ -15,9 +15,9 @@ import (
 	"github.com/modelberth/modelberth/pkg/diagnosis"
 )
 
-// A machine costs money for nothing where the cluster refuses its pods, where its engine fails in a way that no retry mends,
-// and where its group may not start because strangers reach it. The attempt keeps the time since when that is so, and ends
-// after a deadline. Nothing is bought for it again before somebody has acted.
+// A machine is paid for and serves nobody if the cluster refuses its pods, if its engine fails for good, or if its group
+// may not start because other pods reach it. The attempt records when that began, and ends after a deadline. Then the
+// controller buys nothing until a person has acted.
 
 // noteFailing keeps since when the pods of the open attempt fail for good.
 func (r *Reconciler) noteFailing(_ context.Context, s *scope.Scope) error {

@@ -34,8 +34,8 @@ import (
 	"github.com/modelberth/modelberth/pkg/revision"
 )
 
-// live is a provisioner that shows these machines, of which the API server has those of these names, some of them
-// usable, and that notes who lets go of some.
+// live is a provisioner with these machines. Some of them exist in the API server, and some of these are usable. It
+// records releases.
 type live struct {
 	account
 	machines []capacity.Machine
@@ -246,7 +246,7 @@ func TestSuspendKnowsTheNewest(t *testing.T) {
 	}
 }
 
-// What a controller that led before has written late is not in what all Workspaces know: its own status tells of it.
+// A former leader may have written a refusal late. The memory of all Workspaces lacks it, and the Workspace's status has it.
 func TestNextKnowsItsOwnRefusals(t *testing.T) {
 	ended := metav1.NewTime(now.Add(-time.Minute))
 	ws := workspaceObject()
@@ -383,8 +383,8 @@ func TestReportNamesNoPlanThatIsNotKnown(t *testing.T) {
 	}
 }
 
-// A pass that has nothing to write down lets go of nothing before it knows that it began from the newest Workspace, whose
-// status may tell of an attempt that holds the machines.
+// A pass without a status to write releases nothing before it has confirmed that it has the newest Workspace. A newer
+// status may have an attempt with these machines.
 func TestReleaseKnowsTheNewest(t *testing.T) {
 	for name, isOld := range map[string]bool{"it began from the newest": false, "another one was written since": true} {
 		t.Run(name, func(t *testing.T) {

@@ -190,8 +190,7 @@ func queueOf(t *testing.T, r *Reconciler) watch.Queue {
 	return q
 }
 
-// A watch that lags may show machines that are gone by now, and not yet those that were bought in their place:
-// money that has been spent is not short.
+// A lagging watch may show machines that are gone, and lack their successors. The money for those is already spent.
 func TestMoneyThatIsSpentIsNotShort(t *testing.T) {
 	books := account{held: []capacity.Bill{{Owner: capacity.Owner{Name: "other", UID: "other"}, Machine: "gone", HourlyPrice: 9}}}
 	r := New(Config{

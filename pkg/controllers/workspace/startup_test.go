@@ -40,8 +40,8 @@ func usableAfter(seconds int) capacity.Machine {
 	})
 }
 
-// podAfter is a pod whose weights were there, whose engine ran and which was ready after so many seconds;
-// negative is not yet.
+// podAfter is a pod with the seconds until its weights were fetched, its engine ran, and it was ready. A negative number
+// means not yet.
 func podAfter(fetched, ran, ready int) corev1.Pod {
 	pod := corev1.Pod{}
 	pod.Name = "chat-0"
