@@ -40,7 +40,7 @@ for file in workspaces workspaces-warnings; do
 		-e 's/: "resource\.labelSelector/: "spec.labelSelector/' \
 		-e 's/: "preset\./: "spec.template.inference.preset./' -e 's/: "\(resource\|inference\)\./: "spec.template.\1./' \
 		-e 's/<= 52$/<= 46/' -e 's/<= 52"/<= 46"/' -e 's/, but at most 52 are allowed/, but at most 46 are allowed/' \
-		-e 's/because a label of its pods has it with a hash/because a label of the pods of its Workspaces has it, longer by 6, with a hash/' \
+		-e 's/because a label of its pods contains the name and a hash/because a label of the pods of its Workspaces contains the name with 6 more characters and a hash/' \
 		-e '3a # Generated from '"$file"'.yaml by hack/generate.sh. DO NOT EDIT.\n#' \
 		"$policies/$file.yaml" >"$policies/${file/workspaces/inferencesets}.yaml"
 done

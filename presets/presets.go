@@ -1,10 +1,10 @@
 // Copyright The Modelberth Authors.
 // SPDX-License-Identifier: Apache-2.0
 
-// Package presets embeds the facts that Modelberth ships: GPUs, machine types, models, engines and published runs of
-// them, as YAML files that state their sources.
+// Package presets embeds the shipped facts: GPUs, machine types, models, engines and their published runs, as YAML
+// files with sources.
 //
-// It decides nothing and must not know what the files mean; package catalog decodes and checks them.
+// It decides nothing and must not know the meaning of the files; package catalog decodes and checks them.
 package presets
 
 import (

@@ -8,9 +8,9 @@ const (
 	// ConditionNodeClaimReady reports whether all requested machines have been launched, registered and
 	// initialised. Absent if nothing is bought.
 	ConditionNodeClaimReady = "NodeClaimReady"
-	// ConditionNodesReady reports whether the nodes are Ready and show their GPUs.
+	// ConditionNodesReady reports whether the nodes are Ready and advertise their GPUs.
 	ConditionNodesReady = "NodesReady"
-	// ConditionResourceReady sums NodeClaimReady and NodesReady up.
+	// ConditionResourceReady summarises NodeClaimReady and NodesReady.
 	ConditionResourceReady = "ResourceReady"
 	// ConditionInferenceReady reports whether the inference server answers.
 	ConditionInferenceReady = "InferenceReady"
@@ -55,6 +55,9 @@ const (
 	ReasonAPIPruned = "APIPruned"
 	// ReasonServedByKAITO: KAITO's controller serves the Workspace, and this one leaves it alone.
 	ReasonServedByKAITO = "ServedByKAITO"
+	// ReasonFrozen: the Workspace was taken over from KAITO's controller, and runs unchanged until its spec
+	// changes.
+	ReasonFrozen = "Frozen"
 )
 
 // Reasons of NodeClaimReady, NodesReady and ResourceReady.
@@ -69,6 +72,9 @@ const (
 	ReasonProvisionerNotInstalled = "ProvisionerNotInstalled"
 	ReasonSpendingCeiling         = "SpendingCeiling"
 	ReasonSpendingCeilingInvalid  = "SpendingCeilingInvalid"
+	ReasonMonthlyBudget           = "MonthlyBudget"
+	ReasonMonthlyBudgetInvalid    = "MonthlyBudgetInvalid"
+	ReasonMonthlyBudgetUnknown    = "MonthlyBudgetUnknown"
 	// Rules of the namespace that would refuse the pods. Therefore no machine is bought.
 	ReasonResourceQuotaExceeded = "ResourceQuotaExceeded"
 	ReasonLimitRangeViolation   = "LimitRangeViolation"
@@ -81,7 +87,7 @@ const (
 )
 
 // Reasons of NodeClaimReady and ResourceReady after a refusal, and of Stalled: why the machines of
-// the latest attempt could not be had.
+// the latest attempt could not be acquired.
 const (
 	ReasonNoCapacity       = "NoCapacity"
 	ReasonQuota            = "Quota"

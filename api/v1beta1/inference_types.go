@@ -9,12 +9,12 @@ import (
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 )
 
-// InferenceSpec describes the model to serve: a preset, or a pod template of the user's own.
+// InferenceSpec describes the model to serve: a preset, or the user's own pod template.
 type InferenceSpec struct {
 	// preset names the model. Exactly one of preset and template is set. Immutable.
 	// +optional
 	Preset *PresetSpec `json:"preset,omitempty"`
-	// template is a pod of the user's own; Modelberth adds placement only.
+	// template is the user's own pod; Modelberth adds only the placement.
 	// +kubebuilder:pruning:PreserveUnknownFields
 	// +kubebuilder:validation:Schemaless
 	// +kubebuilder:validation:Type=object
@@ -29,7 +29,7 @@ type InferenceSpec struct {
 	// weights name the source of the model's files for a preset; unset means the hub. Modelberth only.
 	// +optional
 	Weights *WeightsSource `json:"weights,omitempty"`
-	// adapters are LoRA adapters to serve beside the model.
+	// adapters are LoRA adapters to serve with the model.
 	// +kubebuilder:validation:MaxItems=10
 	// +optional
 	Adapters []AdapterSpec `json:"adapters,omitempty"`
@@ -134,8 +134,8 @@ type OCIVerification struct {
 	// +kubebuilder:validation:MaxLength=253
 	// +optional
 	PublicKeyConfigMap string `json:"publicKeyConfigMap,omitempty"`
-	// keyless is the identity of a signer without a key of its own, as a certificate of Sigstore's states it. The
-	// administrator must have named whose certificates count (chart value weights.oci.keyless).
+	// keyless is the identity of a signer without a long-lived key, as stated in a Sigstore certificate. The
+	// administrator must have named the trusted certificate authorities (chart value weights.oci.keyless).
 	// +optional
 	Keyless *KeylessIdentity `json:"keyless,omitempty"`
 }
@@ -150,7 +150,7 @@ type KeylessIdentity struct {
 	// +kubebuilder:validation:MaxLength=1024
 	// +optional
 	Subject string `json:"subject,omitempty"`
-	// subjectRegExp is a regular expression of RE2 that the whole subject must match.
+	// subjectRegExp is an RE2 regular expression. It must match the whole subject.
 	// +kubebuilder:validation:MaxLength=1024
 	// +optional
 	SubjectRegExp string `json:"subjectRegExp,omitempty"`
@@ -162,7 +162,7 @@ type ImageWeights struct {
 	// +kubebuilder:validation:MinLength=1
 	// +kubebuilder:validation:MaxLength=1024
 	Reference string `json:"reference"`
-	// pullPolicy says when the image is pulled; unset means Always for the tag latest, else IfNotPresent.
+	// pullPolicy is Always, IfNotPresent or Never. Unset means Always for the tag latest, else IfNotPresent.
 	// +kubebuilder:validation:Enum=Always;IfNotPresent;Never
 	// +optional
 	PullPolicy corev1.PullPolicy `json:"pullPolicy,omitempty"`
@@ -249,8 +249,8 @@ type EngineSpec struct {
 	// +kubebuilder:validation:MaxLength=1024
 	// +optional
 	Image string `json:"image,omitempty"`
-	// args are flags of the engine without their leading dashes. They take precedence over the ConfigMap, and the
-	// ConfigMap over the planner as far as that is legal.
+	// args are flags of the engine without their leading dashes. They take precedence over the ConfigMap. The
+	// ConfigMap takes precedence over the planner, within the limits of the plan.
 	// +kubebuilder:validation:MaxProperties=64
 	// +optional
 	Args map[string]EngineArg `json:"args,omitempty"`
@@ -264,14 +264,14 @@ type EngineSpec struct {
 	// +kubebuilder:validation:MaxLength=253
 	// +optional
 	APIKeySecret string `json:"apiKeySecret,omitempty"`
-	// allowedQuantizations is consent to serve weights of another precision than the checkpoint's.
+	// allowedQuantizations permits weights in these formats, in addition to the checkpoint's own precision.
 	// +kubebuilder:validation:MaxItems=20
 	// +kubebuilder:validation:items:MinLength=1
 	// +kubebuilder:validation:items:MaxLength=63
 	// +listType=atomic
 	// +optional
 	AllowedQuantizations []string `json:"allowedQuantizations,omitempty"`
-	// allowedKVCacheTypes is consent to hold the KV cache in another precision than the model's.
+	// allowedKVCacheTypes permits these types for the KV cache, in addition to the model's own.
 	// +kubebuilder:validation:MaxItems=20
 	// +kubebuilder:validation:items:MinLength=1
 	// +kubebuilder:validation:items:MaxLength=63
@@ -331,7 +331,8 @@ type ObjectivesSpec struct {
 	// +kubebuilder:validation:Maximum=1000000
 	// +optional
 	Concurrency *int32 `json:"concurrency,omitempty"`
-	// requestsPerSecond arrive at random, for example "2.5". Speeds are judged under them, in place of concurrency.
+	// requestsPerSecond is the rate of requests with random arrivals, for example "2.5". It replaces concurrency as the
+	// load for speeds.
 	// +kubebuilder:validation:MaxLength=16
 	// +optional
 	RequestsPerSecond string `json:"requestsPerSecond,omitempty"`
@@ -359,11 +360,11 @@ type ObjectivesSpec struct {
 
 // PodSpec adds scheduling and metadata to the model's pods.
 type PodSpec struct {
-	// tolerations are added to ours.
+	// tolerations are added to those that Modelberth sets.
 	// +kubebuilder:validation:MaxItems=50
 	// +optional
 	Tolerations []corev1.Toleration `json:"tolerations,omitempty"`
-	// nodeAffinity is required beside our own placement.
+	// nodeAffinity is required in addition to the plan's own placement.
 	// +optional
 	NodeAffinity *corev1.NodeAffinity `json:"nodeAffinity,omitempty"`
 	// topologySpreadConstraints of the pods.
@@ -386,11 +387,11 @@ type PodSpec struct {
 	// +kubebuilder:validation:MaxLength=253
 	// +optional
 	ServiceAccountName string `json:"serviceAccountName,omitempty"`
-	// labels are added to the pods; they cannot replace ours.
+	// labels are added to the pods; they cannot replace those that Modelberth sets.
 	// +kubebuilder:validation:MaxProperties=64
 	// +optional
 	Labels map[string]string `json:"labels,omitempty"`
-	// annotations are added to the pods; they cannot replace ours.
+	// annotations are added to the pods; they cannot replace those that Modelberth sets.
 	// +kubebuilder:validation:MaxProperties=64
 	// +optional
 	Annotations map[string]string `json:"annotations,omitempty"`
@@ -400,7 +401,7 @@ type PodSpec struct {
 	// memory is the engine's memory request; unset means the plan's.
 	// +optional
 	Memory *resource.Quantity `json:"memory,omitempty"`
-	// terminationGracePeriodSeconds lets running answers finish.
+	// terminationGracePeriodSeconds is how long running requests may take to finish after the pod begins to end.
 	// +kubebuilder:validation:Minimum=0
 	// +kubebuilder:validation:Maximum=604800
 	// +optional

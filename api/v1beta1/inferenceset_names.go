@@ -23,7 +23,7 @@ const (
 	ConditionScalingLimited = "ScalingLimited"
 	// ConditionAutoUpgrade reports the effect of spec.autoUpgrade. It is absent if nobody asks for upgrades.
 	ConditionAutoUpgrade = "AutoUpgrade"
-	// ConditionAutoscaling reports the effect of spec.autoscaling. It is absent without that.
+	// ConditionAutoscaling reports what sets spec.replicas by demand. It is absent if nobody asks for that.
 	ConditionAutoscaling = "Autoscaling"
 	// ConditionInferenceSetDeleting is KAITO's: it reports the deletion of the set.
 	ConditionInferenceSetDeleting = "InferenceSetDeleting"
@@ -60,4 +60,21 @@ const (
 	ReasonWithinLimits = "WithinLimits"
 	// ReasonNodeCountLimit: spec.nodeCountLimit does.
 	ReasonNodeCountLimit = "NodeCountLimit"
+
+	// ReasonFollowsDemand: the controller sets spec.replicas by demand.
+	ReasonFollowsDemand = "FollowsDemand"
+	// ReasonAtZero: it keeps no replica until a request comes.
+	ReasonAtZero = "AtZero"
+	// ReasonAtMaximum and ReasonAtPriceCap: a bound of the policy is below the demand.
+	ReasonAtMaximum  = "AtMaximum"
+	ReasonAtPriceCap = "AtPriceCap"
+	// ReasonSignalsMissing: the load of a replica is unknown, so none is deleted.
+	ReasonSignalsMissing = "SignalsMissing"
+	// ReasonAnotherAutoscaler: a HorizontalPodAutoscaler or a ScaledObject of KEDA targets the set, and its policy has no
+	// effect.
+	ReasonAnotherAutoscaler = "AnotherAutoscaler"
+	// ReasonScaleRefused: the API server refuses to change spec.replicas.
+	ReasonScaleRefused = "ScaleRefused"
+	// ReasonPolicyInvalid: the policy cannot be read.
+	ReasonPolicyInvalid = "PolicyInvalid"
 )

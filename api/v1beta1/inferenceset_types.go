@@ -46,7 +46,7 @@ type InferenceSetList struct {
 
 // InferenceSetSpec is the desired state of an InferenceSet.
 type InferenceSetSpec struct {
-	// replicas is the number of Workspaces; 0 keeps the set and holds no machines.
+	// replicas is the number of Workspaces; 0 keeps the set without machines.
 	// +kubebuilder:validation:Minimum=0
 	// +kubebuilder:validation:Maximum=1000
 	// +kubebuilder:default=1
@@ -56,21 +56,21 @@ type InferenceSetSpec struct {
 	// it. Lowering it deletes none.
 	// +optional
 	NodeCountLimit int `json:"nodeCountLimit,omitempty"`
-	// autoscaling is a policy for the number of replicas by demand. The simulator of kubectl berth reads it; nothing
-	// acts on it in a cluster yet, and the condition Autoscaling says so. Modelberth only.
+	// autoscaling is a policy for the number of replicas by demand. The controller then sets replicas and reports its
+	// decisions in the condition Autoscaling. Leave replicas out of the manifest. Modelberth only.
 	// +optional
 	Autoscaling *AutoscalingSpec `json:"autoscaling,omitempty"`
-	// template describes the Workspaces. Edits roll out as updateStrategy says.
+	// template describes the Workspaces. updateStrategy decides how edits roll out.
 	// +optional
 	Template InferenceSetTemplate `json:"template,omitempty"`
 	// labelSelector becomes resource.labelSelector of the Workspaces.
 	// +optional
 	Selector *metav1.LabelSelector `json:"labelSelector,omitempty"`
-	// updateStrategy says how an edit of the template reaches existing Workspaces.
+	// updateStrategy selects how an edit of the template reaches existing Workspaces.
 	// +kubebuilder:default={type: RollingUpdate, rollingUpdate: {maxUnavailable: 1}}
 	// +optional
 	UpdateStrategy InferenceSetUpdateStrategy `json:"updateStrategy,omitempty"`
-	// autoUpgrade is stored for KAITO's manifests. Modelberth never upgrades a model by itself.
+	// autoUpgrade is stored for KAITO's manifests. Modelberth never upgrades a model on its own.
 	// +optional
 	AutoUpgrade *AutoUpgradeSpec `json:"autoUpgrade,omitempty"`
 }
@@ -109,7 +109,7 @@ type InferenceSetResource struct {
 	// +kubebuilder:validation:MaxLength=253
 	// +optional
 	InstanceType string `json:"instanceType,omitempty"`
-	// partition asks for a share of a machine's accelerators.
+	// partition requests a share of a machine's accelerators.
 	// +optional
 	Partition *PartitionSpec `json:"partition,omitempty"`
 	// placement limits the machines of each Workspace and their price. Modelberth only.
@@ -128,7 +128,7 @@ const (
 	UpdateOnDelete UpdateStrategyType = "OnDelete"
 )
 
-// InferenceSetUpdateStrategy says how an edit of the template reaches existing Workspaces.
+// InferenceSetUpdateStrategy selects how an edit of the template reaches existing Workspaces.
 type InferenceSetUpdateStrategy struct {
 	// type is RollingUpdate, or OnDelete: then only new Workspaces have the edit.
 	// +optional
@@ -158,7 +158,7 @@ type UpgradeStrategy string
 
 // AutoUpgradeSpec is KAITO's upgrade of base images.
 type AutoUpgradeSpec struct {
-	// enabled asks for upgrades.
+	// enabled requests upgrades.
 	// +kubebuilder:default=false
 	// +optional
 	Enabled bool `json:"enabled,omitempty"`
@@ -197,7 +197,7 @@ type InferenceSetStatus struct {
 	// updatedReplicas is the number of Workspaces with the current template.
 	// +optional
 	UpdatedReplicas int32 `json:"updatedReplicas"`
-	// selector selects the pods of all Workspaces, as a string.
+	// selector is the label selector of all Workspaces' pods.
 	// +kubebuilder:validation:MaxLength=512
 	// +optional
 	Selector string `json:"selector,omitempty"`

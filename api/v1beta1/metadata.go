@@ -70,7 +70,7 @@ const (
 const AnnotationRetryCapacity = "modelberth.dev/retry-capacity"
 
 // AnnotationWake is set by the router on an InferenceSet: the time of the latest request that waits for a replica, in
-// RFC 3339.
+// RFC 3339. Autoscaling starts a replica for it. Nobody removes it: it counts until it is as old as idleAfter.
 const AnnotationWake = "modelberth.dev/wake"
 
 // AnnotationGPU is set by an administrator on a node whose labels do not identify its GPUs. Its value is a GPU's
@@ -80,6 +80,26 @@ const AnnotationGPU = "modelberth.dev/gpu"
 // AnnotationSpendingCeiling is set by an administrator on a namespace: the ceiling for the machines of all its
 // Workspaces in USD per hour, for example "50", in place of the chart's spending.perNamespace.
 const AnnotationSpendingCeiling = "modelberth.dev/spending-ceiling"
+
+// AnnotationMonthlyBudget is set by an administrator on a namespace: the budget for the machines of all its Workspaces in
+// a month (UTC), in USD, for example "500".
+const AnnotationMonthlyBudget = "modelberth.dev/monthly-budget"
+
+// AnnotationBudgetAction is set by an administrator beside AnnotationMonthlyBudget: BudgetStops, as without it, or
+// BudgetAlerts.
+const AnnotationBudgetAction = "modelberth.dev/budget-action"
+
+// The values of AnnotationBudgetAction.
+const (
+	// BudgetStops buys nothing more once the budget is spent. Running machines stay.
+	BudgetStops = "stop"
+	// BudgetAlerts only changes the metrics.
+	BudgetAlerts = "alert"
+)
+
+// AnnotationAdopted is set by kubectl berth adopt on a Workspace of KAITO's controller: the consent to take it over,
+// with the Workspace's UID and the spec that the consent is for. It is removed once nothing of KAITO's is left.
+const AnnotationAdopted = "modelberth.dev/adopted"
 
 // The ConfigMaps with the cost of machines.
 const (

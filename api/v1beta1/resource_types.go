@@ -9,8 +9,8 @@ import (
 
 // ResourceSpec selects the machines of a Workspace.
 type ResourceSpec struct {
-	// count is the number of machines. If it is missing, 1 is stored and means "not given": the planner decides.
-	// Above 1 it is an upper bound for presets and the exact number for templates.
+	// count is the number of machines. If it is unset, the API server stores 1, and the planner decides. Above 1,
+	// it is an upper bound for presets and the exact number for templates.
 	// +kubebuilder:default=1
 	// +optional
 	Count *int `json:"count,omitempty"`
@@ -19,7 +19,7 @@ type ResourceSpec struct {
 	// +kubebuilder:validation:MaxLength=253
 	// +optional
 	InstanceType string `json:"instanceType,omitempty"`
-	// labelSelector selects the allowed existing nodes, or labels the bought nodes. Only matchLabels and
+	// labelSelector selects the allowed existing nodes, and becomes labels of bought nodes. Only matchLabels and
 	// single-valued In expressions are supported. Immutable.
 	// +optional
 	LabelSelector *metav1.LabelSelector `json:"labelSelector,omitempty"`
@@ -28,7 +28,7 @@ type ResourceSpec struct {
 	// +kubebuilder:validation:items:MaxLength=253
 	// +optional
 	PreferredNodes []string `json:"preferredNodes,omitempty"`
-	// partition asks for a share of a machine's accelerators. Immutable.
+	// partition requests a share of a machine's accelerators. Immutable.
 	// +optional
 	Partition *PartitionSpec `json:"partition,omitempty"`
 	// placement limits the machines and their price. Modelberth only.
@@ -126,7 +126,7 @@ type PlacementSpec struct {
 	// +optional
 	CapacityTypes []CapacityType `json:"capacityTypes,omitempty"`
 	// maxHourlyPrice is the maximum price of all machines of this Workspace together, in USD per hour, for
-	// example "7.50". Lowering it never evicts.
+	// example "7.50". Lowering it never releases running machines.
 	// +kubebuilder:validation:MaxLength=16
 	// +optional
 	MaxHourlyPrice string `json:"maxHourlyPrice,omitempty"`

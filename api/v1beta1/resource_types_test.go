@@ -193,8 +193,7 @@ func TestBringYourOwnNeverBuys(t *testing.T) {
 	}
 }
 
-// The property above is worth what its list of fields is worth: together they must set every field
-// that is not ours.
+// The property above depends on its list of fields: together they must set every field except ours.
 func TestEveryFieldOfKAITOIsVaried(t *testing.T) {
 	ws := &Workspace{Resource: ResourceSpec{LabelSelector: &metav1.LabelSelector{}, InstanceType: "type"}}
 	all := kaitoFields()

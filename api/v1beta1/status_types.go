@@ -68,7 +68,7 @@ type WorkspaceStatus struct {
 	// +kubebuilder:validation:MaxLength=253
 	// +optional
 	LatestReadyRevision string `json:"latestReadyRevision,omitempty"`
-	// engine has the engine's own figures after its first answer, beside the plan's.
+	// engine compares the engine's own figures with the plan's, after its first answer.
 	// +optional
 	Engine *EngineStatus `json:"engine,omitempty"`
 }
@@ -172,7 +172,7 @@ type PlanStatus struct {
 	// rejected is the number of considered options that are not listed.
 	// +optional
 	Rejected int32 `json:"rejected,omitempty"`
-	// warnings name requested values that were replaced, ignored or are doubtful.
+	// warnings name requested values that were replaced or ignored, or are doubtful.
 	// +kubebuilder:validation:MaxItems=16
 	// +kubebuilder:validation:items:MaxLength=512
 	// +optional
@@ -207,6 +207,10 @@ type PlanPerformance struct {
 	// pricePerMillionOutputTokens in USD at that load; empty if the price is unknown.
 	// +optional
 	PricePerMillionOutputTokens string `json:"pricePerMillionOutputTokens,omitempty"`
+	// slowdown is how many times longer a token takes than predicted, by engines of the namespace under a similar load.
+	// timePerOutputToken includes it. Empty if they changed nothing.
+	// +optional
+	Slowdown string `json:"slowdown,omitempty"`
 	// basis of the figures: the worst of them.
 	Basis Basis `json:"basis"`
 }
@@ -335,8 +339,8 @@ type Attempt struct {
 	// cooldown is how long the scope is excluded after a first refusal; it grows with every further one.
 	// +optional
 	Cooldown *metav1.Duration `json:"cooldown,omitempty"`
-	// guessed is true if the request itself may be the cause: other Workspaces of the namespace avoid the offer
-	// only after a second one of them got the same refusal, and other namespaces never do.
+	// guessed is true if the request itself may be the cause. Other Workspaces of the namespace then avoid the
+	// offer only after a second Workspace got the same refusal, and Workspaces of other namespaces never do.
 	// +optional
 	Guessed bool `json:"guessed,omitempty"`
 	// mendedBy names the object whose state shows the repair: nodeClass.
@@ -364,10 +368,13 @@ type AttemptClaim struct {
 	// +kubebuilder:validation:MaxLength=32
 	// +optional
 	Stage string `json:"stage,omitempty"`
-	// heard has the latest messages about its launch, newest last.
+	// heard has the latest messages about the launch of the machine, newest last.
 	// +kubebuilder:validation:MaxItems=4
 	// +optional
 	Heard []AttemptWords `json:"heard,omitempty"`
+	// gpusMissingSince is when its node began to allocate fewer GPUs than it has; absent while it allocates all.
+	// +optional
+	GPUsMissingSince *metav1.Time `json:"gpusMissingSince,omitempty"`
 	// lost is the machine of this name that was lost or refused last; another one replaces it.
 	// +optional
 	Lost *LostClaim `json:"lost,omitempty"`
@@ -415,9 +422,9 @@ type AttemptWords struct {
 	Time metav1.Time `json:"time"`
 }
 
-// EngineStatus has an engine's own figures, requested once for each revision.
+// EngineStatus has an engine's own figures: those of its start, requested once for each revision, and its speed since.
 type EngineStatus struct {
-	// revision names the ControllerRevision of the queried pods.
+	// revision names the ControllerRevision of the pods that were read.
 	// +kubebuilder:validation:MaxLength=253
 	Revision string `json:"revision"`
 	// weights of one replica of the model, in GiB; unset if the engine does not report them.
@@ -426,10 +433,32 @@ type EngineStatus struct {
 	// kvCacheTokens in the KV cache of one replica; unset if the engine does not report them.
 	// +optional
 	KVCacheTokens *EngineFigure `json:"kvCacheTokens,omitempty"`
+	// speed of the served requests; unset before there were enough of them under a steady load.
+	// +optional
+	Speed *EngineSpeed `json:"speed,omitempty"`
 	// message says why there are no figures.
 	// +kubebuilder:validation:MaxLength=512
 	// +optional
 	Message string `json:"message,omitempty"`
+}
+
+// EngineSpeed is how fast an engine served requests under a steady load. Its figures are means.
+type EngineSpeed struct {
+	// timePerOutputToken between two tokens of an answer, in milliseconds as a decimal string.
+	// +kubebuilder:validation:MaxLength=32
+	TimePerOutputToken string `json:"timePerOutputToken"`
+	// concurrency is the number of requests in progress at the engine, with all its data parallel replicas, rounded up.
+	Concurrency int32 `json:"concurrency"`
+	// inputTokens of a prompt.
+	InputTokens int32 `json:"inputTokens"`
+	// outputTokens of an answer.
+	OutputTokens int32 `json:"outputTokens"`
+	// requests that were finished in that time.
+	Requests int64 `json:"requests"`
+	// tokens between which the time was taken.
+	Tokens int64 `json:"tokens"`
+	// time of the last of these requests.
+	Time metav1.Time `json:"time"`
 }
 
 // EngineFigure is one figure of an engine, as decimal strings.

@@ -1,7 +1,7 @@
 // Copyright The Modelberth Authors.
 // SPDX-License-Identifier: Apache-2.0
 
-// Command kubectl-berth plans, explains and looks after Workspaces. kubectl finds it by its name: kubectl
+// Command kubectl-berth plans, explains and operates Workspaces. kubectl finds it by its name: kubectl
 // berth plan ….
 package main
 

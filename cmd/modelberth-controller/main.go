@@ -6,6 +6,7 @@ package main
 
 import (
 	"os"
+	_ "time/tzdata" // schedules name time zones, and the image has no files of them
 
 	"github.com/modelberth/modelberth/pkg/app"
 )

@@ -25,7 +25,7 @@ import (
 	"github.com/google/go-containerregistry/pkg/v1/tarball"
 )
 
-// The program fetches a model from a registry whose connections break, and needs no registry when it starts again.
+// The program fetches a model from a registry with broken connections, and needs no registry after a restart.
 func TestArtifact(t *testing.T) {
 	weights := noise(3 << 20)
 	handler := registry.New(registry.Logger(log.New(io.Discard, "", 0)))

@@ -41,7 +41,7 @@ func (e *AwaitError) Unwrap() error { return e.Err }
 
 // errNotIsolated is the state before the controller's check. The engine opens ports that execute anything they
 // receive, so it waits for the check.
-var errNotIsolated = errors.New("the controller has not verified yet that other pods cannot reach this one")
+var errNotIsolated = errors.New("the controller has not yet verified that other pods cannot reach this one")
 
 // gate delays the engine after its files are complete: until a given time, until the controller has verified the
 // group's isolation, and until other members listen, if the engine would end without them.
@@ -96,7 +96,7 @@ func (g *gate) Run(ctx context.Context) error {
 // awaitMembers returns once every member has listened.
 func (g *gate) awaitMembers(ctx context.Context) error {
 	for _, address := range g.addresses {
-		g.log.Info("waiting until a member listens", "address", address)
+		g.log.Info("waiting for a member to listen", "address", address)
 		_, err := persist(ctx, g.stall, func() (struct{}, error) {
 			if err := g.dial(ctx, address); err != nil {
 				return struct{}{}, &hub.UnreachableError{Endpoint: address, Err: err}

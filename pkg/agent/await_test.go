@@ -37,7 +37,7 @@ func TestGate(t *testing.T) {
 		},
 		{
 			reason: "a member that never does", opens: map[string]time.Duration{"a:1": time.Minute, "b:1": time.Hour}, wantAfter: 16 * time.Minute,
-			want: "the member at b:1 still does not listen after 15m0s (connection refused): check that pod's state, image and node",
+			want: "the member at b:1 is still not listening after 15m0s (connection refused): check that pod's state, image and node",
 		},
 	} {
 		t.Run(tc.reason, func(t *testing.T) {
@@ -77,7 +77,7 @@ func TestGate(t *testing.T) {
 	}
 }
 
-// Who waits for nothing but the end of the program is no failure.
+// Waiting for the end of the program is no failure.
 func TestGateEndsWithTheProgram(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		g := newGate(Settings{Group: Group{NotBefore: time.Now().Add(time.Minute), Await: []string{"a:1"}}}, slog.New(slog.DiscardHandler))
@@ -104,7 +104,7 @@ func TestAwait(t *testing.T) {
 	}
 	p := startPod(t, volumeDir(t), "--group", "1", "--await", address, "--not-before", "")
 	where := p.address(t)
-	waitUntil(t, "it has knocked in vain", func() bool { return strings.Contains(p.text(), "waiting until a member listens") })
+	waitUntil(t, "it has knocked in vain", func() bool { return strings.Contains(p.text(), "waiting for a member to listen") })
 	if got := status(t, where+"/startupz"); got != http.StatusServiceUnavailable {
 		t.Errorf("/startupz = %d before the other member listens, want 503", got)
 	}

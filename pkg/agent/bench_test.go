@@ -30,7 +30,7 @@ const (
 	benchRounds      = 3
 )
 
-// loopbackHub serves large files from the disk as fast as this machine can, and counts what it sends.
+// loopbackHub serves large files from the disk at this machine's speed, and counts its bytes.
 type loopbackHub struct {
 	*httptest.Server
 	dir  string
@@ -162,7 +162,7 @@ func (h *loopbackHub) byAgent(b *testing.B) (took time.Duration, peak float64) {
 	return took, p.finish(b)
 }
 
-// discard takes away what the next in turn would wait for the disk to take.
+// discard deletes the files and syncs the disk, so that the next run does not wait for it.
 func discard(b *testing.B, dir string) {
 	b.Helper()
 	if err := os.RemoveAll(dir); err != nil {
@@ -171,7 +171,7 @@ func discard(b *testing.B, dir string) {
 	syscall.Sync()
 }
 
-// byCurl fetches the ranges that the agent asks for, with as many connections, and then verifies the files.
+// byCurl fetches the agent's ranges with as many connections, and then verifies the files.
 func (h *loopbackHub) byCurl(b *testing.B) (fetched, verified time.Duration) {
 	b.Helper()
 	dir := b.TempDir()
@@ -204,7 +204,7 @@ func median(values []float64) float64 {
 	return values[len(values)/2]
 }
 
-// noted is what a restart would find.
+// noted is the record for a restart.
 func (h *loopbackHub) noted(dir string) (n int64) {
 	for _, name := range h.names() {
 		if info, err := os.Stat(filepath.Join(dir, name)); err == nil {
@@ -218,9 +218,9 @@ func (h *loopbackHub) noted(dir string) (n int64) {
 
 const total = benchFiles * benchFileBytes
 
-// What fetching costs beside what curl makes of the same ranges, both onto this machine's disk; in turns,
-// because other work on the machine comes and goes. The agent verifies what it fetches, so it is also held
-// against curl with sha256sum after it. A hub has a limit, as hubs have, or is as fast as this machine can serve.
+// The cost of a fetch compared with curl's for the same ranges, both onto this machine's disk. They take turns, because
+// the load of the machine varies. The agent verifies its files, so it is also compared with curl followed by sha256sum. A
+// hub has a limit, or is as fast as this machine can serve.
 func BenchmarkWeights(b *testing.B) {
 	if _, err := exec.LookPath("curl"); err != nil {
 		b.Skip("curl is not installed, and there is nothing to compare with")
@@ -251,7 +251,7 @@ func BenchmarkWeights(b *testing.B) {
 	}
 }
 
-// What a kill half-way costs: the bytes that the hub sends twice, those in the sockets at that moment included.
+// The cost of a kill half-way: the bytes that the hub sends twice, including those in the sockets at that moment.
 func BenchmarkWeightsResume(b *testing.B) {
 	h := newLoopbackHub(b, 20*time.Millisecond)
 	var losses []float64

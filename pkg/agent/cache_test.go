@@ -22,7 +22,7 @@ import (
 
 func openTestCache(t *testing.T, dir string, limit int64) *Cache {
 	t.Helper()
-	// The clock stands still in the future, so that the time of a file's last use is the test's to say.
+	// The clock stands still in the future, so that the test sets the time of a file's last use.
 	c, err := OpenCache(dir, limit, clocktesting.NewFakeClock(time.Now().Add(time.Hour)))
 	if err != nil {
 		t.Fatal(err)
@@ -62,7 +62,7 @@ func TestCacheFetchesOnce(t *testing.T) {
 	}
 }
 
-// As processes: the first is killed half-way, and the second takes over what it left.
+// As processes: the first is killed half-way, and the second takes over its files.
 func TestCacheAfterAKill(t *testing.T) {
 	data := noise(16 << 20)
 	h := newFakeHub(t, map[string][]byte{"a": data})
@@ -102,7 +102,7 @@ func TestCacheAfterAKill(t *testing.T) {
 	end(t, second)
 }
 
-// A pod that comes later needs no byte, and where checksums are known no hub.
+// A later pod needs no byte, and no hub if checksums are known.
 func TestCacheServesWithoutAHub(t *testing.T) {
 	data := noise(1 << 20)
 	h := newFakeHub(t, map[string][]byte{"a": data})
@@ -153,7 +153,7 @@ func TestTamperedCacheIsNotServed(t *testing.T) {
 	given := func(c *Config) { c.SHA256 = map[string]hub.Digest{"a": digestOf(data)} }
 	for _, tc := range []struct {
 		reason string
-		// at is where bytes change.
+		// at are the offsets of changed bytes.
 		at      int64
 		whole   bool
 		isFound bool
@@ -194,7 +194,7 @@ func TestTamperedCacheIsNotServed(t *testing.T) {
 	}
 }
 
-// tamper changes a byte of a settled file, and nothing that a listing shows.
+// tamper changes a byte of a settled file, and nothing visible in a listing.
 func tamper(t *testing.T, path string, at int64) {
 	t.Helper()
 	info, err := os.Stat(path)
@@ -266,7 +266,7 @@ func TestCacheEvicts(t *testing.T) {
 	}
 }
 
-// Another pod that holds a file and gets no further does not hold this one for ever.
+// Another pod that stalls with a file does not hold this one forever.
 func TestCacheOtherStalls(t *testing.T) {
 	data := noise(1000)
 	h := newFakeHub(t, map[string][]byte{"a": data})
@@ -284,7 +284,7 @@ func TestCacheOtherStalls(t *testing.T) {
 	}
 }
 
-// A cache that was switched off leaves links behind, which are no files.
+// A disabled cache leaves links behind, and links are not files.
 func TestCacheSwitchedOff(t *testing.T) {
 	data := noise(1000)
 	h := newFakeHub(t, map[string][]byte{"a": data})
@@ -301,7 +301,7 @@ func TestCacheSwitchedOff(t *testing.T) {
 	}
 }
 
-// The engine finds a directory of its own in the cache, which eviction does not touch.
+// The engine has its own directory in the cache, which is never evicted.
 func TestDirectoryForTheEngine(t *testing.T) {
 	dir, cache := volumeDir(t), t.TempDir()
 	const kept = "compiled/vllm-1/model/gpu"

@@ -17,7 +17,7 @@ import (
 const waitForOther = 500 * time.Millisecond
 
 // errOtherStalled is returned if another pod holds a file and makes no progress with it.
-var errOtherStalled = errors.New("another pod is fetching it into the cache without progress")
+var errOtherStalled = errors.New("another pod is fetching it into the cache, but makes no progress")
 
 // isCached recognises a verified file in the cache, and links it.
 func (f *Fetcher) isCached(ctx context.Context, t target) (bool, error) {

@@ -14,7 +14,7 @@ import (
 	"github.com/google/go-cmp/cmp"
 )
 
-// fullFile is a file on a disk that has room bytes left.
+// fullFile is a file on a disk with room bytes left.
 type fullFile struct {
 	partialFile
 	room *atomic.Int64

@@ -30,7 +30,7 @@ func (f *Fetcher) fetchTo(ctx context.Context, t target, to place) error {
 	if !errors.As(err, new(*hub.ChecksumError)) {
 		return err
 	}
-	f.config.Log.Warn("checksum differs, fetching the file once more", "file", t.file.Path, "err", err)
+	f.config.Log.Warn("checksum differs, fetching the file again", "file", t.file.Path, "err", err)
 	return f.fetchOnce(ctx, t, to)
 }
 

@@ -101,7 +101,7 @@ func explainAwait(e *AwaitError) Termination {
 		}
 	}
 	return Termination{ReasonMemberAbsent, fmt.Sprintf(
-		"the member at %s still does not listen%s (%v): check that pod's state, image and node", e.Address, waited, what)}
+		"the member at %s is still not listening%s (%v): check that pod's state, image and node", e.Address, waited, what)}
 }
 
 func explainFetch(err error, s source) Termination {
@@ -122,7 +122,7 @@ func explainFetch(err error, s source) Termination {
 		return Termination{ReasonNotFound, explainNotFound(notFound, s)}
 	case errors.As(err, &checksum):
 		return Termination{ReasonChecksumMismatch, fmt.Sprintf(
-			"file %q of %s from %s arrived twice with %s %s instead of %s: correct the expected checksum, or the hub or proxy that alters the file",
+			"file %q of %s from %s arrived twice with %s %s instead of %s: correct the expected checksum, or repair the hub or proxy that alters the file",
 			checksum.File.Path, s, s.endpoint, checksum.Want.Algorithm, checksum.Got, checksum.Want.Hex)}
 	case errors.As(err, &other):
 		return Termination{ReasonChecksumMismatch, fmt.Sprintf(
@@ -130,11 +130,11 @@ func explainFetch(err error, s source) Termination {
 			other.Path, s, other.Want.Algorithm, other.Got, other.Want.Hex)}
 	case errors.As(err, &unverifiable):
 		return Termination{ReasonChecksumMismatch, fmt.Sprintf(
-			"file %q of %s cannot be verified, because %s states no %s for it: specify its SHA-256, or use a hub that states it",
+			"file %q of %s cannot be verified, because %s publishes no %s for it: specify its SHA-256, or use a hub that publishes it",
 			unverifiable.File.Path, s, s.endpoint, unverifiable.Lacks)}
 	case errors.As(err, &full):
 		return Termination{ReasonDiskFull, fmt.Sprintf(
-			"file %q of %s does not fit: %s needs %s more and has %s free: use a volume or machine with a larger disk",
+			"file %q of %s does not fit: %s needs %s more, but has %s free: use a volume or machine with a larger disk",
 			full.Path, s, s.dest, humanBytes(full.Need), humanBytes(full.Free))}
 	case errors.As(err, &unpacked):
 		return Termination{ReasonDiskFull, explainUnpacked(unpacked, s)}
@@ -166,7 +166,7 @@ func explainUnauthorized(e *hub.UnauthorizedError, s source) string {
 	case e.Gated && e.TokenSent:
 		return what + ": accept the model's conditions on its page with the account that the token belongs to"
 	case e.Gated:
-		return what + ": accept the model's conditions on its page, and put that account's token into the Secret in modelAccessSecret (key HF_TOKEN)"
+		return what + ": accept the model's conditions on its page, and put your account's token into the Secret in modelAccessSecret (key HF_TOKEN)"
 	case e.TokenSent:
 		return what + ": check that the repository exists, and that the token (key HF_TOKEN of the Secret in modelAccessSecret) is valid and may read it"
 	}
@@ -188,7 +188,7 @@ func explainNotFound(e *hub.NotFoundError, s source) string {
 		return fmt.Sprintf("%s has no %s%s: correct the repository or the revision", s.endpoint, s, said(e.Message))
 	}
 	if s.isImage {
-		return fmt.Sprintf("%s has no file %q, and the engine needs it: push it with the model's files, or set inference.weights.path to their directory",
+		return fmt.Sprintf("%s has no file %q, which the engine needs: push it with the model's files, or set inference.weights.path to their directory",
 			s, e.File.Path)
 	}
 	return fmt.Sprintf("%s has no file %q in %s%s: correct the file's name or the revision", s.endpoint, e.File.Path, s, said(e.Message))
@@ -207,7 +207,7 @@ func explainUnreachable(err error, s source) string {
 	if stalled := new(StalledError); errors.As(err, &stalled) {
 		waited = fmt.Sprintf(" for %s", stalled.For)
 		if err = stalled.Last; err == nil {
-			what = "no data arrived, and no error"
+			what = "no data and no error arrived"
 		}
 	}
 	if err != nil {

@@ -31,8 +31,8 @@ const (
 	testCommit = "0123456789abcdef0123456789abcdef01234567"
 )
 
-// fakeHub serves one repository and counts the bytes of content it sends. A
-// fault sees every request first and may answer it, or bound what is sent.
+// fakeHub serves one repository and counts the bytes of its content. A fault gets every request first and may answer
+// it, or bound the response.
 type fakeHub struct {
 	*httptest.Server
 	mu       sync.Mutex
@@ -61,7 +61,7 @@ func sha256Hex(b []byte) string {
 	return hex.EncodeToString(sum[:])
 }
 
-// noise is content that no part of can be mistaken for another.
+// noise is content without repeated parts.
 func noise(n int) []byte {
 	b := make([]byte, n)
 	_, _ = rand.NewChaCha8([32]byte{byte(n), byte(n >> 8), byte(n >> 16)}).Read(b)
@@ -171,8 +171,7 @@ func (w *countingWriter) Write(b []byte) (int, error) {
 	return n, err
 }
 
-// patient is how long a test that is not about silence bears it: a busy machine
-// is silent, too.
+// patient is the limit on silence in other tests: a busy machine is silent, too.
 const patient = 10 * time.Second
 
 // newClient bears silence for the given time.
@@ -185,7 +184,7 @@ func newClient(t *testing.T, h *fakeHub, idle time.Duration) *hub.Client {
 	return client
 }
 
-// rig is a Fetcher in a directory of its own, with short pauses.
+// rig is a Fetcher in its own directory, with short pauses.
 type rig struct {
 	*Fetcher
 	dir string

@@ -50,10 +50,9 @@ func watchName(t *testing.T, path string, want []byte) (stop func()) {
 	return func() { close(done); w.Wait() }
 }
 
-// Whatever breaks on the way, the file is right in the end, nothing but the
-// right file is ever seen under its name, and what had arrived is not fetched
-// again: at most one percent.
-func TestFaultsThatPass(t *testing.T) {
+// Whatever breaks, the file is right in the end, nothing else ever appears under its name, and at most one percent of
+// the received bytes is fetched again.
+func TestTransientFaults(t *testing.T) {
 	data := noise(8 << 20)
 	size := int64(len(data))
 	type fault = func(calls int64, w http.ResponseWriter, r *http.Request) (int64, bool)
@@ -146,7 +145,7 @@ func hijack(w http.ResponseWriter, raw string) {
 	_ = conn.Close()
 }
 
-func TestFaultsThatStay(t *testing.T) {
+func TestPermanentFaults(t *testing.T) {
 	data := noise(100_000)
 	for _, tc := range []struct {
 		reason   string
@@ -236,7 +235,7 @@ func TestWrongChecksum(t *testing.T) {
 	})
 }
 
-// The content lies on another host, which must not see the token.
+// The content lies on another host, and that host must not get the token.
 func TestContentOnAnotherHost(t *testing.T) {
 	data := noise(100_000)
 	var leaked atomic.Bool

@@ -45,7 +45,7 @@ type Config struct {
 	SHA256 map[string]hub.Digest
 	// Cache is shared with other pods; nil for none.
 	Cache *Cache
-	// Connections bounds the requests under way at once.
+	// Connections bounds the requests in flight at once.
 	Connections int
 	// GiveUpAfter is how long nothing may move.
 	GiveUpAfter time.Duration

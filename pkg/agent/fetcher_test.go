@@ -86,7 +86,7 @@ func TestRestart(t *testing.T) {
 	fetch := append(slices.Clone(lookups), "GET /org/model/resolve/"+testCommit+"/a")
 	for _, tc := range []struct {
 		reason string
-		// between is what happens between two runs.
+		// between runs between two runs of the agent.
 		between func(t *testing.T, file string)
 		change  func(*Config)
 		want    []string
@@ -173,8 +173,8 @@ func touch(t *testing.T, path string) {
 	}
 }
 
-// What a file must be comes from the strongest source that there is.
-func TestWhatIsComparedWith(t *testing.T) {
+// The expected size and checksum of a file come from the strongest available source.
+func TestExpectedChecksum(t *testing.T) {
 	data := noise(5000)
 	right := hub.Digest{Algorithm: hub.SHA256, Hex: sha256Hex(data)}
 	const tree = "GET /api/models/org/model/tree/" + testCommit

@@ -19,8 +19,8 @@ import (
 	"github.com/modelberth/modelberth/pkg/agent/members"
 )
 
-// TestEngineWaitsForIsolation: an engine that executes what it is sent does not start on a network that is not known
-// to keep strangers away, however long that takes.
+// TestEngineWaitsForIsolation: an engine that executes its input does not start on a network without proof of
+// isolation, however long that takes.
 func TestEngineWaitsForIsolation(t *testing.T) {
 	for _, tc := range []struct {
 		reason, found string
@@ -57,7 +57,7 @@ func TestEngineWaitsForIsolation(t *testing.T) {
 	}
 }
 
-// TestStrangersLearnNothingElse of a pod than which one it is.
+// TestStrangersLearnNothingElse about a pod than its identity.
 func TestStrangersLearnNothingElse(t *testing.T) {
 	server := newProbeServer(func() members.Identity { return members.Identity{ID: "uid-1", Group: 3} })
 	for path, want := range map[string]int{

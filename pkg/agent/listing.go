@@ -102,7 +102,7 @@ func (f *Fetcher) selectFiles(tree []hub.Entry) ([]listedFile, error) {
 			continue
 		}
 		if err := CheckPath(e.Path); err != nil {
-			return nil, fmt.Errorf("the hub lists a file that cannot be kept: %w", err)
+			return nil, fmt.Errorf("the hub lists a file that cannot be stored: %w", err)
 		}
 		if given, is := f.config.SHA256[e.Path]; is && !e.Digest.IsZero() && e.Digest != given {
 			return nil, &OtherFileError{Path: e.Path, Want: given, Got: e.Digest.Hex}
@@ -117,7 +117,7 @@ func (f *Fetcher) selectFiles(tree []hub.Entry) ([]listedFile, error) {
 		return nil, &hub.NotFoundError{File: missing, Missing: "file"}
 	}
 	if len(files) > maxListed {
-		return nil, fmt.Errorf("the hub lists %d files that match: at most %d are possible", len(files), maxListed)
+		return nil, fmt.Errorf("the hub lists %d matching files: at most %d are allowed", len(files), maxListed)
 	}
 	slices.SortFunc(files, func(a, b listedFile) int {
 		return cmp.Or(cmp.Compare(b.Size, a.Size), cmp.Compare(a.Path, b.Path))

@@ -18,7 +18,7 @@ import (
 	"github.com/modelberth/modelberth/pkg/hub"
 )
 
-// repository is what publishers put beside each other.
+// repository has the usual files of a publisher.
 func repository() map[string][]byte {
 	return map[string][]byte{
 		"model-00001-of-00002.safetensors": noise(3 << 20),
@@ -40,7 +40,7 @@ func selection() Selection {
 	return Selection{Weights: []string{"*.safetensors"}, Include: []string{"*.json", "*.txt"}, Exclude: []string{"consolidated*"}}
 }
 
-// selected are the files that selection comes to.
+// selected are the files of a selection.
 var selected = []string{
 	"config.json", "merges.txt", "model-00001-of-00002.safetensors", "model-00002-of-00002.safetensors",
 	"model.safetensors.index.json", "tokenizer.json",
@@ -50,7 +50,7 @@ func bySelection(s Selection) func(*Config) {
 	return func(c *Config) { c.Files, c.Selection = nil, s }
 }
 
-// fetched are the files on the volume, without what belongs to the agent.
+// fetched are the files on the volume, without the agent's own.
 func fetched(t *testing.T, dir string) []string {
 	t.Helper()
 	return slices.DeleteFunc(namesIn(t, dir), func(name string) bool {
@@ -81,7 +81,7 @@ func TestFetchSelection(t *testing.T) {
 	if !p.Ready || p.Bytes != p.TotalBytes || len(p.Files) != len(selected) {
 		t.Errorf("Progress() = %+v, want everything ready", p)
 	}
-	// One question for the commit, one for the list, and no further one beside the contents.
+	// One request for the commit, one for the list, and no others except for the contents.
 	questions := slices.DeleteFunc(h.requestLog(), func(r string) bool { return strings.Contains(r, "/resolve/") && strings.HasPrefix(r, "GET ") })
 	want := []string{"GET /api/models/org/model/revision/main", "GET /api/models/org/model/tree/" + testCommit}
 	if diff := cmp.Diff(want, questions); diff != "" {
@@ -137,7 +137,7 @@ func TestSelectRefuses(t *testing.T) {
 		{"a repository without weights of the kind", []hub.Entry{{Path: "model.gguf"}, {Path: "config.json"}}, "hub: org/model@main/*.safetensors: file not found"},
 		{"an empty repository", nil, "hub: org/model@main/*.safetensors: file not found"},
 		{"a name that nobody can keep", []hub.Entry{{Path: "a.safetensors"}, {Path: "x\n.json"}}, "control character"},
-		{"more files than any model has", many, "the hub lists 2049 files that match: at most 2048 are possible"},
+		{"more files than any model has", many, "the hub lists 2049 matching files: at most 2048 are allowed"},
 	} {
 		t.Run(tc.reason, func(t *testing.T) {
 			f := &Fetcher{config: Config{Repo: testRepo, Revision: "main", Selection: selection()}}
@@ -166,7 +166,7 @@ func TestSelectionAfterARestart(t *testing.T) {
 	asked := []string{"GET /api/models/org/model/revision/main", "GET /api/models/org/model/tree/" + testCommit}
 	for _, tc := range []struct {
 		reason string
-		// between is what happens between two runs.
+		// between runs between two runs of the agent.
 		between func(t *testing.T, h *fakeHub, dir string)
 		change  func(*Config)
 		want    []string
@@ -237,7 +237,7 @@ func TestSelectionAfterARestart(t *testing.T) {
 	}
 }
 
-// A mirror whose list states no checksums is asked for each file.
+// For a mirror without checksums in its list, the agent queries each file.
 func TestListWithoutChecksums(t *testing.T) {
 	h := newFakeHub(t, map[string][]byte{"a.safetensors": noise(5000)})
 	h.setFault(func(w http.ResponseWriter, r *http.Request) (int64, bool) {
@@ -270,7 +270,7 @@ func TestParseSelection(t *testing.T) {
 	}
 }
 
-// The agent understands what its container in a model's pod is told: the golden files of package workload.
+// The agent understands its arguments in a model's pod: the golden files of package workload.
 func TestUnderstandsItsPod(t *testing.T) {
 	for _, tc := range []struct {
 		golden string

@@ -10,7 +10,7 @@ import (
 	"syscall"
 )
 
-// fileLock is held by this process, and by nobody once it has ended, however it ended.
+// fileLock is held by this process. The kernel releases it when the process ends, however it ends.
 type fileLock struct{ file *os.File }
 
 // tryLock returns a shared or an exclusive lock; nil if another process holds a conflicting one.

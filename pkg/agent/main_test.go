@@ -27,8 +27,7 @@ import (
 	"github.com/modelberth/modelberth/pkg/agent/fetch"
 )
 
-// TestMain lets the test binary stand in for the program, so that it can be
-// killed for real.
+// TestMain lets the test binary stand in for the program, so that tests can kill it for real.
 func TestMain(m *testing.M) {
 	if os.Getenv("AGENT_UNDER_TEST") != "1" {
 		os.Exit(m.Run())
@@ -133,8 +132,8 @@ func volumeDir(t testing.TB) string {
 	return dir
 }
 
-// SIGKILL half-way, then again: the file is right, nothing half-written was
-// ever under its name, and of what had arrived less than a percent of the file is fetched twice.
+// SIGKILL half-way, then again: the file is right, nothing half-written was ever under its name, and less than a
+// percent of the received bytes is fetched twice.
 func TestKilledHalfWay(t *testing.T) {
 	data := noise(128 << 20)
 	half := int64(len(data))/2 + 300_001
@@ -181,7 +180,7 @@ func TestKilledHalfWay(t *testing.T) {
 	end(t, second)
 }
 
-// gatedWriter lets some bytes through, for all writers that share sent, and the rest once the gate opens.
+// gatedWriter lets some bytes through, for all writers with the same sent, and the rest once the gate opens.
 type gatedWriter struct {
 	http.ResponseWriter
 	free int64
@@ -259,7 +258,7 @@ func end(t *testing.T, p *process) {
 	}
 }
 
-func TestStaysUpUntilTold(t *testing.T) {
+func TestRunsUntilCancelled(t *testing.T) {
 	h := newFakeHub(t, map[string][]byte{"a": noise(1000), "b/c": noise(2000)})
 	p := start(t, volumeDir(t), "--endpoint", h.URL, "--file", "a", "--file", "b/c")
 	address := p.address(t)

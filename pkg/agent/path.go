@@ -21,7 +21,7 @@ func CheckPath(p string) error {
 	case strings.ContainsFunc(p, func(r rune) bool { return r < ' ' || r == 0x7f || r == '\\' }):
 		return fmt.Errorf("--file %q has a backslash or a control character: give a path with slashes", p)
 	case !filepath.IsLocal(p) || path.Clean(p) != p || p == ".":
-		return fmt.Errorf("--file %q is not a plain relative path: give one without \".\", \"..\" and a leading or double slash", p)
+		return fmt.Errorf("--file %q is not a plain relative path: give one without \".\", \"..\" or a leading or double slash", p)
 	}
 	for _, suffix := range []string{partialSuffix, stateSuffix, markerSuffix, newSuffix, listingName, pinName} {
 		if strings.HasSuffix(p, suffix) {

@@ -14,7 +14,7 @@ import (
 	"github.com/modelberth/modelberth/pkg/hub"
 )
 
-// moving is a hub whose branch moves on with each question.
+// moving is a hub whose branch moves with each query.
 func moving(t *testing.T, files map[string][]byte) *fakeHub {
 	t.Helper()
 	h := newFakeHub(t, files)
@@ -30,7 +30,7 @@ func moving(t *testing.T, files map[string][]byte) *fakeHub {
 	return h
 }
 
-// What a branch is at is asked once in a pod, and not at all where somebody has kept it.
+// A pod resolves a branch once, and not at all if the commit is kept.
 func TestPin(t *testing.T) {
 	kept := strings.Repeat("ab", 20)
 	for _, tc := range []struct {
@@ -59,8 +59,8 @@ func TestPin(t *testing.T) {
 	}
 }
 
-// A fetch takes the commit that was settled, though the branch has moved since; a record for another question, or
-// a spoilt one, is none.
+// A fetch takes the settled commit, even if the branch has moved since; a record of another query, or a damaged one,
+// does not count.
 func TestFetchOfASettledCommit(t *testing.T) {
 	kept := strings.Repeat("ab", 20)
 	for _, tc := range []struct {
@@ -83,7 +83,7 @@ func TestFetchOfASettledCommit(t *testing.T) {
 	}
 }
 
-// A hub that refuses says so as it does to a fetch.
+// A hub's refusal has the same message as in a fetch.
 func TestPinRefused(t *testing.T) {
 	h := newFakeHub(t, nil)
 	h.setFault(func(w http.ResponseWriter, _ *http.Request) (int64, bool) {

@@ -15,7 +15,7 @@ import (
 	"github.com/modelberth/modelberth/pkg/hub"
 )
 
-func TestFilesThatAreThere(t *testing.T) {
+func TestExistingFiles(t *testing.T) {
 	sum := func(s string) hub.Digest { return hub.Digest{Algorithm: hub.SHA256, Hex: sha256Hex([]byte(s))} }
 	for _, tc := range []struct {
 		reason string
@@ -73,9 +73,9 @@ func TestFilesThatAreThere(t *testing.T) {
 	}
 }
 
-// A volume is not searched where no file can match: a model's neighbours may be large, and ext4 keeps a directory
-// for root alone.
-func TestDirectoriesThatPatternsReach(t *testing.T) {
+// A volume is not searched outside possible paths: a model's neighbours may be large, and ext4 keeps a directory for
+// root alone.
+func TestDirectoriesOfPatterns(t *testing.T) {
 	for _, tc := range []struct {
 		reason   string
 		patterns []string
@@ -104,7 +104,7 @@ func text(err error) string {
 	return err.Error()
 }
 
-// The program says at once that files are missing, and serves files that are there from a volume it cannot write to.
+// The program reports missing files at once, and serves existing files from a read-only volume.
 func TestVerifyProgram(t *testing.T) {
 	dir := volumeDir(t)
 	missing := startPod(t, dir, "verify", "--dest", dir, "--file", "a")

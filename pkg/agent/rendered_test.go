@@ -19,8 +19,8 @@ import (
 	"github.com/modelberth/modelberth/pkg/agent"
 )
 
-// Pods are rendered elsewhere, by a package that this one must not know. Whatever flags it writes, the agent
-// reads: a pod with others would never start.
+// Another package renders the pods, and this one must not import it. The agent accepts all its flags: a pod with others
+// would never start.
 func TestRenderedArguments(t *testing.T) {
 	files, err := filepath.Glob("../workload/testdata/*.yaml")
 	if err != nil {
@@ -45,13 +45,13 @@ func TestRenderedArguments(t *testing.T) {
 			}
 		}
 	}
-	// Twelve pods that serve alone, and three groups of a leader and workers; some settle a commit first.
+	// Twelve single-pod models, and three groups of a leader and workers; some settle a commit first.
 	if want := 22; agents < want {
 		t.Errorf("%d agents in %d files, want at least %d", agents, len(files), want)
 	}
 }
 
-// checkGrace sees to it that a drain ends before the pod is killed.
+// checkGrace checks that a drain ends before the pod is killed.
 func checkGrace(t *testing.T, where string, pod *corev1.PodSpec, s agent.Settings) {
 	t.Helper()
 	drains := s.Drain.Metrics != "" || s.Drain.Leader != ""
@@ -79,8 +79,8 @@ func statefulSets(t *testing.T, file string) []appsv1.StatefulSet {
 	return sets
 }
 
-// environment is a container's, with a number for all that the kubelet knows, and nothing for an annotation that a pod
-// has only after failures.
+// environment is a container's, with a number for each fact from the kubelet, and nothing for an annotation written
+// only after failures.
 func environment(container *corev1.Container) map[string]string {
 	env := map[string]string{}
 	for _, variable := range container.Env {
@@ -95,7 +95,7 @@ func environment(container *corev1.Container) map[string]string {
 	return env
 }
 
-// expanded are arguments as the kubelet hands them on: $$ is a dollar, and $(NAME) a variable that there is.
+// expanded are arguments after the kubelet's expansion: $$ is a dollar, and $(NAME) an existing variable.
 func expanded(args []string, env map[string]string) []string {
 	reference := regexp.MustCompile(`\$\$|\$\([^)]*\)`)
 	out := make([]string, len(args))

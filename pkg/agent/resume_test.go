@@ -14,7 +14,7 @@ import (
 	"github.com/modelberth/modelberth/pkg/hub"
 )
 
-// leaveHalf puts what an interrupted run leaves on a volume.
+// leaveHalf leaves the state of an interrupted run on a volume.
 func leaveHalf(t *testing.T, dir string, s state, content []byte) {
 	t.Helper()
 	record, err := encodeState(s)
@@ -118,7 +118,7 @@ func stopHalfWay(t *testing.T, h *fakeHub, dir string, first int) {
 	h.setFault(nil)
 }
 
-func TestStopSavesWhatArrived(t *testing.T) {
+func TestStopSavesArrivedBytes(t *testing.T) {
 	data := noise(8 << 20)
 	h := newFakeHub(t, map[string][]byte{"a": data})
 	dir := t.TempDir()

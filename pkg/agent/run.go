@@ -45,7 +45,7 @@ func Main(ctx context.Context, args []string, getenv func(string) string, stderr
 		return exitOK
 	}
 	if err != nil {
-		log.Error("arguments are wrong", "err", err)
+		log.Error("invalid arguments", "err", err)
 		return exitUsage
 	}
 	do := run
@@ -83,7 +83,7 @@ func run(ctx context.Context, s Settings, log *slog.Logger) error {
 		return err
 	}
 	defer stop()
-	if s.Group.ProbeListen != "" { // after the port of peers: who is answered here is sure that it is open to them
+	if s.Group.ProbeListen != "" { // after the port of peers: a client with an answer here knows that this port is open to it
 		stopProbes, err := serve(ctx, s.Group.ProbeListen, newProbeServer(self), log)
 		if err != nil {
 			return err

@@ -23,7 +23,7 @@ const (
 )
 
 // errSpoilt is recorded if a damaged file cannot be replaced.
-var errSpoilt = errors.New("the cached file has changed since its verification, and another pod uses it: " +
+var errSpoilt = errors.New("the cached file has changed since it was verified, but another pod uses it: " +
 	"delete the pods that use it, and check the volume")
 
 // obstacle is the reason why a pod waits for other users of a file.

@@ -38,7 +38,7 @@ func (s *Selection) define(flags *flag.FlagSet) {
 		name, usage string
 		into        *[]string
 	}{
-		{"weights", "`PATTERN` of required files of the repository; at least one must exist; instead of --file; repeatable", &s.Weights},
+		{"weights", "`PATTERN` of required files in the repository, instead of --file; at least one file must match; repeatable", &s.Weights},
 		{"include", "`PATTERN` of optional files; repeatable", &s.Include},
 		{"exclude", "`PATTERN` of files to leave out; repeatable", &s.Exclude},
 	} {

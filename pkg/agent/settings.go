@@ -147,14 +147,14 @@ func (s *Settings) setCacheLimit(v string) (err error) {
 func parseGiB(v string) (int64, error) {
 	n, err := strconv.ParseInt(v, 10, 32)
 	if err != nil || n < 1 {
-		return 0, fmt.Errorf("%q is not a number of GiB from 1", v)
+		return 0, fmt.Errorf("%q is not a number of GiB: give 1 or more", v)
 	}
 	return n << 30, nil
 }
 
 func (g *Group) define(flags *flag.FlagSet) {
-	flags.Int64Var(&g.Number, "group", 0, "number of the pod's group; members with another number do not count")
-	flags.Func("peer", "`HOST[:PORT]` of a member of the group, also of this pod; repeatable", appendTo(&g.Peers))
+	flags.Int64Var(&g.Number, "group", 0, "number of the pod's group; members with another number are ignored")
+	flags.Func("peer", "`HOST[:PORT]` of a member of the group; repeat it for every member, this pod included", appendTo(&g.Peers))
 	flags.Func("await", "`HOST:PORT` of a member that must listen before the engine starts; repeatable", func(v string) error {
 		if _, _, err := net.SplitHostPort(v); err != nil {
 			return fmt.Errorf("%q is not of the form HOST:PORT", v)
@@ -171,7 +171,7 @@ func (g *Group) define(flags *flag.FlagSet) {
 		g.HoldFile, g.HoldValue = file, value
 		return nil
 	})
-	flags.Func("not-before", "earliest `TIME` of the engine's start, as 2006-01-02T15:04:05Z; empty means any", func(v string) error {
+	flags.Func("not-before", "earliest `TIME` for the start of the engine, as 2006-01-02T15:04:05Z; empty means any", func(v string) error {
 		if v == "" {
 			return nil
 		}
@@ -188,7 +188,7 @@ func (d *Drain) define(flags *flag.FlagSet) {
 	flags.StringVar(&d.Metrics, "drain-metrics", "", "URL of the engine's metrics, with the number of running requests")
 	flags.Func("drain-busy", "`NAME` of a gauge of running requests there; repeatable", appendTo(&d.Busy))
 	flags.StringVar(&d.Leader, "drain-leader", "", "`HOST[:PORT]` of the member to outlive during the drain, instead of --drain-metrics")
-	flags.DurationVar(&d.Settle, "drain-settle", defaultSettle, "time in which requests may still arrive after the pod begins to end")
+	flags.DurationVar(&d.Settle, "drain-settle", defaultSettle, "time for which requests may still arrive after the pod begins to terminate")
 	flags.DurationVar(&d.Timeout, "drain-timeout", defaultDrainTimeout, "longest time to wait for running requests, including --drain-settle")
 }
 
@@ -213,7 +213,7 @@ func (s *Settings) check() error {
 	case s.Connections < 1 || s.Connections > maxConnections:
 		return fmt.Errorf("--connections is %d: give a number from 1 to %d", s.Connections, maxConnections)
 	case s.Unpack.Entries < 1:
-		return fmt.Errorf("--unpack-limit-entries is %d: give a number from 1", s.Unpack.Entries)
+		return fmt.Errorf("--unpack-limit-entries is %d: give 1 or more", s.Unpack.Entries)
 	case s.GiveUpAfter <= 0:
 		return fmt.Errorf("--give-up-after is %s: give a positive duration", s.GiveUpAfter)
 	case len(s.Group.Peers) > 0 && s.Group.ID == "":

@@ -50,7 +50,7 @@ type Target struct {
 // parseTarget reads a verb and its flags, and returns the rest.
 func parseTarget(args []string, usage io.Writer) (t Target, rest []string, err error) {
 	if !slices.Contains([]string{verbFetch, verbVerify, verbResolve}, args[0]) {
-		return t, nil, fmt.Errorf("argument %q is not understood: %q, %q, %q or the end is expected there", args[0], verbFetch, verbVerify, verbResolve)
+		return t, nil, fmt.Errorf("argument %q is unexpected: give %q, %q or %q there, or nothing", args[0], verbFetch, verbVerify, verbResolve)
 	}
 	t = Target{Resolves: args[0] == verbResolve, IsThere: args[0] == verbVerify, SHA256: map[string]hub.Digest{}, Sizes: map[string]int64{}}
 	flags := flag.NewFlagSet(args[0], flag.ContinueOnError)
@@ -138,11 +138,11 @@ func checkTargets(targets []Target) error {
 	seen := map[string]bool{}
 	for _, t := range targets {
 		if t.Resolves && len(targets) > 1 {
-			return fmt.Errorf("%q stands beside others: it must be the only target", verbResolve)
+			return fmt.Errorf("%q is given with other targets: it must be the only one", verbResolve)
 		}
 		dest := filepath.Clean(t.Dest)
 		if seen[dest] {
-			return fmt.Errorf("--dest %q is given twice: give each target a directory of its own", t.Dest)
+			return fmt.Errorf("--dest %q is given twice: give each target its own directory", t.Dest)
 		}
 		seen[dest] = true
 	}

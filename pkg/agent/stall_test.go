@@ -18,7 +18,7 @@ func TestGiveUpRule(t *testing.T) {
 	start := time.Unix(0, 0)
 	for _, tc := range []struct {
 		reason string
-		// moves are seconds at which something moves.
+		// moves are the seconds with progress.
 		moves []int
 		want  int
 	}{
@@ -99,8 +99,7 @@ func TestWait(t *testing.T) {
 	})
 }
 
-// The library draws pauses at random around doubling values, so bounds are all
-// that can be said of them.
+// The library draws pauses at random around doubling values, so only their bounds are tested.
 func TestPausesGrowToABound(t *testing.T) {
 	pauses := newStallDetector(clocktesting.NewFakeClock(time.Unix(0, 0)), time.Minute).pause()
 	if first := pauses.NextBackOff(); first < firstPause/2 || first > firstPause*3/2 {

@@ -42,8 +42,8 @@ func encodeState(s state) ([]byte, error) {
 	return json.Marshal(record)
 }
 
-// decodeState refuses everything that encodeState cannot have written. A damaged record costs a second fetch and
-// never leads to a wrong file.
+// decodeState refuses everything that encodeState cannot have written. A damaged record costs a second fetch, but
+// never yields a wrong file.
 func decodeState(data []byte) (state, error) {
 	var record stateRecord
 	if err := decodeStrict(data, &record); err != nil {
@@ -55,7 +55,7 @@ func decodeState(data []byte) (state, error) {
 	}
 	switch {
 	case record.Version != stateVersion:
-		return state{}, fmt.Errorf("decoding state: version is %d, want %d", record.Version, stateVersion)
+		return state{}, fmt.Errorf("decoding state: version is %d, not %d", record.Version, stateVersion)
 	case s.Size < 0 || s.Digest.IsZero():
 		return state{}, errors.New("decoding state: size or digest is missing")
 	case !s.Done.valid(s.Size):

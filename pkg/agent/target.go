@@ -7,7 +7,7 @@ import (
 	"github.com/modelberth/modelberth/pkg/hub"
 )
 
-// want is a file as it was asked for.
+// want is a requested file.
 type want struct {
 	file  hub.File
 	given hub.Digest

@@ -75,7 +75,7 @@ func (t Termination) write(path string) error {
 	return writeLast(path, data)
 }
 
-// writeLast writes the agent's last words. The file is a mount of its own, so it is written in place and never
+// writeLast writes the termination message. The file is a separate mount, so it is written in place and never
 // replaced.
 func writeLast(path string, data []byte) error {
 	if err := os.WriteFile(path, data, fileMode); err != nil {

@@ -28,7 +28,7 @@ import (
 
 var update = flag.Bool("update", false, "rewrite the golden files")
 
-// Every sentence that a user may read, in one golden file.
+// Every sentence for users, in one golden file.
 func TestTerminationMessages(t *testing.T) {
 	s := source{endpoint: "https://hub.example", repo: "org/model", revision: "main", dest: "/models"}
 	f := hub.File{Repo: "org/model", Revision: "main", Path: "q4/a.gguf"}

@@ -13,7 +13,7 @@ import (
 	"syscall"
 )
 
-// Names of the agent's own files beside a file.
+// Names of the files that the agent keeps next to a file.
 const (
 	partialSuffix = ".partial"
 	stateSuffix   = ".partial.json"
@@ -55,7 +55,7 @@ func newVolume(root *os.Root) *volume {
 func freeBytes(dir string) (int64, error) {
 	var fs syscall.Statfs_t
 	if err := syscall.Statfs(dir, &fs); err != nil {
-		return 0, fmt.Errorf("asking for the free space of %q: %w", dir, err)
+		return 0, fmt.Errorf("reading the free space of %q: %w", dir, err)
 	}
 	return int64(fs.Bavail * uint64(fs.Bsize)), nil
 }

@@ -23,7 +23,7 @@ import (
 	"github.com/google/go-containerregistry/pkg/v1/tarball"
 )
 
-// fileLayer is a layer that is a file.
+// fileLayer is a layer with one plain file.
 func fileLayer(title, content string) mutate.Addendum {
 	return mutate.Addendum{
 		Layer:       static.NewLayer([]byte(content), "application/octet-stream"),
@@ -31,7 +31,7 @@ func fileLayer(title, content string) mutate.Addendum {
 	}
 }
 
-// archiveLayer is a layer that holds a file.
+// archiveLayer is a layer with an archive of one file.
 func archiveLayer(t *testing.T, path, content string) mutate.Addendum {
 	t.Helper()
 	var out bytes.Buffer
@@ -70,8 +70,8 @@ func push(t *testing.T, server *httptest.Server, repository string, layers ...mu
 	return text
 }
 
-// An artifact serves an engine that loads certain files: they are its layers, or within them, and nothing else
-// of it is fetched.
+// An artifact serves an engine with certain files: they are its layers, or within them, and nothing else of it is
+// fetched.
 func TestWantedFilesOfAnArtifact(t *testing.T) {
 	s := httptest.NewServer(registry.New(registry.Logger(log.New(io.Discard, "", 0))))
 	defer s.Close()
@@ -82,9 +82,9 @@ func TestWantedFilesOfAnArtifact(t *testing.T) {
 	for _, tc := range []struct {
 		reason string
 		args   []string
-		// there are the files then, absent is what was not fetched.
+		// there are the files afterwards, absent those not fetched.
 		there, absent string
-		// says is in the termination message of an agent that gave up.
+		// says is a part of the failed agent's termination message.
 		says string
 	}{
 		{"a layer", []string{"--image", plain, "--file", "q4/model.gguf", "--sha256", "q4/model.gguf=" + sum}, "q4/model.gguf", "README.md", ""},

@@ -15,7 +15,7 @@ import (
 // hubPatience is how long the hub may take for a small file.
 const hubPatience = 5 * time.Second
 
-// adapterRanks asks a hub for the ranks of adapters, as everybody: no Workspace's token is at hand here.
+// adapterRanks reads the ranks of adapters from a hub without a token: no Workspace's token is available here.
 func adapterRanks(endpoint string) (func(context.Context, []string) ([]int, error), error) {
 	client, err := hub.New(hub.Options{
 		Endpoint: endpoint, HTTP: hub.NewHTTPClient(2), UserAgent: "modelberth-controller",

@@ -14,8 +14,8 @@ import (
 	"github.com/modelberth/modelberth/presets"
 )
 
-// TestHubIsAskedWithLeaveOnly says that a controller without leave to ask the hub has nothing to ask it with.
-func TestHubIsAskedWithLeaveOnly(t *testing.T) {
+// TestHubNeedsPermission: a controller without permission to query the hub has no client for it.
+func TestHubNeedsPermission(t *testing.T) {
 	known, err := catalog.Load(presets.FS())
 	if err != nil {
 		t.Fatal(err)

@@ -40,6 +40,7 @@ import (
 	"github.com/modelberth/modelberth/pkg/capacity/purchase"
 	"github.com/modelberth/modelberth/pkg/capacity/refusal"
 	"github.com/modelberth/modelberth/pkg/catalog"
+	"github.com/modelberth/modelberth/pkg/controllers/autoscaler"
 	"github.com/modelberth/modelberth/pkg/controllers/endpoint"
 	"github.com/modelberth/modelberth/pkg/controllers/workspace"
 	"github.com/modelberth/modelberth/pkg/controllers/workspace/meter"
@@ -59,7 +60,7 @@ import (
 )
 
 // reconcileDeadline bounds one pass over one Workspace: an API server that does not answer must not block a worker
-// for ever.
+// forever.
 const reconcileDeadline = time.Minute
 
 // Scheme returns a scheme with all types of the controller.
@@ -83,6 +84,8 @@ type Hooks struct {
 	Clock clock.PassiveClock
 	// SkipNameValidation lets one process run several managers.
 	SkipNameValidation bool
+	// Autoscaler changes the configuration of the autoscaler.
+	Autoscaler func(*autoscaler.Config)
 }
 
 // NewManager returns a manager, ready to start. It sets up the controllers once it leads.
@@ -99,24 +102,26 @@ func NewManager(ctx context.Context, config *rest.Config, o options.Controller, 
 		return nil, err
 	}
 	at.prices = at.files.Planner.MachinePrice
-	provisioner, news, err := newBackEnd(ctx, at, o, chosen)
+	provisioner, sources, err := newBackEnd(ctx, at, o, chosen)
 	if err != nil {
 		return nil, err
 	}
-	at.costing = at.costs(o, chosen, provisioner, news, controllerOptions(o, hooks))
-	former, news, err := withKAITO(at, news)
+	former, sources, err := withKAITO(ctx, at, sources)
 	if err != nil {
 		return nil, err
 	}
+	at.spent = at.costsWith(former, provisioner)
+	keeper := keepCosts(&at, o, chosen, sources, controllerOptions(o, hooks))
 	at.applier = apply.New(at.cached, at.live, at.clock)
 	endpoints := endpoint.New(at.applier, at.clock)
 	reconciler, err := newReconciler(known, workspace.Config{
-		Ledger:      ledger.New(ceilingsOf(o.Spending), provisioner),
+		Costs:       costsOf(keeper),
+		Ledger:      ledger.New(ceilingsOf(o.Spending), at.spent),
 		Limits:      limitsOf(o),
 		Client:      at.cached,
 		Live:        at.live,
 		Provisioner: provisioner,
-		KAITO:       former,
+		KAITO:       foreignOf(former),
 		Namespaces:  at.namespaces,
 		Schema:      crd.Reader{Client: at.mgr.GetCache()},
 		Uses:        at.uses,
@@ -124,12 +129,13 @@ func NewManager(ctx context.Context, config *rest.Config, o options.Controller, 
 		Endpoints:   endpoints,
 		Planner:     at.files.Planner,
 		Events:      at.mgr.GetEventRecorderFor(v1beta1.ManagedBy),
+		Speeds:      at.stored(),
 		Clock:       at.clock,
 	}, o, chosen)
 	if err != nil {
 		return nil, err
 	}
-	return at.mgr, at.setUp(ctx, reconciler, append(news, schemaNews(at)), endpoints, controllerOptions(o, hooks))
+	return at.mgr, at.setUp(ctx, reconciler, append(sources, schemaSource(at)), endpoints, controllerOptions(o, hooks))
 }
 
 // settle probes the cluster for unset options, completes the options, and returns the site of the back ends.
@@ -153,6 +159,7 @@ func settle(ctx context.Context, config *rest.Config, o *options.Controller, hoo
 	if err != nil {
 		return site{}, "", err
 	}
+	at.speeds = speedsOf(*o)
 	o.Clouds, err = cloudsFor(ctx, at.live, o.Clouds, chosen)
 	return at, chosen, err
 }
@@ -173,7 +180,10 @@ func preflightOf(o options.Controller, chosen backEnd) (preflight.Policy, error)
 	if err != nil {
 		return preflight.Policy{}, err
 	}
-	out := preflight.Policy{Admission: admission.NewBook(checker), DevicePlugins: o.GPUPluginCheck, Dedication: o.Dedication}
+	out := preflight.Policy{
+		Admission: admission.NewBook(checker), DevicePlugins: o.GPUPluginCheck, Dedication: o.Dedication,
+		DaemonSetNamespaces: o.DaemonSetNamespaces,
+	}
 	if chosen == options.BackendPods {
 		out.DevicePlugins, out.Dedication = false, preflight.Disabled
 	}
@@ -194,8 +204,11 @@ func limitsOf(o options.Controller) purchase.Limits {
 
 // setUp has the caches indexed and then the controllers run, once this replica leads.
 func (at site) setUp(
-	ctx context.Context, workspaces *workspace.Reconciler, news []watch.Source, endpoints *endpoint.Queue, run controller.Options,
+	ctx context.Context, workspaces *workspace.Reconciler, sources []watch.Source, endpoints *endpoint.Queue, run controller.Options,
 ) error {
+	if at.speeds != nil {
+		at.speeds.Due = workspaces.LookAgain
+	}
 	if err := watch.Index(ctx, at.indexes); err != nil {
 		return err
 	}
@@ -203,14 +216,19 @@ func (at site) setUp(
 	if err != nil {
 		return err
 	}
+	scaling, err := at.autoscaling(run)
+	if err != nil {
+		return err
+	}
 	return onceElected(at.mgr,
 		func(ctx context.Context) error { return at.indexes.make(ctx, at.mgr.GetFieldIndexer()) },
 		func(ctx context.Context) error { return restartOnRestoredSchema(ctx, at.mgr) },
 		at.useCalibrations(workspaces.LookAgain),
-		func(context.Context) error { return workspaces.SetupWithManager(at.mgr, news, run) },
+		func(context.Context) error { return workspaces.SetupWithManager(at.mgr, sources, run) },
 		func(context.Context) error { return endpoints.SetupWithManager(at.mgr, run, workspaces.LookAgain) },
 		sets,
 		at.costing,
+		scaling,
 		func(context.Context) error { close(at.leads); return nil },
 	)
 }
@@ -243,10 +261,10 @@ func newReconciler(
 	known *catalog.Catalog, config workspace.Config, o options.Controller, chosen backEnd,
 ) (*workspace.Reconciler, error) {
 	var err error
-	if config.Answers, err = answersOf(o, chosen); err != nil {
+	if config.Acquisition, err = acquisitionOf(o, chosen); err != nil {
 		return nil, err
 	}
-	if config.Words, err = diagnosis.Shipped(); err != nil {
+	if config.EngineErrors, err = diagnosis.Shipped(); err != nil {
 		return nil, fmt.Errorf("loading the error signatures of engines: %w", err)
 	}
 	if config.Preflight, err = preflightOf(o, chosen); err != nil {
@@ -259,7 +277,7 @@ func newReconciler(
 		return nil, err
 	}
 	config.Catalog = known
-	if o.DescribeModels { // without leave nobody outside the cluster is asked anything
+	if o.DescribeModels { // without permission, nothing outside the cluster is contacted
 		config.Hub = describe.NewCache(o.HubEndpoint, hub.NewHTTPClient(o.Workers), config.Clock)
 		if config.AdapterRanks, err = adapterRanks(o.HubEndpoint); err != nil {
 			return nil, err
@@ -275,8 +293,8 @@ func newReconciler(
 	}
 	config.NodeClasses = o.NodeClasses
 	config.Signatures = signatures(o)
-	if o.Calibration.OwnStarts {
-		config.Starts = (&evidence.Starts{Reader: config.Client, Machines: known}).Of
+	if own := o.Calibration; own.OwnStarts || own.OwnSpeeds {
+		config.Starts = (&evidence.Starts{Reader: config.Client, Machines: known, Memory: own.OwnStarts, Speed: own.OwnSpeeds}).Of
 	}
 	return workspace.New(config), nil
 }
@@ -305,13 +323,13 @@ func destinations(egress []options.Destination) []workload.Destination {
 	return out
 }
 
-// answersOf reports how the provisioner's answers are read.
-func answersOf(o options.Controller, chosen backEnd) (acquire.Answers, error) {
+// acquisitionOf returns the rules and deadlines for machines.
+func acquisitionOf(o options.Controller, chosen backEnd) (acquire.Settings, error) {
 	rules, err := refusal.Shipped()
 	if err != nil {
-		return acquire.Answers{}, fmt.Errorf("loading the wording of refusals: %w", err)
+		return acquire.Settings{}, fmt.Errorf("loading the wording of refusals: %w", err)
 	}
-	out := acquire.Answers{
+	out := acquire.Settings{
 		Rules: rules,
 		Deadlines: refusal.Deadlines{
 			Launched: o.LaunchDeadline, Registered: o.RegistrationDeadline, Initialized: o.InitializationDeadline,
@@ -321,7 +339,7 @@ func answersOf(o options.Controller, chosen backEnd) (acquire.Answers, error) {
 	switch {
 	case o.CapacityWording == options.WordingNone:
 		out.Wording = new(refusal.UnknownProvider)
-	case chosen == options.BackendPods: // whoever sells the machines, it is asked by cluster autoscaler
+	case chosen == options.BackendPods: // whoever sells the machines, cluster autoscaler requests them
 		out.Wording = new(refusal.ClusterAutoscaler)
 	case o.CapacityWording == "":
 	default:

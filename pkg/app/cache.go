@@ -8,6 +8,7 @@ import (
 	"strings"
 
 	appsv1 "k8s.io/api/apps/v1"
+	autoscalingv2 "k8s.io/api/autoscaling/v2"
 	corev1 "k8s.io/api/core/v1"
 	networkingv1 "k8s.io/api/networking/v1"
 	policyv1 "k8s.io/api/policy/v1"
@@ -24,6 +25,7 @@ import (
 	"github.com/modelberth/modelberth/pkg/capacity/nodeclaim"
 	"github.com/modelberth/modelberth/pkg/capacity/nodepool"
 	"github.com/modelberth/modelberth/pkg/capacity/pods"
+	"github.com/modelberth/modelberth/pkg/controllers/autoscaler"
 	"github.com/modelberth/modelberth/pkg/crd"
 	"github.com/modelberth/modelberth/pkg/options"
 	"github.com/modelberth/modelberth/pkg/render"
@@ -47,6 +49,8 @@ func cacheOptions(o options.Controller, chosen backEnd, served kinds) cache.Opti
 		&corev1.ConfigMap{}:             {Transform: namesOnly},
 		&corev1.Namespace{}:             {Label: namespaces.Named(), Transform: rulesOnly},
 		crd.Object():                    crd.Cache(),
+
+		&autoscalingv2.HorizontalPodAutoscaler{}: {Transform: autoscaler.Keep},
 	}
 	if served.has(nodeClaimKind()) {
 		byObject[nodeclaim.Object()] = cache.ByObject{Label: machines}
@@ -89,11 +93,18 @@ func rulesOnly(object any) (any, error) {
 		maps.DeleteFunc(kept, func(key, _ string) bool { return !strings.HasPrefix(key, "pod-security.kubernetes.io/") })
 		accessor.SetLabels(kept)
 		accessor.SetManagedFields(nil)
-		ceiling, isSet := accessor.GetAnnotations()[v1beta1.AnnotationSpendingCeiling]
-		accessor.SetAnnotations(nil)
-		if isSet {
-			accessor.SetAnnotations(map[string]string{v1beta1.AnnotationSpendingCeiling: ceiling})
+		var rules map[string]string
+		for _, key := range []string{
+			v1beta1.AnnotationSpendingCeiling, v1beta1.AnnotationMonthlyBudget, v1beta1.AnnotationBudgetAction,
+		} {
+			if value, isSet := accessor.GetAnnotations()[key]; isSet {
+				if rules == nil {
+					rules = map[string]string{}
+				}
+				rules[key] = value
+			}
 		}
+		accessor.SetAnnotations(rules)
 	}
 	return object, nil
 }

@@ -30,11 +30,13 @@ import (
 	"github.com/modelberth/modelberth/pkg/capacity/nodepool"
 	"github.com/modelberth/modelberth/pkg/capacity/pods"
 	"github.com/modelberth/modelberth/pkg/capacity/refusal"
+	"github.com/modelberth/modelberth/pkg/controllers/autoscaler"
 	"github.com/modelberth/modelberth/pkg/controllers/sweep"
 	"github.com/modelberth/modelberth/pkg/controllers/workspace/meter"
 	"github.com/modelberth/modelberth/pkg/controllers/workspace/watch"
 	"github.com/modelberth/modelberth/pkg/events"
 	"github.com/modelberth/modelberth/pkg/evidence"
+	"github.com/modelberth/modelberth/pkg/evidence/speed"
 	"github.com/modelberth/modelberth/pkg/options"
 	"github.com/modelberth/modelberth/pkg/planning"
 	"github.com/modelberth/modelberth/pkg/watched"
@@ -139,8 +141,8 @@ type kinds []schema.GroupKind
 
 func (k kinds) has(kind schema.GroupKind) bool { return slices.Contains(k, kind) }
 
-// news are the watches about machines.
-func (k kinds) news() []watch.Source {
+// sources returns the watches on machines.
+func (k kinds) sources() []watch.Source {
 	var out []watch.Source
 	if k.has(nodeClaimKind()) {
 		out = append(out, watch.Source{Object: nodeclaim.Object(), Frees: always})
@@ -222,8 +224,14 @@ type site struct {
 	namespaces watched.Namespaces
 	// files keep the planner up to date.
 	files *evidence.Files
+	// speeds learns from the engines' metrics; nil if plans do not.
+	speeds *speed.Meter
+	// spent are the costs of all machines.
+	spent capacity.CostSource
 	// costing sets up the cost ledger.
 	costing step
+	// adjust changes the configuration of the autoscaler; nil outside of tests.
+	adjust func(*autoscaler.Config)
 	// leads is closed once this replica leads and the indexed caches are filled.
 	leads chan struct{}
 }
@@ -239,7 +247,7 @@ func siteOf(ctx context.Context, mgr manager.Manager, served kinds, watch option
 		// Device plugins may be in any namespace.
 		live: namespaces.Reader(mgr.GetAPIReader(), mgr.GetScheme(), mgr.GetRESTMapper(), &appsv1.DaemonSetList{}),
 		mgr:  mgr, cached: cached, indexes: asked, clock: clock.RealClock{}, served: served, namespaces: namespaces,
-		leads: make(chan struct{}),
+		leads: make(chan struct{}), adjust: hooks.Autoscaler,
 	}
 	if watch.SeesNodes() {
 		if out.uses, err = podsOfNodes(mgr); err != nil {
@@ -259,7 +267,7 @@ func siteOf(ctx context.Context, mgr manager.Manager, served kinds, watch option
 // events about machines. Without a provisioner, the controller runs all the same: it plans, and reports the missing
 // part.
 func newBackEnd(ctx context.Context, at site, o options.Controller, chosen backEnd) (*handover.BackEnds, []watch.Source, error) {
-	news := at.served.news()
+	sources := at.served.sources()
 	var set handover.BackEnd
 	var err error
 	switch chosen {
@@ -268,11 +276,11 @@ func newBackEnd(ctx context.Context, at site, o options.Controller, chosen backE
 	case options.BackendNodePool:
 		var ofPods []watch.Source
 		set, ofPods, err = at.nodePools(ctx, o)
-		news = append(news, ofPods...)
+		sources = append(sources, ofPods...)
 	case options.BackendPods:
 		var ofPods []watch.Source
 		set, ofPods, err = waitingPods(ctx, at)
-		news = append(news, ofPods...)
+		sources = append(sources, ofPods...)
 	case options.BackendExisting:
 		set = capacity.Absent{
 			Why: "this installation uses only existing nodes", Fix: "add a suitable node, or have the administrator set --capacity-backend",
@@ -283,21 +291,21 @@ func newBackEnd(ctx context.Context, at site, o options.Controller, chosen backE
 	if err != nil {
 		return nil, nil, err
 	}
-	all := handover.New(at.clock, set, at.formers(o, chosen)...)
+	all := handover.New(at.clock, set, at.retired(o, chosen)...)
 	if err := meter.RegisterSpending(metrics.Registry, at.cached, all, at.leads); err != nil {
 		return nil, nil, err
 	}
 	if err := meter.RegisterPopulation(metrics.Registry, at.cached, at.leads); err != nil {
 		return nil, nil, err
 	}
-	return all, news, at.sweep(o, all)
+	return all, sources, at.sweep(o, all)
 }
 
-// formers are back ends with possible machines from before a change of the back end.
-func (at site) formers(o options.Controller, chosen backEnd) []handover.Former {
-	var out []handover.Former
+// retired are back ends with possible machines from before a change of the back end.
+func (at site) retired(o options.Controller, chosen backEnd) []handover.Retired {
+	var out []handover.Retired
 	if at.served.has(nodePoolKind()) && chosen != options.BackendNodePool {
-		out = append(out, nodepool.NewFormer(at.cached, at.live, at.nodeClaims(v1beta1.NodeClassReference{})))
+		out = append(out, nodepool.NewRetired(at.cached, at.live, at.nodeClaims(v1beta1.NodeClassReference{})))
 	}
 	if at.served.has(nodeClaimKind()) {
 		for _, class := range []v1beta1.NodeClassReference{{}, {Group: "kaito.sh", Kind: "KaitoNodeClass"}} {
@@ -307,7 +315,7 @@ func (at site) formers(o options.Controller, chosen backEnd) []handover.Former {
 		}
 	}
 	if chosen != options.BackendPods {
-		out = append(out, pods.NewFormer(at.cached, at.live, at.clock, at.prices))
+		out = append(out, pods.NewRetired(at.cached, at.live, at.clock, at.prices))
 	}
 	return out
 }
@@ -316,7 +324,7 @@ func (at site) nodeClaims(class v1beta1.NodeClassReference) *nodeclaim.Provision
 	return nodeclaim.New(at.cached, at.live, class)
 }
 
-// nodePools are static, or dynamic: why Karpenter makes no machine of the latter it says in events.
+// nodePools are static or dynamic. For dynamic ones, Karpenter reports in events why it makes no machine.
 func (at site) nodePools(ctx context.Context, o options.Controller) (*nodepool.Provisioner, []watch.Source, error) {
 	claims := at.nodeClaims(o.NodeClasses[0])
 	if o.StaticNodePools {
@@ -370,14 +378,14 @@ func each(of func(context.Context, client.Object) types.NamespacedName) func(con
 	}
 }
 
-// nothing starts the process anew once Karpenter is installed.
+// nothing restarts the process once Karpenter is installed.
 func nothing(at site) (capacity.Absent, error) {
 	watch := &installWatch{mapper: at.mgr.GetRESTMapper(), kind: nodeClaimKind()}
 	if err := at.mgr.Add(watch); err != nil {
 		return capacity.Absent{}, fmt.Errorf("watching for Karpenter: %w", err)
 	}
 	return capacity.Absent{
-		Why: "the CustomResourceDefinition nodeclaims.karpenter.sh is not installed in this cluster",
+		Why: "this cluster does not have the CustomResourceDefinition nodeclaims.karpenter.sh",
 		Fix: "install Karpenter with a provider for your cloud, or have the administrator set --capacity-backend=pods",
 	}, nil
 }

@@ -5,24 +5,33 @@ package app
 
 import (
 	"context"
+	"fmt"
 
+	corev1 "k8s.io/api/core/v1"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"sigs.k8s.io/controller-runtime/pkg/client"
 	"sigs.k8s.io/controller-runtime/pkg/controller"
+	"sigs.k8s.io/controller-runtime/pkg/log"
+	"sigs.k8s.io/controller-runtime/pkg/manager"
 	"sigs.k8s.io/controller-runtime/pkg/metrics"
 
+	"github.com/modelberth/modelberth/api/v1beta1"
+	"github.com/modelberth/modelberth/pkg/capacity/purchase"
 	"github.com/modelberth/modelberth/pkg/controllers/cost"
 	"github.com/modelberth/modelberth/pkg/controllers/workspace/watch"
 	"github.com/modelberth/modelberth/pkg/engineprobe"
 	"github.com/modelberth/modelberth/pkg/options"
 )
 
-// costs returns the step that sets up the cost ledger. News are the watches about machines.
-func (at site) costs(o options.Controller, chosen backEnd, bills cost.Bills, news []watch.Source, run controller.Options) step {
+// keepCosts returns the keeper of the cost ledger, and leaves the step that sets it up to the site; nil without a ledger.
+// Sources are the watches about machines.
+func keepCosts(at *site, o options.Controller, chosen backEnd, sources []watch.Source, run controller.Options) *cost.Keeper {
 	if o.Cost.Namespace == "" {
-		return func(context.Context) error { return nil }
+		at.costing = func(context.Context) error { return at.mgr.Add(manager.RunnableFunc(at.warnOfBudgets)) }
+		return nil
 	}
 	config := cost.Config{
-		Client: at.cached, Live: at.live, Bills: bills, Clock: at.clock, Namespace: o.Cost.Namespace, Name: o.Cost.Name,
+		Client: at.cached, Live: at.live, MachineCosts: at.spent, Clock: at.clock, Namespace: o.Cost.Namespace, Name: o.Cost.Name,
 		Interval: o.Cost.Interval, Labels: o.Cost.Labels, Publish: o.Cost.Publish, PriceSource: "NodeClaim",
 	}
 	if chosen == options.BackendPods { // nothing else has a price there that no tenant can change
@@ -31,15 +40,44 @@ func (at site) costs(o options.Controller, chosen backEnd, bills cost.Bills, new
 	if o.Cost.CountTokens {
 		config.Engines = engineprobe.New()
 	}
+	if at.speeds != nil {
+		config.Speeds = at.speeds
+	}
 	keeper := cost.New(config)
 	if err := cost.Register(metrics.Registry, keeper, o.Cost.MetricsByWorkspace); err != nil {
-		return func(context.Context) error { return err }
+		at.costing = func(context.Context) error { return err }
+		return nil
 	}
 	var machines []client.Object
-	for _, each := range news {
+	for _, each := range sources {
 		if each.Frees != nil {
 			machines = append(machines, each.Object)
 		}
 	}
-	return func(context.Context) error { return keeper.SetupWithManager(at.mgr, machines, run) }
+	at.costing = func(context.Context) error { return keeper.SetupWithManager(at.mgr, machines, run) }
+	return keeper
+}
+
+// warnOfBudgets logs budgets that need the cost ledger. The condition of a Workspace says so only if it would buy.
+func (at site) warnOfBudgets(ctx context.Context) error {
+	list := &metav1.PartialObjectMetadataList{}
+	list.SetGroupVersionKind(corev1.SchemeGroupVersion.WithKind("NamespaceList"))
+	if err := at.cached.List(ctx, list); err != nil {
+		return fmt.Errorf("listing namespaces: %w", err)
+	}
+	for i := range list.Items {
+		if _, isSet := list.Items[i].Annotations[v1beta1.AnnotationMonthlyBudget]; isSet {
+			log.FromContext(ctx).Error(nil, "a namespace has a monthly budget, and no cost ledger is kept: set --cost-namespace",
+				"namespace", list.Items[i].Name)
+		}
+	}
+	return nil
+}
+
+// costsOf are the costs for purchases; nil without a ledger.
+func costsOf(keeper *cost.Keeper) purchase.Costs {
+	if keeper == nil {
+		return nil
+	}
+	return keeper
 }

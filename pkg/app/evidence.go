@@ -14,7 +14,9 @@ import (
 
 	"github.com/modelberth/modelberth/api/v1beta1"
 	"github.com/modelberth/modelberth/pkg/catalog"
+	"github.com/modelberth/modelberth/pkg/controllers/workspace"
 	"github.com/modelberth/modelberth/pkg/evidence"
+	"github.com/modelberth/modelberth/pkg/evidence/speed"
 	"github.com/modelberth/modelberth/pkg/options"
 	"github.com/modelberth/modelberth/pkg/planner"
 )
@@ -48,7 +50,23 @@ func (at site) useCalibrations(lookAgain func(types.NamespacedName)) func(contex
 	}
 }
 
-// planAgain asks for a pass over each Workspace without a plan: other figures may allow one. Accepted plans stay.
+// speedsOf returns the memory of the engines' speed; nil if plans do not learn from it.
+func speedsOf(o options.Controller) *speed.Meter {
+	if !o.Calibration.OwnSpeeds {
+		return nil
+	}
+	return speed.NewMeter()
+}
+
+// stored is the memory of the engines' speed for statuses; nil without one.
+func (at site) stored() workspace.Speeds {
+	if at.speeds == nil {
+		return nil
+	}
+	return at.speeds
+}
+
+// planAgain requests a pass over each Workspace without a plan: other figures may allow one. Accepted plans stay.
 func (at site) planAgain(ctx context.Context, lookAgain func(types.NamespacedName)) {
 	list := &v1beta1.WorkspaceList{}
 	if err := at.cached.List(ctx, list, client.UnsafeDisableDeepCopy); err != nil {

@@ -35,8 +35,8 @@ func TestPercentFor(t *testing.T) {
 	}
 }
 
-// What is held grows and shrinks: the percentage follows with every collection.
-func TestAllowGarbageFollowsWhatIsHeld(t *testing.T) {
+// The live heap grows and shrinks: the percentage follows with every collection.
+func TestAllowGarbageFollowsHeap(t *testing.T) {
 	before := debug.SetGCPercent(25)
 	t.Cleanup(func() { debug.SetGCPercent(before) })
 	allowGarbage(t.Context())

@@ -4,6 +4,7 @@
 package app
 
 import (
+	"cmp"
 	"context"
 	"errors"
 	"time"
@@ -12,7 +13,8 @@ import (
 	"k8s.io/apimachinery/pkg/runtime/schema"
 )
 
-// installInterval is how often the cluster is asked whether a provisioner has been installed.
+// installInterval is how often the controller checks whether a provisioner, or InferenceSets, have been installed. Little
+// works without them. Each check costs two requests.
 const installInterval = 30 * time.Second
 
 // errInstalled ends the process. It then restarts with the new kind.
@@ -22,11 +24,13 @@ var errInstalled = errors.New("a missing kind has been installed: restarting to 
 type installWatch struct {
 	mapper meta.RESTMapper
 	kind   schema.GroupKind
+	// every is the interval of the questions; 0 means installInterval.
+	every time.Duration
 }
 
 // Start asks until the kind is served or the context ends.
 func (w *installWatch) Start(ctx context.Context) error {
-	ticker := time.NewTicker(installInterval)
+	ticker := time.NewTicker(cmp.Or(w.every, installInterval))
 	defer ticker.Stop()
 	for {
 		select {

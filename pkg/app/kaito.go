@@ -11,16 +11,16 @@ import (
 	"sigs.k8s.io/controller-runtime/pkg/cache"
 	"sigs.k8s.io/controller-runtime/pkg/client"
 
+	"github.com/modelberth/modelberth/pkg/capacity"
 	"github.com/modelberth/modelberth/pkg/capacity/kaito"
 	"github.com/modelberth/modelberth/pkg/controllers/workspace/foreign"
 	"github.com/modelberth/modelberth/pkg/controllers/workspace/watch"
 )
 
-// withKAITO returns the finder of machines from KAITO's controller, and adds its watches to the others; nil if the
-// cluster serves no kind of machines. It has its own cache, because the manager's has the same kinds with the
-// selector of our machines. That cache is filled before the first pass: otherwise KAITO's Workspaces would look
-// new.
-func withKAITO(at site, others []watch.Source) (foreign.Machines, []watch.Source, error) {
+// withKAITO returns the reader of machines from KAITO's controller, and adds its watches to the others; nil if the
+// cluster serves no kind of machines. It has its own caches, because the manager's has the same kinds with the
+// selector of our machines. They are filled before the first pass: otherwise KAITO's Workspaces would look new.
+func withKAITO(ctx context.Context, at site, others []watch.Source) (*kaito.Machines, []watch.Source, error) {
 	if len(at.served) == 0 {
 		return nil, others, nil
 	}
@@ -28,23 +28,60 @@ func withKAITO(at site, others []watch.Source) (foreign.Machines, []watch.Source
 	if err != nil {
 		return nil, nil, err
 	}
-	options.Scheme, options.Mapper, options.HTTPClient = at.mgr.GetScheme(), at.mgr.GetRESTMapper(), at.mgr.GetHTTPClient()
-	objects, err := cache.New(at.mgr.GetConfig(), options)
+	objects, err := at.cacheOfKAITO(options.Main)
 	if err != nil {
-		return nil, nil, fmt.Errorf("creating the cache of KAITO's machines: %w", err)
+		return nil, nil, err
 	}
-	if err := at.mgr.Add(objects); err != nil {
-		return nil, nil, fmt.Errorf("adding the cache of KAITO's machines: %w", err)
+	claims, err := at.cacheOfKAITO(options.PoolClaims)
+	if err != nil {
+		return nil, nil, err
 	}
-	machines := kaito.New(objects, at.live, at.cached, at.served)
+	machines := kaito.New(kaito.Caches[client.Reader]{Main: objects, PoolClaims: claims}, at.live, at.cached, at.served)
 	at.indexes.asked = append(at.indexes.asked, func(ctx context.Context, _ client.FieldIndexer) error {
-		return machines.Index(ctx, objects)
+		return machines.Index(ctx, kaito.Caches[client.FieldIndexer]{Main: objects, PoolClaims: claims})
 	})
-	for _, watched := range machines.Watched() {
-		others = append(others, watch.Source{
-			Object: watched.Object, From: objects,
+	watched := machines.Watched()
+	others = append(others, sourcesOf(watched.Main, objects)...)
+	others = append(others, sourcesOf(watched.PoolClaims, claims)...)
+	return machines, others, kaito.IndexAdopted(ctx, at.indexes)
+}
+
+func sourcesOf(all []kaito.Watched, from cache.Cache) []watch.Source {
+	var out []watch.Source
+	for _, watched := range all {
+		out = append(out, watch.Source{
+			Object: watched.Object, From: from,
 			WorkspacesOf: each(func(_ context.Context, object client.Object) types.NamespacedName { return watched.WorkspaceOf(object) }),
 		})
 	}
-	return machines, others, nil
+	return out
+}
+
+// foreignOf are KAITO's machines for the Reconciler: a nil pointer would be an interface that is not nil.
+func foreignOf(machines *kaito.Machines) foreign.Machines {
+	if machines == nil {
+		return nil
+	}
+	return machines
+}
+
+// cacheOfKAITO returns a cache that starts and ends with the manager.
+func (at site) cacheOfKAITO(options cache.Options) (cache.Cache, error) {
+	options.Scheme, options.Mapper, options.HTTPClient = at.mgr.GetScheme(), at.mgr.GetRESTMapper(), at.mgr.GetHTTPClient()
+	out, err := cache.New(at.mgr.GetConfig(), options)
+	if err != nil {
+		return nil, fmt.Errorf("creating the cache of KAITO's machines: %w", err)
+	}
+	if err := at.mgr.Add(out); err != nil {
+		return nil, fmt.Errorf("adding the cache of KAITO's machines: %w", err)
+	}
+	return out, nil
+}
+
+// costsWith adds KAITO's machines of Workspaces that were taken over to the costs of a back end.
+func (at site) costsWith(former *kaito.Machines, others capacity.CostSource) capacity.CostSource {
+	if former == nil {
+		return others
+	}
+	return &kaito.Costs{CostSource: others, Workspaces: at.cached, Machines: former, Price: at.prices}
 }

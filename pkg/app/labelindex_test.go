@@ -21,7 +21,7 @@ import (
 	"github.com/modelberth/modelberth/api/v1beta1"
 )
 
-// indexer keeps what it is told to index.
+// indexer records its indexes.
 type indexer struct {
 	mu     *sync.Mutex
 	fields map[string]client.IndexerFunc
@@ -36,7 +36,7 @@ func (i indexer) IndexField(_ context.Context, _ client.Object, field string, va
 	return nil
 }
 
-// TestListsByLabelUseTheIndex has what is listed by a label that has an index looked up there, and nothing else.
+// TestListsByLabelUseTheIndex: lists by an indexed label use the index, and no others do.
 func TestListsByLabelUseTheIndex(t *testing.T) {
 	of := func(name, workspace string) *corev1.Pod {
 		pod := &corev1.Pod{}

@@ -16,7 +16,7 @@ import (
 	"sigs.k8s.io/controller-runtime/pkg/manager"
 )
 
-// TestOnceElected takes the steps in order, when the manager runs what only the leader does, and none after one that failed.
+// TestOnceElected takes the steps in order once the manager runs the leader's tasks, and none after a failed one.
 func TestOnceElected(t *testing.T) {
 	var taken []string
 	broken := errors.New("broken")
@@ -58,7 +58,7 @@ func TestOnceElected(t *testing.T) {
 	}
 }
 
-// TestIndexesAreMadeLater keeps what is asked for until there is a cache to ask.
+// TestIndexesAreMadeLater keeps requests for indexes until there is a cache.
 func TestIndexesAreMadeLater(t *testing.T) {
 	asked := &indexes{}
 	for _, field := range []string{"colour", "size"} {
@@ -80,7 +80,7 @@ func TestIndexesAreMadeLater(t *testing.T) {
 	}
 }
 
-// TestIndexesHaveADeadline does not have a leader wait for ever for caches that do not come.
+// TestIndexesHaveADeadline: a leader does not wait forever for missing caches.
 func TestIndexesHaveADeadline(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		asked, begun := &indexes{}, time.Now()
@@ -94,7 +94,7 @@ func TestIndexesHaveADeadline(t *testing.T) {
 	})
 }
 
-// unable makes no index of the first, and the other one only once it is told to stop.
+// unable fails to make the first index, and makes the other one only once it is stopped.
 type unable struct{}
 
 // IndexField implements client.FieldIndexer.

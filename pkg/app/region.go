@@ -51,7 +51,7 @@ func pricingOf(nodes []metav1.PartialObjectMetadata, isPriced func(region string
 	case len(regions) > 1:
 		return pricing{unknown: "its nodes are in " + strings.Join(regions, " and ")}
 	case !isPriced(regions[0]):
-		return pricing{unknown: fmt.Sprintf("its nodes are in %s, and the catalogue has no prices for that region", regions[0])}
+		return pricing{unknown: fmt.Sprintf("its nodes are in %s, but the catalogue has no prices for that region", regions[0])}
 	default:
 		return pricing{region: regions[0]}
 	}

@@ -17,7 +17,7 @@ import (
 	"github.com/modelberth/modelberth/presets"
 )
 
-// The prices that count are those of the region that the cluster is in.
+// The prices are those of the cluster's region.
 func TestRegionIsReadFromNodes(t *testing.T) {
 	known, err := catalog.Load(presets.FS())
 	if err != nil {
@@ -39,9 +39,9 @@ func TestRegionIsReadFromNodes(t *testing.T) {
 			"a region of another cloud than machines are bought from", "",
 			[]string{"aws"},
 			[]string{"westeurope"},
-			pricing{unknown: "its nodes are in westeurope, and the catalogue has no prices for that region"},
+			pricing{unknown: "its nodes are in westeurope, but the catalogue has no prices for that region"},
 		},
-		{"a cellar", "", nil, []string{"dc-1"}, pricing{unknown: "its nodes are in dc-1, and the catalogue has no prices for that region"}},
+		{"a cellar", "", nil, []string{"dc-1"}, pricing{unknown: "its nodes are in dc-1, but the catalogue has no prices for that region"}},
 	}
 	for _, tt := range tests {
 		t.Run(tt.reason, func(t *testing.T) {

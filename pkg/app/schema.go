@@ -23,8 +23,8 @@ import (
 // versions stay the same when the API server returns the fields again.
 var errSchemaRestored = errors.New("the CustomResourceDefinition of Workspaces has all fields again: restarting to read them")
 
-// schemaNews has every Workspace looked at once the API server prunes its fields.
-func schemaNews(at site) watch.Source {
+// schemaSource has every Workspace looked at once the API server prunes its fields.
+func schemaSource(at site) watch.Source {
 	return watch.Source{
 		Object: crd.Object(), From: at.mgr.GetCache(),
 		WorkspacesOf: func(ctx context.Context, definition client.Object) []types.NamespacedName {

@@ -30,8 +30,8 @@ import (
 	"github.com/modelberth/modelberth/pkg/options"
 )
 
-// The controller reads signatures on the way that pods read weights: from a registry whose authority the company's ConfigMap
-// has.
+// The controller reads signatures as pods read weights: from a registry with a certificate of the authority in the
+// company's ConfigMap.
 func TestSignaturesAreReadOnTheWayOfPods(t *testing.T) {
 	server := httptest.NewTLSServer(registry.New(registry.Logger(log.New(io.Discard, "", 0))))
 	defer server.Close()
@@ -91,7 +91,7 @@ func TestSignaturesAreReadOnTheWayOfPods(t *testing.T) {
 	}
 }
 
-// TestTrustedRoots tells one content of the file from another, and where no file is named, nobody asks.
+// TestTrustedRoots distinguishes contents of the file, and reads nothing without one.
 func TestTrustedRoots(t *testing.T) {
 	if trustedRoots("") != nil {
 		t.Error("there are roots of trust without a file")

@@ -14,7 +14,7 @@ import (
 	"github.com/modelberth/modelberth/pkg/options"
 )
 
-// runner is a manager that only takes note of what it is to run.
+// runner is a manager that only records its runnables.
 type runner struct {
 	manager.Manager
 	runs []manager.Runnable
@@ -26,8 +26,8 @@ func (r *runner) Add(runs manager.Runnable) error {
 	return nil
 }
 
-// TestWhatIsSwept: every back end that buys has what it bought swept, and KAITO's only if it was told to.
-func TestWhatIsSwept(t *testing.T) {
+// TestSweptBackEnds: the sweeper covers every purchasing back end, and KAITO's machines only on request.
+func TestSweptBackEnds(t *testing.T) {
 	for _, chosen := range []backEnd{options.BackendNodeClaim, options.BackendNodePool} {
 		for _, isTold := range []bool{false, true} {
 			mgr := &runner{}

@@ -45,7 +45,7 @@ func readable(ctx context.Context, config *rest.Config, scheme *runtime.Scheme, 
 		out = append(out, namespace)
 	}
 	if len(out) == 0 { // which must not come to mean all of them
-		return nil, fmt.Errorf("--watch-namespace: the controller may not read workspaces in any of %s: create the namespaces, then "+
+		return nil, fmt.Errorf("--watch-namespace: the controller cannot read workspaces in any of %s: create the namespaces, then "+
 			"upgrade the chart's release to create their roles", strings.Join(namespaces, ", "))
 	}
 	return out, nil

@@ -10,7 +10,6 @@ import (
 	"encoding/json"
 	"errors"
 	"fmt"
-	"sync"
 	"time"
 
 	"k8s.io/apimachinery/pkg/apis/meta/v1/unstructured"
@@ -30,29 +29,24 @@ const (
 
 // Bounds of running requests: a webhook that does not answer must not block all workers.
 const (
-	mostAsking = 8
-	patience   = 500 * time.Millisecond
+	mostAsking  = 8
+	answerLimit = 500 * time.Millisecond
 )
 
-// accepted remembers for a while that the API server would create an object, until one of its kind is created in
-// its namespace: that may use up a quota. Workspaces that arrive together mostly differ only in their names, so
-// each would ask the same. Another client may still use up a quota in the meantime, as after any such request.
+// accepted remembers for a while that the API server would create an object. Workspaces created together mostly differ
+// only in their names, so each would send the same dry run. Objects made meanwhile may use up a quota, as after any dry
+// run: package admission counts those of this process.
 type accepted struct {
 	clock cache.Clock
 	seen  *cache.LRUExpireCache
 	// reads are the questions that are on their way, and asking has an entry for each.
 	reads  lookup.Reads
 	asking chan struct{}
-
-	mu sync.Mutex
-	// made is how many objects of a kind have been made in a namespace.
-	made map[place]int
 }
 
 func newAccepted(clock cache.Clock) *accepted {
 	return &accepted{
-		clock: clock, seen: cache.NewLRUExpireCacheWithClock(acceptedLimit, clock), made: map[place]int{},
-		asking: make(chan struct{}, mostAsking),
+		clock: clock, seen: cache.NewLRUExpireCacheWithClock(acceptedLimit, clock), asking: make(chan struct{}, mostAsking),
 	}
 }
 
@@ -60,11 +54,10 @@ func newAccepted(clock cache.Clock) *accepted {
 // a timeout count for both; any other error may concern only the other one. The error is a *lookup.BusyError if
 // answers take too long.
 func (a *accepted) ask(ctx context.Context, of shape, ask func(context.Context) error) error {
-	before := a.count(of.place)
 	for {
 		var own error
-		isOurs, err := a.reads.Do(ctx, fmt.Sprintf("%v after %d", of, before), a.clock.Now(), func(ctx context.Context) error {
-			if own = a.askInTurn(ctx, of, ask); own == nil && a.count(of.place) == before {
+		isOurs, err := a.reads.Do(ctx, fmt.Sprint(of), a.clock.Now(), func(ctx context.Context) error {
+			if own = a.askInTurn(ctx, of, ask); own == nil {
 				a.seen.Add(of, nil, acceptedFor)
 			}
 			if errors.Is(own, context.DeadlineExceeded) {
@@ -86,7 +79,7 @@ func (a *accepted) ask(ctx context.Context, of shape, ask func(context.Context) 
 
 // askInTurn asks once fewer than mostAsking questions are on their way.
 func (a *accepted) askInTurn(ctx context.Context, of shape, ask func(context.Context) error) error {
-	soon, cancel := context.WithTimeout(ctx, patience)
+	soon, cancel := context.WithTimeout(ctx, answerLimit)
 	defer cancel()
 	select {
 	case a.asking <- struct{}{}:
@@ -97,36 +90,15 @@ func (a *accepted) askInTurn(ctx context.Context, of shape, ask func(context.Con
 	return ask(ctx)
 }
 
-func (a *accepted) count(of place) int {
-	a.mu.Lock()
-	defer a.mu.Unlock()
-	return a.made[of]
-}
-
 func (a *accepted) holds(of shape) bool {
 	_, isKnown := a.seen.Get(of)
 	return isKnown
 }
 
-// forget drops the answers about an object's kind in its namespace, and the running requests.
-func (a *accepted) forget(made *unstructured.Unstructured) {
-	of := place{made.GetKind(), made.GetNamespace()}
-	a.mu.Lock()
-	a.made[of]++
-	a.mu.Unlock()
-	a.seen.RemoveAll(func(key any) bool {
-		known, isShape := key.(shape)
-		return isShape && known.place == of
-	})
-}
-
-// place is a kind in a namespace: a quota counts its objects together.
-type place struct{ kind, namespace string }
-
 // shape is the planned content of an object without its owner.
 type shape struct {
-	place
-	sum [sha256.Size]byte
+	kind, namespace string
+	sum             [sha256.Size]byte
 }
 
 // busy reports that answers about an object take too long.
@@ -145,5 +117,5 @@ func shapeOf(owner client.Object, intent *unstructured.Unstructured) (shape, err
 		}
 	}
 	encoded = fmt.Appendf(encoded, "%d %t", len(owner.GetName()), len(validation.IsDNS1123Label(owner.GetName())) == 0)
-	return shape{place{intent.GetKind(), intent.GetNamespace()}, sha256.Sum256(encoded)}, err
+	return shape{intent.GetKind(), intent.GetNamespace(), sha256.Sum256(encoded)}, err
 }

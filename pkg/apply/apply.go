@@ -33,7 +33,7 @@ import (
 // FieldOwner is the one field manager of all applied objects.
 const FieldOwner = "modelberth"
 
-// TakenError is returned if an object of the desired name belongs to somebody else.
+// TakenError is returned if an object of the desired name has another owner.
 type TakenError struct {
 	Kind      string
 	Namespace string
@@ -98,7 +98,7 @@ func (a *Applier) Apply(ctx context.Context, owner, desired client.Object) (bool
 	return a.update(ctx, found, desired)
 }
 
-// State is how an object stands.
+// State is the state of an object.
 type State int
 
 // The states of an object whose name has no other owner.
@@ -108,7 +108,7 @@ const (
 	Applied
 )
 
-// State tells from the cache how desired stands. Errors are as of Apply.
+// State returns the state of the desired object, from the cache. Its errors are those of Apply.
 func (a *Applier) State(ctx context.Context, owner, desired client.Object) (State, error) {
 	existing, gvk, err := a.ours(ctx, a.cached, owner, desired)
 	if err != nil || existing == nil {
@@ -154,8 +154,6 @@ const firstVersion = "1"
 // create creates a missing object. Over firstVersion, an existing one stays unchanged, whoever created it and when,
 // and the error is a conflict: no prior read is necessary.
 func (a *Applier) create(ctx context.Context, intent *unstructured.Unstructured, over string) error {
-	a.accepted.forget(intent)
-	defer a.accepted.forget(intent) // and what is answered meanwhile
 	intent = intent.DeepCopy()
 	intent.SetResourceVersion(over)
 	return a.cached.Apply(ctx, client.ApplyConfigurationFromUnstructured(intent), client.FieldOwner(FieldOwner))
@@ -322,7 +320,7 @@ func intentOf(desired client.Object, gvk schema.GroupVersionKind) (*unstructured
 	return intent, nil
 }
 
-// isApplied reports whether the object has every field of the intent (nobody changed one) and was last
+// isApplied reports whether the object has every field of the intent (no other client changed one) and was last
 // applied with the same intent (no field has been taken out since).
 func isApplied(intent *unstructured.Unstructured, existing client.Object) (bool, error) {
 	hash := intent.GetAnnotations()[v1beta1.AnnotationAppliedHash]

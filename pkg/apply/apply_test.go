@@ -122,7 +122,7 @@ func (c *cluster) get(t *testing.T) *corev1.Service {
 	return got
 }
 
-func TestApplyWritesOnlyWhatDiffers(t *testing.T) {
+func TestApplyWritesOnlyDifferences(t *testing.T) {
 	c := newCluster(t)
 	ws := owner("")
 	if !c.apply(t, ws, service(ws)) {
@@ -361,7 +361,7 @@ func TestCheckAsksOnce(t *testing.T) {
 		asked   bool
 	}{
 		{reason: "of another owner", name: "talk"},
-		{reason: "one was made meanwhile, which counts against a quota", name: "talk", made: true, asked: true},
+		{reason: "one was made meanwhile: package admission counts those", name: "talk", made: true},
 		{reason: "some seconds later", name: "talk", after: 9 * time.Second},
 		{reason: "later", name: "talk", after: 11 * time.Second, asked: true},
 		{reason: "with another port", name: "talk", change: []func(*corev1.Service){otherPort}, asked: true},
@@ -450,43 +450,4 @@ func TestCheckAsksTogether(t *testing.T) {
 			})
 		})
 	}
-}
-
-// TestCheckAsksAnewAfterOneIsMade shares no answer from before a new object, because that may have used up a quota.
-func TestCheckAsksAnewAfterOneIsMade(t *testing.T) {
-	synctest.Test(t, func(t *testing.T) {
-		var asked atomic.Int32
-		answer := make(chan struct{})
-		c := newCluster(t)
-		slow := interceptor.NewClient(c.server, interceptor.Funcs{
-			Create: func(context.Context, client.WithWatch, client.Object, ...client.CreateOption) error {
-				asked.Add(1)
-				<-answer
-				return nil
-			},
-		})
-		applier := apply.New(slow, c.server, clock.RealClock{})
-		checked := make(chan error, 2)
-		check := func(name string) { checked <- applier.Check(t.Context(), named(name), serviceOf(named(name))) }
-		go check("chat")
-		synctest.Wait()
-		if _, err := applier.Apply(t.Context(), named("made"), serviceOf(named("made"))); err != nil {
-			t.Fatal(err)
-		}
-		go check("talk")
-		synctest.Wait()
-		if got := asked.Load(); got != 2 {
-			t.Errorf("asked %d times, want anew", got)
-		}
-		close(answer)
-		for range 2 {
-			if err := <-checked; err != nil {
-				t.Error(err)
-			}
-		}
-		go check("said")
-		if err := <-checked; err != nil || asked.Load() != 2 {
-			t.Errorf("asked %d times, error %v; want the second answer remembered", asked.Load(), err)
-		}
-	})
 }

@@ -24,9 +24,9 @@ func TestSlowWebhookDoesNotHoldAllWorkers(t *testing.T) {
 		of     func(worker int) shape
 		held   int32
 	}{
-		{"objects that are alike", func(int) shape { return shape{place: place{"StatefulSet", "team-a"}} }, 1},
+		{"objects that are alike", func(int) shape { return shape{kind: "StatefulSet", namespace: "team-a"} }, 1},
 		{"objects that differ", func(worker int) shape {
-			return shape{place: place{"StatefulSet", fmt.Sprint("team-", worker)}}
+			return shape{kind: "StatefulSet", namespace: fmt.Sprint("team-", worker)}
 		}, mostAsking},
 	} {
 		t.Run(test.reason, func(t *testing.T) {

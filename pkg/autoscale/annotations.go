@@ -55,7 +55,7 @@ func fromAnnotations(annotations map[string]string) (Policy, error) {
 	if text, isSet := annotations[AnnotationMaxReplicas]; isSet {
 		most, err := strconv.Atoi(text)
 		if err != nil || most < 1 || most > 1000 {
-			return out, fmt.Errorf("annotation %s is %q, it must be a number from 1 to 1000", AnnotationMaxReplicas, text)
+			return out, fmt.Errorf("annotation %s is %q: it must be a number from 1 to 1000", AnnotationMaxReplicas, text)
 		}
 		out.Max = most
 	}

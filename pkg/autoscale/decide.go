@@ -10,7 +10,7 @@ import (
 	"time"
 )
 
-// Reason says why a set has its number of replicas.
+// Reason is the reason for a set's number of replicas.
 type Reason string
 
 // The reasons of a decision.
@@ -52,7 +52,7 @@ type Decision struct {
 	Message string
 	// Need and Expected are the demand in replicas, now and in a lead time; negative if unknown.
 	Need, Expected float64
-	// Metric that asks for the most replicas; empty if none is known.
+	// Metric that requires the most replicas; empty if none is known.
 	Metric Metric
 	Lead   time.Duration
 }
@@ -96,34 +96,42 @@ func Decide(policy Policy, signals Signals, state State) (Decision, State) {
 // observe brings the signals into the memory.
 func (p *pass) observe() {
 	now := p.s.Now
+	p.remember()
+	for i := range p.s.Engines {
+		e := &p.s.Engines[i]
+		p.state.Curve = p.state.Curve.observed(e.Running, e.TimePerOutputToken)
+	}
+	p.need, p.known = p.needs()
+	if !p.known {
+		return
+	}
+	sample := Sample{At: now, Need: p.need.low}
+	sample.Level, sample.Expected = p.state.expect(now, p.need.low, p.lead)
+	// Engines that do not answer count as full, up to the present number: their silence lets no replica go. It is no
+	// demand, and adds none.
+	sample.Level = math.Max(sample.Level, math.Min(p.need.high, float64(p.s.Desired)))
+	horizon := max(p.window(p.policy.Up), p.window(p.policy.Down), p.policy.Up.Period, p.policy.Down.Period, 2*p.lead, 10*time.Minute)
+	p.state = p.state.remember(sample, horizon)
+}
+
+// remember keeps the moments since when the set is watched, has engines, and has no requests.
+func (p *pass) remember() {
+	now := p.s.Now
 	if p.state.Since.IsZero() || p.state.Since.After(now) {
 		p.state.Since = now
 	}
-	if p.s.busy() > 0 || p.s.Held > 0 || p.state.Busy.IsZero() || p.state.Busy.After(now) {
+	// The request that woke a set reaches the first ready engine some time after it is ready.
+	isFirst := len(p.s.Engines) > 0 && !p.state.HasEngines
+	p.state.HasEngines = len(p.s.Engines) > 0
+	if isFirst && p.state.Since.Before(now) || p.state.Ready.After(now) {
+		p.state.Ready = now
+	}
+	if isFirst || p.s.busy() > 0 || p.s.hasServed() || p.s.Held > 0 || p.state.Busy.IsZero() || p.state.Busy.After(now) {
 		p.state.Busy = now
 	}
 	if p.s.Woken.After(p.state.Busy) && !p.s.Woken.After(now) {
 		p.state.Busy = p.s.Woken
 	}
-	for i := range p.s.Engines {
-		e := &p.s.Engines[i]
-		p.state.Curve = p.state.Curve.observed(e.Running, e.TimePerOutputToken)
-	}
-	hasGrown := p.state.changed(now, 2*p.lead, +1) > 0
-	p.need, p.known = p.policy.needs(p.s, p.state.Curve, p.lead, hasGrown)
-	if !p.known {
-		return
-	}
-	measured := p.need.low
-	if p.s.Desired > 0 && p.need.high > measured {
-		// Engines that do not answer count as full, up to the present number: their silence adds no replica and lets
-		// none go.
-		measured = math.Max(measured, math.Min(p.need.high, float64(p.s.Desired)))
-	}
-	sample := Sample{At: now, Need: measured}
-	sample.Level, sample.Expected = p.state.expect(now, measured, p.lead)
-	horizon := max(p.window(p.policy.Up), p.window(p.policy.Down), p.policy.Up.Period, p.policy.Down.Period, 2*p.lead, 10*time.Minute)
-	p.state = p.state.remember(sample, horizon)
 }
 
 // window of a pace.
@@ -145,7 +153,7 @@ func (p *pass) choose() Decision {
 		out.Reason, out.Message = Starting, fmt.Sprintf("none of the %d replicas is ready yet", desired)
 		if p.isForgotten() {
 			out.Replicas, out.Reason = 0, Withdrawn
-			out.Message = fmt.Sprintf("no request came for %s, and no replica is ready: they are withdrawn", p.policy.IdleAfter)
+			out.Message = fmt.Sprintf("no request arrived for %s, and no replica is ready: all are removed", p.policy.IdleAfter)
 		}
 		return out
 	case !p.known:
@@ -159,7 +167,8 @@ func (p *pass) choose() Decision {
 	if p.s.Now.Sub(p.state.Since) >= p.window(p.policy.Up) {
 		up = whole(p.state.least(p.s.Now, p.window(p.policy.Up)))
 	}
-	down := max(1, whole(math.Max(latest.Expected, p.state.most(p.s.Now, p.window(p.policy.Down)))), min(desired, p.inFlight()))
+	stays := math.Max(p.state.mostExpected(p.s.Now, steadying), p.state.most(p.s.Now, p.window(p.policy.Down)))
+	down := max(1, whole(stays), min(desired, p.inFlight()))
 	switch {
 	case up > desired:
 		return p.grow(out, up)
@@ -172,9 +181,9 @@ func (p *pass) choose() Decision {
 		return p.shrink(out, to, down)
 	}
 	switch {
-	case max(1, whole(latest.Expected)) < desired:
+	case max(1, whole(math.Max(latest.Expected, latest.Level))) < desired:
 		out.Reason = Settling
-		out.Message = fmt.Sprintf("%s; fewer than %d would do, if it stays so for %s", p.words(), desired, p.window(p.policy.Down))
+		out.Message = fmt.Sprintf("%s; below %d replicas if it stays so for %s", p.words(), desired, p.window(p.policy.Down))
 		return out
 	default:
 		out.Reason, out.Message = Steady, p.words()
@@ -217,16 +226,23 @@ func (p *pass) inFlight() int {
 	return min(1, p.s.busy())
 }
 
-// isForgotten reports whether replicas of a set that was woken are no longer wanted, before one is ready.
+// isForgotten reports whether replicas are no longer wanted, before one is ready: of a set that was woken, was made, or
+// whose last replica must start again.
 func (p *pass) isForgotten() bool {
-	return p.isIdle() && p.s.Now.Sub(p.s.Woken) >= p.policy.IdleAfter+p.lead
+	since := p.state.Since
+	for _, at := range []time.Time{p.s.Woken, p.state.Busy} {
+		if at.After(since) {
+			since = at
+		}
+	}
+	return p.isIdle() && p.s.Now.Sub(since) >= p.policy.IdleAfter+p.lead
 }
 
 func (p *pass) wake(out Decision) Decision {
 	isWoken := !p.s.Woken.IsZero() && p.s.Now.Sub(p.s.Woken) < p.policy.IdleAfter
 	if p.s.Held > 0 || isWoken {
 		out.Replicas, out.Reason = 1, Woken
-		out.Message = "a request came while there was no replica"
+		out.Message = "a request arrived while there was no replica"
 		return out
 	}
 	out.Reason, out.Message = AtZero, "no request waits: no replica is needed"
@@ -245,13 +261,15 @@ func (p *pass) grow(out Decision, to int) Decision {
 	return out
 }
 
-// fewer is the number that is left when replicas go. Those that are not ready have no requests: nobody waits for a
-// window to withdraw them, though a moment without demand is not enough. The ready ones go when the window is over, and
-// as fast as the pace admits.
+// fewer is the number that is left when replicas go. Unready replicas have no requests: they are withdrawn without
+// a window, although a moment without demand is not enough. Ready replicas are deleted when the window is over, as fast
+// as the pace allows.
 func (p *pass) fewer(down int) int {
+	if p.s.Now.Sub(p.state.Since) < steadying || p.s.isSilent() {
+		return p.s.Desired
+	}
 	ready := min(len(p.s.Engines), p.s.Desired)
-	latest := p.state.Samples[len(p.state.Samples)-1]
-	to := max(ready, whole(math.Max(latest.Expected, p.state.most(p.s.Now, steadying))), min(p.s.Desired, p.inFlight()))
+	to := max(ready, whole(p.state.mostExpected(p.s.Now, steadying)), min(p.s.Desired, p.inFlight()))
 	if !p.isWatched() {
 		return to
 	}
@@ -267,7 +285,7 @@ func (p *pass) shrink(out Decision, to, down int) Decision {
 	switch {
 	case to >= len(p.s.Engines):
 		out.Reason = Withdrawn
-		out.Message = fmt.Sprintf("%s; %d that are not ready yet are withdrawn", p.words(), p.s.Desired-to)
+		out.Message = fmt.Sprintf("%s; %d unready replicas are removed", p.words(), p.s.Desired-to)
 	case to > down:
 		out.Reason = Paced
 		out.Message = fmt.Sprintf("%s; at most %d fewer in %s", p.words(), p.policy.Down.Most, p.policy.Down.Period)
@@ -281,14 +299,24 @@ func (p *pass) bound(out *Decision) {
 		out.Replicas, out.Reason = p.bounds.min, AtMinimum
 		out.Message = fmt.Sprintf("%s is %d", p.bounds.name("minReplicas"), p.bounds.min)
 	}
-	if out.Replicas > p.bounds.max {
+	switch {
+	case p.bounds.max == 0: // even if no request comes: none would start a replica
+		out.Message = p.bounds.name("maxReplicas") + " is 0"
+		out.Replicas, out.Reason = 0, AtMaximum
+	case out.Replicas > p.bounds.max:
 		out.Message = fmt.Sprintf("%d replicas are above %s, which is %d", out.Replicas, p.bounds.name("maxReplicas"), p.bounds.max)
 		out.Replicas, out.Reason = p.bounds.max, AtMaximum
 	}
-	if most := p.policy.affordable(p.s.ReplicaPrice); out.Replicas > most {
+	most := p.policy.affordable(p.s)
+	switch {
+	case out.Replicas <= most:
+		return
+	case p.s.ReplicaPrice > 0:
 		out.Message = fmt.Sprintf("%d replicas cost more than maxHourlyPrice, which pays for %d at $%.2f/h each", out.Replicas, most, p.s.ReplicaPrice)
-		out.Replicas, out.Reason = most, AtPriceCap
+	default:
+		out.Message = fmt.Sprintf("no replica has a plan, so its price is unknown: maxHourlyPrice admits %d of %d until then", most, out.Replicas)
 	}
+	out.Replicas, out.Reason = most, AtPriceCap
 }
 
 func (b *bounds) name(field string) string {

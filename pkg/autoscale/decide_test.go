@@ -15,7 +15,7 @@ import (
 
 var start = time.Date(2026, time.March, 2, 12, 0, 0, 0, time.UTC) // a Monday
 
-// engines returns n engines with so many running requests each, and nothing waiting.
+// engines returns n engines with this many running requests each, and none waiting.
 func engines(n int, running float64) []autoscale.Engine {
 	out := make([]autoscale.Engine, n)
 	for i := range out {
@@ -133,8 +133,8 @@ func TestDecide(t *testing.T) {
 			want: want{2, autoscale.AtMinimum},
 		},
 		"withdrawn": {
-			reason: "six were requested, three answer, and three are enough: nobody waits for the window",
-			policy: policy(1, 9), signals: autoscale.Signals{Desired: 6, Engines: engines(3, 10), StartUps: lead},
+			reason: "six were requested, three answer, and three are enough: nobody waits for the window, but a moment is not enough",
+			policy: policy(1, 9), signals: autoscale.Signals{Desired: 6, Engines: engines(3, 10), StartUps: lead}, watch: 2 * time.Minute,
 			want: want{3, autoscale.Withdrawn},
 		},
 		"no signals": {
@@ -217,7 +217,7 @@ func TestMessages(t *testing.T) {
 	}
 }
 
-// TestWaitingRequestsAreThePast shows that a queue does not ask for a replica for each of its requests: they will be
+// TestWaitingRequestsAreThePast: a queue does not need a replica for each of its requests, because they will be
 // answered before a replica starts.
 func TestWaitingRequestsAreThePast(t *testing.T) {
 	s := autoscale.Signals{Now: start, Desired: 2, Engines: engines(2, 10), StartUps: []time.Duration{5 * time.Minute}}
@@ -230,7 +230,7 @@ func TestWaitingRequestsAreThePast(t *testing.T) {
 	}
 }
 
-// TestTrend shows that a steady rise asks for the replicas of a lead time ahead.
+// TestTrend: a steady rise requests the replicas of a lead time ahead.
 func TestTrend(t *testing.T) {
 	p, state := policy(1, 50), autoscale.State{}
 	var got autoscale.Decision
@@ -243,5 +243,131 @@ func TestTrend(t *testing.T) {
 	}
 	if got.Need != 12 || got.Expected < 18 || got.Expected > 21 { // 20 at the trend of 8 in five minutes
 		t.Errorf("the need is %.1f and %.1f are expected, want 12 and about 20: %s", got.Need, got.Expected, got.Message)
+	}
+}
+
+// TestRestartWithdrawsNothingAtOnce: one look at the demand is not enough to withdraw replicas that start.
+func TestRestartWithdrawsNothingAtOnce(t *testing.T) {
+	s := autoscale.Signals{Desired: 5, Engines: engines(2, 1)}
+	if got := watched(policy(1, 9), s, time.Minute); got.Replicas != 5 {
+		t.Errorf("%d replicas after a minute: %s", got.Replicas, got.Message)
+	}
+	if got := watched(policy(1, 9), s, 3*time.Minute); got.Replicas != 2 || got.Reason != autoscale.Withdrawn {
+		t.Errorf("%d replicas after three minutes: %s", got.Replicas, got.Message)
+	}
+}
+
+// TestFirstReplicaWaitsForItsRequest: idleAfter begins when the first replica is ready.
+func TestFirstReplicaWaitsForItsRequest(t *testing.T) {
+	p, state, replicas := policy(0, 9), autoscale.State{}, 0
+	p.IdleAfter = time.Second // which counts as a minute
+	var zeroAt time.Duration
+	for at := time.Duration(0); at < 20*time.Minute; at += 15 * time.Second {
+		s := autoscale.Signals{Now: start.Add(at), Desired: replicas, Woken: start, StartUps: []time.Duration{5 * time.Minute}}
+		if at >= 5*time.Minute && replicas > 0 {
+			s.Engines = engines(replicas, 0)
+		}
+		var got autoscale.Decision
+		got, state = autoscale.Decide(p, s, state)
+		if replicas > 0 && got.Replicas == 0 {
+			zeroAt = at
+		}
+		if replicas == 0 && got.Replicas > 0 && at > 0 {
+			t.Errorf("woken again after %s, by the same wake", at)
+		}
+		replicas = got.Replicas
+	}
+	if zeroAt != 6*time.Minute {
+		t.Errorf("at zero after %s, want a minute after the first replica was ready", zeroAt)
+	}
+}
+
+// TestIdleEnginesHaveNoTimes: a policy by a time alone lets idle replicas go, too.
+func TestIdleEnginesHaveNoTimes(t *testing.T) {
+	p := policy(0, 9)
+	p.Targets = []autoscale.Target{{Metric: autoscale.TimeToFirstToken, Value: 2}}
+	if got := watched(p, autoscale.Signals{Desired: 3, Engines: engines(3, 0)}, time.Hour); got.Replicas != 0 || got.Reason != autoscale.Idle {
+		t.Errorf("%d replicas: %s: %s", got.Replicas, got.Reason, got.Message)
+	}
+	if got := watched(p, autoscale.Signals{Desired: 3, Engines: engines(3, 1)}, time.Hour); got.Replicas != 3 || got.Reason != autoscale.NoSignals {
+		t.Errorf("%d replicas with requests: %s: %s", got.Replicas, got.Reason, got.Message)
+	}
+}
+
+// TestOneSilentEngineLetsNothingGo, whatever the others report and whatever the targets are.
+func TestOneSilentEngineLetsNothingGo(t *testing.T) {
+	for _, metric := range autoscale.Metrics() {
+		p, state := policy(0, 9), autoscale.State{}
+		p.Targets = []autoscale.Target{{Metric: metric, Value: 0.9}}
+		for i := range 400 {
+			s := autoscale.Signals{Now: start.Add(time.Duration(i) * 15 * time.Second), Desired: 3, Engines: engines(3, 0)}
+			for e := range s.Engines {
+				s.Engines[e].TimeToFirstToken, s.Engines[e].TimePerOutputToken = 0.01, 0.01
+			}
+			silent := i%8 == 0
+			if silent {
+				s.Engines[i%3] = autoscale.Unknown()
+			}
+			var got autoscale.Decision
+			got, state = autoscale.Decide(p, s, state)
+			if silent && got.Replicas < 3 {
+				t.Fatalf("%s, look %d: %d replicas while an engine is silent: %s", metric, i, got.Replicas, got.Message)
+			}
+		}
+	}
+}
+
+// A request of two seconds is seldom in flight at a look, but its arrival is known: the set is not idle.
+func TestShortRequestsKeepASetAwake(t *testing.T) {
+	for name, served := range map[string]func(*autoscale.Engine){
+		"arrivals":        func(e *autoscale.Engine) { e.Arrivals = 0.01 },
+		"time per token":  func(e *autoscale.Engine) { e.TimePerOutputToken = 0.02 },
+		"neither of both": nil,
+	} {
+		s := autoscale.Signals{Desired: 1, Engines: engines(1, 0)}
+		if served != nil {
+			served(&s.Engines[0])
+		}
+		got := watched(policy(0, 3), s, 2*time.Hour)
+		if isIdle := got.Reason == autoscale.Idle; isIdle != (served == nil) {
+			t.Errorf("%s: %s (%s)", name, got.Reason, got.Message)
+		}
+	}
+}
+
+// The silence of an engine is no demand: counted as a trend, it would buy an unneeded machine.
+func TestSilenceAddsNothing(t *testing.T) {
+	p, state := policy(2, 9), autoscale.State{}
+	for i := range 200 {
+		s := autoscale.Signals{
+			Now: start.Add(time.Duration(i) * 15 * time.Second), Desired: 2, Engines: engines(2, 0),
+			StartUps: []time.Duration{10 * time.Minute},
+		}
+		if i >= 40 {
+			s.Engines[1] = autoscale.Unknown()
+		}
+		var got autoscale.Decision
+		if got, state = autoscale.Decide(p, s, state); got.Replicas != 2 {
+			t.Fatalf("look %d: %d replicas, want 2: %s (%s)", i, got.Replicas, got.Reason, got.Message)
+		}
+	}
+}
+
+// The last busy replica loses its machine: the set waits for idleAfter and a start-up before it goes to zero.
+func TestARestartIsNoIdleness(t *testing.T) {
+	p, state := policy(0, 3), autoscale.State{}
+	p.IdleAfter = 10 * time.Minute
+	s := autoscale.Signals{Desired: 1, StartUps: []time.Duration{20 * time.Minute}}
+	var got autoscale.Decision
+	for i := range 400 {
+		s.Now, s.Engines = start.Add(time.Duration(i)*15*time.Second), nil
+		if i < 240 {
+			s.Engines = engines(1, 5)
+		}
+		got, state = autoscale.Decide(p, s, state)
+		since := time.Duration(i-239) * 15 * time.Second
+		if wait := 30 * time.Minute; since < wait && got.Replicas != 1 || since >= wait+time.Minute && got.Replicas != 0 {
+			t.Fatalf("%s after the last request: %d replicas: %s (%s)", since, got.Replicas, got.Reason, got.Message)
+		}
 	}
 }

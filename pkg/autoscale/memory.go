@@ -9,8 +9,8 @@ import (
 	"time"
 )
 
-// State is the memory between two decisions. The zero value is that of a controller that has just started: it lets no
-// replica go until it has watched for a window.
+// State is the memory between two decisions. The zero value is that of a controller that has just started: it deletes
+// no replica until it has watched for a window.
 type State struct {
 	// Since is the first decision.
 	Since   time.Time
@@ -19,6 +19,10 @@ type State struct {
 	Curve   Curve
 	// Busy is when something was last in flight, or may have been.
 	Busy time.Time
+	// HasEngines: an engine was ready at the last decision.
+	HasEngines bool
+	// Ready is when an engine became ready while no other one was; zero if none did since the memory began.
+	Ready time.Time
 }
 
 // Sample is the demand at one moment, in replicas.
@@ -43,6 +47,8 @@ const (
 	steadying = 2 * time.Minute
 	// doubt is how many standard errors of its slope a trend must have.
 	doubt = 3
+	// mostRepeated is the highest correlation of a sample with the one before it that a trend is judged with.
+	mostRepeated = 0.9
 )
 
 // remember returns the state with another sample, without what no window needs any more.
@@ -74,11 +80,20 @@ func (st *State) most(now time.Time, window time.Duration) float64 {
 	return out
 }
 
-// least is the smallest expected demand of a window.
-func (st *State) least(now time.Time, window time.Duration) float64 {
-	out := math.Inf(1)
-	st.within(now, window, func(s Sample) { out = math.Min(out, s.Expected) })
+// mostExpected is the highest expected demand of a window.
+func (st *State) mostExpected(now time.Time, window time.Duration) float64 {
+	out := 0.0
+	st.within(now, window, func(s Sample) { out = math.Max(out, math.Max(s.Level, s.Expected)) })
 	return out
+}
+
+// least is the demand that all of a window agrees on. A rise is expected after it has been for some time: a trend of random
+// arrivals is over by then.
+func (st *State) least(now time.Time, window time.Duration) float64 {
+	level, expected := math.Inf(1), math.Inf(1)
+	st.within(now, window, func(s Sample) { level = math.Min(level, s.Level) })
+	st.within(now, max(window, steadying), func(s Sample) { expected = math.Min(expected, s.Expected) })
+	return math.Max(level, expected)
 }
 
 // changed sums the changes of one sign within a period.
@@ -103,7 +118,7 @@ func (st *State) expect(now time.Time, measured float64, lead time.Duration) (le
 	if slope <= doubt*noise {
 		return level, level
 	}
-	// The mean is half its time behind, and nothing grows for ever.
+	// The mean is half its time behind, and nothing grows forever.
 	ahead := slope * (lead + steadying/2).Seconds()
 	return level, level + math.Min(ahead, level+1)
 }
@@ -111,16 +126,25 @@ func (st *State) expect(now time.Time, measured float64, lead time.Duration) (le
 // trend is the slope per second of the remembered demand, and its standard error. The present measurement is no part of
 // it: a leap would look like noise, and more demand must never mean less.
 func (st *State) trend(now time.Time, window time.Duration) (slope, noise float64) {
-	var n, x, y, xx, xy, yy float64
+	var n, x, y, xx, xy float64
 	st.within(now, window, func(s Sample) {
 		at, value := s.At.Sub(now).Seconds(), s.Need
-		n, x, y, xx, xy, yy = n+1, x+at, y+value, xx+at*at, xy+at*value, yy+value*value
+		n, x, y, xx, xy = n+1, x+at, y+value, xx+at*at, xy+at*value
 	})
 	spread := xx - x*x/n
 	if n < 6 || !(spread > 0) {
 		return 0, math.Inf(1)
 	}
 	slope = (xy - x*y/n) / spread
-	rest := yy - y*y/n - slope*slope*spread
-	return slope, math.Sqrt(math.Max(rest, 0) / (n - 2) / spread)
+	var rest, lag, former float64
+	st.within(now, window, func(s Sample) {
+		miss := s.Need - y/n - slope*(s.At.Sub(now).Seconds()-x/n)
+		rest, lag, former = rest+miss*miss, lag+miss*former, miss
+	})
+	if !(rest > 0) {
+		return slope, 0
+	}
+	// A long answer is in flight at several looks: samples that follow one another are worth less than independent ones.
+	repeated := math.Min(math.Max(lag/rest, 0), mostRepeated)
+	return slope, math.Sqrt(rest / (n - 2) / spread * (1 + repeated) / (1 - repeated))
 }

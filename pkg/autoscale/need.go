@@ -8,8 +8,8 @@ import (
 	"time"
 )
 
-// need is how many replicas the signals ask for. Engines with unknown signals may have no requests, or as many as the
-// target admits: low and high are the bounds of that. Both are NaN if nothing is known.
+// need is the number of replicas that the signals require. Engines with unknown signals have between no requests and
+// the target's number: low and high are the resulting bounds. Both are NaN if nothing is known.
 type need struct {
 	metric    Metric
 	low, high float64
@@ -18,18 +18,20 @@ type need struct {
 }
 
 // needs returns the largest need of all targets. ok is false without any known signal.
-func (p *Policy) needs(s *Signals, c Curve, lead time.Duration, hasGrown bool) (need, bool) {
+func (p *pass) needs() (need, bool) {
+	hasGrown := p.state.changed(p.s.Now, 2*p.lead, +1) > 0
+	evidence := p.evidence()
 	out, isKnown := need{}, false
-	for _, target := range p.Targets {
+	for _, target := range p.policy.Targets {
 		if !(target.Value > 0) || math.IsInf(target.Value, 0) {
 			continue
 		}
 		var next need
 		var ok bool
 		if target.Metric.isTime() {
-			next, ok = s.needOfTime(target, hasGrown)
+			next, ok = p.s.needOfTime(target, hasGrown, evidence)
 		} else {
-			next, ok = s.needOfSum(target, c, lead)
+			next, ok = p.needOfSum(target, evidence)
 		}
 		if !ok {
 			continue
@@ -42,18 +44,29 @@ func (p *Policy) needs(s *Signals, c Curve, lead time.Duration, hasGrown bool) (
 	return out, isKnown
 }
 
-// needOfSum divides the sum of a metric by its target.
-func (s *Signals) needOfSum(target Target, c Curve, lead time.Duration) (need, bool) {
+// needOfSum divides the sum of a metric by its target, or uses the rates of the engines, if they are known.
+func (p *pass) needOfSum(target Target, e evidence) (need, bool) {
+	s := p.s
 	total, unknown := s.sum(target.Metric)
 	if unknown == len(s.Engines) {
 		return need{}, false
 	}
-	if target.Metric == RequestsInFlight {
-		if offered, ok := s.offered(target.Value, c, lead); ok {
-			total = offered
-		}
+	low, hasRates := math.NaN(), false
+	switch {
+	case !e.rates:
+	case target.Metric == RequestsInFlight:
+		low, hasRates = s.offered(target.Value, p.state.Curve, p.lead)
+		total = low
+		low /= target.Value
+	case target.Metric == WaitingRequests:
+		low, hasRates = s.queued(target.Value, p.lead)
+		low = math.Min(low, total/target.Value)
 	}
-	low := math.Min(total/target.Value, mostDemand)
+	if !hasRates {
+		total, _ = s.sum(target.Metric)
+		low = s.bySum(target, total, e)
+	}
+	low = math.Min(low, mostDemand)
 	if math.IsNaN(low) {
 		return need{}, false
 	}
@@ -63,9 +76,9 @@ func (s *Signals) needOfSum(target Target, c Curve, lead time.Duration) (need, b
 	}, true
 }
 
-// offered is the number of requests that would be in flight on enough replicas with so many each: arrivals times
-// service time, by Little's law. Waiting requests are the demand of the past: they count as far as they can be served
-// within a lead time. ok is false if an engine does not report both.
+// offered is the number of requests in flight if there were enough replicas with this many each: arrivals times
+// service time, by Little's law. Waiting requests are past demand: they count only as far as they can be served within
+// a lead time. ok is false if an engine does not report both.
 func (s *Signals) offered(each float64, c Curve, lead time.Duration) (float64, bool) {
 	var out float64
 	for i := range s.Engines {
@@ -86,21 +99,23 @@ func (s *Signals) offered(each float64, c Curve, lead time.Duration) (float64, b
 	return out, true
 }
 
-// Steps of a need from a time. A time above its limit says that replicas are missing, not how many; one far below says
-// that one may go.
+// Steps of a need from a time. A time above its limit shows that replicas are missing, but not how many; a time far
+// below shows that one replica may be deleted.
 const (
 	mostGrowth = 1.5
 	isAmple    = 0.5
 )
 
 // needOfTime compares the mean of a time with its limit. Requests that waited for the last new replicas are late even
-// after these are ready: until then, a time asks for no more.
-func (s *Signals) needOfTime(target Target, hasGrown bool) (need, bool) {
+// after these are ready: until then, a time requires no more replicas.
+func (s *Signals) needOfTime(target Target, hasGrown bool, e evidence) (need, bool) {
 	mean := s.mean(target.Metric)
-	if math.IsNaN(mean) {
-		return need{}, false
-	}
 	ready := float64(len(s.Engines))
+	if math.IsNaN(mean) {
+		// Engines without requests report no times.
+		fewer := math.Max(ready-1, 0)
+		return need{metric: target.Metric, target: target.Value, low: fewer, high: fewer}, ready > 0 && s.busy() == 0
+	}
 	out := need{metric: target.Metric, value: mean, target: target.Value, low: ready}
 	switch ratio := mean / target.Value; {
 	case ratio > 1 && hasGrown:
@@ -109,6 +124,9 @@ func (s *Signals) needOfTime(target Target, hasGrown bool) (need, bool) {
 		out.low = ready * math.Min(ratio, mostGrowth)
 	case ratio < isAmple:
 		out.low = math.Max(ready-1, 0)
+	}
+	if !e.levels {
+		out.low = math.Min(out.low, math.Max(ready, float64(s.Desired)))
 	}
 	out.high = out.low
 	return out, true

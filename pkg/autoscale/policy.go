@@ -3,9 +3,9 @@
 
 // Package autoscale decides how many replicas a set of equal replicas needs.
 //
-// Decide is a function of a policy, of signals from the running engines, and of a short memory of former signals. The
-// simulator uses it, and no controller yet. It must not know where signals come from, how replicas start, or what
-// they serve: no client, no clock, no I/O.
+// Decide is a function of a policy, of signals from the running engines, and of a short memory of earlier signals. The
+// controller and the simulator use it. It must not know where signals come from, how replicas start, or what they
+// serve: no client, no clock, no I/O.
 package autoscale
 
 import (
@@ -17,7 +17,7 @@ import (
 type Metric string
 
 // The metrics. Counts and shares have a target for each replica: their sum over the replicas says how many are needed.
-// Times have a limit: they say only whether there are enough.
+// Times have a limit: they show only whether there are enough.
 const (
 	RequestsInFlight   Metric = "RequestsInFlight"
 	WaitingRequests    Metric = "WaitingRequests"
@@ -63,7 +63,7 @@ type Policy struct {
 	Schedules []Schedule
 	// MaxHourlyPrice of all replicas in USD; 0 means no limit. It beats Min.
 	MaxHourlyPrice float64
-	// IdleAfter is how long nothing must be in flight before the last replica goes.
+	// IdleAfter is how long nothing must be in flight before the last replica goes; at least LeastIdle.
 	IdleAfter time.Duration
 	// LeadPercentile of the set's start-ups is the lead time, from 1 to 100.
 	LeadPercentile int
@@ -76,7 +76,10 @@ const (
 	UsualIdleAfter      = 10 * time.Minute
 	UsualLeadPercentile = 90
 	UsualLead           = 10 * time.Minute
-	// MostLead bounds the lead time: a start-up that waited for a person or a quota says nothing about the next one.
+	// LeastIdle bounds IdleAfter. Routers repeat a wake every 30 s: if a wake were older than IdleAfter before it is
+	// seen, it would start nothing.
+	LeastIdle = time.Minute
+	// MostLead bounds the lead time: a start-up that waited for a person or a quota does not predict the next one.
 	MostLead = time.Hour
 	// tolerance is the share by which the demand may differ from the replicas without effect.
 	tolerance = 0.1
@@ -89,6 +92,7 @@ func (p Policy) withDefaults() Policy {
 	if p.IdleAfter <= 0 {
 		p.IdleAfter = UsualIdleAfter
 	}
+	p.IdleAfter = max(p.IdleAfter, LeastIdle)
 	if p.LeadPercentile <= 0 || p.LeadPercentile > 100 {
 		p.LeadPercentile = UsualLeadPercentile
 	}
@@ -98,10 +102,17 @@ func (p Policy) withDefaults() Policy {
 	return p
 }
 
-// affordable is how many replicas of a price the policy pays for.
-func (p *Policy) affordable(price float64) int {
-	if p.MaxHourlyPrice <= 0 || !(price > 0) {
+// affordable is how many replicas the policy pays for. Before the first plan, their price is unknown: one starts, and none
+// is added. A plan without a price has no limit.
+func (p *Policy) affordable(s *Signals) int {
+	switch {
+	case p.MaxHourlyPrice <= 0:
 		return math.MaxInt
+	case s.ReplicaPrice > 0:
+		return int(math.Min(p.MaxHourlyPrice/s.ReplicaPrice+1e-9, 1e6))
+	case s.IsPlanned:
+		return math.MaxInt
+	default:
+		return max(1, s.Desired)
 	}
-	return int(math.Min(p.MaxHourlyPrice/price+1e-9, 1e6))
 }

@@ -63,14 +63,14 @@ func randomEngine(r *rand.Rand) autoscale.Engine {
 	}
 }
 
-// TestBounds decides on random signals, and checks what must hold of each decision.
+// TestBounds decides on random signals, and checks the invariants of each decision.
 func TestBounds(t *testing.T) {
 	for seed := range uint64(3000) {
 		r := rand.New(rand.NewPCG(seed, 1))
 		p, state, desired, now := randomPolicy(r), autoscale.State{}, r.IntN(12), start
 		for range 60 {
 			now = now.Add(time.Duration(r.IntN(90)-5) * time.Second) // clocks may go back
-			s := autoscale.Signals{Now: now, Desired: desired, ReplicaPrice: float64(r.IntN(5)), Held: max(0, r.IntN(5)-3)}
+			s := autoscale.Signals{Now: now, Desired: desired, ReplicaPrice: float64(r.IntN(5)), Held: max(0, r.IntN(5)-3), IsPlanned: r.IntN(2) == 0}
 			for range r.IntN(desired + 2) {
 				s.Engines = append(s.Engines, randomEngine(r))
 			}
@@ -104,7 +104,11 @@ func check(t *testing.T, seed uint64, p *autoscale.Policy, s *autoscale.Signals,
 	if isCapped && float64(got.Replicas)*s.ReplicaPrice > p.MaxHourlyPrice+1e-6 {
 		t.Fatalf("seed %d: %d replicas of $%v cost more than $%v", seed, got.Replicas, s.ReplicaPrice, p.MaxHourlyPrice)
 	}
-	if len(p.Schedules) == 0 && !isCapped && got.Replicas < p.Min {
+	isUnknown := p.MaxHourlyPrice > 0 && !(s.ReplicaPrice > 0) && !s.IsPlanned
+	if isUnknown && got.Replicas > max(1, s.Desired) {
+		t.Fatalf("seed %d: %d replicas become %d without a known price", seed, s.Desired, got.Replicas)
+	}
+	if len(p.Schedules) == 0 && !isCapped && !isUnknown && got.Replicas < p.Min {
 		t.Fatalf("seed %d: %d replicas with a minimum of %d", seed, got.Replicas, p.Min)
 	}
 	mayBeBusy := s.Held > 0
@@ -116,7 +120,7 @@ func check(t *testing.T, seed uint64, p *autoscale.Policy, s *autoscale.Signals,
 	}
 }
 
-// TestAbsentSignalsLetNothingGo decides for hours on engines that do not answer.
+// TestAbsentSignalsLetNothingGo decides for hours without an answer from the engines.
 func TestAbsentSignalsLetNothingGo(t *testing.T) {
 	for seed := range uint64(500) {
 		r := rand.New(rand.NewPCG(seed, 2))

@@ -52,7 +52,7 @@ type Cron struct {
 func ParseCron(text string) (Cron, error) {
 	fields := strings.Fields(text)
 	if len(fields) != 5 {
-		return Cron{}, fmt.Errorf("%q has %d fields, it must have five: minute, hour, day, month, weekday", text, len(fields))
+		return Cron{}, fmt.Errorf("%q has %d fields: it must have five: minute, hour, day, month, weekday", text, len(fields))
 	}
 	var out Cron
 	for i, field := range []struct {

@@ -18,12 +18,14 @@ type Signals struct {
 	Engines []Engine
 	// Held requests wait outside, because no replica is ready.
 	Held int
-	// Woken is when somebody last asked for a replica; zero if nobody did.
+	// Woken is when a replica was last requested by annotation; zero if never.
 	Woken time.Time
 	// StartUps are the durations of the set's last start-ups.
 	StartUps []time.Duration
-	// ReplicaPrice in USD per hour; 0 if it is unknown.
+	// ReplicaPrice in USD per hour; 0 if it is unknown, or if the plan has none.
 	ReplicaPrice float64
+	// IsPlanned: a replica has, or had, a plan. Then a price of 0 is that of a plan without a price.
+	IsPlanned bool
 }
 
 // Engine has the signals of one replica. NaN is unknown.
@@ -72,6 +74,12 @@ func (e *Engine) value(metric Metric) float64 {
 // isIdle reports whether an engine is known to have no request.
 func (e *Engine) isIdle() bool { return e.value(RequestsInFlight) == 0 }
 
+// isSilent reports whether the requests of an engine are unknown. It may be the busiest.
+func (s *Signals) isSilent() bool {
+	_, unknown := s.sum(RequestsInFlight)
+	return unknown > 0
+}
+
 // busy is how many replicas have a request, or may have one.
 func (s *Signals) busy() int {
 	count := 0
@@ -81,6 +89,11 @@ func (s *Signals) busy() int {
 		}
 	}
 	return count
+}
+
+// hasServed reports whether an engine has had a request since the last look, even if it has none at this moment.
+func (s *Signals) hasServed() bool {
+	return slices.ContainsFunc(s.Engines, func(e Engine) bool { return e.Arrivals > 0 || e.TimePerOutputToken > 0 })
 }
 
 // sum of a metric over the engines with a known value, and the number of the others.

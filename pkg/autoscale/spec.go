@@ -16,7 +16,7 @@ import (
 	"github.com/modelberth/modelberth/api/v1beta1"
 )
 
-// IsWanted reports whether a set asks for autoscaling: by spec.autoscaling, or by KAITO's annotations.
+// IsWanted reports whether a set has autoscaling: by spec.autoscaling, or by KAITO's annotations.
 func IsWanted(set *v1beta1.InferenceSet) bool {
 	return set.Spec.Autoscaling != nil || set.Annotations[AnnotationAutoProvision] == "true"
 }
@@ -146,13 +146,13 @@ func ParseTarget(metric Metric, text string) (float64, error) {
 		share, isPercentage := strings.CutSuffix(text, "%")
 		value, err := positive(share)
 		if err != nil || !isPercentage || value > 100 {
-			return 0, fmt.Errorf("%s is %q, it must be a percentage up to 100%%, such as 70%%", metric, text)
+			return 0, fmt.Errorf("%s is %q: it must be a percentage up to 100%%, such as 70%%", metric, text)
 		}
 		return value / 100, nil
 	case TimeToFirstToken, TimePerOutputToken:
 		value, err := time.ParseDuration(text)
 		if err != nil || value <= 0 {
-			return 0, fmt.Errorf("%s is %q, it must be a duration above zero, such as 2s or 80ms", metric, text)
+			return 0, fmt.Errorf("%s is %q: it must be a duration above zero, such as 2s or 80ms", metric, text)
 		}
 		return value.Seconds(), nil
 	default:
@@ -163,7 +163,7 @@ func ParseTarget(metric Metric, text string) (float64, error) {
 func positive(text string) (float64, error) {
 	value, err := strconv.ParseFloat(text, 64)
 	if err != nil || !(value > 0) || math.IsInf(value, 0) {
-		return 0, fmt.Errorf("is %q, it must be a number above zero", text)
+		return 0, fmt.Errorf("is %q: it must be a number above zero", text)
 	}
 	return value, nil
 }

@@ -6,13 +6,13 @@ package autoscale
 import "math"
 
 // Curve is a line through observed pairs of requests in flight on an engine and its time per token: an engine with more
-// requests is slower. Old pairs fade. The zero value has seen nothing.
+// requests is slower. Old pairs fade. The zero value has no observations.
 type Curve struct {
 	// Weighted sums of 1, x, y, x² and xy.
 	Count, X, Y, XX, XY float64
 }
 
-// fading is what one observation leaves of the weight of the former ones.
+// fading is the factor by which one observation reduces the weight of earlier ones.
 const fading = 0.995
 
 func (c Curve) observed(x, y float64) Curve {
@@ -24,7 +24,7 @@ func (c Curve) observed(x, y float64) Curve {
 	}
 }
 
-// slowdown is the time per token with this many requests, over that with so many as now; 1 while too little is known.
+// slowdown is the ratio of the time per token with this many requests to the current one; 1 while too little is known.
 func (c Curve) slowdown(now, then float64) float64 {
 	const least, spread = 5, 1e-3
 	if c.Count < least || !(now > 0) || !(then > 0) {
@@ -36,7 +36,8 @@ func (c Curve) slowdown(now, then float64) float64 {
 		return 1
 	}
 	slope := math.Max(0, (c.XY/c.Count-x*y)/variance)
-	// An engine gets no faster than with one request alone, and never as slow as the number of requests grows.
+	// An engine is never faster than with a single request, and it slows down by less than the factor by which its
+	// requests grow.
 	at := func(n float64) float64 { return math.Max(y+slope*(n-x), y*0.05) }
 	ratio := at(then) / at(now)
 	return math.Min(math.Max(ratio, 0.25), 4)

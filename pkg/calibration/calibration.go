@@ -1,7 +1,7 @@
 // Copyright The Modelberth Authors.
 // SPDX-License-Identifier: Apache-2.0
 
-// Package calibration reads and writes calibration files: runs that somebody measured, with a signature.
+// Package calibration reads and writes calibration files: measured runs with a signature.
 //
 // It decides whether a file is well formed and signed by a named key. It must not know plans, Kubernetes or the
 // location of files. Signatures are Ed25519 from the standard library: one key of 32 bytes that anyone makes with
@@ -50,7 +50,7 @@ type Signature struct {
 // Decode reads a file strictly, YAML or JSON. It does not verify the signature.
 func Decode(data []byte) (File, error) {
 	if len(data) > mostBytes {
-		return File{}, fmt.Errorf("%d bytes are more than the %d that a file may have", len(data), mostBytes)
+		return File{}, fmt.Errorf("the file has %d bytes, but at most %d are allowed", len(data), mostBytes)
 	}
 	var f File
 	if err := yaml.UnmarshalStrict(data, &f); err != nil {
@@ -66,11 +66,11 @@ func Decode(data []byte) (File, error) {
 func (f *File) validate() error {
 	switch {
 	case f.SchemaVersion != SchemaVersion:
-		return fmt.Errorf("schemaVersion: %d is not %d, the one that this version reads", f.SchemaVersion, SchemaVersion)
+		return fmt.Errorf("schemaVersion: %d is not supported: this version reads %d", f.SchemaVersion, SchemaVersion)
 	case len(f.Measurements) == 0:
-		return errors.New("measurements: there is none")
+		return errors.New("measurements: the list is empty")
 	case len(f.Measurements) > mostRuns:
-		return fmt.Errorf("measurements: %d are more than the %d that a file may have", len(f.Measurements), mostRuns)
+		return fmt.Errorf("measurements: the list has %d entries, but at most %d are allowed", len(f.Measurements), mostRuns)
 	}
 	seen := map[string]bool{}
 	for i := range f.Measurements {
@@ -81,7 +81,7 @@ func (f *File) validate() error {
 		case m.Source == "" || m.Date == "":
 			err = errors.New("source and date: both must be set")
 		case seen[strings.ToLower(m.Name)]:
-			err = errors.New("the name is taken by an earlier one")
+			err = errors.New("an earlier measurement has the same name")
 		}
 		if err != nil {
 			return fmt.Errorf("measurements[%d] %q: %w", i, m.Name, err)
@@ -135,9 +135,9 @@ func (f *File) Verify(keys []ed25519.PublicKey) error {
 		if ed25519.Verify(key, content, value) {
 			return nil
 		}
-		return errors.New("its content is not what the key signed: measure again")
+		return errors.New("its content does not match its signature: measure again, or restore the original file")
 	}
-	return fmt.Errorf("signature.key: %s is not a key that the administrator names: add it, if you trust its owner",
+	return fmt.Errorf("signature.key: %s is not one of the trusted keys: add it if you trust its owner",
 		wording.Clip(f.Signature.Key, longestKey))
 }
 
@@ -194,7 +194,7 @@ func DecodePrivateKey(data []byte) (ed25519.PrivateKey, error) {
 	}
 	key, ok := parsed.(ed25519.PrivateKey)
 	if !ok {
-		return nil, errors.New("its private key is not of the kind Ed25519: make one with openssl genpkey -algorithm ed25519")
+		return nil, errors.New("its private key is not an Ed25519 key: make one with openssl genpkey -algorithm ed25519")
 	}
 	return key, nil
 }

@@ -52,7 +52,7 @@ func signed(t *testing.T, key ed25519.PrivateKey, runs ...catalog.Measurement) [
 	return data
 }
 
-func TestOpenReturnsWhatWasSigned(t *testing.T) {
+func TestOpenReturnsSignedRuns(t *testing.T) {
 	runs := []catalog.Measurement{someRun()}
 	got, err := calibration.Open(signed(t, keyOf('a'), runs...), publicOf(keyOf('a')))
 	if err != nil {
@@ -63,7 +63,7 @@ func TestOpenReturnsWhatWasSigned(t *testing.T) {
 	}
 }
 
-// What is refused, and what a file may look like.
+// Accepted and refused files.
 func TestOpen(t *testing.T) {
 	replace := func(old, to string) func(string) string {
 		return func(text string) string {
@@ -81,21 +81,21 @@ func TestOpen(t *testing.T) {
 	}{
 		{"as it was written", func(s string) string { return s }, 'a', ""},
 		{"comments and layout are not content", func(s string) string { return "# mine\n\n" + s }, 'a', ""},
-		{"another administrator", func(s string) string { return s }, 'b', "is not a key that the administrator names"},
-		{"a faster figure", replace("tpotMs: 10", "tpotMs: 9.9"), 'a', "its content is not what the key signed"},
-		{"another GPU", replace("gpu: A10", "gpu: L40S"), 'a', "its content is not what the key signed"},
-		{"a memory of its own", replace("kvCacheGiB: 4.31", "kvCacheGiB: 6"), 'a', "its content is not what the key signed"},
-		{"a signature under another name", replace("key: ", "key: A"), 'a', "is not a key that the administrator names"},
+		{"another administrator", func(s string) string { return s }, 'b', "is not one of the trusted keys"},
+		{"a faster figure", replace("tpotMs: 10", "tpotMs: 9.9"), 'a', "its content does not match its signature"},
+		{"another GPU", replace("gpu: A10", "gpu: L40S"), 'a', "its content does not match its signature"},
+		{"a memory of its own", replace("kvCacheGiB: 4.31", "kvCacheGiB: 6"), 'a', "its content does not match its signature"},
+		{"a signature under another name", replace("key: ", "key: A"), 'a', "is not one of the trusted keys"},
 		{"a value that is no base64", replace("value: ", "value: '*'\n#"), 'a', "signature.value"},
 		{"no signature", func(s string) string { before, _, _ := strings.Cut(s, "signature:"); return before }, 'a', "it has no signature"},
 		{"an unknown field", replace("gpu: A10", "gpu: A10\n  colour: red"), 'a', `unknown field "colour"`},
 		{"a key twice", replace("gpu: A10", "gpu: A10\n  gpu: A10"), 'a', "already set in map"},
-		{"a later schema", replace("schemaVersion: 1", "schemaVersion: 2"), 'a', "schemaVersion: 2 is not 1"},
+		{"a later schema", replace("schemaVersion: 1", "schemaVersion: 2"), 'a', "schemaVersion: 2 is not supported"},
 		{"figures that contradict one another", replace("tpotMs: 10", "tpotMs: 1"), 'a', "contradicts"},
 		{"no date", replace(`date: "2026-11-24"`, `date: ""`), 'a', "source and date"},
-		{"no runs", func(string) string { return "schemaVersion: 1" }, 'a', "measurements: there is none"},
-		{"nothing", func(string) string { return "" }, 'a', "schemaVersion: 0 is not 1"},
-		{"too much", func(s string) string { return s + strings.Repeat("#", 1<<20) }, 'a', "more than the 1048576"},
+		{"no runs", func(string) string { return "schemaVersion: 1" }, 'a', "measurements: the list is empty"},
+		{"nothing", func(string) string { return "" }, 'a', "schemaVersion: 0 is not supported"},
+		{"too much", func(s string) string { return s + strings.Repeat("#", 1<<20) }, 'a', "at most 1048576 are allowed"},
 	} {
 		t.Run(tc.reason, func(t *testing.T) {
 			text := tc.change(string(signed(t, keyOf('a'), someRun())))
@@ -109,7 +109,7 @@ func TestOpen(t *testing.T) {
 
 func TestSignRefusesAnIncompleteFile(t *testing.T) {
 	twice := calibration.File{SchemaVersion: 1, Measurements: []catalog.Measurement{someRun(), someRun()}}
-	if err := twice.Sign(keyOf('a')); err == nil || !strings.Contains(err.Error(), "taken by an earlier one") {
+	if err := twice.Sign(keyOf('a')); err == nil || !strings.Contains(err.Error(), "an earlier measurement has the same name") {
 		t.Errorf("error %v", err)
 	}
 }

@@ -15,7 +15,8 @@ import (
 	"github.com/modelberth/modelberth/presets"
 )
 
-// TestOverlay: the order of the names decides, not that of the files, and a refused file costs no other one its runs.
+// TestOverlay: the order of the names decides, not the order of the files, and a refused file costs no other one its
+// runs.
 func TestOverlay(t *testing.T) {
 	known, err := catalog.Load(presets.FS())
 	if err != nil {

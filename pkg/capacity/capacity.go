@@ -1,10 +1,10 @@
 // Copyright The Modelberth Authors.
 // SPDX-License-Identifier: Apache-2.0
 
-// Package capacity holds the words in which the controller asks for machines and hears about them:
-// what to get, what there is, and the typed errors of the back ends below it.
+// Package capacity has the types between the controller and the back ends for machines: requests, machines, and typed
+// errors.
 //
-// It decides nothing. It must not know models, plans' physics or any provisioner's objects.
+// It decides nothing. It must not know models, the physics of plans or any provisioner's objects.
 package capacity
 
 import (
@@ -22,8 +22,7 @@ import (
 	"github.com/modelberth/modelberth/pkg/capacity/refusal"
 )
 
-// Owner is the Workspace that machines belong to. The UID is what counts: a Workspace that was
-// deleted and made again is another owner.
+// Owner is the Workspace of a machine. The UID identifies it: a Workspace deleted and created again is another owner.
 type Owner struct {
 	Namespace string
 	Name      string
@@ -37,52 +36,49 @@ func Distinct(owners []Owner) []Owner {
 	return slices.Compact(owners)
 }
 
-// Request asks for machines of one type.
+// Request is a request for machines of one type.
 type Request struct {
 	Owner Owner
-	// Attempt is part of the machines' names, so that a new attempt never meets the remains of an
-	// old one. Counted from 1.
+	// Attempt is part of the machines' names: a new attempt never meets the remains of an old one. Counted from 1.
 	Attempt int32
 	// InstanceType and Count of the machines.
 	InstanceType string
 	Count        int
-	// GPUResource and GPUs that each machine must show before it counts as initialised.
+	// GPUResource and GPUs: the number that each machine must show before it counts as initialised.
 	GPUResource string
 	GPUs        int
-	// DiskGiB of ephemeral storage that each machine must have.
+	// DiskGiB is the ephemeral storage of each machine.
 	DiskGiB int
 	// CapacityType to buy; Zones it may come from (empty means any).
 	CapacityType v1beta1.CapacityType
 	Zones        []string
-	// AvoidZones are those where it was refused lately; empty means none.
+	// AvoidZones recently refused it; empty means none.
 	AvoidZones []string
-	// OneZone says that the machines must be near each other: the zone of the first one that is launched is
-	// that of all, and the others are not asked for before.
+	// OneZone requires machines near each other: the zone of the first launched machine is that of all, and the others
+	// are requested after its launch.
 	OneZone bool
 	// NodeClass to buy with; nil means the installation's.
 	NodeClass *v1beta1.NodeClassReference
-	// HourlyPrice of one machine in USD, which the machine carries; negative where it is not known.
+	// HourlyPrice of one machine in USD, as recorded on the machine; negative if unknown.
 	HourlyPrice float64
-	// Labels that the nodes carry beside the owner's.
+	// Labels of the nodes in addition to the owner's.
 	Labels map[string]string
-	// Dedicated says that the machines have the taint of their owner, which its pods tolerate and no others.
+	// Dedicated reports whether the machines have the taint of their owner. Only its pods tolerate the taint.
 	Dedicated bool
-	// Existed are the names of machines of this attempt that were there once: they are not asked for
-	// again.
+	// Existed are the names of this attempt's machines that existed once. They are not requested again.
 	Existed []string
-	// Replaced are the UIDs of machines of this attempt that are lost: they are let go, and others asked for by their names.
+	// Replaced are the UIDs of the lost machines of this attempt: they are released, and others requested by their names.
 	Replaced []types.UID
-	// Keep are the names of machines of another attempt, which serve and are held beside those asked for.
+	// Keep are the names of the serving machines of another attempt. They stay.
 	Keep []string
-	// MakePods makes the Workspace's pods, for the machines of this request. Back ends whose machines come for waiting
-	// pods call it; others do not.
+	// MakePods creates the Workspace's pods, for the machines of this request. Only back ends that get machines for
+	// pending pods call it.
 	MakePods func(ctx context.Context) error
-	// Confirm is asked once before anything is created or let go, neither of which happens if it returns
-	// an error; nil confirms.
+	// Confirm is called once before anything is created or released. Its error prevents both; nil confirms.
 	Confirm func(ctx context.Context) error
 }
 
-// In is the request with the zone decided: whatever it allowed and avoided before.
+// In is the request with a decided zone, in place of the allowed and the avoided ones.
 func (r Request) In(zone string) Request {
 	if zone != "" {
 		r.Zones, r.AvoidZones = []string{zone}, nil
@@ -90,54 +86,55 @@ func (r Request) In(zone string) Request {
 	return r
 }
 
-// Machine is one machine that is held for a Workspace, on whatever stage.
+// Machine is one machine of a Workspace, at any stage.
 type Machine struct {
-	// Name of the object that stands for the machine, and its UID.
+	// Name and UID of the machine's object.
 	Name string
 	UID  types.UID
-	// Attempt that it was asked for in; 0 where it cannot be told.
+	// Attempt with the request for it; 0 if unknown.
 	Attempt int32
-	// Ordinal among the machines of its Workspace, from 0; -1 where it cannot be told.
+	// Ordinal among the machines of its Workspace, from 0; -1 if unknown.
 	Ordinal int
 	// InstanceType, Zone and CapacityType as bought; Zone is empty until the machine is launched.
 	InstanceType string
 	Zone         string
 	CapacityType v1beta1.CapacityType
-	// NodeClass that it is bought with.
+	// NodeClass of its purchase.
 	NodeClass v1beta1.NodeClassReference
-	// Launched, Registered and Initialized are the stages, in order, and Words what the provisioner
-	// says about each of them.
+	// Launched, Registered and Initialized are the stages, in order, and Words the provisioner's conditions for them.
 	Launched    bool
 	Registered  bool
 	Initialized bool
 	Words       Words
-	// Reason and Message of the first stage that is not reached, in the provisioner's own words.
+	// Reason and Message of the next stage, in the provisioner's own words.
 	Reason  string
 	Message string
-	// Dedicated says that it has the taint of its owner.
+	// Dedicated: it has the taint of its owner.
 	Dedicated bool
-	// Replacement says that the provisioner made it by itself in place of one that went: it is none of those
-	// that were asked for.
+	// Replacement reports whether the provisioner made it on its own in place of a lost one: it was not
+	// requested.
 	Replacement bool
-	// Former says that a back end looks after it that gets no more machines: another one is set.
-	Former bool
-	// Deleting says that the machine is on its way out, since DeletingSince.
+	// Retired reports whether a retired back end manages it: that one gets no more machines.
+	Retired bool
+	// Deleting reports that the machine has been terminating since DeletingSince.
 	Deleting      bool
 	DeletingSince time.Time
-	// CreatedAt is when it was asked for.
+	// CreatedAt is the time of its request.
 	CreatedAt time.Time
 	// ProviderID is empty until the machine is launched, NodeName until it is registered.
 	ProviderID string
 	NodeName   string
-	// NodeReady is the node's own word, NodeSince when it last changed (zero where there is no node),
-	// GPUs what it can allocate.
+	// NodeReady is the node's own report, NodeSince the time of its last change (zero without a node), GPUs its
+	// allocatable number.
 	NodeReady bool
 	NodeSince time.Time
 	GPUs      int
-	// HourlyPrice that it carries, in USD; negative where none is known.
+	// HourlyPrice recorded on it, in USD; negative if unknown.
 	HourlyPrice float64
-	// Trouble that the node reports of the machine.
-	Trouble nodehealth.Trouble
+	// Fault that the node reports of the machine. Shortage describes GPUs of the node that nobody can use; empty if all
+	// are usable, or if another program looks after the node.
+	Fault    nodehealth.Fault
+	Shortage string
 }
 
 // MachineNames returns the names of machines in the order of the machines.
@@ -157,8 +154,7 @@ type Words struct {
 // Label is a label of nodes with its value.
 type Label struct{ Key, Value string }
 
-// SpotLabels are how nodes say that they are spot: those of managed node groups of EKS, AKS and GKE, and those
-// that Karpenter made.
+// SpotLabels mark spot nodes: those of managed node groups of EKS, AKS and GKE, and Karpenter's.
 func SpotLabels() []Label {
 	return []Label{
 		{"eks.amazonaws.com/capacityType", "SPOT"},
@@ -168,63 +164,61 @@ func SpotLabels() []Label {
 	}
 }
 
-// Bill is what one machine costs for whom, from when it is asked for until it is gone.
-type Bill struct {
+// MachineCost is the cost of one machine, with its owner, from its request until its deletion.
+type MachineCost struct {
 	Owner   Owner
 	Machine string
-	// UID of the object that stands for the machine, by which several back ends may see it; empty where there is none
-	// yet.
+	// UID of the object for the machine, because several back ends may see it; empty before the object exists.
 	UID types.UID
-	// InstanceType that is paid for, and its price per hour in USD; negative where it is not known.
+	// InstanceType of the paid machine, and its price per hour in USD; negative if unknown.
 	InstanceType string
 	HourlyPrice  float64
-	// Launched says that the cloud has begun to charge for it, Leaving that it is on its way out.
+	// Launched reports whether the cloud has begun to charge for it, Leaving whether it is being deleted.
 	Launched bool
 	Leaving  bool
-	// LaunchedAt is when it was launched, and CapacityType how it is paid for; zero and empty if that is unknown.
+	// LaunchedAt is the time of its launch, and CapacityType how it is paid for; zero and empty if unknown.
 	LaunchedAt   time.Time
 	CapacityType v1beta1.CapacityType
 }
 
-// Created is a machine that was asked for. It has no UID while nobody has made the object that stands for it.
+// Created is a requested machine. It has no UID before its object exists.
 type Created struct {
 	Name string
 	UID  types.UID
-	// LostAt is when a machine was lost whose attempt keeps the others: the next one has its name. Zero for all others.
+	// LostAt is when the machine was lost while its attempt keeps the others; zero otherwise. Its successor has its name.
 	LostAt time.Time
 }
 
-// Replacing is how a back end replaces one machine of an attempt while the others go on.
+// Replacing is how a back end replaces one machine of an attempt while the others stay.
 type Replacing int
 
 const (
-	// ReplacesNone says that the machines of an attempt go together.
+	// ReplacesNone means: the machines of an attempt go together.
 	ReplacesNone Replacing = iota
-	// ReplacesAtOnce says that the provisioner buys another machine as soon as one is gone, and cannot wait.
+	// ReplacesAtOnce means: the provisioner buys another machine as soon as one is gone, and cannot wait.
 	ReplacesAtOnce
-	// ReplacesLater says that another machine is bought only once the controller asks for it.
+	// ReplacesLater means: another machine is bought only at the controller's request.
 	ReplacesLater
-	// ReplacesPod says that the pod of a machine asks for another one, once it is deleted and made again.
+	// ReplacesPod means: the pod of a machine requests another one, once it is deleted and created again.
 	ReplacesPod
 )
 
-// Outcome is what a back end did about a request.
+// Outcome is the effect of a request.
 type Outcome struct {
-	// Created are the machines that were asked for, Released the names of those that were let go.
+	// Created are the requested machines, Released the names of the released ones.
 	Created  []Created
 	Released []string
 }
 
-// NotInstalledError says why nothing can be bought in this cluster, and the way out.
+// NotInstalledError has the reason why nothing can be bought in this cluster, and the way out.
 type NotInstalledError struct{ Why, Fix string }
 
-// Error names what is missing and the way out.
+// Error names the missing part and the way out.
 func (e *NotInstalledError) Error() string {
 	return fmt.Sprintf("cannot buy machines: %s: %s", e.Why, e.Fix)
 }
 
-// TakenError says that the name of a machine, or of what makes machines, is taken by an object of somebody
-// else.
+// TakenError is returned if an object with another owner has the name of a machine or of its pool.
 type TakenError struct{ Kind, Name string }
 
 // Error names the object and the way out.
@@ -232,10 +226,10 @@ func (e *TakenError) Error() string {
 	return fmt.Sprintf("%s %q exists and has another owner; delete or rename it", e.Kind, e.Name)
 }
 
-// Absent is the back end of a cluster without a provisioner: it holds nothing and gets nothing, and says why.
+// Absent is the back end of a cluster without a provisioner: it holds and buys nothing, and returns the reason.
 type Absent struct{ Why, Fix string }
 
-// Kind returns a word for what is never there.
+// Kind returns a word for machines.
 func (Absent) Kind(Owner) string { return "machine" }
 
 // Observe returns nothing.
@@ -257,22 +251,22 @@ func (Absent) Class(context.Context, v1beta1.NodeClassReference) (refusal.ClassS
 	return refusal.ClassNotSeen, "", nil
 }
 
-// Bills returns nothing.
-func (Absent) Bills(context.Context) ([]Bill, error) { return nil, nil }
+// MachineCosts returns nothing.
+func (Absent) MachineCosts(context.Context) ([]MachineCost, error) { return nil, nil }
 
-// LiveBills returns nothing.
-func (Absent) LiveBills(context.Context) ([]Bill, error) { return nil, nil }
+// LiveMachineCosts returns nothing.
+func (Absent) LiveMachineCosts(context.Context) ([]MachineCost, error) { return nil, nil }
 
 // Ensure returns a *NotInstalledError.
 func (a Absent) Ensure(context.Context, Request) (Outcome, error) {
 	return Outcome{}, &NotInstalledError{Why: a.Why, Fix: a.Fix}
 }
 
-// Aim leaves pods as they are.
-func (Absent) Aim(Request, *corev1.PodTemplateSpec) error { return nil }
+// PinPods leaves pods as they are.
+func (Absent) PinPods(Request, *corev1.PodTemplateSpec) error { return nil }
 
-// Release returns that nothing is left.
+// Release returns no machine.
 func (Absent) Release(context.Context, Owner) ([]string, error) { return nil, nil }
 
-// Owners returns nobody.
+// Owners returns no owners.
 func (Absent) Owners(context.Context, string, string) ([]Owner, error) { return nil, nil }

@@ -13,20 +13,20 @@ import (
 	"github.com/modelberth/modelberth/pkg/capacity/refusal"
 )
 
-// A back end is an Observer, an Actor and a Biller, and may be a Surger. The parts are declared here because each is
-// used by several packages: those that call it, and those that combine back ends.
+// A back end is an Observer, an Actor and a CostSource, and may be a Surger. The parts are declared here because
+// several packages use each: its callers, and those that combine back ends.
 
 // Observer reads what a back end has. It writes nothing.
 type Observer interface {
-	// Kind returns the name that kubectl has for the objects that stand for machines.
+	// Kind returns kubectl's name for the objects of machines.
 	Kind(owner Owner) string
 	// Observe returns the machines of a Workspace from caches. Known are those that its status names.
 	Observe(ctx context.Context, owner Owner, known []Created, gpuResource string) ([]Machine, error)
-	// Held returns the machines that the API server has for a Workspace and that are not being deleted.
+	// Held returns the API server's machines of a Workspace, without those being deleted.
 	Held(ctx context.Context, owner Owner, known []Created) ([]Machine, error)
 	// Names returns the names of the machines of an attempt, which follow from its number.
 	Names(owner Owner, attempt int32, count int) ([]string, error)
-	// Owners returns every Workspace of that name, by UID, that has machines.
+	// Owners returns every Workspace of that name with machines, by UID.
 	Owners(ctx context.Context, namespace, name string) ([]Owner, error)
 	// Events returns what was published about machines.
 	Events(ctx context.Context, machines []types.UID) ([]refusal.Event, error)
@@ -36,24 +36,23 @@ type Observer interface {
 
 // Actor gets machines and deletes them. Every method may be called again.
 type Actor interface {
-	// Aim makes pods run on the machines of a request, where that takes more than they were rendered with.
-	Aim(request Request, pods *corev1.PodTemplateSpec) error
+	// PinPods makes pods run on the machines of a request, if their rendered form does not suffice.
+	PinPods(request Request, pods *corev1.PodTemplateSpec) error
 	// Ensure creates the machines of a request that are missing, and deletes all others of its owner but those to keep.
 	Ensure(ctx context.Context, request Request) (Outcome, error)
 	// Release deletes all machines of a Workspace, and returns the names of those that are left.
 	Release(ctx context.Context, owner Owner) ([]string, error)
 }
 
-// Biller reads what machines cost.
-type Biller interface {
-	// Bills returns the bills of all machines from caches.
-	Bills(ctx context.Context) ([]Bill, error)
-	// LiveBills returns the same from the API server.
-	LiveBills(ctx context.Context) ([]Bill, error)
+// CostSource reads the cost of machines.
+type CostSource interface {
+	// MachineCosts returns the costs of all machines from caches.
+	MachineCosts(ctx context.Context) ([]MachineCost, error)
+	// LiveMachineCosts returns the same from the API server.
+	LiveMachineCosts(ctx context.Context) ([]MachineCost, error)
 }
 
-// Surger is a back end that may distinguish the machines of one attempt from those of another, so that two attempts
-// can have machines at once.
+// Surger is a back end that may distinguish the machines of two attempts, so that both can have machines at once.
 type Surger interface {
 	// CanSurge reports whether it does for a Workspace.
 	CanSurge(owner Owner) bool

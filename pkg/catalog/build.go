@@ -73,7 +73,7 @@ func (m *merger) indexSKUs(c *Catalog) error {
 		c.skus[key] = o.entry
 	}
 	for _, o := range m.skus.sorted() {
-		gpu, known := c.gpus[gpuKey(o.entry.GPU)]
+		gpu, known := c.GPU(o.entry.GPU)
 		if o.entry.GPU != "" && (!known || gpu.Name != o.entry.GPU) {
 			return fmt.Errorf("catalogue file %q: instance type %q: gpu: %q is not the name of a GPU%s",
 				o.file, o.entry.Name, o.entry.GPU, suggestion(closest(o.entry.GPU, c.gpuNames())))

@@ -52,8 +52,20 @@ func (c *Catalog) Models() []model.Model {
 // GPU returns the GPU with the name or alias, in any case and with blanks or dashes. A class means the part with it
 // as an alias: of the parts of one class the SXM one.
 func (c *Catalog) GPU(name string) (sku.GPU, bool) {
-	g, ok := c.gpus[gpuKey(name)]
-	return g.Clone(), ok
+	key := gpuKey(name)
+	if g, ok := c.gpus[key]; ok {
+		return g.Clone(), true
+	}
+	// A name and a profile, such as H100-80-3g.40gb, is a slice.
+	at := strings.LastIndex(key, "-")
+	if at < 0 {
+		return sku.GPU{}, false
+	}
+	whole, ok := c.gpus[key[:at]]
+	if !ok {
+		return sku.GPU{}, false
+	}
+	return whole.Slice(key[at+1:])
 }
 
 // gpuKey returns the key of a GPU's name.

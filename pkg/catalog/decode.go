@@ -124,7 +124,7 @@ func decodeList[T any](list string, raw []json.RawMessage) ([]T, error) {
 func unmarshalStrict(data []byte, into any) error {
 	strict, err := kjson.UnmarshalStrict(data, into)
 	if wrongType, ok := errors.AsType[*json.UnmarshalTypeError](err); ok {
-		return fmt.Errorf("%s: %s where %s is needed",
+		return fmt.Errorf("%s: %s instead of %s",
 			orWhole(wrongType.Field), plainValue(wrongType.Value, tokenBefore(data, wrongType.Offset)), plainType(wrongType.Type.String()))
 	}
 	if err != nil {
@@ -140,15 +140,15 @@ func unmarshalStrict(data []byte, into any) error {
 func plainValue(kind, token string) string {
 	switch kind {
 	case "object":
-		return "a map stands"
+		return "found a map"
 	case "array":
-		return "a list stands"
+		return "found a list"
 	case "string":
-		return token + " is text"
+		return "found the text " + token
 	case "bool":
-		return token + " is true or false"
+		return "found " + token
 	default:
-		return token + " is a number"
+		return "found the number " + token
 	}
 }
 

@@ -25,7 +25,7 @@ type Engine struct {
 	UserID int64 `json:"userID"`
 	// HealthPath answers 200 when the engine can serve.
 	HealthPath string `json:"healthPath"`
-	// BusyMetrics are gauges at /metrics; their sum is the number of requests under way.
+	// BusyMetrics are gauges at /metrics; their sum is the number of requests in flight.
 	BusyMetrics []string `json:"busyMetrics,omitempty"`
 	// APIKeyVariable is the environment variable with the key for the engine's clients; empty if it reads none.
 	APIKeyVariable string `json:"apiKeyVariable,omitempty"`
@@ -49,7 +49,7 @@ type Engine struct {
 	ComputeCapability map[string]string `json:"computeCapability,omitempty"`
 	// SparseAttention lists the GPUs with kernels for it; empty means all.
 	SparseAttention []SparseGPU `json:"sparseAttention,omitempty"`
-	// KVCacheTypes are the types of KV cache for plans, beside the model's own.
+	// KVCacheTypes are the types of KV cache for plans, in addition to the model's own.
 	KVCacheTypes []KVCacheType `json:"kvCacheTypes,omitempty"`
 	// Memory holds the constants of the memory law if Split is layers, Profile if it is tensor; the other one is
 	// zero.
@@ -63,7 +63,7 @@ type Engine struct {
 	Flags map[string]Flag `json:"flags"`
 }
 
-// ImageFor returns the image for so many GPUs of a machine.
+// ImageFor returns the image for this many GPUs of a machine.
 func (e Engine) ImageFor(gpus int) string {
 	if gpus == 0 && e.CPUImage != "" {
 		return e.CPUImage
@@ -145,8 +145,8 @@ type Reservation struct {
 type Flag struct {
 	// Kind of its value.
 	Kind FlagKind `json:"kind"`
-	// Values of a string are all accepted ones, unless empty. Those of an int or a size are words beside numbers, or
-	// all accepted numbers.
+	// Values of a string are all accepted ones, unless empty. Those of an int or a size are words in addition to
+	// numbers, or all accepted numbers.
 	Values []string `json:"values,omitempty"`
 	// Aliases are other spellings of the name.
 	Aliases []string `json:"aliases,omitempty"`

@@ -16,7 +16,7 @@ const (
 	punctuation = "._-"
 )
 
-// madeOf says whether a text is not empty, not longer than a limit and has no other characters.
+// madeOf reports whether a text is not empty, not longer than a limit and has no other characters.
 func madeOf(text, characters string, longest int) bool {
 	return text != "" && len(text) <= longest && strings.Trim(text, characters) == ""
 }
@@ -71,7 +71,7 @@ func isResource(text string) bool {
 	return ok && isLowerName(domain) && isName(name)
 }
 
-// isFilePath says whether a path stays within a repository and is written plainly.
+// isFilePath reports whether a path stays within a repository and is written plainly.
 func isFilePath(p string) bool {
 	return madeOf(p, digits+lowercase+uppercase+punctuation+"/+@=,()", 512) &&
 		path.Clean(p) == p && !path.IsAbs(p) && p != "." && p != ".." && !strings.HasPrefix(p, "../")

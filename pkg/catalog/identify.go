@@ -58,6 +58,9 @@ func (c *Catalog) Identify(n sku.Node) (sku.Machine, error) {
 		return sku.Machine{}, err
 	}
 	known, typed := c.SKU(n.Labels[labelInstanceType])
+	if out, err := c.sliced(&n, known); out.GPU.Name != "" || err != nil {
+		return out, err
+	}
 	gpu, from, err := c.gpuOf(n, known)
 	if err != nil {
 		return sku.Machine{}, err
@@ -82,26 +85,64 @@ func (c *Catalog) Identify(n sku.Node) (sku.Machine, error) {
 // unfit returns an error if a node's GPUs are unusable, whatever they are.
 func unfit(n sku.Node) error {
 	product, replicas := n.Labels[labelProduct], number(n.Labels[labelReplicas])
-	_, slice, isSlice := strings.Cut(product, "-MIG-")
 	counted := number(n.Labels[labelCount])
 	switch system, arch := n.Labels[labelOS], n.Labels[labelArch]; {
 	case system != "" && system != "linux":
-		return unidentified("runs %s, engines need linux", system)
+		return unidentified("runs %s, but engines need linux", system)
 	case arch != "" && arch != "amd64":
 		return unidentified("has %s CPUs: this version has no images for them", arch)
-	case n.GPUs == 0:
-		return unidentified("announces no %s: it has no GPUs, or no working device plugin", nvidiaGPU)
-	case isSlice:
-		return unidentified("its GPUs are cut into MIG slices (%s), which this version does not plan for", slice)
+	case n.GPUs > 0 && len(n.Slices) > 0, len(n.Slices) > 1:
+		return unidentified("advertises GPUs or slices of several sizes, but this version only plans for nodes with one size")
+	case n.GPUs == 0 && len(n.Slices) == 0:
+		return unidentified("advertises no %s: it has no GPUs, or no working device plugin", nvidiaGPU)
 	case replicas > 1, strings.HasSuffix(product, "-SHARED"), shares(n.Labels[labelSharing]):
 		return unidentified("its GPUs are shared by %s, so none of their memory is guaranteed: have the administrator "+
-			"turn sharing off in the device plugin's configuration", cmp.Or(n.Labels[labelSharing], "several pods"))
+			"turn off sharing in the device plugin's configuration", cmp.Or(n.Labels[labelSharing], "several pods"))
 	case counted > 0 && n.GPUs > counted:
-		return unidentified("announces %d of %s for %d GPUs: the GPUs are shared, so none of their memory is guaranteed",
+		return unidentified("advertises %d of %s for %d GPUs: the GPUs are shared, so none of their memory is guaranteed",
 			n.GPUs, nvidiaGPU, counted)
 	}
 	return nil
 }
+
+// sliced returns a node with MIG slices: those of a resource of their own (the strategy mixed of the device plugin), or
+// those in place of whole GPUs (single). It is zero for a node without slices.
+func (c *Catalog) sliced(n *sku.Node, known sku.SKU) (sku.Machine, error) {
+	product, profile, isSlice := strings.Cut(n.Labels[labelProduct], migMark)
+	resource, number := nvidiaGPU, n.GPUs
+	for name, announced := range n.Slices {
+		number += announced
+		profile, isSlice, resource = name, true, migResource+name
+		product, _, _ = strings.Cut(cmp.Or(n.Labels[resource+".product"], n.Labels[labelProduct]), migMark)
+	}
+	if !isSlice {
+		return sku.Machine{}, nil
+	}
+	from := "label " + labelProduct
+	whole, ok := c.products[productKey(product)]
+	if !ok {
+		whole, ok = c.GPU(known.GPU)
+		from = "label " + labelInstanceType
+	}
+	var slice sku.GPU
+	if ok {
+		slice, ok = whole.Slice(profile)
+	}
+	if !ok {
+		return sku.Machine{}, unidentified("its GPUs are cut into MIG slices (%s), whose shares of the GPU are not in the catalogue", profile)
+	}
+	return sku.Machine{GPU: slice, From: from, SKU: sku.SKU{
+		Name: cmp.Or(n.Labels[labelInstanceType], fmt.Sprintf("%d × %s", number, slice.Class)), GPU: slice.Name, GPUs: number,
+		Resource: resource, VCPUs: n.VCPUs, MemoryGiB: n.MemoryGiB, Arch: n.Labels[labelArch],
+	}}, nil
+}
+
+const (
+	// migMark separates a GPU's product from the profile of its slices.
+	migMark = "-MIG-"
+	// migResource begins the resources of slices.
+	migResource = "nvidia.com/mig-"
+)
 
 func shares(strategy string) bool { return strategy != "" && strategy != "none" }
 
@@ -121,7 +162,8 @@ func (c *Catalog) gpuOf(n sku.Node, known sku.SKU) (gpu sku.GPU, from string, er
 			return sku.GPU{}, "", unidentified("annotation %s: %q is not the name of a GPU%s",
 				v1beta1.AnnotationGPU, name, suggestion(c.SimilarGPUs(name)))
 		case !holds(g, label):
-			return sku.GPU{}, "", unidentified("annotation %s: %s has %g GiB of memory, the label %s says %.1f: correct the annotation",
+			return sku.GPU{}, "", unidentified("annotation %s: %s has %g GiB of memory, but the label %s says %.1f GiB: "+
+				"correct the annotation",
 				v1beta1.AnnotationGPU, g.Name, g.MemoryGiB, labelMemory, label)
 		}
 		return g, "annotation " + v1beta1.AnnotationGPU, nil
@@ -136,7 +178,7 @@ func unknownGPU(n sku.Node, known sku.SKU) (gpu sku.GPU, from string, err error)
 	wayOut := fmt.Sprintf("install GPU feature discovery, or annotate the node with %s: NAME, for example A100-80-SXM", v1beta1.AnnotationGPU)
 	switch {
 	case product == "" && label == 0 && known.Unusable != "":
-		return gpu, "", unidentified("the catalogue rules out its machine type %s: %s; %s", known.Name, known.Unusable, wayOut)
+		return gpu, "", unidentified("the catalogue excludes its machine type %s: %s; %s", known.Name, known.Unusable, wayOut)
 	case product == "" && label == 0:
 		return gpu, "", unidentified("its GPUs are unknown, because it has neither labels of GPU feature discovery nor a known instance type: %s", wayOut)
 	case label == 0:

@@ -22,7 +22,7 @@ const (
 	typeName = "node.kubernetes.io/instance-type"
 )
 
-// identity is the part of a machine that the cases are about.
+// identity is the tested part of a machine.
 type identity struct {
 	Name, GPU, From    string
 	GPUs, Linked       int
@@ -125,7 +125,7 @@ func TestIdentify(t *testing.T) {
 		{
 			"an annotation that promises more than the label",
 			sku.Node{GPUs: 1, Labels: labels(product, "GRID-A100D-20C", memory, "20480"), Annotations: gpu("A100-80")},
-			identity{Failed: "annotation modelberth.dev/gpu: A100-80-SXM has 79.14 GiB of memory, the label nvidia.com/gpu.memory says 20.0: correct the annotation"},
+			identity{Failed: "annotation modelberth.dev/gpu: A100-80-SXM has 79.14 GiB of memory, but the label nvidia.com/gpu.memory says 20.0 GiB: correct the annotation"},
 		},
 		{
 			"an unknown GPU: memory and compute capability, no more",
@@ -151,7 +151,7 @@ func TestIdentify(t *testing.T) {
 		{
 			"a machine type with a part of a GPU",
 			sku.Node{GPUs: 1, Labels: labels(typeName, "Standard_NV18ads_A10_v5")},
-			identity{Failed: "the catalogue rules out its machine type Standard_NV18ads_A10_v5: half of an A10 (12 GB), shared with other machines; " +
+			identity{Failed: "the catalogue excludes its machine type Standard_NV18ads_A10_v5: half of an A10 (12 GB), shared with other machines; " +
 				"install GPU feature discovery, or " + annotate},
 		},
 		{
@@ -162,24 +162,45 @@ func TestIdentify(t *testing.T) {
 		{
 			"slices",
 			sku.Node{GPUs: 7, Labels: labels(product, "NVIDIA-A100-SXM4-80GB-MIG-1g.10gb", "nvidia.com/mig.strategy", "single")},
-			identity{Failed: "its GPUs are cut into MIG slices (1g.10gb), which this version does not plan for"},
+			identity{Name: "7 × A100-80-1g.10gb", GPU: "A100-80-SXM-1g.10gb", From: "label nvidia.com/gpu.product", GPUs: 7, MemoryGiB: 9.5, Capability: "8.0"},
+		},
+		{
+			"slices with a resource of their own",
+			sku.Node{Slices: map[string]int{"3g.40gb": 4}, Labels: labels(product, "NVIDIA-H100-80GB-HBM3", typeName, "metal",
+				"nvidia.com/mig-3g.40gb.product", "NVIDIA-H100-80GB-HBM3-MIG-3g.40gb")},
+			identity{Name: "metal", GPU: "H100-80-SXM-3g.40gb", From: "label nvidia.com/gpu.product", GPUs: 4, MemoryGiB: 39.5, Capability: "9.0"},
+		},
+		{
+			"slices of a known machine type",
+			sku.Node{Slices: map[string]int{"1g.18gb": 56}, Labels: labels(typeName, "p5en.48xlarge")},
+			identity{Name: "p5en.48xlarge", GPU: "H200-141-SXM-1g.18gb", From: "label " + typeName, GPUs: 56, MemoryGiB: 16, Capability: "9.0"},
+		},
+		{
+			"slices of several sizes",
+			sku.Node{Slices: map[string]int{"3g.40gb": 1, "1g.10gb": 4}, Labels: labels(product, "NVIDIA-H100-80GB-HBM3")},
+			identity{Failed: "advertises GPUs or slices of several sizes, but this version only plans for nodes with one size"},
+		},
+		{
+			"slices without known shares",
+			sku.Node{GPUs: 4, Labels: labels(product, "NVIDIA-A30-MIG-1g.6gb")},
+			identity{Failed: "its GPUs are cut into MIG slices (1g.6gb), whose shares of the GPU are not in the catalogue"},
 		},
 		{
 			"time slicing",
 			sku.Node{GPUs: 4, Labels: labels(product, "NVIDIA-L4", "nvidia.com/gpu.replicas", "4", "nvidia.com/gpu.sharing-strategy", "time-slicing")},
-			identity{Failed: "its GPUs are shared by time-slicing, so none of their memory is guaranteed: have the administrator turn sharing off " +
+			identity{Failed: "its GPUs are shared by time-slicing, so none of their memory is guaranteed: have the administrator turn off sharing " +
 				"in the device plugin's configuration"},
 		},
 		{
 			"sharing by its suffix",
 			sku.Node{GPUs: 4, Labels: labels(product, "NVIDIA-L4-SHARED")},
-			identity{Failed: "its GPUs are shared by several pods, so none of their memory is guaranteed: have the administrator turn sharing off " +
+			identity{Failed: "its GPUs are shared by several pods, so none of their memory is guaranteed: have the administrator turn off sharing " +
 				"in the device plugin's configuration"},
 		},
 		{
 			"sharing that no label tells",
 			sku.Node{GPUs: 4, Labels: labels(product, "NVIDIA-L4", "nvidia.com/gpu.count", "1")},
-			identity{Failed: "announces 4 of nvidia.com/gpu for 1 GPUs: the GPUs are shared, so none of their memory is guaranteed"},
+			identity{Failed: "advertises 4 of nvidia.com/gpu for 1 GPUs: the GPUs are shared, so none of their memory is guaranteed"},
 		},
 		{
 			"a GPU that has failed is not announced",
@@ -189,7 +210,7 @@ func TestIdentify(t *testing.T) {
 		{
 			"no device plugin",
 			sku.Node{Labels: labels(product, "NVIDIA-L4")},
-			identity{Failed: "announces no nvidia.com/gpu: it has no GPUs, or no working device plugin"},
+			identity{Failed: "advertises no nvidia.com/gpu: it has no GPUs, or no working device plugin"},
 		},
 		{
 			"Arm",
@@ -199,7 +220,7 @@ func TestIdentify(t *testing.T) {
 		{
 			"Windows",
 			sku.Node{GPUs: 4, Labels: labels("kubernetes.io/os", "windows")},
-			identity{Failed: "runs windows, engines need linux"},
+			identity{Failed: "runs windows, but engines need linux"},
 		},
 		{
 			"absurd labels",
@@ -216,7 +237,7 @@ func TestIdentify(t *testing.T) {
 	}
 }
 
-// Every part whose name NVML tells is found by it, and by the name that an older driver tells.
+// Every part with a name from NVML is found by it, and by the name from an older driver.
 func TestProducts(t *testing.T) {
 	c, err := catalog.Load(presets.FS())
 	if err != nil {

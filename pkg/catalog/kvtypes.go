@@ -121,7 +121,7 @@ func (c *check) kvType(field string, t KVCacheType) {
 		c.text(field+".plainCapability", t.PlainCapability, isCapability, mustCapability)
 	}
 	if (t.PlainCapability != "") != (len(t.PlainHeadDims) > 0) {
-		c.fail(field+".plainHeadDims", strings.Join(strings.Fields(fmt.Sprint(t.PlainHeadDims)), ", "), "goes with plainCapability")
+		c.fail(field+".plainHeadDims", strings.Join(strings.Fields(fmt.Sprint(t.PlainHeadDims)), ", "), "must be set together with plainCapability")
 	}
 	for _, dim := range t.PlainHeadDims {
 		c.within(field+".plainHeadDims", float64(dim), 1, mostHeadDim)

@@ -28,15 +28,15 @@ type MemoryProfile struct {
 	FormerUsed float64 `json:"formerUsed,omitempty"`
 	UsedSince  string  `json:"usedSince,omitempty"`
 	// SamplerCopies of the logits (f32, one row per sequence) are held at the peak, with BatchCopies of the
-	// hidden states of a batch, and FixedGiB beside.
+	// hidden states of a batch, and FixedGiB in addition.
 	SamplerCopies float64 `json:"samplerCopies"`
 	BatchCopies   float64 `json:"batchCopies,omitempty"`
 	FixedGiB      float64 `json:"fixedGiB"`
 	// ForwardCopies of a batch's hidden states exist in the widest layer, beside the results of its MLP.
 	ForwardCopies float64 `json:"forwardCopies"`
-	// Workspace is the memory of mixtures of experts beside the peak; nil for none.
+	// Workspace is the memory of mixtures of experts in addition to the peak; nil for none.
 	Workspace *Workspace `json:"workspace,omitempty"`
-	// Encoder is the memory of an image encoder beside its layers.
+	// Encoder is the memory of an image encoder in addition to its layers.
 	Encoder EncoderProfile `json:"encoder,omitzero"`
 	// LatentTokens of earlier context are expanded at once by latent attention.
 	LatentTokens int `json:"latentTokens"`
@@ -90,7 +90,7 @@ func (m Margin) Of(b v1beta1.Basis) float64 {
 
 // EncoderProfile is the memory of an encoder of images, in GiB.
 type EncoderProfile struct {
-	// WeightsGiB are loaded beside the checkpoint's, KeptGiB beside the encoded images.
+	// WeightsGiB are loaded in addition to the checkpoint's, KeptGiB in addition to the encoded images.
 	WeightsGiB float64 `json:"weightsGiB"`
 	KeptGiB    float64 `json:"keptGiB"`
 	// UnknownGiB is the peak of encoders of unknown shape.

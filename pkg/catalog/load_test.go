@@ -127,7 +127,7 @@ skus:
 	}
 }
 
-// A ConfigMap is mounted as links into a directory ..data, beside a dated directory.
+// A ConfigMap is mounted as links into a directory ..data, next to a dated directory.
 func TestOverlayMayBeAMountedConfigMap(t *testing.T) {
 	dir := t.TempDir()
 	dated := filepath.Join(dir, "..2026_01_31")
@@ -152,7 +152,7 @@ func TestOverlayMayBeAMountedConfigMap(t *testing.T) {
 	}
 }
 
-// The model that an error text needs, with a part replaced.
+// The model for an error text, with a part replaced.
 func modelWith(old, replacement string) string {
 	const entry = `models:
 - name: nn
@@ -165,7 +165,7 @@ func modelWith(old, replacement string) string {
 	return strings.Replace(entry, old, replacement, 1)
 }
 
-// The engine of tensor parallelism that an error text needs, with a part replaced.
+// The tensor-parallel engine for an error text, with a part replaced.
 func profiled(old, replacement string) string {
 	const entry = `engines:
 - name: x
@@ -211,20 +211,20 @@ func TestLoadRefuses(t *testing.T) {
 		},
 		{
 			"a wrong type", "skus.yaml", "cloud: azure\nskus: [{name: X, vcpus: four, memoryGiB: 1}]",
-			`catalogue file "skus.yaml": skus[0] "X": vcpus: "four" is text where a whole number is needed`,
+			`catalogue file "skus.yaml": skus[0] "X": vcpus: found the text "four" instead of a whole number`,
 		},
 		{
 			"a number where text in quotes is needed", "gpus.yaml",
 			"gpus: [{name: H, class: H, memoryGiB: 1, bandwidthGBs: 1, computeCapability: 8.0}]",
-			`catalogue file "gpus.yaml": gpus[0] "H": computeCapability: 8 is a number where text in quotes is needed`,
+			`catalogue file "gpus.yaml": gpus[0] "H": computeCapability: found the number 8 instead of text in quotes`,
 		},
 		{
 			"a fraction of a GPU", "skus.yaml", "cloud: azure\nskus: [{name: X, gpus: 0.5}]",
-			`catalogue file "skus.yaml": skus[0] "X": gpus: 0.5 is a number where a whole number is needed`,
+			`catalogue file "skus.yaml": skus[0] "X": gpus: found the number 0.5 instead of a whole number`,
 		},
 		{
 			"a word that YAML takes for false", "models.yaml", modelWith("name: nn", "name: no"),
-			`catalogue file "models.yaml": models[0]: name: false is true or false where text in quotes is needed`,
+			`catalogue file "models.yaml": models[0]: name: found false instead of text in quotes`,
 		},
 		{
 			"a negative price", "skus.yaml", "cloud: azure\nskus: [{" + machine + ", prices: {eastus: -1}}]",
@@ -392,7 +392,7 @@ func TestLoadRefuses(t *testing.T) {
 		},
 		{
 			"a list that is none", "models.yaml", "models: {n: {}}",
-			`catalogue file "models.yaml": models: a map stands where a list is needed`,
+			`catalogue file "models.yaml": models: found a map instead of a list`,
 		},
 		{
 			"a file that would be ignored", "models.yml", "models: []",
@@ -532,7 +532,7 @@ func TestUnknownNamesSuggest(t *testing.T) {
 	}
 }
 
-// Whatever an administrator mounts, the answer is a catalogue or one line that names the file.
+// Whatever an administrator mounts, the answer is a catalogue or one line with the file's name.
 func FuzzLoadOverlay(f *testing.F) {
 	f.Add([]byte(base))
 	f.Add([]byte(hybrid))

@@ -39,7 +39,7 @@ type Measurement struct {
 	TTFTMillis            float64 `json:"ttftMs"`
 	TPOTMillis            float64 `json:"tpotMs"`
 	OutputTokensPerSecond float64 `json:"outputTokensPerSecond"`
-	// Memory of the engine's start; zero if nobody recorded it.
+	// Memory of the engine's start; zero if it was not recorded.
 	Memory MeasuredMemory `json:"memory,omitzero"`
 	// Source of the figures, and their Date.
 	Source string `json:"source,omitempty"`

@@ -22,7 +22,7 @@ func someRun() catalog.Measurement {
 	}
 }
 
-// What a run must state.
+// The required fields of a run.
 func TestMeasurementsAreChecked(t *testing.T) {
 	for _, tc := range []struct {
 		reason string

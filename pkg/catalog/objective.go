@@ -30,7 +30,7 @@ type Saving struct {
 	Network float64 `json:"network,omitempty"`
 }
 
-// Objective returns the limits for an aim; those of the cheapest hour if no file has any.
+// Objective returns the limits for an aim; zero limits mean the cheapest per hour.
 func (c *Catalog) Objective(aim v1beta1.OptimizeFor) Objective {
 	return c.objectives[aim]
 }
@@ -42,11 +42,11 @@ func validateObjective(o Objective) error {
 	case o.Name != v1beta1.OptimizeForBalanced && o.Name != v1beta1.OptimizeForCost && o.Name != v1beta1.OptimizeForLatency:
 		c.fail("name", fmt.Sprintf("%q", o.Name), "must be Balanced, Cost or Latency")
 	case o.Name == v1beta1.OptimizeForCost && o.Premium != 0:
-		c.fail("premium", o.Premium, "must be 0: Cost takes the cheapest plan")
+		c.fail("premium", o.Premium, "must be 0, because Cost always takes the cheapest plan")
 	case o.Name != v1beta1.OptimizeForBalanced && o.Gain != 0:
-		c.fail("gain", o.Gain, "must be 0: only Balanced pays more for cheaper tokens")
+		c.fail("gain", o.Gain, "must be 0, because only Balanced pays more for cheaper tokens")
 	case o.Name == v1beta1.OptimizeForLatency && o.LeastModelLen != 0:
-		c.fail("leastModelLen", o.LeastModelLen, "must be 0: Latency does not rank by the length of sequences")
+		c.fail("leastModelLen", o.LeastModelLen, "must be 0, because Latency does not rank by the length of sequences")
 	}
 	c.within("leastModelLen", float64(o.LeastModelLen), 0, 1e8)
 	c.within("premium", o.Premium, 0, 10)

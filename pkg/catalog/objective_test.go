@@ -12,7 +12,7 @@ import (
 	"github.com/modelberth/modelberth/presets"
 )
 
-// TestObjectives: an administrator replaces an objective, and one that means nothing is refused.
+// TestObjectives: an administrator replaces an objective, and a meaningless one is refused.
 func TestObjectives(t *testing.T) {
 	for _, tc := range []struct {
 		reason, objective, refused string

@@ -61,7 +61,7 @@ func validateOverride(o Override) error {
 	var c check
 	c.text("name", o.Name, isName, "must be an instance type such as Standard_NC24ads_A100_v4")
 	if len(o.Prices) == 0 && len(o.SpotPrices) == 0 && o.Reserved == nil && o.Unusable == nil {
-		return errors.New("it changes nothing: set prices, spotPrices, reserved or unusable")
+		return errors.New("it has no effect: set prices, spotPrices, reserved or unusable")
 	}
 	c.prices("prices", o.Prices)
 	c.prices("spotPrices", o.SpotPrices)

@@ -30,7 +30,7 @@ func validateEngineOverride(o EngineOverride) error {
 	var c check
 	c.text("name", o.Name, isLowerName, "must be a lower-case name such as llamacpp")
 	if len(o.WorkerCommand) == 0 {
-		return errors.New("it changes nothing: set workerCommand")
+		return errors.New("it has no effect: set workerCommand")
 	}
 	c.text("workerCommand[0]", o.WorkerCommand[0], path.IsAbs, "must be the path of a program in the image")
 	return c.err

@@ -32,7 +32,7 @@ func TestEngineOverrides(t *testing.T) {
 	}
 }
 
-func TestEngineOverridesThatAreRefused(t *testing.T) {
+func TestRefusedEngineOverrides(t *testing.T) {
 	for _, tc := range []struct{ reason, text, want string }{
 		{
 			"an engine that is not there", `engineOverrides: [{name: nollm, workerCommand: [/bin/x]}]`,
@@ -44,7 +44,7 @@ func TestEngineOverridesThatAreRefused(t *testing.T) {
 		},
 		{
 			"nothing", `engineOverrides: [{name: llamacpp}]`,
-			`catalogue file "overrides.yaml": engineOverrides[0] "llamacpp": it changes nothing: set workerCommand`,
+			`catalogue file "overrides.yaml": engineOverrides[0] "llamacpp": it has no effect: set workerCommand`,
 		},
 	} {
 		t.Run(tc.reason, func(t *testing.T) {

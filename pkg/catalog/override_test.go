@@ -115,7 +115,7 @@ func TestOverridesAreRefused(t *testing.T) {
 		},
 		{
 			"a price in words", "overrides: [{name: Small, prices: {eastus: cheap}}]",
-			file + `overrides[0] "Small": prices: "cheap" is text where a number is needed`,
+			file + `overrides[0] "Small": prices: found the text "cheap" instead of a number`,
 		},
 		{
 			"a region that is none", "overrides: [{name: Small, prices: {East US: 1}}]",
@@ -131,7 +131,7 @@ func TestOverridesAreRefused(t *testing.T) {
 		},
 		{
 			"nothing to change", "overrides: [{name: Small}]",
-			file + `overrides[0] "Small": it changes nothing: set prices, spotPrices, reserved or unusable`,
+			file + `overrides[0] "Small": it has no effect: set prices, spotPrices, reserved or unusable`,
 		},
 		{
 			"one name twice", "overrides: [{name: Small, reserved: true}, {name: SMALL, reserved: false}]",
@@ -158,7 +158,7 @@ func TestOverridesAreRefused(t *testing.T) {
 	}
 }
 
-// The example does what its comments say.
+// The example matches its comments.
 func TestNegotiatedPricesLoad(t *testing.T) {
 	c, err := catalog.Load(presets.FS(), os.DirFS("../../examples/negotiated-prices"))
 	if err != nil {
@@ -227,8 +227,7 @@ func TestMachinesAreChecked(t *testing.T) {
 	}
 }
 
-// Whatever a file holds, as the base or over one, the answer is a catalogue that can be relied on or one
-// line that names the file.
+// Whatever a file holds, as the base or over one, the answer is a reliable catalogue or one line with the file's name.
 func FuzzLoad(f *testing.F) {
 	f.Add([]byte(base))
 	f.Add([]byte("overrides: [{name: Small, prices: {eastus: 1, westus: -0}, spotPrices: {r: 1e-300}, reserved: true, unusable: ''}]"))
@@ -257,7 +256,7 @@ func FuzzLoad(f *testing.F) {
 	})
 }
 
-// checkMachines holds a catalogue against what the planner relies on.
+// checkMachines checks the planner's assumptions about a catalogue.
 func checkMachines(t *testing.T, c *catalog.Catalog) {
 	t.Helper()
 	for _, s := range c.SKUs() {

@@ -54,7 +54,7 @@ func TestPresetsGPUNames(t *testing.T) {
 	}
 }
 
-// Every GPU has the figures that predictions are made of, and they are of the right size.
+// Every GPU has the figures for predictions, of the right size.
 func TestPresetsGPUsAreSane(t *testing.T) {
 	for _, g := range presetGPUs(t) {
 		nvidia := g.ComputeCapability != ""
@@ -64,8 +64,7 @@ func TestPresetsGPUsAreSane(t *testing.T) {
 		if g.Link == "" || g.LinkGBs < 16 || g.LinkGBs > 900 || g.LinkGBs > g.BandwidthGBs {
 			t.Errorf("%s: link %q of %v GB/s at a memory bandwidth of %v", g.Name, g.Link, g.LinkGBs, g.BandwidthGBs)
 		}
-		// A byte of memory is read in 20 to 60 ms, and 70 to 400 operations go with a byte that is read; H20 is made with
-		// fewer.
+		// All bytes of the memory are read in 20 to 60 ms, and 70 to 400 operations go with each byte; H20 has fewer.
 		if pass := g.MemoryGiB / g.BandwidthGBs * 1000; pass < 15 || pass > 80 {
 			t.Errorf("%s: reading all of its memory takes %.0f ms", g.Name, pass)
 		}
@@ -99,7 +98,7 @@ func capability(g sku.GPU) float64 {
 	return out
 }
 
-// A profile's partitions do not hold more than the GPU, and the GPUs that have none have none.
+// A profile's partitions do not hold more than the GPU, and GPUs without partitions list none.
 func TestPresetsMIG(t *testing.T) {
 	with := 0
 	for _, g := range presetGPUs(t) {
@@ -120,14 +119,41 @@ func TestPresetsMIG(t *testing.T) {
 	}
 }
 
+// A slice has its shares of the GPU, and the kernels of the whole one.
+func TestPresetsSlices(t *testing.T) {
+	c := loadPresets(t)
+	for _, tc := range []struct {
+		name, want                       string
+		memory, bandwidth, sixteen, none float64
+	}{
+		{"H100 3g.40gb", "H100-80-SXM-3g.40gb", 39.5, 1676, 450, 0},
+		{"H100-80-SXM-1g.10gb", "H100-80-SXM-1g.10gb", 9.75, 419, 120, 0},
+		{"a100 3G.40GB", "A100-80-SXM-3g.40gb", 39.25, 1020, 121, 0},
+		{"A100-40 2g.10gb", "A100-40-SXM-2g.10gb", 9.62, 389, 81, 0},
+		{"H100-94-NVL 2g.24gb", "H100-94-NVL-2g.24gb", 21.5, 975, 202, 0},
+		{"H200 7g.141gb", "H200-141-SXM-7g.141gb", 139.81, 4800, 989, 0},
+	} {
+		g, ok := c.GPU(tc.name)
+		near := func(got, want float64) bool { return math.Abs(got/want-1) < 0.01 }
+		if !ok || g.Name != tc.want || g.MemoryGiB != tc.memory || !near(g.BandwidthGBs, tc.bandwidth) || !near(g.PeakTFLOPs["bf16"], tc.sixteen) ||
+			g.Link != "" || len(g.MIG) > 0 || len(g.Aliases) > 0 || g.Kind() == g.Class {
+			t.Errorf("%s: %+v, want %+v", tc.name, g, tc)
+		}
+	}
+	for _, name := range []string{"L4 1g.10gb", "H100 5g.50gb", "A30 1g.6gb", "3g.40gb", "H100-80-SXM-3g.40gb-1g.10gb"} {
+		if g, ok := c.GPU(name); ok {
+			t.Errorf("%s is %s, want nothing", name, g.Name)
+		}
+	}
+}
+
 // pricedElsewhere may be chosen and are not sold in their cloud's reference region.
 var pricedElsewhere = map[string]string{
 	"Standard_ND96isr_H200_v5": "eastus2",
 	"a3-megagpu-8g":            "us-east4",
 }
 
-// A machine that may be chosen has a price where prices are quoted, and what is known of it is of one
-// piece.
+// Every usable machine has a price if its cloud has prices, and its facts agree.
 func TestPresetsMachines(t *testing.T) {
 	c := loadPresets(t)
 	for _, s := range c.SKUs() {
@@ -198,7 +224,7 @@ func TestPresetsPricesGrowWithGPUs(t *testing.T) {
 	}
 }
 
-// Prices as published; a table that is read wrongly shows here.
+// Prices as published, to detect a table read wrongly.
 func TestPresetsPrices(t *testing.T) {
 	c := loadPresets(t)
 	for _, tc := range []struct {
@@ -239,7 +265,7 @@ func TestPresetsPrices(t *testing.T) {
 	}
 }
 
-// What machines have, where a slip would be dear.
+// Facts of machines whose errors would be expensive.
 func TestPresetsMachineFacts(t *testing.T) {
 	c := loadPresets(t)
 	for _, want := range []sku.SKU{

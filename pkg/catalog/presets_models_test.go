@@ -19,10 +19,10 @@ import (
 	"github.com/modelberth/modelberth/pkg/model"
 )
 
-// vllm is the engine that every preset can be served with.
+// vllm is the engine of every preset.
 const vllm = "vllm"
 
-// preset returns a model that must exist.
+// preset returns an existing model.
 func preset(t *testing.T, c *catalog.Catalog, name string) model.Model {
 	t.Helper()
 	m, err := c.ResolveModel(name)
@@ -128,7 +128,7 @@ func TestPresetsHavePublishedParameterCounts(t *testing.T) {
 	t.Logf("figure: parameter counts equal to the last printed digit: %d of %d models", same, len(published))
 }
 
-// With what is loaded beside the language model, counts are the hub's totals.
+// Including the parts loaded in addition to the language model, counts are the hub's totals.
 func TestPresetsHaveTheHubsTotals(t *testing.T) {
 	c := loadPresets(t)
 	for _, tc := range []struct {
@@ -155,7 +155,7 @@ func TestPresetsHaveTheHubsTotals(t *testing.T) {
 	}
 }
 
-// The KV cache of a token at 16 bits is what start-up logs show, on one rank.
+// The KV cache of a token at 16 bits equals the start-up logs', on one rank.
 func TestPresetsKVCache(t *testing.T) {
 	c := loadPresets(t)
 	for _, tc := range []struct {
@@ -253,7 +253,7 @@ func kaitoPresets(t *testing.T) []kaitoPreset {
 	return out
 }
 
-// Every preset and alias of KAITO stands for the model that it stands for there.
+// Every preset and alias of KAITO has the same model here as there.
 func TestPresetsHaveKAITOsNames(t *testing.T) {
 	c := loadPresets(t)
 	presets, aliases := kaitoPresets(t), 0
@@ -276,8 +276,7 @@ func TestPresetsHaveKAITOsNames(t *testing.T) {
 	}
 }
 
-// Every preset of KAITO can be served as its publisher released it, and its facts are the same, save those
-// that KAITO has wrong.
+// Every preset of KAITO can be served as its publisher released it, with the same facts, except for KAITO's errors.
 func TestPresetsAgreeWithKAITO(t *testing.T) {
 	c := loadPresets(t)
 	for _, p := range kaitoPresets(t) {
@@ -314,7 +313,7 @@ func TestPresetsAgreeWithKAITO(t *testing.T) {
 	}
 }
 
-// A parser that the engine does not register keeps it from starting.
+// An unregistered parser keeps the engine from starting.
 func TestPresetsNameParsersOfVLLM(t *testing.T) {
 	data, err := os.ReadFile("testdata/vllm-parsers.txt")
 	if err != nil {
@@ -369,7 +368,7 @@ func onRank(s model.Shape, q model.Quantization, tensorParallel int) float64 {
 	return bytes
 }
 
-// Weights on a rank are those that start-up logs of vLLM show.
+// Weights on a rank equal vLLM's start-up logs.
 func TestPresetsWeightsAgreeWithLogs(t *testing.T) {
 	const most = 0.01
 	c := loadPresets(t)
@@ -403,13 +402,13 @@ func TestPresetsWeightsAgreeWithLogs(t *testing.T) {
 		q, _ := c.Quantization(a.Quantization)
 		unpadded := q
 		unpadded.LoadedFactor = 0
-		// What the artifact states, spread as the format spreads it.
+		// The artifact's size, spread as the format spreads it.
 		bytes := onRank(m.Shape, q, tc.tp) * float64(a.LoadedBytes()) / onRank(m.Shape, unpadded, 1)
 		if off := bytes/(1<<30)/tc.gib - 1; math.Abs(off) > most {
 			t.Errorf("%s on %d ranks: %.2f GiB, %s shows %.2f: %.1f %% off", tc.repo, tc.tp, bytes/(1<<30), tc.source, tc.gib, 100*off)
 		}
 	}
-	// Not compared: gemma-3-4b-it, of whose 8.01 GiB a log of vLLM 0.10 makes 8.58 without a reason;
-	// gpt-oss-120b under vLLM 0.10.1, which pads it otherwise; Llama-3.1-405B-Instruct-FP8 and
-	// DeepSeek-V4-Flash, whose sizes are taken from the logs.
+	// Not compared: gemma-3-4b-it, because a log of vLLM 0.10 has 8.58 instead of 8.01 GiB without a reason;
+	// gpt-oss-120b under vLLM 0.10.1, with another padding; Llama-3.1-405B-Instruct-FP8 and DeepSeek-V4-Flash, because
+	// their sizes come from the logs.
 }

@@ -10,8 +10,8 @@ import (
 	"github.com/modelberth/modelberth/pkg/catalog"
 )
 
-// A constant under a name that nothing has would never be used.
-func TestPresetsSpeedNamesWhatThereIs(t *testing.T) {
+// A constant under an unknown name would never be used.
+func TestPresetsSpeedNamesExist(t *testing.T) {
 	c := loadPresets(t)
 	links := map[string]bool{}
 	for _, s := range c.SKUs() {

@@ -68,7 +68,7 @@ func TestPresetsPreferReleasedPrecision(t *testing.T) {
 	}
 }
 
-// Every machine that may be chosen has a price somewhere, so that a plan can be compared.
+// Every usable machine has a price somewhere, so that a plan can be compared.
 func TestPresetsMachinesHavePrices(t *testing.T) {
 	c := loadPresets(t)
 	for _, s := range c.SKUs() {
@@ -93,7 +93,7 @@ func TestLocalCatalogLoads(t *testing.T) {
 	}
 }
 
-// What a caller does with a result does not reach the catalogue.
+// A caller's change to a result does not reach the catalogue.
 func TestCatalogIsImmutable(t *testing.T) {
 	c, fresh := loadPresets(t), loadPresets(t)
 	for _, m := range c.Models() {

@@ -25,9 +25,10 @@ type Speed struct {
 	// generation.
 	Generations map[string]Generation `json:"generations,omitempty"`
 	// KVBandwidth is attention's share of the bandwidth in decoding, Attention its share of the 16-bit peak over a
-	// prompt.
-	KVBandwidth float64 `json:"kvBandwidth"`
-	Attention   float64 `json:"attention"`
+	// long prompt; a prompt of AttentionTokens reaches half of it.
+	KVBandwidth     float64 `json:"kvBandwidth"`
+	Attention       float64 `json:"attention"`
+	AttentionTokens float64 `json:"attentionTokens,omitempty"`
 	// LayerMicros are lost in a layer without experts, ParallelMicros on top in a layer cut over GPUs, PromptMicros
 	// on top in a step with prompts. StepMicros are lost in every step, SequenceMicros for each sequence of it.
 	LayerMicros    float64 `json:"layerMicros"`
@@ -35,10 +36,12 @@ type Speed struct {
 	PromptMicros   float64 `json:"promptMicros"`
 	StepMicros     float64 `json:"stepMicros"`
 	SequenceMicros float64 `json:"sequenceMicros"`
-	// Former releases lose more.
+	// Earlier releases lose more.
 	Former FormerSpeed `json:"former,omitzero"`
 	// FormerCache of earlier releases is read more slowly.
 	FormerCache FormerCache `json:"formerCache,omitzero"`
+	// FormerBlocks are the whole blocks of rows that some releases multiplied by experts.
+	FormerBlocks FormerBlocks `json:"formerBlocks,omitzero"`
 	// EagerMicros are lost in a layer outside CUDA graphs.
 	EagerMicros float64 `json:"eagerMicros,omitempty"`
 	// A first token comes FirstMicros, FirstSteps steps and its prompt's time after the request, and Burst
@@ -67,6 +70,18 @@ type FormerCache struct {
 	Until      string  `json:"until"`
 	Capability string  `json:"capability"`
 	Share      float64 `json:"share"`
+}
+
+// FormerBlocks is how some releases multiplied experts of one format on GPUs of one compute capability: each GPU
+// computed Rows rows for each of its experts in every step, whether or not a token chose that expert. Engines over
+// WithoutGPUs GPUs and more did not.
+type FormerBlocks struct {
+	Since       string `json:"since"`
+	Until       string `json:"until"`
+	Capability  string `json:"capability"`
+	Format      string `json:"format"`
+	Rows        int    `json:"rows"`
+	WithoutGPUs int    `json:"withoutGPUs"`
 }
 
 // Kernel is how well matrices of one format run.
@@ -109,7 +124,7 @@ type Generation struct {
 
 // AllReduce is the time for the sum of a tensor over GPUs.
 type AllReduce struct {
-	// Links of the table, and the number of GPUs.
+	// Links are the kinds of link that the table covers, and GPUs is the number of GPUs.
 	Links []string `json:"links"`
 	GPUs  int      `json:"gpus"`
 	// Bytes and Micros of measured points, ascending.

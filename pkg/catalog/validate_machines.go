@@ -47,9 +47,13 @@ func validateGPU(g sku.GPU) error {
 	if g.HostLink != "" {
 		c.oneOf("hostLink", g.HostLink, "pcie3", "pcie4", "pcie5")
 	}
+	c.within("sms", float64(g.SMs), 0, mostSMs)
 	c.mig(g)
 	return c.err
 }
+
+// mostSMs is more than any GPU has.
+const mostSMs = 1024
 
 // mig checks a GPU's partitions.
 func (c *check) mig(g sku.GPU) {
@@ -59,6 +63,8 @@ func (c *check) mig(g sku.GPU) {
 		c.text(field+".name", p.Name, isLowerName, "must be a profile such as 1g.10gb")
 		c.within(field+".count", float64(p.Count), 1, 64)
 		c.positive(field+".memoryGiB", p.MemoryGiB, mostMemoryGiB)
+		c.within(field+".sms", float64(p.SMs), 0, float64(g.SMs))
+		c.within(field+".bandwidth", p.Bandwidth, 0, 1)
 		if seen[p.Name] {
 			c.fail(field+".name", fmt.Sprintf("%q", p.Name), "is given twice")
 		}

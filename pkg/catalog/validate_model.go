@@ -226,7 +226,7 @@ func (c *check) mixer(field string, g model.LayerGroup, heads int) {
 	}
 }
 
-// changesAttention says whether a group's attention is not the model's.
+// changesAttention reports whether a group's attention is not the model's.
 func changesAttention(g model.LayerGroup) bool {
 	return g.KVHeads > 0 || g.HeadDim > 0 || g.ReusedKV || g.KeysAreValues || g.ReusedIndex
 }
@@ -242,7 +242,7 @@ func (c *check) feedForward(field string, g model.LayerGroup, experts bool) {
 	case g.FeedForward == model.FeedForwardExperts && !experts:
 		c.fail(field+".feedForward", fmt.Sprintf("%q", g.FeedForward), "needs shape.moe")
 	case g.FeedForward == model.FeedForwardNone && g.Mixer == model.MixerNone:
-		c.fail(field+".feedForward", fmt.Sprintf("%q", g.FeedForward), "leaves a layer with mixer: none empty")
+		c.fail(field+".feedForward", fmt.Sprintf("%q", g.FeedForward), "leaves a layer empty, because its mixer is none")
 	}
 }
 
@@ -253,6 +253,12 @@ func (c *check) vision(v model.Vision) {
 		{"intermediate", v.Intermediate, 1, mostWidth},
 		{"patches", v.Patches, 1, 1 << 22},
 		{"tokens", v.Tokens, 1, 1 << 20},
+		{"patchPixels", v.PatchPixels, 0, 1 << 10},
+		{"videoTokens", v.VideoTokens, 0, 1 << 20},
+		{"videoPairs", v.VideoPairs, 0, 1 << 10},
 		{"taps", v.Taps, 0, mostLayers},
 	})
+	if (v.VideoTokens == 0) != (v.VideoPairs == 0) {
+		c.fail("shape.vision.videoPairs", v.VideoPairs, "must be there if and only if videoTokens is")
+	}
 }

@@ -10,7 +10,7 @@ import (
 	"github.com/google/go-cmp/cmp"
 )
 
-// hybrid is a model that has everything that a shape can have.
+// hybrid is a model with every possible part of a shape.
 const hybrid = `models:
 - name: nn
   hubId: Org/NN
@@ -36,7 +36,7 @@ func TestHybridModelLoads(t *testing.T) {
 	}
 }
 
-// The largest shape that is accepted can be counted.
+// The largest accepted shape can be counted.
 func TestBoundsOfShapesKeepProductsWithin64Bits(t *testing.T) {
 	c, err := load(files(map[string]string{"models.yaml": `models:
 - name: nn
@@ -63,7 +63,7 @@ func TestBoundsOfShapesKeepProductsWithin64Bits(t *testing.T) {
 	}
 }
 
-// A wrong fact is refused with one line that names the field, the value and what it must be.
+// A wrong fact is refused with one line: the field, the value and the requirement.
 func TestModelErrors(t *testing.T) {
 	for _, tc := range []struct{ reason, old, replacement, want string }{
 		{"layers missing from the groups", "count: 1, mixer: none", "count: 2, mixer: none", `shape.pattern: 9 layers in all groups are not shape.layers: 8`},
@@ -76,7 +76,7 @@ func TestModelErrors(t *testing.T) {
 		{"heads of no attention", "mixer: none,", "mixer: none, kvHeads: 1,", `shape.pattern[4].mixer: "none" does not attend, so it has neither kvHeads, headDim, reusedKV, keysAreValues nor reusedIndex`},
 		{"KV heads of a group", "kvHeads: 1,", "kvHeads: 3,", `shape.pattern[0].kvHeads: 3 does not divide shape.heads: 4`},
 		{"an unknown feed-forward part", "feedForward: dense", "feedForward: sparse", `shape.pattern[3].feedForward: "sparse" must be dense, experts or none, or absent`},
-		{"a layer of nothing", "feedForward: experts", "feedForward: none", `shape.pattern[4].feedForward: "none" leaves a layer with mixer: none empty`},
+		{"a layer of nothing", "feedForward: experts", "feedForward: none", `shape.pattern[4].feedForward: "none" leaves a layer empty, because its mixer is none`},
 		{"a convolution of nothing", "conv: 4", "conv: 0", `shape.pattern[2].state.conv: 0 must be from 1 to 64`},
 		{"more experts chosen than there are", "topK: 2", "topK: 5", `shape.moe.topK: 5 must be from 1 to 4`},
 		{"a thousand million experts", "experts: 4", "experts: 1000000000", `shape.moe.experts: 1e+09 must be from 1 to 8192`},

@@ -32,6 +32,7 @@ func (c *check) speed(s Speed) {
 	c.within("speed.skew", s.Skew, 0, 100)
 	c.positive("speed.kvBandwidth", s.KVBandwidth, 1)
 	c.positive("speed.attention", s.Attention, 1)
+	c.within("speed.attentionTokens", s.AttentionTokens, 0, mostAttentionTokens)
 	c.positive("speed.pipeline", s.Pipeline, 1)
 	if s.Former != (FormerSpeed{}) {
 		c.text("speed.former.until", s.Former.Until, isReleaseNumber, "must be a release such as 0.14")
@@ -41,14 +42,33 @@ func (c *check) speed(s Speed) {
 		c.text("speed.formerCache.capability", s.FormerCache.Capability, isCapability, `must be two numbers such as "8.0"`)
 		c.positive("speed.formerCache.share", s.FormerCache.Share, 1)
 	}
+	if s.FormerBlocks != (FormerBlocks{}) {
+		checkFormerBlocks(c, s.FormerBlocks)
+	}
 	c.overheads(s)
 	c.allReduce(s.AllReduce)
 }
 
+// checkFormerBlocks checks how some releases multiplied experts.
+func checkFormerBlocks(c *check, b FormerBlocks) {
+	c.text("speed.formerBlocks.since", b.Since, isReleaseNumber, "must be a release such as 0.14")
+	c.text("speed.formerBlocks.until", b.Until, isReleaseNumber, "must be a release such as 0.14")
+	c.text("speed.formerBlocks.capability", b.Capability, isCapability, `must be two numbers such as "8.0"`)
+	c.text("speed.formerBlocks.format", b.Format, isName, "must be the name of a quantization")
+	c.within("speed.formerBlocks.rows", float64(b.Rows), 1, mostBlockRows)
+	c.within("speed.formerBlocks.withoutGPUs", float64(b.WithoutGPUs), 2, mostBlockRows)
+}
+
+// mostAttentionTokens is a prompt that keeps every GPU busy.
+const mostAttentionTokens = 1 << 16
+
+// mostBlockRows is more than any kernel's block has.
+const mostBlockRows = 4096
+
 // isPart is for compute capabilities and classes of GPUs.
 func isPart(text string) bool { return isCapability(text) || isName(text) }
 
-// overheads checks the losses beside bytes and operations.
+// overheads checks the overheads in addition to bytes and operations.
 func (c *check) overheads(s Speed) {
 	for _, lost := range []struct {
 		field string

@@ -71,6 +71,21 @@ func TestSpeedErrors(t *testing.T) {
 			change: func(s *catalog.Speed) { s.FormerCache.Share = 0 },
 			want:   "speed.formerCache.share: 0 must be above 0 and at most 1",
 		},
+		"attention that never begins": {
+			reason: "no prompt is so long",
+			change: func(s *catalog.Speed) { s.AttentionTokens = 1 << 17 },
+			want:   "speed.attentionTokens: 131072 must be from 0 to 65536",
+		},
+		"blocks without rows": {
+			reason: "a block has rows",
+			change: func(s *catalog.Speed) { s.FormerBlocks.Rows = 0 },
+			want:   "speed.formerBlocks.rows: 0 must be from 1 to 4096",
+		},
+		"blocks of a release without a number": {
+			reason: "nothing would be older",
+			change: func(s *catalog.Speed) { s.FormerBlocks.Until = "soon" },
+			want:   `speed.formerBlocks.until: "soon" must be a release such as 0.14`,
+		},
 		"generation": {
 			reason: "the key is a compute capability or a class",
 			change: func(s *catalog.Speed) {

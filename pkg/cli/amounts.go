@@ -22,7 +22,7 @@ func (f tokensFlag) String() string {
 	return strconv.Itoa(int(*f.into))
 }
 
-// Type is the type in the help.
+// Type returns the name of the flag's type, which the help shows.
 func (f tokensFlag) Type() string { return "tokens" }
 
 // Set reads the number.

@@ -70,7 +70,7 @@ func (a *ask) bind(cmd *cobra.Command) {
 	f.Var(tokensFlag{&a.output}, "output-len", "tokens of a typical answer (default 256)")
 	f.Var(timeFlag{&a.ttft}, "ttft", "longest acceptable time to the first token, in milliseconds without a unit (default 5s)")
 	f.Var(timeFlag{&a.tpot}, "tpot", "longest acceptable time per further token, in milliseconds without a unit (default 100ms)")
-	f.StringVar(&a.optimizeFor, "optimize-for", "", "what to rank by: balanced, cost, latency, throughput (default balanced)")
+	f.StringVar(&a.optimizeFor, "optimize-for", "", "ranking: balanced, cost, latency, throughput (default balanced)")
 	f.StringSliceVar(&a.quantizations, "allow-quantization", nil, "formats of weights to allow besides the released one, such as fp8,awq")
 	f.StringSliceVar(&a.kvTypes, "allow-kv-cache", nil, "types of KV cache to allow besides the model's own, such as fp8")
 	f.StringToStringVar(&a.args, "engine-arg", nil, "engine flag for the plan to respect, such as tensor-parallel-size=4")
@@ -152,7 +152,8 @@ func flagged(message string) string {
 		message = strings.ReplaceAll(message, known[flag], "--"+flag)
 	}
 	// A field's value comes after a colon, a list in brackets.
-	return regexp.MustCompile(`(--[a-z-]+): (?:\[([^\]]*)\]|"?(\d+(?:[.]\d+)?)"?)`).ReplaceAllStringFunc(message, func(match string) string {
+	value := `(--[a-z-]+): (?:\[([^\]]*)\]|"?(\d+(?:[.]\d+)?)"?|(?:` + strings.Join(aims(), "|") + `)\b)`
+	return regexp.MustCompile(value).ReplaceAllStringFunc(message, func(match string) string {
 		return strings.NewReplacer(": ", " ", "[", "", "]", "", ", ", ",", `"`, "").Replace(match)
 	})
 }

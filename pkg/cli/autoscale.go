@@ -53,14 +53,14 @@ func newSimulate(w World) *cobra.Command {
 		Short: "Replay requests against an InferenceSet's autoscaling, before you apply it",
 		Long: `Replay requests against an InferenceSet's autoscaling, before you apply it.
 
-The policy of the file decides. Engines are as fast as the planner predicts, and a replica is ready one
-start-up time after its request. The same requests also meet a HorizontalPodAutoscaler,
-KAITO's rule for KEDA, and a schedule that knows the future: the cheapest one that a search finds for
-the same time to first token.
+The policy of the file decides. Engines are as fast as the planner predicts, and a replica is ready one start-up
+time after its request. For comparison, the same requests are replayed against a HorizontalPodAutoscaler,
+KAITO's rule for KEDA, and the cheapest schedule that a search finds for the same time to first token, knowing
+all requests in advance.
 
---trace is a CSV file with the columns time, input and output (seconds or dates, tokens, tokens); the
-names of the public traces of Azure and BurstGPT are understood. Or it is a generated one: bursty,
-diurnal or long-tail, whose rate keeps --load replicas busy on average.
+--trace is a CSV file with the columns time, input and output (seconds or dates, tokens, tokens); the column
+names of the public traces of Azure and BurstGPT also work. Or name a generated trace: bursty, diurnal or
+long-tail. Its rate keeps --load replicas busy on average.
 
 A replica costs its plan's price from its request to its end.`,
 		Example: `  kubectl berth autoscale simulate -f set.yaml --trace requests.csv
@@ -71,15 +71,15 @@ A replica costs its plan's price from its request to its end.`,
 	}
 	f := cmd.Flags()
 	f.StringVarP(&s.file, "filename", "f", "", "manifest with one InferenceSet; - is the standard input (required)")
-	f.StringVar(&s.trace, "trace", "", "CSV file of requests; or bursty, diurnal, long-tail (required)")
-	f.StringVar(&s.svg, "svg", "", "file to draw the replicas into, as SVG")
-	f.DurationVar(&s.startUp, "start-up", 5*time.Minute, "time from the request of a replica to its first answer; status.startup of a Workspace has yours")
+	f.StringVar(&s.trace, "trace", "", "CSV file of requests, or bursty, diurnal or long-tail (required)")
+	f.StringVar(&s.svg, "svg", "", "SVG file for a chart of the replicas")
+	f.DurationVar(&s.startUp, "start-up", 5*time.Minute, "time from the request of a replica to its first answer; a Workspace's status.startup has yours")
 	f.DurationVar(&s.ttft, "ttft", 0, "goal for the time to the first token (default: the policy's target, or 5s)")
 	f.Float64Var(&s.percentile, "percentile", 95, "percentage of the requests that must reach the goal")
 	f.Float64Var(&s.load, "load", 5, "replicas that a generated trace keeps busy on average")
 	f.IntVar(&s.initial, "initial", 0, "replicas at the start (default: what the first requests need)")
 	f.Uint64Var(&s.seed, "seed", 1, "seed of a generated trace")
-	f.BoolVar(&s.quick, "quick", false, "simulate the policy alone, without the other rules")
+	f.BoolVar(&s.quick, "quick", false, "simulate only the policy, without the rules to compare with")
 	s.planOptions.bind(cmd, w)
 	s.output.bind(cmd, false)
 	_ = cmd.MarkFlagFilename("filename", "yaml", "yml", "json")
@@ -103,15 +103,15 @@ func (s *simulateCommand) check() error {
 	case s.trace == "":
 		return usageError("no trace: name a CSV file with --trace, or %s", orList(traceNames()))
 	case s.startUp < 0 || s.startUp > 24*time.Hour:
-		return usageError("--start-up is %s, it must be at most 24h", s.startUp)
+		return usageError("--start-up is %s: it must be at most 24h", s.startUp)
 	case s.ttft < 0:
-		return usageError("--ttft is %s, it must be above zero", s.ttft)
+		return usageError("--ttft is %s: it must be above zero", s.ttft)
 	case !(s.percentile > 0 && s.percentile <= 100):
-		return usageError("--percentile is %v, it must be above 0 and at most 100", s.percentile)
+		return usageError("--percentile is %v: it must be above 0 and at most 100", s.percentile)
 	case !(s.load > 0 && s.load <= 200):
-		return usageError("--load is %v, it must be above 0 and at most 200", s.load)
+		return usageError("--load is %v: it must be above 0 and at most 200", s.load)
 	case s.initial < 0 || s.initial > 1000:
-		return usageError("--initial is %d, it must be from 0 to 1000", s.initial)
+		return usageError("--initial is %d: it must be from 0 to 1000", s.initial)
 	}
 	return nil
 }
@@ -235,9 +235,9 @@ func (s *simulateCommand) requests(
 		trace, isWhole := shapes[i].Generate(s.load*each/d.speed.ServiceTime(mean, each), s.seed)
 		switch {
 		case len(trace) == 0:
-			return nil, nil, usageError("--load %s makes no request: raise it", digits(s.load))
+			return nil, nil, usageError("--load %s generates no requests: raise it", digits(s.load))
 		case !isWhole:
-			return nil, nil, usageError("--load %s makes more than %d requests: lower it", digits(s.load), len(trace))
+			return nil, nil, usageError("--load %s generates more than %d requests: lower it", digits(s.load), len(trace))
 		}
 		return trace, &shapes[i], nil
 	}

@@ -141,12 +141,12 @@ func (r *replay) remarks(out page) {
 	}
 	out.line("")
 	if r.best == nil {
-		out.point(out.paint(yellow, "!"), fmt.Sprintf("No schedule reaches the goal, not even %d replicas all the time: raise maxReplicas or --ttft.", r.policy.Max))
+		out.point(out.paint(yellow, "!"), fmt.Sprintf("No schedule reaches the goal, not even one with %d replicas at all times: raise maxReplicas or --ttft.", r.policy.Max))
 	}
 	if !r.rules[0].IsReached {
-		out.point(out.paint(yellow, "!"), "This policy misses the goal, so its price does not compare: lower its targets, or raise minReplicas.")
+		out.point(out.paint(yellow, "!"), "This policy misses the goal, so its price is not comparable: lower its targets, or raise minReplicas.")
 	}
-	out.line("clairvoyant is the cheapest schedule that a search found. No schedule can cost less than $%s: that is the bare work of full replicas.", dollars(r.bound))
+	out.line("clairvoyant is the cheapest schedule that a search found. No schedule can cost less than $%s, the price of the same work on fully used replicas.", dollars(r.bound))
 }
 
 // Size of the plot in characters.

@@ -30,7 +30,7 @@ func (o *planOptions) deployed(a *answer) (*deployed, error) {
 		return nil, usageError("the plan has no model with a known speed")
 	}
 	if plan.HourlyPrice < 0 {
-		return nil, usageError("the price of %s is not known: name another machine type, or a region with a price", plan.InstanceType)
+		return nil, usageError("the price of %s is unknown: name another machine type, or a region with a price", plan.InstanceType)
 	}
 	machine, ok := o.catalog.SKU(plan.InstanceType)
 	if !ok {
@@ -97,7 +97,7 @@ func (d *deployed) measure(mean simulation.Request) error {
 		}
 	}
 	if len(d.speed.Points) == 0 {
-		return usageError("the speed of %s with %s on %s is not known", d.plan.Artifact.Repo, d.plan.Engine, d.subject.gpu.Name)
+		return usageError("the speed of %s with %s on %s is unknown", d.plan.Artifact.Repo, d.plan.Engine, d.subject.gpu.Name)
 	}
 	short, long := max(input/4, 1), input
 	first := at(physics.Load{Input: short, Output: output, Concurrency: 1, Open: true}).TTFT / 1e3

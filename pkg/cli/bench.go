@@ -35,14 +35,13 @@ func newBench(w World) *cobra.Command {
 		Long: `Measure the speed of a Workspace and compare it with its plan: time to the first token, time per
 further token, and tokens per second. Requests go through a port-forward to the pod of the endpoint.
 
-The default load is the plan's. Other requests during the measurement slow it down. --record writes the
-tokens per minute into the Workspace's status, with your rights, as
-status.performance.metrics.peakTokensPerMinute and the condition BenchmarkCompleted; readiness never
-depends on it.
+The default load is the plan's. Other requests during the measurement distort it. --record writes the tokens per
+minute into the Workspace's status, with your permissions, as status.performance.metrics.peakTokensPerMinute and
+the condition BenchmarkCompleted; readiness never depends on it.
 
 --export FILE writes a signed calibration file for plan --calibration FILE. Plans for the same model, GPU,
-format and layout then have measured figures, if their load is near this one. The controller does not use
-the file. The size of the KV cache comes from the engine's log.`,
+format and layout then use measured figures, if their load is similar. The controller does not use the file. The
+size of the KV cache comes from the engine's log.`,
 		Example: `  kubectl berth bench my-model
   kubectl berth bench my-model --requests 64 --concurrency 16 --input-tokens 512 --output-tokens 128
   kubectl berth bench my-model --record -o json
@@ -52,7 +51,7 @@ the file. The size of the KV cache comes from the engine's log.`,
 	}
 	f := cmd.Flags()
 	f.IntVar(&b.Requests, "requests", 0, "number of requests (default: four times the concurrency)")
-	f.IntVar(&b.Concurrency, "concurrency", 0, "requests open at any time (default: the plan's)")
+	f.IntVar(&b.Concurrency, "concurrency", 0, "concurrent requests (default: the plan's)")
 	f.IntVar(&b.InputTokens, "input-tokens", 0, "approximate tokens of each prompt (default: the plan's)")
 	f.IntVar(&b.OutputTokens, "output-tokens", 0, "tokens of each answer (default: the plan's)")
 	f.StringVar(&b.model, "model", "", "name of the model (default: the endpoint's first)")
@@ -137,8 +136,8 @@ func (b *benchCommand) show(w World, r *benchResult) error {
 		{"", "P50", "P90", "PLAN"},
 		{"time to first token", millis(r.TTFTMillis.P50), millis(r.TTFTMillis.P90), none},
 		{"time per token", millis(r.TPOTMillis.P50), millis(r.TPOTMillis.P90), none},
-		{"tokens/s of a request", digits(r.RequestTokensPerSecond.P50), digits(r.RequestTokensPerSecond.P90), none},
-		{"tokens/s in all", digits(r.OutputTokensPerSecond), "", none},
+		{"tokens/s per request", digits(r.RequestTokensPerSecond.P50), digits(r.RequestTokensPerSecond.P90), none},
+		{"tokens/s in total", digits(r.OutputTokensPerSecond), "", none},
 	}
 	if p := r.Predicted; p != nil {
 		rows[1][3], rows[2][3] = shortDuration(p.TimeToFirstToken), shortDuration(p.TimePerOutputToken)
@@ -153,7 +152,7 @@ func (b *benchCommand) show(w World, r *benchResult) error {
 		count(r.Requests-r.Failed, "answer"), digits(r.DurationSeconds), digits(r.TokensPerMinute))
 	out.line("On average, a prompt had %d tokens and an answer %d.", r.MeanInputTokens, r.MeanOutputTokens)
 	if p := r.Predicted; p != nil && !r.sameLoad(p) {
-		out.point(out.paint(yellow, "!"), fmt.Sprintf("The plan's figures are for %s at once, each %d tokens in and %d out (%s).",
+		out.point(out.paint(yellow, "!"), fmt.Sprintf("The plan's figures are for %s at once, with %d tokens in and %d out each (%s).",
 			count(int(p.Concurrency), "request"), p.InputTokens, p.OutputTokens, p.Basis))
 	}
 	if r.Failed > 0 {

@@ -128,11 +128,11 @@ func (e *export) measurement(r *benchResult, plan *planner.Plan, image string) (
 	case r.Failed > 0:
 		return nil, clusterError("nothing is exported: %s failed: %s", count(r.Failed, "request"), r.FirstFailure)
 	case plan.Artifact == nil:
-		return nil, usageError("--export: the Workspace has a template of its own, and no plan for a model")
+		return nil, usageError("--export: the Workspace has its own pod template, so it has no plan for a model")
 	case plan.Nodes > 1, plan.AdapterSlots > 0, plan.ExpertParallel && replicas > 1:
-		return nil, usageError("--export: runs with several machines, adapters or shared experts support no other plan")
+		return nil, usageError("--export needs a run on one machine, without adapters or shared experts")
 	case r.Concurrency%replicas > 0:
-		return nil, usageError("--export: --concurrency is %d: it must be a multiple of the %d replicas", r.Concurrency, replicas)
+		return nil, usageError("--export: --concurrency is %d: it must be a multiple of the plan's %d replicas", r.Concurrency, replicas)
 	}
 	gpu, err := e.gpuOf(plan)
 	if err != nil {
@@ -244,7 +244,7 @@ func (b *benchCommand) exported(ctx context.Context, w World, cluster *Cluster, 
 		return err
 	}
 	if m.Memory == (catalog.MeasuredMemory{}) {
-		fmt.Fprintln(w.Err, "The engine's log no longer has the KV cache memory, so the run has none.")
+		fmt.Fprintln(w.Err, "The engine's log no longer shows the KV cache memory, so the file leaves it out.")
 	}
 	fmt.Fprintf(w.Err, "Wrote %s, signed by %s.\n", b.export.file, public)
 	return nil

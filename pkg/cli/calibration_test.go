@@ -173,8 +173,8 @@ func TestPlanWithCalibration(t *testing.T) {
 		args   []string
 		want   string
 	}{
-		{"no key is named", []string{"--calibration", file}, "is not a key that the administrator names"},
-		{"another key is named", []string{"--calibration", file, "--calibration-key", stranger}, "is not a key that the administrator names"},
+		{"no key is named", []string{"--calibration", file}, "is not one of the trusted keys"},
+		{"another key is named", []string{"--calibration", file, "--calibration-key", stranger}, "is not one of the trusted keys"},
 		{"no key at all", []string{"--calibration", file, "--calibration-key", "secret"}, `"secret" is not an Ed25519 public key`},
 		{"no file", []string{"--calibration", file + ".old"}, "no such file"},
 	} {

@@ -133,7 +133,7 @@ func under(field, parent string) bool {
 	return ok && (rest == "" || rest[0] == '.' || rest[0] == '[')
 }
 
-// isRendered reports whether a change shows in the pods by itself, whatever it does to the plan.
+// isRendered reports whether a change shows in the pods on its own, whatever it does to the plan.
 func isRendered(change *fieldChange) bool {
 	for _, planned := range []string{
 		"inference.objectives", "inference.engine.allowedQuantizations", "inference.engine.allowedKVCacheTypes",

@@ -32,9 +32,9 @@ func newChat(w World) *cobra.Command {
 		Short: "Talk to the model of a Workspace",
 		Long: `Talk to the model of a Workspace, through a port-forward to the pod of the endpoint.
 
-The prompt is the rest of the line, or the standard input. On a terminal without a prompt, a
-conversation begins: Ctrl-C cancels an answer, and Ctrl-D or /exit ends it. The thoughts of a reasoning
-model are dimmed on a terminal and left out elsewhere.`,
+The prompt is the rest of the command line, or the standard input. Without a prompt, on a terminal, the command
+starts a conversation: Ctrl-C cancels an answer, and Ctrl-D or /exit ends it. The thoughts of a reasoning model
+are dimmed on a terminal and left out elsewhere.`,
 		Example: `  kubectl berth chat my-model
   kubectl berth chat my-model Why is the sky blue?
   git diff | kubectl berth chat my-model --system 'Write a commit message for this change.'`,
@@ -46,15 +46,15 @@ model are dimmed on a terminal and left out elsewhere.`,
 	f := cmd.Flags()
 	f.StringVar(&c.model, "model", "", "name of the model or of an adapter (default: the endpoint's first)")
 	f.StringVar(&c.system, "system", "", "system prompt")
-	f.IntVar(&c.maxTokens, "max-tokens", 0, "longest answer in tokens; 0 means no limit")
-	f.BoolVar(&c.noStream, "no-stream", false, "wait for the whole answer")
+	f.IntVar(&c.maxTokens, "max-tokens", 0, "maximum length of an answer in tokens; 0 means no limit")
+	f.BoolVar(&c.noStream, "no-stream", false, "print the answer only when it is complete")
 	c.connection.bind(cmd, w)
 	return cmd
 }
 
 func (c *chatCommand) run(ctx context.Context, w World, name, prompt string) error {
 	if c.maxTokens < 0 {
-		return usageError("--max-tokens is %d: it must be a number of tokens, or 0 for no limit", c.maxTokens)
+		return usageError("--max-tokens is %d: it must be at least 1, or 0 for no limit", c.maxTokens)
 	}
 	if prompt == "" && !w.Typing {
 		text, err := piped(w.In)
@@ -109,7 +109,7 @@ func piped(in io.Reader) (string, error) {
 
 // conversation is the history of messages.
 type conversation struct {
-	// reach leads to the server until the context ends.
+	// reach forwards to the server until the context ends.
 	reach    func(context.Context) (*endpoint, error)
 	out      io.Writer
 	style    style

@@ -201,7 +201,7 @@ func TestChatConverses(t *testing.T) {
 	}
 }
 
-// TestChatCancels one answer with Ctrl-C, and the conversation goes on.
+// TestChatCancels one answer with Ctrl-C, and the conversation continues.
 func TestChatCancels(t *testing.T) {
 	pressed := make(chan context.CancelFunc, 2)
 	c, _ := serves(t, func(w http.ResponseWriter, r *http.Request, n int) {
@@ -255,7 +255,7 @@ func TestChatErrors(t *testing.T) {
 			[]string{"chat", "Why?"},
 			ran{Err: "Workspace team-a/chat lists no models: name one with --model", Code: 2},
 		},
-		{"a negative length", fine, nil, []string{"chat", "--max-tokens", "-1", "Why?"}, ran{Err: "--max-tokens is -1: it must be a number of tokens, or 0 for no limit", Code: 2}},
+		{"a negative length", fine, nil, []string{"chat", "--max-tokens", "-1", "Why?"}, ran{Err: "--max-tokens is -1: it must be at least 1, or 0 for no limit", Code: 2}},
 		{
 			"port-forward is not allowed", fine, func(c *cluster) { c.pods.forward = forbidden("pods/portforward") },
 			[]string{"chat", "Why?"},

@@ -16,6 +16,7 @@ import (
 	"k8s.io/cli-runtime/pkg/genericclioptions"
 	"k8s.io/utils/clock"
 
+	"github.com/modelberth/modelberth/charts"
 	"github.com/modelberth/modelberth/pkg/wording"
 	"github.com/modelberth/modelberth/presets"
 )
@@ -27,6 +28,8 @@ type World struct {
 	Getenv   func(string) string
 	// Presets are the files of the catalogue.
 	Presets fs.FS
+	// Chart has the CustomResourceDefinitions and policies of this version.
+	Chart fs.FS
 	// Terminal reports whether Out is a terminal with colours.
 	Terminal bool
 	// Hub returns a describer of models outside the catalogue.
@@ -46,7 +49,7 @@ type World struct {
 // Process is the world of a real process.
 func Process(in, out *os.File, err io.Writer, getenv func(string) string) World {
 	return World{
-		In: in, Out: out, Err: err, Getenv: getenv, Presets: presets.FS(), Hub: newHub, Cluster: connect,
+		In: in, Out: out, Err: err, Getenv: getenv, Presets: presets.FS(), Chart: charts.FS(), Hub: newHub, Cluster: connect,
 		Terminal: term.IsTerminal(int(out.Fd())) && getenv("TERM") != "dumb",
 		Typing:   term.IsTerminal(int(in.Fd())),
 		Clock:    clock.RealClock{},
@@ -81,8 +84,8 @@ func New(w World) *cobra.Command {
 		Short: "Plan machines for models, and operate Workspaces",
 		Long: `Plan machines for models, and operate Workspaces.
 
-Planning needs no cluster and buys nothing. It uses the controller's planner and catalogue. The commands
-for a Workspace use your kubeconfig and your rights.`,
+Planning needs no cluster and buys nothing. It uses the controller's planner and catalogue. The commands for a
+Workspace use your kubeconfig and your permissions.`,
 		Annotations:   map[string]string{cobra.CommandDisplayNameAnnotation: "kubectl berth"},
 		SilenceErrors: true,
 		SilenceUsage:  true,
@@ -102,7 +105,7 @@ for a Workspace use your kubeconfig and your rights.`,
 		}
 	}
 	add(plan, newPlan(w), newEstimate(w), newDiff(w), newModels(w), newSKUs(w), newGPUs(w), newRender(w), newAutoscale(w))
-	add(serve, newStatus(w), newLogs(w), newChat(w), newBench(w), newHistory(w), newRollback(w))
-	root.AddCommand(newCost(w), newDoctor(w), newMirror(w), newVersion(w))
+	add(serve, newStatus(w), newLogs(w), newChat(w), newBench(w), newHistory(w), newRollback(w), newAdopt(w))
+	root.AddCommand(newCost(w), newRightsize(w), newDoctor(w), newMirror(w), newPreflightUpgrade(w), newVersion(w))
 	return root
 }

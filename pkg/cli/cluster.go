@@ -79,7 +79,7 @@ func (c *connection) bind(cmd *cobra.Command, w World) {
 	cmd.ValidArgsFunction = c.completeNames
 }
 
-// open connects; nothing is asked of the cluster yet.
+// open connects; no request is sent to the cluster yet.
 func (c *connection) open() (*Cluster, error) {
 	if c.world.Cluster == nil {
 		return nil, clusterError("no cluster is available here")
@@ -153,11 +153,11 @@ func worded(err error, what string) error {
 	case apierrors.IsNotFound(err):
 		return usageError("%s does not exist", what)
 	case meta.IsNoMatchError(err):
-		return clusterError("%s: this cluster does not have the kind: install Modelberth's chart first", what)
+		return clusterError("%s: this cluster does not have this kind: install Modelberth's chart first", what)
 	case apierrors.IsForbidden(err), apierrors.IsUnauthorized(err):
 		return clusterError("%s: permission denied: %w", what, err)
 	case apierrors.IsConflict(err):
-		return clusterError("%s was changed at the same time: try again", what)
+		return clusterError("%s was changed by another client at the same time: try again", what)
 	case apierrors.IsInvalid(err):
 		return usageError("%s: the API server rejects the request: %w", what, err)
 	case errors.Is(err, context.DeadlineExceeded):

@@ -10,6 +10,7 @@ import (
 	"errors"
 	"fmt"
 	"io"
+	"io/fs"
 	"os"
 	"strings"
 	"sync"
@@ -32,6 +33,7 @@ import (
 	"sigs.k8s.io/controller-runtime/pkg/client/interceptor"
 
 	"github.com/modelberth/modelberth/api/v1beta1"
+	"github.com/modelberth/modelberth/charts"
 	"github.com/modelberth/modelberth/pkg/cli"
 	"github.com/modelberth/modelberth/pkg/model"
 	"github.com/modelberth/modelberth/pkg/planner"
@@ -122,6 +124,8 @@ type session struct {
 	out       io.Writer
 	context   context.Context
 	interrupt func(context.Context) (context.Context, context.CancelFunc)
+	// presets are the catalogue; nil means that of the tests.
+	presets fs.FS
 }
 
 func (c *cluster) run(t *testing.T, s session, args ...string) ran {
@@ -138,13 +142,16 @@ func (c *cluster) run(t *testing.T, s session, args ...string) ran {
 	if s.context == nil {
 		s.context = t.Context()
 	}
+	if s.presets == nil {
+		s.presets = os.DirFS("testdata/catalog")
+	}
 	var out, err bytes.Buffer
 	if s.out == nil {
 		s.out = &out
 	}
 	code := cli.Main(s.context, args, cli.World{
 		In: strings.NewReader(s.stdin), Out: s.out, Err: &err, Getenv: func(name string) string { return s.env[name] },
-		Presets: os.DirFS("testdata/catalog"), Terminal: s.terminal, Typing: s.typing, Clock: s.clock,
+		Presets: s.presets, Chart: charts.FS(), Terminal: s.terminal, Typing: s.typing, Clock: s.clock,
 		Size:      func() (int, int) { return s.width, s.height },
 		Interrupt: s.interrupt,
 		Cluster: func(flags *genericclioptions.ConfigFlags, _ io.Writer) (*cli.Cluster, error) {

@@ -16,16 +16,11 @@ import (
 	"time"
 
 	"github.com/spf13/cobra"
-	corev1 "k8s.io/api/core/v1"
-	apierrors "k8s.io/apimachinery/pkg/api/errors"
-	"k8s.io/apimachinery/pkg/types"
-	"sigs.k8s.io/controller-runtime/pkg/client"
 
-	"github.com/modelberth/modelberth/api/v1beta1"
 	"github.com/modelberth/modelberth/pkg/cost"
 )
 
-// The output formats of costs beside table and JSON.
+// The output formats of costs in addition to table and JSON.
 const (
 	formatCSV   = "csv"
 	formatFOCUS = "focus"
@@ -34,25 +29,26 @@ const (
 // costCommand is kubectl berth cost.
 type costCommand struct {
 	connection
+	ledgerSource
 
-	format, by, since, inNamespace, ledger string
-	all                                    bool
+	format, by, since string
 }
 
 func newCost(w World) *cobra.Command {
 	c := &costCommand{}
 	cmd := &cobra.Command{
 		Use:   "cost",
-		Short: "Show what the machines of Workspaces cost, by state, with tokens",
-		Long: `Show what the machines of Workspaces cost: while they start, serve, are idle afterwards, were wasted because
-no model ever answered on them, or leaked because their Workspace is gone. Prices are those of the day of the
-purchase, without discounts. The administrator turns the ledger on with the chart's value cost.enabled.
+		Short: "Show the cost of Workspaces' machines by state, and their tokens",
+		Long: `Show the cost of Workspaces' machines, by state: starting, serving, idle (served before), wasted (never served)
+or leaked (the Workspace is gone). Prices are those on the day of purchase, without discounts. The administrator
+turns the ledger on with the chart's value cost.enabled. Monthly budgets of namespaces are shown with
+their use, if you have the right to read the namespaces.
 
-Without -A, the command reads the copy in your namespace, for which the right to read ConfigMaps there is
-enough. With -A, it reads the ledger of all namespaces from the controller's namespace. Name it with
---ledger-namespace, and you need the right to list ConfigMaps there only. Without it, you need that right in
-all namespaces, and the command fails if it finds more than one ledger. Whoever may write ConfigMaps in some
-namespace can put a false ledger there: for figures that others rely on, name the namespace.`,
+Without -A, the command reads the copy in your namespace; you need permission to read ConfigMaps there. With -A,
+it reads the ledger of all namespaces from the controller's namespace. Name that namespace with
+--ledger-namespace; you need permission to list ConfigMaps there. Without --ledger-namespace, you need that
+permission in all namespaces, and the command fails if it finds more than one ledger. Anyone with permission to
+write ConfigMaps can put a false ledger into a namespace: if the figures matter, name the namespace.`,
 		Example: `  kubectl berth cost
   kubectl berth cost -n team-a --since 7d
   kubectl berth cost -A --by namespace -o csv
@@ -63,14 +59,11 @@ namespace can put a false ledger there: for figures that others rely on, name th
 	}
 	f := cmd.Flags()
 	formats := []string{formatTable, formatJSON, formatCSV, formatFOCUS}
-	f.StringVarP(&c.format, "output", "o", formatTable, "how to show the answer: "+strings.Join(formats, ", ")+" (FOCUS 1.3, CSV)")
-	f.StringVar(&c.by, "by", "workspace", "what to add up by: workspace, namespace, instance-type or label=KEY")
-	f.StringVar(&c.since, "since", "", "how far back, such as 24h, 7d or a date such as 2026-11-01; default: the beginning of the month (UTC)")
-	f.StringVar(&c.inNamespace, "ledger-namespace", "",
-		"with -A: the controller's namespace; without it, the only ledger of the cluster")
-	f.StringVar(&c.ledger, "ledger-name", "", "with -A: the controller's --cost-name, if its namespace has several ledgers")
-	f.BoolVarP(&c.all, "all-namespaces", "A", false, "the costs of all namespaces")
-	c.bind(cmd, w)
+	f.StringVarP(&c.format, "output", "o", formatTable, "output format: "+strings.Join(formats, ", ")+" (FOCUS 1.3, CSV)")
+	f.StringVar(&c.by, "by", "workspace", "grouping: workspace, namespace, instance-type or label=KEY")
+	f.StringVar(&c.since, "since", "", "start of the period, as a duration such as 24h or 7d, or a date such as 2026-11-01; default: the beginning of the month (UTC)")
+	c.ledgerSource.bind(cmd)
+	c.connection.bind(cmd, w)
 	cmd.ValidArgsFunction = cobra.NoFileCompletions
 	complete(cmd, "output", func() []string { return formats })
 	complete(cmd, "by", func() []string { return []string{"workspace", "namespace", "instance-type", "label="} })
@@ -87,8 +80,8 @@ func (c *costCommand) run(ctx context.Context, w World) error {
 	if err != nil {
 		return err
 	}
-	if (c.inNamespace != "" || c.ledger != "") && !c.all {
-		return usageError("--ledger-namespace and --ledger-name go with -A")
+	if err := c.ledgerSource.check(); err != nil {
+		return err
 	}
 	cluster, err := c.open()
 	if err != nil {
@@ -104,11 +97,15 @@ func (c *costCommand) run(ctx context.Context, w World) error {
 	if c.format == formatFOCUS {
 		omitted, err := cost.WriteFOCUS(w.Out, charges)
 		if omitted > 0 {
-			fmt.Fprintln(w.Err, "Costs of more than two years ago have no period any more and are left out.")
+			fmt.Fprintln(w.Err, "Costs from more than two years ago have no period and are left out.")
 		}
 		return err
 	}
-	return c.show(w, costReportOf(ledger, since, charges, by))
+	report := costReportOf(ledger, since, charges, by)
+	if report.Budgets, report.unknownBudgets, err = c.budgets(ctx, cluster, ledger, w.Clock.Now()); err != nil {
+		return err
+	}
+	return c.show(w, report)
 }
 
 // grouping returns the name of a charge's line.
@@ -150,85 +147,6 @@ func sinceOf(text string, now time.Time) (time.Time, error) {
 	return time.Time{}, usageError("--since: %q is neither a duration such as 24h or 7d nor a date such as 2026-11-01", text)
 }
 
-// read returns the ledger of one namespace or of all.
-func (c *costCommand) read(ctx context.Context, cluster *Cluster) (*cost.Ledger, error) {
-	if !c.all {
-		stored := &corev1.ConfigMap{}
-		at := types.NamespacedName{Namespace: cluster.Namespace, Name: v1beta1.CostConfigMap}
-		err := cluster.Objects.Get(ctx, at, stored)
-		if apierrors.IsNotFound(err) {
-			return nil, clusterError("there are no costs of namespace %s: either no machine was bought for it, or the administrator did not "+
-				"turn on the chart's values cost.enabled and cost.publish", at.Namespace)
-		}
-		if err != nil {
-			return nil, worded(err, "ConfigMap "+at.String())
-		}
-		return decodeCost(stored)
-	}
-	stored, err := c.shards(ctx, cluster)
-	if err != nil {
-		return nil, err
-	}
-	var parts []*cost.Ledger
-	for _, shard := range stored {
-		part, err := decodeCost(shard)
-		if err != nil {
-			return nil, err
-		}
-		parts = append(parts, part)
-	}
-	if len(parts) == 0 {
-		return nil, clusterError("there is no cost ledger: either no machine was bought, or the chart's value cost.enabled is not set")
-	}
-	return cost.Join(parts...), nil
-}
-
-// shards are the ConfigMaps of one ledger. Whoever may write ConfigMaps in any namespace can make some that look like
-// those of the controller, so the command adds up no two ledgers, and does not guess which one is genuine.
-func (c *costCommand) shards(ctx context.Context, cluster *Cluster) ([]*corev1.ConfigMap, error) {
-	list := &corev1.ConfigMapList{}
-	if err := cluster.Objects.List(ctx, list, client.InNamespace(c.inNamespace), client.HasLabels{v1beta1.LabelCost}); err != nil {
-		return nil, worded(err, "ConfigMaps")
-	}
-	var out []*corev1.ConfigMap
-	var ledgers []string
-	for i := range list.Items {
-		stored := &list.Items[i]
-		name := stored.Labels[v1beta1.LabelCost]
-		if !isShard(stored.Name, name) || c.ledger != "" && name != c.ledger {
-			continue
-		}
-		out = append(out, stored)
-		if ledger := stored.Namespace + "/" + name; !slices.Contains(ledgers, ledger) {
-			ledgers = append(ledgers, ledger)
-		}
-	}
-	if len(ledgers) > 1 {
-		slices.Sort(ledgers)
-		return nil, clusterError("there are ConfigMaps of several cost ledgers: %s: choose the controller's namespace with --ledger-namespace, "+
-			"and the ledger in it with --ledger-name", strings.Join(ledgers, ", "))
-	}
-	return out, nil
-}
-
-// isShard reports whether a ConfigMap has the name of a part of a ledger.
-func isShard(name, ledger string) bool {
-	for i := range cost.Shards {
-		if name == ledger+"-"+strconv.Itoa(i) {
-			return true
-		}
-	}
-	return false
-}
-
-func decodeCost(stored *corev1.ConfigMap) (*cost.Ledger, error) {
-	ledger, err := cost.Decode([]byte(stored.Data[v1beta1.CostLedgerKey]))
-	if err != nil {
-		return nil, clusterError("ConfigMap %s cannot be read: %w: see docs/cost.md", key(stored), err)
-	}
-	return ledger, nil
-}
-
 // costReport is the answer for programs.
 type costReport struct {
 	Since time.Time  `json:"since"`
@@ -237,6 +155,9 @@ type costReport struct {
 	Total costLine   `json:"total"`
 	// UnpricedHours are machine hours without a known price, which count as 0 dollars.
 	UnpricedHours float64 `json:"unpricedMachineHours,omitempty"`
+	// Budgets are those of the current month, whatever the period of the costs.
+	Budgets        []costBudget `json:"budgets,omitempty"`
+	unknownBudgets string
 }
 
 type costLine struct {
@@ -245,7 +166,7 @@ type costLine struct {
 	Hours float64 `json:"machineHours"`
 	// States have those with machine time.
 	States map[string]costState `json:"states,omitempty"`
-	// UnsureHours are contained in the hours: nobody watched the machine then, and it was gone afterwards.
+	// UnsureHours are contained in the hours: no controller watched the machine then, and it was gone afterwards.
 	UnsureHours  float64 `json:"unsureHours,omitempty"`
 	PromptTokens int64   `json:"promptTokens"`
 	OutputTokens int64   `json:"outputTokens"`
@@ -316,8 +237,8 @@ func (c *costCommand) show(w World, r *costReport) error {
 		return r.csv(w.Out)
 	}
 	if len(r.Lines) == 0 {
-		_, err := fmt.Fprintf(w.Err, "No machine was paid for since %s.\n", minute(r.Since))
-		return err
+		_, err := fmt.Fprintf(w.Err, "No machine has cost money since %s.\n", minute(r.Since))
+		return errors.Join(err, showBudgets(w.Out, r.Budgets))
 	}
 	rows := [][]string{{"NAME", "COST", "SERVING", "STARTING", "IDLE", "WASTED", "LEAKED", "HOURS", "OUTPUT TOKENS", "$/M", "PLANNED"}}
 	for i := range r.Lines {
@@ -326,15 +247,18 @@ func (c *costCommand) show(w World, r *costReport) error {
 	if len(r.Lines) > 1 {
 		rows = append(rows, r.Total.row("(all)"))
 	}
-	if err := table(w.Out, "", rows); err != nil {
+	if err := errors.Join(table(w.Out, "", rows), showBudgets(w.Out, r.Budgets)); err != nil {
 		return err
 	}
 	notes := fmt.Sprintf("In USD, from %s to %s.", minute(r.Since), minute(r.AsOf))
 	if r.Total.UnsureHours > 0 {
-		notes += fmt.Sprintf(" Machines ended while no controller was watching them: %s of machine time are uncertain.", hours(r.Total.UnsureHours))
+		notes += fmt.Sprintf(" Machines ended while no controller was watching them, so %s of machine time are uncertain.", hours(r.Total.UnsureHours))
 	}
 	if r.UnpricedHours > 0 {
-		notes += fmt.Sprintf(" %s of machine time have no known price and count as 0.", hours(r.UnpricedHours))
+		notes += fmt.Sprintf(" %s of machine time have no known price, and count as $0.", hours(r.UnpricedHours))
+	}
+	if r.unknownBudgets != "" {
+		notes += " Budgets are not shown: " + r.unknownBudgets + "."
 	}
 	_, err := fmt.Fprintln(w.Err, notes)
 	return err

@@ -21,7 +21,7 @@ import (
 	"github.com/modelberth/modelberth/pkg/cost"
 )
 
-// spent is a ledger of two teams: a model that starts, serves and is idle, one that is wasted, and a leaked machine.
+// spent is a ledger of two teams: a model that starts, serves and is idle, a wasted one, and a leaked machine.
 func spent() *cost.Ledger {
 	l := cost.New()
 	account := func(namespace, workspace, labels string, price float64) cost.Key {
@@ -60,15 +60,21 @@ func storedCosts(t *testing.T, namespace, name string, l *cost.Ledger) *corev1.C
 	}
 }
 
-// books are a cluster with the ledger and the copy of one namespace.
+// books is a cluster with the ledger and the copy of one namespace.
 func books(t *testing.T) *cluster {
 	t.Helper()
 	return &cluster{objects: []client.Object{
 		storedCosts(t, "modelberth", "modelberth-cost-3", spent()), storedCosts(t, "team-a", v1beta1.CostConfigMap, spent().Extract("team-a")),
-		// What a tenant may write: a second ledger under other names, and one that cannot be read.
+		// Ledgers written by a tenant: a second one under other names, and an unreadable one.
 		storedCosts(t, "team-b", "modelberth-cost-16", spent()), storedCosts(t, "team-b", "modelberth-cost-03", spent()),
 		storedCosts(t, "team-b", "my-cost-3", spent()), damagedCosts(t, "team-b", "broken"),
+		namespaceWith("team-a", map[string]string{v1beta1.AnnotationMonthlyBudget: "300"}), namespaceWith("modelberth", nil),
+		namespaceWith("team-b", map[string]string{v1beta1.AnnotationMonthlyBudget: "1", v1beta1.AnnotationBudgetAction: "alert"}),
 	}}
+}
+
+func namespaceWith(name string, annotations map[string]string) *corev1.Namespace {
+	return &corev1.Namespace{ObjectMeta: metav1.ObjectMeta{Name: name, Annotations: annotations}}
 }
 
 func damagedCosts(t *testing.T, namespace, name string) *corev1.ConfigMap {
@@ -78,7 +84,7 @@ func damagedCosts(t *testing.T, namespace, name string) *corev1.ConfigMap {
 	return out
 }
 
-// TestCostLedgers tells the controller's ledger from one that somebody else wrote, or that an installation left behind.
+// TestCostLedgers separates the controller's ledger from others' and from those of removed installations.
 func TestCostLedgers(t *testing.T) {
 	forged := func(namespace, name, ledger string) *corev1.ConfigMap {
 		out := damagedCosts(t, namespace, name)
@@ -95,13 +101,13 @@ func TestCostLedgers(t *testing.T) {
 	}{
 		{
 			"a tenant forges a part", forged("team-b", "modelberth-cost-3", "modelberth-cost"), nil,
-			"there are ConfigMaps of several cost ledgers: modelberth/modelberth-cost, team-b/modelberth-cost: choose the controller's " +
+			"the cluster has several cost ledgers (modelberth/modelberth-cost, team-b/modelberth-cost): choose the controller's " +
 				"namespace with --ledger-namespace, and the ledger in it with --ledger-name",
 		},
 		{"the namespace is named", forged("team-b", "modelberth-cost-3", "modelberth-cost"), []string{"--ledger-namespace", "modelberth"}, ""},
 		{"an installation with another name left its ledger", forged("modelberth", "berth-cost-3", "berth-cost"), []string{
 			"--ledger-namespace", "modelberth",
-		}, "several cost ledgers: modelberth/berth-cost, modelberth/modelberth-cost:"},
+		}, "several cost ledgers (modelberth/berth-cost, modelberth/modelberth-cost):"},
 		{"the ledger is named", forged("modelberth", "berth-cost-3", "berth-cost"), []string{
 			"--ledger-namespace", "modelberth", "--ledger-name", "modelberth-cost",
 		}, ""},
@@ -144,7 +150,7 @@ func TestCostGolden(t *testing.T) {
 	}
 }
 
-// TestCostFOCUS has every column that FOCUS 1.3 requires, filled where it may not be empty, and adds up.
+// TestCostFOCUS has every column required by FOCUS 1.3, with values in all that must have one, and adds up.
 func TestCostFOCUS(t *testing.T) {
 	got := books(t).run(t, session{}, "cost", "-A", "--since", "30d", "-o", "focus")
 	rows, err := csv.NewReader(strings.NewReader(got.Out)).ReadAll()
@@ -172,6 +178,26 @@ func TestCostFOCUS(t *testing.T) {
 	}
 }
 
+// TestCostWithoutBudgets shows the costs to somebody without the right to read the namespace.
+func TestCostWithoutBudgets(t *testing.T) {
+	cluster := books(t)
+	cluster.faults = interceptor.Funcs{
+		Get: func(ctx context.Context, inner client.WithWatch, key client.ObjectKey, object client.Object, options ...client.GetOption) error {
+			if _, is := object.(*corev1.Namespace); is {
+				return forbidden("namespaces")
+			}
+			return inner.Get(ctx, key, object, options...)
+		},
+	}
+	got := cluster.run(t, session{}, "cost")
+	if got.Code != 0 || !strings.Contains(got.Out, "chat") || strings.Contains(got.Out, "BUDGET") {
+		t.Errorf("exit code %d:\n%s", got.Code, got.Out)
+	}
+	if want := "Budgets are not shown: namespace team-a: permission denied"; !strings.Contains(got.Err, want) {
+		t.Errorf("%q lacks %q", got.Err, want)
+	}
+}
+
 // TestCostFails with the words that lead out.
 func TestCostFails(t *testing.T) {
 	damaged := damagedCosts(t, "team-a", v1beta1.CostConfigMap)
@@ -182,7 +208,7 @@ func TestCostFails(t *testing.T) {
 		code    int
 		want    string
 	}{
-		{"nothing was published", &cluster{}, nil, 5, "there are no costs of namespace team-a: either no machine was bought for it"},
+		{"nothing was published", &cluster{}, nil, 5, "namespace team-a has no recorded costs: either no machine was bought for it"},
 		{"there is no ledger", &cluster{}, []string{"-A"}, 5, "there is no cost ledger: either no machine was bought"},
 		{"the copy is damaged", &cluster{objects: []client.Object{damaged}}, nil, 5, "ConfigMap team-a/modelberth-cost cannot be read"},
 		{"another namespace's costs are not for everybody", &cluster{faults: interceptor.Funcs{
@@ -190,11 +216,15 @@ func TestCostFails(t *testing.T) {
 				return forbidden("configmaps")
 			},
 		}}, []string{"-A"}, 5, "ConfigMaps: permission denied"},
+		{"the budget is no number", &cluster{objects: []client.Object{
+			storedCosts(t, "team-a", v1beta1.CostConfigMap, spent().Extract("team-a")),
+			namespaceWith("team-a", map[string]string{v1beta1.AnnotationMonthlyBudget: "$5"}),
+		}}, nil, 5, `namespace team-a: the annotation modelberth.dev/monthly-budget is "$5": set a number above 0`},
 		{"no group", &cluster{}, []string{"--by", "label="}, 2, `--by: "label=" is not possible`},
 		{"no time", &cluster{}, []string{"--since", "soon"}, 2, `--since: "soon" is neither a duration`},
 		{"no days", &cluster{}, []string{"--since", "0d"}, 2, `--since: "0d" is neither a duration`},
 		{"no format", &cluster{}, []string{"-o", "xml"}, 2, `--output: "xml" is not supported`},
-		{"a namespace for nothing", &cluster{}, []string{"--ledger-namespace", "x"}, 2, "--ledger-namespace and --ledger-name go with -A"},
+		{"a namespace for nothing", &cluster{}, []string{"--ledger-namespace", "x"}, 2, "--ledger-namespace and --ledger-name need -A"},
 	} {
 		t.Run(test.reason, func(t *testing.T) {
 			got := test.cluster.run(t, session{}, append([]string{"cost"}, test.args...)...)

@@ -30,10 +30,9 @@ func newDiff(w World) *cobra.Command {
 		Short: "Show the effect of a changed manifest on machines, price and restarts",
 		Long: `Show the effect of a changed manifest on machines, price and restarts.
 
-Both manifests are planned as if they were new. A running Workspace keeps its plan until its manifest
-changes, so its old machines may differ from those shown here.
-Exit code: 0 for no change in the cluster, 1 for a change, 3 if the new manifest cannot be served; 2 and
-above 3 are errors.`,
+The command plans both manifests as if they were new. A running Workspace keeps its plan until its manifest
+changes, so its old machines may differ from those shown here. Exit codes: 0 for no change in the cluster, 1 for
+a change, 3 if the new manifest cannot be served. Other codes are errors.`,
 		Example: `  kubectl berth diff main.yaml changed.yaml
   git show main:workspace.yaml | kubectl berth diff - workspace.yaml -o json`,
 		Args: cobra.ExactArgs(2),
@@ -86,7 +85,7 @@ type side struct {
 
 func (d *diffCommand) run(ctx context.Context, w World, oldName, newName string) error {
 	if oldName == "-" && newName == "-" {
-		return usageError("both manifests cannot be the standard input: name a file for one of them")
+		return usageError("only one of the manifests can be the standard input: name a file for the other")
 	}
 	old, err := readManifest(oldName, w.In)
 	if err != nil {
@@ -218,12 +217,12 @@ func effectOf(d *difference) (effect, string) {
 	case updated == nil:
 		return effectNothing, "the Workspace is deleted; it has no machines"
 	case old == nil && updated.buys:
-		return effectBuy, "a new Workspace: its machines are bought"
+		return effectBuy, "a new Workspace: the controller buys its machines"
 	case old == nil:
-		return effectNothing, "a new Workspace, suspended: it is planned, and nothing is bought"
+		return effectNothing, "a new, suspended Workspace: the controller plans it and buys nothing"
 	case slices.ContainsFunc(d.Fields, func(c fieldChange) bool { return isFixed(&c) }):
 		i := slices.IndexFunc(d.Fields, func(c fieldChange) bool { return isFixed(&c) })
-		return effectRecreate, fmt.Sprintf("%s cannot be changed: delete the Workspace and create it again, or create it under another name",
+		return effectRecreate, fmt.Sprintf("%s is immutable: delete the Workspace and create it again, or create it under another name",
 			d.Fields[i].Field)
 	default:
 		return effectOfUpdate(d)
@@ -235,15 +234,15 @@ func effectOfUpdate(d *difference) (effect, string) {
 	old, updated := d.Old, d.New
 	switch {
 	case !old.buys && !updated.buys:
-		return effectNothing, "the Workspace has no machines: at most its plan changes"
+		return effectNothing, "the Workspace has no machines, so only its plan can change"
 	case !old.buys:
-		return effectBuy, "machines are bought, and the model is started"
+		return effectBuy, "the controller buys machines and starts the model"
 	case !updated.buys:
 		return effectRelease, "suspending releases the machines; the Service stays, without a model"
 	case !sameMachines(d):
-		return effectMachines, "the machines are released and others are bought: the model does not answer until they are ready"
+		return effectMachines, "the controller releases the machines and buys others: the model does not answer until they are ready"
 	case slices.ContainsFunc(d.Fields, func(c fieldChange) bool { return isRendered(&c) }), !sameLayout(&old.plan, &updated.plan):
-		return effectRestart, "the pods are replaced on the same machines: the model does not answer until it has loaded again"
+		return effectRestart, "the controller replaces the pods on the same machines: the model does not answer until it has loaded again"
 	case len(d.Fields) > 0:
 		return effectNothing, "nothing restarts: machines, layout and pods stay as they are"
 	default:

@@ -34,16 +34,17 @@ func newDoctor(w World) *cobra.Command {
 	d := &doctorCommand{}
 	cmd := &cobra.Command{
 		Use:   "doctor",
-		Short: "Find what is wrong with a cluster, with evidence and the command to fix it",
-		Long: `Find what is wrong with a cluster: Modelberth's controller, its rights and kinds, Karpenter and its NodeClasses,
-GPU plugins and drivers, nodes, network, DNS, webhooks, volumes, quotas, clocks, and what deleted Workspaces left
-behind. The command reads with your rights, changes nothing and starts nothing in the cluster.
+		Short: "Find problems in a cluster, with evidence and the command to fix each",
+		Long: `Find problems in a cluster: Modelberth's controller, its permissions and CustomResourceDefinitions, Karpenter
+and its NodeClasses, GPU plugins and drivers, nodes, network, DNS, webhooks, volumes, quotas, clocks, and
+remains of deleted Workspaces. The command reads with your permissions, and neither changes nor starts anything
+in the cluster.
 
-Exit codes: 0 without errors, 1 with a finding of severity error, 2 if the cluster cannot be checked. What you may
-not read becomes the warning NotChecked.
+Exit codes: 0 without errors, 1 with a finding of severity error, 2 if the cluster cannot be checked. The
+warning NotChecked lists objects that you may not read.
 
 The support bundle is a tar.gz with the findings and the objects. It has no Secrets, no ConfigMaps, no values of
-environment variables, and no query strings of URLs. Look at it before you send it.`,
+environment variables, and no query strings of URLs. Review it before you send it.`,
 		Example: `  kubectl berth doctor
   kubectl berth doctor -o json
   kubectl berth doctor --support-bundle support.tar.gz`,

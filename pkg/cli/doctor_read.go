@@ -80,6 +80,8 @@ type source struct {
 	labels client.ListOption
 	// names of the only objects to read; empty means all.
 	names []string
+	// namespace of the objects; empty means all.
+	namespace string
 }
 
 // sources are all kinds for doctor to read. Secrets and ConfigMaps are not among them.
@@ -173,7 +175,7 @@ func (c *Cluster) readAll(ctx context.Context, from source) ([]unstructured.Unst
 	for next := ""; ; {
 		list := &unstructured.UnstructuredList{}
 		list.SetGroupVersionKind(from.GroupVersion().WithKind(from.Kind + "List"))
-		options := []client.ListOption{client.Limit(pageSize), client.Continue(next)}
+		options := []client.ListOption{client.Limit(pageSize), client.Continue(next), client.InNamespace(from.namespace)}
 		if from.labels != nil {
 			options = append(options, from.labels)
 		}

@@ -28,7 +28,7 @@ func TestErrors(t *testing.T) {
 		{"a flag without a value", "plan --model", 2, "kubectl berth plan: flag needs an argument: --model; see kubectl berth plan --help"},
 		{
 			"nothing is asked for", "plan", 2,
-			"kubectl berth plan: nothing to plan for: name a model with --model, or a manifest with -f; see kubectl berth plan --help",
+			"kubectl berth plan: no model: name one with --model, or a manifest with -f; see kubectl berth plan --help",
 		},
 		{
 			"an output that is none", "plan --model small -o xml", 2,
@@ -87,7 +87,7 @@ func TestErrors(t *testing.T) {
 		},
 		{
 			"too low a price", "plan --model small --max-hourly-price 0.5 --cloud azure", 3,
-			"kubectl berth plan: the cheapest way that works is 1 × Standard_A24_1 at $1.00/h, above --max-hourly-price $0.50/h: " +
+			"kubectl berth plan: the cheapest plan is 1 × Standard_A24_1 at $1.00/h, above --max-hourly-price $0.50/h: " +
 				"raise the limit",
 		},
 		{"a number below its least", "plan --model small --concurrency -1", 2, "kubectl berth plan: --concurrency is -1: it must be at least 1"},
@@ -163,7 +163,7 @@ func TestErrors(t *testing.T) {
 		{"one manifest for two", "diff a.yaml", 2, "kubectl berth diff: accepts 2 arg(s), received 1"},
 		{
 			"two manifests from one stream", "diff - -", 2,
-			"kubectl berth diff: both manifests cannot be the standard input: name a file for one of them",
+			"kubectl berth diff: only one of the manifests can be the standard input: name a file for the other",
 		},
 	}
 	for _, test := range tests {
@@ -224,8 +224,8 @@ func TestBadManifests(t *testing.T) {
 		},
 		{
 			"tuning", workspace("tuning: {method: lora, preset: {name: small}}"),
-			"standard input, Workspace team-a/chat: tuning is not available in this version; nothing is bought. " +
-				"Delete this Workspace, or keep it until a version with tuning is installed",
+			"standard input, Workspace team-a/chat: this version does not support tuning, so nothing is bought: " +
+				"delete this Workspace, or keep it until you install a version with tuning",
 		},
 		{
 			"a template that is none", workspace("inference: {template: {spec: {containers: 5}}}"),

@@ -40,8 +40,8 @@ func newEstimate(w World) *cobra.Command {
 		Short: "Predict memory and speed for the given engine settings",
 		Long: `Predict memory and speed for the given engine settings.
 
-Unlike plan, this command chooses nothing. Unset settings have the engine's own defaults, so the figures
-can be compared with its log. A model that does not fit is reported and is not an error.`,
+Unlike plan, this command chooses nothing. Unset settings use the engine's own defaults, so you can compare the
+figures with its log. A model that does not fit is a result, not an error.`,
 		Example: `  kubectl berth estimate --model meta-llama/Llama-3.1-8B-Instruct --gpu H100-80-SXM
   kubectl berth estimate --model openai/gpt-oss-120b --gpu H100-80-SXM --max-num-seqs 256 --max-model-len 16384
   kubectl berth estimate --config config.json --gpu L40S --gpus 4 --tp 4 --dtype fp8 -o json`,
@@ -58,25 +58,25 @@ can be compared with its log. A model that does not fit is reported and is not a
 func (e *estimateCommand) bindFlags(cmd *cobra.Command) {
 	f := cmd.Flags()
 	f.StringVar(&e.name, "model", "", "model: a preset, an alias, or a Hugging Face id")
-	f.StringVar(&e.gpu, "gpu", "", "GPU, such as H100-80-SXM, L40S or 'RTX PRO 6000-96'; see gpus (required)")
+	f.StringVar(&e.gpu, "gpu", "", "GPU, such as H100-80-SXM, L40S, 'RTX PRO 6000-96' or the MIG slice 'H100 3g.40gb'; see gpus (required)")
 	f.IntVar(&e.gpus, "gpus", 0, "number of GPUs (default: tp × pp × dp)")
-	f.IntVar(&e.nodes, "nodes", 1, "number of machines with these GPUs")
+	f.IntVar(&e.nodes, "nodes", 1, "number of machines over which the GPUs are spread")
 	f.IntVar(&e.tp, "tp", 0, "tensor parallel size: GPUs for each layer (default: from --gpus)")
-	f.IntVar(&e.pp, "pp", 1, "pipeline parallel size: stages of layers")
-	f.IntVar(&e.dp, "dp", 1, "data parallel size: replicas; replicas of a mixture share its experts, as with --ep")
-	f.BoolVar(&e.ep, "ep", false, "spread a mixture's experts whole over the GPUs of all replicas of a stage")
+	f.IntVar(&e.pp, "pp", 1, "pipeline parallel size: number of stages that the layers are split into")
+	f.IntVar(&e.dp, "dp", 1, "data parallel size: number of replicas; replicas of a mixture-of-experts model share its experts, as with --ep")
+	f.BoolVar(&e.ep, "ep", false, "expert parallel: keep each expert whole, and spread the experts over the GPUs of all replicas")
 	f.StringVar(&e.engine, "engine", "vllm", "engine")
 	f.StringVar(&e.serving.Version, "engine-version", "", "release of the engine (default: the catalogue's)")
 	f.StringVar(&e.dtype, "dtype", "", "format of the weights, such as bf16, fp8, fp4, int4, mxfp4, awq (default: as released)")
 	f.StringVar(&e.kvType, "kv-dtype", "auto", "type of the KV cache, such as fp8")
 	f.Float64Var(&e.serving.Utilization, "gpu-memory-utilization", 0, "share of the GPU's memory (default: the engine's)")
-	f.IntVar(&e.serving.MaxNumSeqs, "max-num-seqs", 0, "sequences in progress at once on each replica (default: the engine's for the GPU)")
-	f.IntVar(&e.serving.MaxBatchedTokens, "max-num-batched-tokens", 0, "tokens computed in one step (default: the engine's for the GPU)")
+	f.IntVar(&e.serving.MaxNumSeqs, "max-num-seqs", 0, "maximum number of sequences in progress on each replica (default: the engine's for the GPU)")
+	f.IntVar(&e.serving.MaxBatchedTokens, "max-num-batched-tokens", 0, "maximum number of tokens computed in one step (default: the engine's for the GPU)")
 	f.IntVar(&e.serving.MaxModelLen, "max-model-len", 0, "maximum tokens of a sequence (default: the model's context)")
 	f.BoolVar(&e.serving.Eager, "enforce-eager", false, "run without CUDA graphs")
 	f.IntVar(&e.load.Input, "input-len", 1024, "tokens of a prompt")
 	f.IntVar(&e.load.Output, "output-len", 256, "tokens of an answer")
-	f.IntVar(&e.load.Concurrency, "concurrency", 1, "requests open at any time")
+	f.IntVar(&e.load.Concurrency, "concurrency", 1, "concurrent requests")
 	f.Float64Var(&e.load.Rate, "rate", 0, "requests per second with random arrivals; replaces the concurrency")
 }
 
@@ -287,6 +287,8 @@ func (e *estimateCommand) layout(known *catalog.Catalog, gpu *sku.GPU, layers in
 	switch {
 	case e.gpus != 0 && e.gpus%each != 0:
 		return l, usageError("--gpus is %d, which is not a multiple of tp × pp × dp = %d × %d × %d = %d", e.gpus, l.TP, l.PP, l.DP, each)
+	case gpu.Whole != "" && each > 1:
+		return l, usageError("--gpu: %s is a slice of a GPU, but a model cannot spread over slices: leave out --gpus, --tp, --pp and --dp", gpu.Name)
 	case l.PP > layers:
 		return l, usageError("--pp is %d, but the model has only %s: each stage needs at least one", l.PP, count(layers, "layer"))
 	case cmp.Or(e.gpus, each)%l.Nodes != 0:

@@ -21,14 +21,14 @@ type theme struct {
 // themes in order of their use to a reader: suitable options first, near misses next, impossible ones last.
 func themes() []theme {
 	return []theme{
-		{"Above your limits", []string{"dearer than", "at most", "are allowed"}},
+		{"Above your limits", []string{"above the limit", "at most", "are allowed"}},
 		{"Suitable, but cost more or rank lower", []string{
-			"dearer", "same price", "slower:", "no price known", "must save", "is not known",
+			"costs more", "same price", "slower:", "no price known", "must save", "is not known",
 		}},
 		{"Hold the model, but too slow", []string{"too slow"}},
 		{"Too little memory", []string{"does not fit", "GiB of disk"}},
 		{"Cannot run it", []string{
-			"compute capability", "cannot be split", "has no GPU", "no legal way", "NVIDIA GPU", "asked for", "asks for", "engine ",
+			"compute capability", "cannot be split", "has no GPU", "no valid", "NVIDIA GPU", "requested", "requests", "engine ",
 			"needs ",
 		}},
 		{"Not allowed by the request", []string{"not among", "not known to be sold as spot"}},

@@ -26,9 +26,9 @@ func newHistory(w World) *cobra.Command {
 	h := &historyCommand{}
 	cmd := &cobra.Command{
 		Use:   "history NAME",
-		Short: "List the revisions of a Workspace: plan, price, and what changed",
-		Long: `List the revisions of a Workspace, oldest first: the plan of each, its price, and what changed in the
-spec, in an annotation or in the ConfigMap. An asterisk marks the current one.`,
+		Short: "List the revisions of a Workspace: plan, price and changes",
+		Long: `List the revisions of a Workspace, oldest first: the plan, the price, and the changes to the spec, an annotation
+or the ConfigMap. An asterisk marks the current revision.`,
 		Example: `  kubectl berth history my-model
   kubectl berth history my-model -o json`,
 		Args: cobra.ExactArgs(1),
@@ -58,11 +58,7 @@ func (h *historyCommand) run(ctx context.Context, w World, name string) error {
 	if err != nil {
 		return err
 	}
-	ws, err := cluster.workspace(ctx, name)
-	if err != nil {
-		return err
-	}
-	revisions, err := cluster.revisions(ctx, ws)
+	ws, revisions, err := cluster.history(ctx, name)
 	if err != nil {
 		return err
 	}

@@ -160,7 +160,7 @@ func (l load) one(ctx context.Context, c clock.PassiveClock, server *endpoint, m
 	return out
 }
 
-// sized is the load with prompts as long as asked for, after one of as many words had some tokens: most
+// sized is the load with prompts of the requested length, measured with a prompt of that many words: most
 // tokenizers have one for a short word, and every chat has some around its messages.
 func (l load) sized(had int) load {
 	out := l

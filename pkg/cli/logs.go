@@ -47,11 +47,11 @@ With --follow, the log continues when the container restarts or another pod repl
 		RunE: func(cmd *cobra.Command, args []string) error { return l.run(cmd.Context(), w, args[0]) },
 	}
 	f := cmd.Flags()
-	f.BoolVar(&l.weights, "weights", false, "the log of the agent, which fetches the weights, instead of the engine's")
-	f.IntVar(&l.member, "member", 0, "number of the pod in its group; 0 is the leader")
-	f.BoolVarP(&l.follow, "follow", "f", false, "keep printing, also after restarts")
-	f.BoolVar(&l.previous, "previous", false, "the log of the container before its last restart")
-	f.Int64Var(&l.tail, "tail", -1, "number of lines from the end; -1 means all")
+	f.BoolVar(&l.weights, "weights", false, "print the log of the agent, which fetches the weights, instead of the engine's")
+	f.IntVar(&l.member, "member", 0, "number of the group's pod; 0 is the leader")
+	f.BoolVarP(&l.follow, "follow", "f", false, "follow the log, also across restarts")
+	f.BoolVar(&l.previous, "previous", false, "print the container's log from before its last restart")
+	f.Int64Var(&l.tail, "tail", -1, "number of lines to print from the end of the log; -1 means all")
 	l.connection.bind(cmd, w)
 	return cmd
 }
@@ -59,9 +59,9 @@ With --follow, the log continues when the container restarts or another pod repl
 func (l *logsCommand) run(ctx context.Context, w World, name string) error {
 	switch {
 	case l.follow && l.previous:
-		return usageError("--previous shows the log of a stopped container: leave --follow out")
+		return usageError("--previous prints the log of a stopped container, which cannot be followed: leave --follow out")
 	case l.member < 0:
-		return usageError("--member is %d: it must be 0 for the leader, or above", l.member)
+		return usageError("--member is %d: it must be 0 (the leader) or greater", l.member)
 	case l.tail < -1:
 		return usageError("--tail is %d: it must be a number of lines, or -1 for all", l.tail)
 	}

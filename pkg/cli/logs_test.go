@@ -55,8 +55,8 @@ func TestLogs(t *testing.T) {
 			"no pod yet", group[:1], "chat",
 			ran{Err: "Workspace team-a/chat has no pod with number 0: kubectl berth status chat shows its progress", Code: 5},
 		},
-		{"what has ended cannot be followed", group, "chat -f --previous", ran{Err: "--previous shows the log of a stopped container: leave --follow out", Code: 2}},
-		{"a negative member", group, "chat --member -1", ran{Err: "--member is -1: it must be 0 for the leader, or above", Code: 2}},
+		{"what has ended cannot be followed", group, "chat -f --previous", ran{Err: "--previous prints the log of a stopped container, which cannot be followed: leave --follow out", Code: 2}},
+		{"a negative member", group, "chat --member -1", ran{Err: "--member is -1: it must be 0 (the leader) or greater", Code: 2}},
 		{"a negative tail", group, "chat --tail -2", ran{Err: "--tail is -2: it must be a number of lines, or -1 for all", Code: 2}},
 		{"no name", group, "", ran{Err: "accepts 1 arg(s), received 0", Code: 2}},
 	}
@@ -86,8 +86,8 @@ func TestLogsRefused(t *testing.T) {
 	}
 }
 
-// TestLogsFollow goes on across a broken stream, a restart and with another pod of the same name, and
-// repeats nothing.
+// TestLogsFollow: the log continues across a broken stream, a restart and another pod of the same name,
+// and repeats nothing.
 func TestLogsFollow(t *testing.T) {
 	c := &cluster{objects: []client.Object{workspace(), pod(0)}}
 	streams := 0

@@ -30,8 +30,9 @@ func newMirror(w World) *cobra.Command {
 		Short: "Push the bundle of a release to a registry, for clusters without internet",
 		Long: `Push the bundle of a release to a registry, for clusters without internet.
 
-The bundle has the images for every architecture, the chart and their signatures. Their digests stay as they are, and
-the chart names the images by digest. Credentials are those of docker login. A second run continues an interrupted one.`,
+The bundle has the images for every architecture, the chart and their signatures. The digests do not change, and
+the chart refers to the images by digest. The command uses the credentials of docker login. A second run
+continues an interrupted one.`,
 		Example: `  kubectl berth mirror modelberth-0.1.0-bundle.tar registry.example/modelberth --key cosign.pub`,
 		Args:    cobra.ExactArgs(2),
 		RunE: func(cmd *cobra.Command, args []string) error {

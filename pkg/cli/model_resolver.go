@@ -41,7 +41,7 @@ func (r *modelResolver) bind(cmd *cobra.Command, w World) {
 	r.hub, r.token = w.Hub, w.Getenv("HF_TOKEN")
 	cmd.Flags().StringVar(&r.endpoint, "hub-endpoint", "https://huggingface.co",
 		"Hugging Face-compatible hub for models outside the catalogue; HF_TOKEN may hold a token")
-	cmd.Flags().BoolVar(&r.offline, "offline", false, "never query the hub")
+	cmd.Flags().BoolVar(&r.offline, "offline", false, "do not query the hub")
 	cmd.Flags().StringVar(&r.config, "config", "", "config.json of the model, if neither the catalogue nor the hub has it")
 }
 

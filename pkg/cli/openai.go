@@ -156,7 +156,7 @@ type delta struct {
 	Reasoning string `json:"reasoning_content"`
 }
 
-// ask sends a question and hands each piece of the answer on as it comes.
+// ask sends a request and passes on each piece of the answer as it arrives.
 func (e *endpoint) ask(ctx context.Context, q *question, each func(*piece)) error {
 	body, err := json.Marshal(q)
 	if err != nil {

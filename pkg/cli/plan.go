@@ -32,8 +32,8 @@ func newPlan(w World) *cobra.Command {
 		Short: "Choose the machines for a model, and explain the choice",
 		Long: `Choose the machines for a model, and explain the choice.
 
-The request comes from a manifest, or from flags for its fields. The planner is the controller's: it
-considers every engine of the catalogue and any number of machines. The JSON output has the fields of a
+The request comes from a manifest, or from flags for its fields. The command uses the controller's planner,
+which considers every engine of the catalogue and any number of machines. The JSON output has the fields of a
 Workspace's status.plan.`,
 		Example: `  kubectl berth plan --model Qwen/Qwen2.5-7B-Instruct
   kubectl berth plan --model meta-llama/Llama-3.3-70B-Instruct --cloud azure --region eastus --explain
@@ -92,7 +92,7 @@ func (p *planCommand) run(ctx context.Context, cmd *cobra.Command, w World) erro
 func (p *planCommand) manifest(cmd *cobra.Command, w World) (*manifest, error) {
 	switch {
 	case p.file == "" && p.ask.model == "" && p.modelResolver.config == "":
-		return nil, usageError("nothing to plan for: name a model with --model, or a manifest with -f; see %s --help", cmd.CommandPath())
+		return nil, usageError("no model: name one with --model, or a manifest with -f; see %s --help", cmd.CommandPath())
 	case p.file != "":
 		if err := p.beside(cmd); err != nil {
 			return nil, err

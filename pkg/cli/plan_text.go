@@ -25,7 +25,7 @@ func (p *planCommand) describe(out page, a *answer) error {
 	}
 	out.line("")
 	if a.model == nil {
-		out.fact("pods", fmt.Sprintf("your own, one on each machine; all that is known of their needs is %s",
+		out.fact("pods", fmt.Sprintf("your own, one on each machine; the plan knows only that each needs %s",
 			count(plan.GPUsPerNode, "GPU")))
 	} else {
 		p.describeModel(out, a)
@@ -195,8 +195,12 @@ func speed(s *planner.Performance) string {
 	if s.RequestsPerSecond > 0 {
 		load = fmt.Sprintf("%s requests per second, %d at once on average", digits(s.RequestsPerSecond), s.Concurrency)
 	}
-	return fmt.Sprintf("first token after %s, then %s per token; %s tokens/s in all, under %s, each %d tokens in and %d out (%s)",
-		millis(s.TTFTMillis), millis(s.TPOTMillis), digits(s.OutputTokensPerSecond), load, s.InputTokens, s.OutputTokens, s.Basis)
+	learned := ""
+	if s.Slowdown > 0 {
+		learned = asLearned(digits(s.Slowdown))
+	}
+	return fmt.Sprintf("first token after %s, then %s per token%s; %s tokens/s in total, under %s, each %d tokens in and %d out (%s)",
+		millis(s.TTFTMillis), millis(s.TPOTMillis), learned, digits(s.OutputTokensPerSecond), load, s.InputTokens, s.OutputTokens, s.Basis)
 }
 
 // paid is the way and the place of payment; the heading has the amount.

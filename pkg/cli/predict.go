@@ -38,7 +38,7 @@ func (s *subject) predict() estimate {
 func (s *subject) underRate(pace *physics.Pace) {
 	if math.IsInf(pace.InFlight, 0) {
 		s.assumed.Concurrency = 0
-		s.notes = append(s.notes, fmt.Sprintf("it does not keep up with %s requests per second: it serves %s of these, and the queue grows",
+		s.notes = append(s.notes, fmt.Sprintf("it does not keep up with %s requests per second: it serves %s, and the queue grows",
 			digits(s.load.Rate), digits(pace.OutputTokensPerSecond/float64(s.load.Output))))
 		return
 	}

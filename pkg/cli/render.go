@@ -42,10 +42,10 @@ func newRender(w World) *cobra.Command {
 		Short: "Print the objects that serve a Workspace, with the plan as a comment",
 		Long: `Print the objects that serve a Workspace, with the plan as a comment.
 
-With -f, no cluster is needed: the flags replace the settings of the controller, and the objects are those
-that a controller of this version would apply. Their owner references have no UID, because the Workspace
-has none yet. With NAME, the objects come from the accepted revision of the Workspace in the cluster. A
-revision does not pin the readers of KV cache events: name them with --kv-events-consumer.`,
+With -f, no cluster is needed: the flags replace the controller's settings, and the output has the objects that
+a controller of this version would apply. Their owner references have no UID, because the Workspace has none
+yet. With NAME, the objects come from the accepted revision of the Workspace in the cluster. A revision does not
+record the consumer of KV cache events: name it with --kv-events-consumer.`,
 		Example: `  kubectl berth render -f workspace.yaml --agent-image registry.example/modelberth-agent:v1
   kubectl berth render my-model
   kubectl berth render my-model | kubectl diff -f -`,
@@ -75,7 +75,7 @@ func (r *renderCommand) run(ctx context.Context, cmd *cobra.Command, w World, na
 	}
 	switch {
 	case (r.file == "") == (len(names) == 0):
-		return usageError("nothing to render: give a manifest with -f, or the name of a Workspace in the cluster; not both")
+		return usageError("give either a manifest with -f or the name of a Workspace in the cluster")
 	case r.file != "":
 		return r.fromFile(ctx, w)
 	}
@@ -86,11 +86,7 @@ func (r *renderCommand) run(ctx context.Context, cmd *cobra.Command, w World, na
 	if err := r.onlyForFiles(cmd); err != nil {
 		return err
 	}
-	ws, err := cluster.workspace(ctx, names[0])
-	if err != nil {
-		return err
-	}
-	revisions, err := cluster.revisions(ctx, ws)
+	ws, revisions, err := cluster.history(ctx, names[0])
 	if err != nil {
 		return err
 	}
@@ -112,7 +108,7 @@ func (r *renderCommand) onlyForFiles(cmd *cobra.Command) error {
 		"provisioner", "hub-endpoint", "rdma",
 	} {
 		if cmd.Flags().Changed(flag) {
-			return usageError("--%s works only with -f: the controller rendered the objects in the cluster", flag)
+			return usageError("--%s works only with -f: without -f, the command prints what the controller rendered", flag)
 		}
 	}
 	return nil

@@ -62,16 +62,16 @@ func TestRenderErrors(t *testing.T) {
 		reason, stdin, args, want string
 		code                      int
 	}{
-		{"nothing", "", "", "nothing to render: give a manifest with -f, or the name of a Workspace in the cluster; not both", 2},
-		{"both", "", "chat -f x.yaml", "nothing to render: give a manifest with -f, or the name of a Workspace in the cluster; not both", 2},
+		{"nothing", "", "", "give either a manifest with -f or the name of a Workspace in the cluster", 2},
+		{"both", "", "chat -f x.yaml", "give either a manifest with -f or the name of a Workspace in the cluster", 2},
 		{"a format that there is not", "", "chat -o table", `--output: "table" is not supported: use yaml or json`, 2},
-		{"a flag of manifests", "", "chat --agent-image x", "--agent-image works only with -f: the controller rendered the objects in the cluster", 2},
+		{"a flag of manifests", "", "chat --agent-image x", "--agent-image works only with -f: without -f, the command prints what the controller rendered", 2},
 		{"an absent file", "", "-f absent.yaml", `-f: there is no file "absent.yaml"`, 2},
 		{"no plan yet", "", "planless", "Workspace team-a/planless has no accepted plan yet: kubectl berth status planless shows why", 5},
 		{
 			"a name that no Service can have", long, "-f -",
 			`standard input: metadata.name "` + strings.Repeat("a", 60) + `" has 60 characters and at most 52 are possible, ` +
-				"because the StatefulSet appends 11 to label its pods: create the Workspace again under a shorter name", 2,
+				"because the StatefulSet appends 11 characters to label its pods: create the Workspace again under a shorter name", 2,
 		},
 	}
 	planless := workspace()

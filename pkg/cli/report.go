@@ -153,9 +153,9 @@ func (r *report) successor(machine string) int32 {
 
 // Stages of a machine, after Karpenter's.
 const (
-	machineAsked  = "Asked for"
+	machineAsked  = "Requested"
 	machineReady  = "Ready"
-	machineEnding = "Being given back"
+	machineEnding = "Being released"
 )
 
 func machineOf(claim *unstructured.Unstructured) machineReport {

@@ -28,6 +28,14 @@ type pinned struct {
 	render.Revision
 }
 
+// unreadableError is about a revision that this version cannot read.
+type unreadableError struct{ err error }
+
+func (e *unreadableError) Error() string {
+	return e.err.Error() + ": a newer version may have written it: use kubectl-berth of that version"
+}
+func (e *unreadableError) Unwrap() error { return e.err }
+
 // revisions are those of a Workspace, oldest first.
 func (c *Cluster) revisions(ctx context.Context, ws *v1beta1.Workspace) ([]pinned, error) {
 	ctx, cancel := context.WithTimeout(ctx, callLimit)
@@ -45,7 +53,7 @@ func (c *Cluster) revisions(ctx context.Context, ws *v1beta1.Workspace) ([]pinne
 		}
 		decoded, err := render.Decode(object)
 		if err != nil {
-			return nil, clusterError("%w: a newer version may have written it: use kubectl-berth of that version", err)
+			return nil, &exitError{code: codeCluster, err: &unreadableError{err}}
 		}
 		out = append(out, pinned{
 			name: object.Name, number: object.Revision, created: object.CreationTimestamp, Revision: decoded,
@@ -54,6 +62,16 @@ func (c *Cluster) revisions(ctx context.Context, ws *v1beta1.Workspace) ([]pinne
 	}
 	slices.SortFunc(out, func(a, b pinned) int { return cmp.Or(cmp.Compare(a.number, b.number), strings.Compare(a.name, b.name)) })
 	return out, nil
+}
+
+// history is a Workspace with its revisions, oldest first.
+func (c *Cluster) history(ctx context.Context, name string) (*v1beta1.Workspace, []pinned, error) {
+	ws, err := c.workspace(ctx, name)
+	if err != nil {
+		return nil, nil, err
+	}
+	revisions, err := c.revisions(ctx, ws)
+	return ws, revisions, err
 }
 
 // accepted is the status's revision, or else the newest; nil if there is none.

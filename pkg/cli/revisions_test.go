@@ -191,14 +191,14 @@ func TestRollbackErrors(t *testing.T) {
 	}{
 		{"no revision", []client.Object{workspace()}, interceptor.Funcs{}, "", "Workspace team-a/chat has no revision to go back to", 2},
 		{"an unknown revision", past(t), interceptor.Funcs{}, "--to-revision 7", "--to-revision: Workspace team-a/chat has no revision 7: use 1, 2 or 3", 2},
-		{"no number", past(t), interceptor.Funcs{}, "--to-revision 0", "--to-revision is 0, use one from kubectl berth history chat", 2},
+		{"no number", past(t), interceptor.Funcs{}, "--to-revision 0", "--to-revision is 0: use a number from kubectl berth history chat", 2},
 		{
 			"a revision without inputs",
 			[]client.Object{workspace(), revision(t, 1, 1, nil), revision(t, 2, 1, spec(4, ""))},
 			interceptor.Funcs{},
 			"--to-revision 1",
-			"revision 1 of Workspace team-a/chat comes from a version that did not record its spec: " +
-				"edit the Workspace by hand; kubectl berth history chat shows its plan", 2,
+			"revision 1 of Workspace team-a/chat comes from a version that did not record the spec: " +
+				"edit the Workspace by hand; kubectl berth history chat shows the revision's plan", 2,
 		},
 		{
 			"nothing before",
@@ -211,11 +211,11 @@ func TestRollbackErrors(t *testing.T) {
 			"it is there already", past(t, back),
 			interceptor.Funcs{},
 			"--to-revision 1",
-			"Workspace team-a/chat has the spec of revision 1 already: nothing is written", 2,
+			"Workspace team-a/chat already has the spec of revision 1: nothing is written", 2,
 		},
 		{
 			"somebody else was faster", past(t), refuse(apierrors.NewConflict(schema.GroupResource{}, "chat", nil)), "",
-			"Workspace team-a/chat was changed at the same time: try again", 5,
+			"Workspace team-a/chat was changed by another client at the same time: try again", 5,
 		},
 		{
 			"not allowed", past(t), refuse(forbidden("workspaces")), "",

@@ -34,12 +34,12 @@ func newRollback(w World) *cobra.Command {
 	cmd := &cobra.Command{
 		Use:   "rollback NAME",
 		Short: "Restore a Workspace's spec from an earlier revision",
-		Long: `Restore the spec of an earlier revision: resource, inference and their annotations. This is an edit of
-the Workspace, and rolls out like any other. Without --to-revision, the command restores the last revision
-that answered, or else the latest one with another spec.
+		Long: `Restore the spec of an earlier revision: resource, inference and their annotations. The command edits the
+Workspace, and the edit rolls out like any other. Without --to-revision, it restores the last revision that
+answered, or else the latest one with a different spec.
 
-The command prints the changes first. The ConfigMap in inference.config is not part of the spec. If its
-text has changed since, the command reports it, and --with-config restores it, too.`,
+The command prints the changes first. The ConfigMap in inference.config is not part of the spec. If its text has
+changed since, the command reports that, and --with-config also restores the text.`,
 		Example: `  kubectl berth rollback my-model --dry-run
   kubectl berth rollback my-model
   kubectl berth rollback my-model --to-revision 3 --with-config`,
@@ -48,7 +48,7 @@ text has changed since, the command reports it, and --with-config restores it, t
 	}
 	f := cmd.Flags()
 	f.Int64Var(&r.to, "to-revision", 0, "number of the revision, as history lists it (default: the one before)")
-	f.BoolVar(&r.dryRun, "dry-run", false, "print the changes, and write nothing")
+	f.BoolVar(&r.dryRun, "dry-run", false, "print the changes, but write nothing")
 	f.BoolVar(&r.withConfig, "with-config", false, "also restore the ConfigMap's text")
 	r.connection.bind(cmd, w)
 	return cmd
@@ -67,17 +67,13 @@ type restoration struct {
 
 func (r *rollbackCommand) run(ctx context.Context, w World, cmd *cobra.Command, name string) error {
 	if cmd.Flags().Changed("to-revision") && r.to < 1 {
-		return usageError("--to-revision is %d, use one from kubectl berth history %s", r.to, name)
+		return usageError("--to-revision is %d: use a number from kubectl berth history %s", r.to, name)
 	}
 	cluster, err := r.open()
 	if err != nil {
 		return err
 	}
-	ws, err := cluster.workspace(ctx, name)
-	if err != nil {
-		return err
-	}
-	revisions, err := cluster.revisions(ctx, ws)
+	ws, revisions, err := cluster.history(ctx, name)
 	if err != nil {
 		return err
 	}
@@ -99,7 +95,7 @@ func (r *rollbackCommand) run(ctx context.Context, w World, cmd *cobra.Command, 
 	}
 	if len(changes) == 0 && (plan.config == nil || !r.withConfig) {
 		r.explainConfig(page{w.Out, newStyle(w)}, plan)
-		return usageError("Workspace %s has the spec of revision %d already: nothing is written", key(ws), plan.target.number)
+		return usageError("Workspace %s already has the spec of revision %d: nothing is written", key(ws), plan.target.number)
 	}
 	r.announce(page{w.Out, newStyle(w)}, plan, changes)
 	if r.dryRun {
@@ -137,8 +133,8 @@ func (r *rollbackCommand) target(ws *v1beta1.Workspace, config string, revisions
 		case at < 0:
 			return nil, usageError("--to-revision: Workspace %s has no revision %d: use %s", key(ws), r.to, numbers(revisions))
 		case revisions[at].Inputs == nil:
-			return nil, usageError("revision %d of Workspace %s comes from a version that did not record its spec: "+
-				"edit the Workspace by hand; %s shows its plan", r.to, key(ws), history)
+			return nil, usageError("revision %d of Workspace %s comes from a version that did not record the spec: "+
+				"edit the Workspace by hand; %s shows the revision's plan", r.to, key(ws), history)
 		}
 		return &revisions[at], nil
 	}

@@ -35,7 +35,7 @@ func newSKUs(w World) *cobra.Command {
 		Short:   "List the machine types of the catalogue, cheapest first",
 		Long: `List the machine types of the catalogue, cheapest first. With TEXT, list those with TEXT in their name.
 
-Prices are those of one region for each cloud: --region, or the cloud's reference region.`,
+Prices are for one region of each cloud: the region in --region, or the cloud's reference region.`,
 		Example: `  kubectl berth skus --gpu H100-80 --usable
   kubectl berth skus --cloud azure --region westeurope --max-price 5
   kubectl berth skus p5 -o wide`,

@@ -35,8 +35,8 @@ func newStatus(w World) *cobra.Command {
 		Long: `Show the state of a Workspace: its plan, refused and present machines, pods, progress of the weights,
 duration of each startup stage, and endpoint. Without a name, list the Workspaces.
 
-With --watch, the command redraws the tree after each change; without a terminal, it adds a line. It ends
-when the Workspace is ready, or with exit code 1 if it is stalled.`,
+With --watch, the command redraws the output after each change, or prints a line for each if the output is not a
+terminal. It ends when the Workspace is ready, or with exit code 1 if it is stalled.`,
 		Example: `  kubectl berth status
   kubectl berth status my-model --watch
   kubectl berth status my-model --watch --timeout 30m
@@ -45,9 +45,9 @@ when the Workspace is ready, or with exit code 1 if it is stalled.`,
 		RunE: func(cmd *cobra.Command, args []string) error { return s.run(cmd.Context(), w, args) },
 	}
 	f := cmd.Flags()
-	f.BoolVarP(&s.watch, "watch", "w", false, "follow until the Workspace is ready or stalled")
+	f.BoolVarP(&s.watch, "watch", "w", false, "watch until the Workspace is ready or stalled")
 	f.BoolVarP(&s.all, "all-namespaces", "A", false, "list the Workspaces of all namespaces")
-	f.DurationVar(&s.timeout, "timeout", 0, "longest time to follow, such as 30m; 0 means no limit")
+	f.DurationVar(&s.timeout, "timeout", 0, "longest time to watch, such as 30m; 0 means no limit")
 	s.connection.bind(cmd, w)
 	s.output.bind(cmd, true)
 	return cmd
@@ -215,7 +215,7 @@ func (s *statusCommand) follow(ctx context.Context, w World, cluster *Cluster, n
 	}
 }
 
-// stalledError says why waiting is of no use.
+// stalledError has the reason why waiting does not help.
 func stalledError(r *report) error {
 	text := fmt.Sprintf("Workspace %s/%s is stalled: %s: %s", r.Namespace, r.Name, r.Reason, r.Message)
 	return &exitError{code: codeStalled, err: errors.New(text)}
@@ -232,7 +232,7 @@ func (seen *snapshot) keepWeights(former *snapshot) {
 	}
 }
 
-// ended says why a Workspace is followed no longer.
+// ended has the reason why the command stops watching a Workspace.
 func (s *statusCommand) ended(ctx context.Context, cluster *Cluster, name string, err error) error {
 	if errors.Is(context.Cause(ctx), errTimeout) {
 		return clusterError("Workspace %s/%s is not ready after %s: kubectl berth status %s -n %s shows what it waits for",

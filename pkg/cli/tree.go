@@ -209,9 +209,17 @@ func planBranch(p *v1beta1.PlanStatus, wide bool) branch {
 }
 
 func predictedSpeed(p *v1beta1.PlanPerformance) string {
-	return fmt.Sprintf("first token after %s, then %s per token; %s tokens/s in all, under %s at once (%s)",
-		shortDuration(p.TimeToFirstToken), shortDuration(p.TimePerOutputToken), shortNumber(p.OutputTokensPerSecond),
-		count(int(p.Concurrency), "request"), p.Basis)
+	return fmt.Sprintf("first token after %s, then %s per token%s; %s tokens/s in total, under %s at once (%s)",
+		shortDuration(p.TimeToFirstToken), shortDuration(p.TimePerOutputToken), asLearned(p.Slowdown),
+		shortNumber(p.OutputTokensPerSecond), count(int(p.Concurrency), "request"), p.Basis)
+}
+
+// asLearned says how much of a time per token comes from engines of the namespace.
+func asLearned(slowdown string) string {
+	if slowdown == "" {
+		return ""
+	}
+	return fmt.Sprintf(" (%s × the prediction, as engines of this namespace took)", slowdown)
 }
 
 func attemptBranch(a *v1beta1.Attempt, now time.Time) branch {

@@ -20,8 +20,8 @@ import (
 // rewatchAfter is the pause before an ended watch is opened again.
 const rewatchAfter = time.Second
 
-// changes signals a change of a Workspace, its machines or its pods. A signal only asks for another look, so a lost one
-// does no harm.
+// changes signals a change of a Workspace, its machines or its pods. A signal only requests another reading, so a lost
+// one does no harm.
 func (c *Cluster) changes(ctx context.Context, clock clock.Clock, ws *v1beta1.Workspace) <-chan struct{} {
 	changed := make(chan struct{}, 1)
 	notify := func() {

@@ -22,7 +22,7 @@ const (
 	maxVerifierAnswer = 4 << 10
 )
 
-// Identity is a signer without a key of its own: an authority has issued a certificate for an issuer's token.
+// Identity is a signer without a long-lived key: an authority has issued a certificate for an issuer's token.
 type Identity struct {
 	Issuer string
 	// Subject, or SubjectRegExp for the whole subject.
@@ -42,7 +42,7 @@ type Question struct {
 	SubjectRegExp string `json:"subjectRegExp,omitempty"`
 }
 
-// Verifier is modelberth-verifier. It runs beside the controller, because the libraries for certificates and
+// Verifier is modelberth-verifier. It runs in a separate container, because the libraries for certificates and
 // transparency logs are a third of the controller's size (docs/adr/0014-verified-weights.md).
 type Verifier struct {
 	// Socket is its Unix socket; empty without a verifier.
@@ -112,7 +112,7 @@ type VerifierError struct{ err error }
 
 // Error names the program and its logs.
 func (e *VerifierError) Error() string {
-	return fmt.Sprintf("modelberth-verifier did not answer (%v): see the log of container verifier of the controller's pod", e.err)
+	return fmt.Sprintf("modelberth-verifier did not answer (%v): see the log of container verifier in the controller's pod", e.err)
 }
 
 // Unwrap returns the cause.

@@ -28,7 +28,7 @@ const (
 	verified     = `{"verified":true}`
 )
 
-// guard is a verifier that answers as it is told.
+// guard is a verifier with set answers.
 type guard struct {
 	socket string
 
@@ -36,7 +36,7 @@ type guard struct {
 	asked []string
 }
 
-// newGuard answers each question in turn, and the last answer again; it says nothing for an empty one.
+// newGuard gives the answers in turn, and repeats the last; an empty answer is silence.
 func newGuard(t *testing.T, answers ...string) *guard {
 	t.Helper()
 	g := &guard{socket: filepath.Join(t.TempDir(), "s")}
@@ -70,7 +70,7 @@ func (g *guard) questions() []string {
 	return g.asked
 }
 
-// TestVerifierAnswers: anything but a plain yes is a no, and one that cannot be asked is told from one that says no.
+// TestVerifierAnswers: anything but a plain yes is a no, and an unreachable verifier differs from a no.
 func TestVerifierAnswers(t *testing.T) {
 	for _, tc := range []struct {
 		reason, answer, want string

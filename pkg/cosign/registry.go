@@ -32,7 +32,7 @@ const (
 	emptyMedia = "application/vnd.oci.empty.v1+json"
 )
 
-// Anybody with push access to a repository determines the objects beside an artifact. These limits bound each
+// Anybody with push access to a repository determines the objects next to an artifact. These limits bound each
 // answer of the registry, the size of each signature, and their number in each form.
 const (
 	maxAnswer     = 1 << 20
@@ -55,7 +55,7 @@ type Artifact struct {
 	Keychain  authn.Keychain
 	// HTTP carries the requests.
 	HTTP http.RoundTripper
-	// Verifier is asked about signatures of identities.
+	// Verifier verifies signatures of identities.
 	Verifier Verifier
 }
 
@@ -66,7 +66,7 @@ func Verify(ctx context.Context, artifact Artifact, requirements ...Requirement)
 	if err != nil {
 		return "", fmt.Errorf("%q is not a reference to an artifact", artifact.Reference)
 	}
-	// One puller asks for credentials once.
+	// One puller requests credentials once.
 	puller, err := remote.NewPuller(remote.WithAuthFromKeychain(artifact.Keychain), remote.WithTransport(bounded{artifact.HTTP}),
 		remote.WithUserAgent("modelberth-controller"), remote.WithRetryBackoff(remote.Backoff{Steps: 1, Duration: time.Millisecond}))
 	if err != nil {

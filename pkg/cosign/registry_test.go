@@ -90,7 +90,7 @@ func (s *shelf) push(ref name.Reference, image v1.Image) v1.Hash {
 	return digest
 }
 
-// tag puts signatures where cosign 2 does.
+// tag puts signatures at cosign 2's tags.
 func (s *shelf) tag(of v1.Hash, layers ...mutate.Addendum) {
 	s.t.Helper()
 	image, err := mutate.Append(mutate.MediaType(empty.Image, types.OCIManifestSchema1), layers...)
@@ -100,7 +100,7 @@ func (s *shelf) tag(of v1.Hash, layers ...mutate.Addendum) {
 	s.push(s.repo.Tag("sha256-"+of.Hex+".sig"), image)
 }
 
-// refer puts a bundle where cosign 3 does.
+// refer puts a bundle among cosign 3's referrers.
 func (s *shelf) refer(of v1.Hash, bundle []byte) {
 	s.t.Helper()
 	made, err := mutate.Append(mutate.ConfigMediaType(mutate.MediaType(empty.Image, types.OCIManifestSchema1), bundleType),
@@ -223,7 +223,7 @@ func (s *shelf) verify(signers ...signer) (string, error) {
 
 const signPredicate = "https://sigstore.dev/cosign/sign/v1"
 
-// Only a signature of that digest by that key lets weights through.
+// Only a signature of that digest by that key admits weights.
 func TestVerify(t *testing.T) {
 	ours, others := newECDSA(t), newECDSA(t)
 	rsaKey, err := rsa.GenerateKey(rand.Reader, 2048)
@@ -248,12 +248,12 @@ func TestVerify(t *testing.T) {
 		{
 			"by one of two who must", nil, func(s *shelf) { s.tag(s.digest, ours.good(s.digest)) },
 			[]signer{ours, others},
-			"none of its signatures (1) is by the key of weights.oci.requireVerify",
+			"none of its signatures (1) was made with the key of weights.oci.requireVerify",
 		},
 		{
 			"by another key", nil, func(s *shelf) { s.tag(s.digest, others.good(s.digest)) },
 			[]signer{ours},
-			"none of its signatures (1) is by the key of " + field,
+			"none of its signatures (1) was made with the key of " + field,
 		},
 		{
 			"the signature of another digest below this one's tag", nil, func(s *shelf) { s.tag(s.digest, ours.good(other)) },
@@ -265,7 +265,7 @@ func TestVerify(t *testing.T) {
 			"the payload was replaced", nil, func(s *shelf) {
 				signature := base64.StdEncoding.EncodeToString(ours.sign(payload("cosign container image signature", other)))
 				s.tag(s.digest, ours.layerWith(payload("cosign container image signature", s.digest), signature))
-			}, []signer{ours}, "is by the key of",
+			}, []signer{ours}, "was made with the key of",
 		},
 		{
 			"a payload of another kind", nil, func(s *shelf) { s.tag(s.digest, ours.layer(payload("a receipt", s.digest))) },
@@ -294,13 +294,13 @@ func TestVerify(t *testing.T) {
 					layers = append(layers, others.good(s.digest))
 				}
 				s.tag(s.digest, append(layers, ours.good(s.digest))...)
-			}, []signer{ours}, "none of its signatures (32) is by the key of",
+			}, []signer{ours}, "none of its signatures (32) was made with the key of",
 		},
 		{"a bundle", referrers, func(s *shelf) { s.refer(s.digest, ours.bundle(s.digest, signPredicate)) }, []signer{ours}, ""},
 		{
 			"a bundle by another key", referrers, func(s *shelf) { s.refer(s.digest, others.bundle(s.digest, signPredicate)) },
 			[]signer{ours},
-			"none of its signatures (1) is by the key of",
+			"none of its signatures (1) was made with the key of",
 		},
 		{
 			"a bundle about another digest", referrers, func(s *shelf) { s.refer(s.digest, ours.bundle(other, signPredicate)) },
@@ -331,8 +331,8 @@ func TestVerify(t *testing.T) {
 	}
 }
 
-// A tag that moves after it was verified leads nowhere: what is returned names the digest.
-func TestMovedTagDoesNotMoveWhatWasVerified(t *testing.T) {
+// A tag moved after its verification has no effect: the result names the digest.
+func TestMovedTagKeepsVerifiedDigest(t *testing.T) {
 	ours, s := newECDSA(t), newShelf(t, nil)
 	s.tag(s.digest, ours.good(s.digest))
 	before, err := s.verify(ours)
@@ -349,7 +349,7 @@ func TestMovedTagDoesNotMoveWhatWasVerified(t *testing.T) {
 	}
 }
 
-// A registry may cut an answer short, refuse it, or say what is not ours to repeat.
+// A registry may truncate an answer, refuse it, or send a text that must not be repeated.
 func TestBrokenRegistry(t *testing.T) {
 	ours := newECDSA(t)
 	answer := func(part string, status int, body string) func(http.Handler) http.Handler {

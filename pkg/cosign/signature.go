@@ -12,7 +12,7 @@ import (
 	"strings"
 )
 
-// signature is one beside an artifact. Nothing in it counts before the message is verified with a key.
+// signature is a signature stored next to an artifact. Nothing in it counts before the message is verified with a key.
 type signature struct {
 	message, value []byte
 	// subjects returns the digests in the message, or the reason why it is not a signature of an artifact.
@@ -41,11 +41,11 @@ func (r Requirement) verify(digest string, found []signature, broken []error) er
 	}
 	switch {
 	case len(problems) > 0:
-		return fmt.Errorf("no signature by the key of %s could be verified: %w", r.Field, problems[0])
+		return fmt.Errorf("no signature made with the key of %s could be verified: %w", r.Field, problems[0])
 	case len(found) == 0:
 		return fmt.Errorf("it has no signature, and %s requires one: sign the digest with cosign sign --key", r.Field)
 	default:
-		return fmt.Errorf("none of its signatures (%d) is by the key of %s: sign the digest with that key, or correct the key",
+		return fmt.Errorf("none of its signatures (%d) was made with the key of %s: sign the digest with that key, or correct the key",
 			len(found), r.Field)
 	}
 }

@@ -12,11 +12,11 @@ import (
 	"strings"
 )
 
-// State of a machine that is paid for.
+// State of a paid machine.
 type State int
 
-// The states. A machine starts until a model answers on it for the first time. The time of one that ends before that
-// is wasted. A leaked machine has no Workspace and is not being deleted.
+// The states. A machine starts until a model answers on it for the first time. If it ends before, its time is wasted. A
+// leaked machine has no Workspace and is not being deleted.
 const (
 	Starting State = iota
 	Serving
@@ -34,13 +34,13 @@ func (s State) String() string {
 	return [...]string{"starting", "serving", "idle", "wasted", "leaked"}[s]
 }
 
-// Others is the Workspace, or namespace, of accounts that were merged to keep the ledger small.
+// Others is the Workspace, or namespace, of accounts merged to keep the ledger small.
 const Others = "(others)"
 
 // Key identifies an account. A change of any field opens another account, so each has one price.
 type Key struct {
 	Namespace, Workspace string
-	// Labels of the Workspace that spending is grouped by, as KEY=VALUE, joined by commas and sorted.
+	// Labels of the Workspace for grouping costs, as KEY=VALUE, joined by commas and sorted.
 	Labels       string
 	InstanceType string
 	CapacityType string
@@ -74,7 +74,7 @@ func (k *Key) Label(name string) string {
 	return ""
 }
 
-// Labels joins those of a Workspace's labels that spending is grouped by.
+// Labels joins a Workspace's labels for grouping costs.
 func Labels(of map[string]string, names []string) string {
 	var pairs []string
 	for _, name := range slices.Compact(slices.Sorted(slices.Values(names))) {
@@ -110,8 +110,8 @@ func (a Amount) plus(b Amount) Amount {
 	return Amount{Millis: sum(a.Millis, b.Millis), Nanos: sum(a.Nanos, b.Nanos)}
 }
 
-// sum adds two amounts that are not negative. A sum that is out of range stays at the end of it: a negative one would
-// damage the books of everybody whose accounts are beside it.
+// sum adds two non-negative amounts. On overflow, the sum stays at the largest value: a negative one would damage all
+// accounts of the shard.
 func sum(a, b int64) int64 {
 	if a > math.MaxInt64-b {
 		return math.MaxInt64
@@ -138,14 +138,14 @@ const (
 	mostNanos     = 1 << 60
 )
 
-// Cells are what one account has in one period.
+// Cells are the amounts of one account in one period.
 type Cells struct {
 	Starting Amount `json:"starting,omitzero"`
 	Serving  Amount `json:"serving,omitzero"`
 	Idle     Amount `json:"idle,omitzero"`
 	Wasted   Amount `json:"wasted,omitzero"`
 	Leaked   Amount `json:"leaked,omitzero"`
-	// Unsure is time, contained in the above, in which nobody watched a machine that was gone afterwards.
+	// Unsure is the unobserved part of the time above, before a machine was found gone.
 	Unsure int64 `json:"unsureMs,omitzero"`
 	// Prompt and Output are tokens.
 	Prompt int64 `json:"promptTokens,omitzero"`
@@ -199,7 +199,7 @@ func (p periods) move(from, to string) {
 	delete(p, from)
 }
 
-// last is the label of the last period. The label of a coarser period sorts before those that it contains.
+// last is the label of the last period. The label of a coarser period sorts before its parts.
 func (p periods) last() string {
 	last := ""
 	for label := range p {

@@ -10,7 +10,7 @@ import (
 	"time"
 )
 
-// Charge is what one account has in one period.
+// Charge has the amounts of one account in one period.
 type Charge struct {
 	Key
 	// Label of the period: see Period.
@@ -94,7 +94,7 @@ func (l *Ledger) Namespaces() []string {
 	return slices.Sorted(maps.Keys(seen))
 }
 
-// Extract returns a ledger of one namespace, in which all time is booked.
+// Extract returns a ledger of one namespace, with all open time settled.
 func (l *Ledger) Extract(namespace string) *Ledger {
 	out := New()
 	out.Seen = l.Seen
@@ -111,7 +111,7 @@ func (l *Ledger) Extract(namespace string) *Ledger {
 	return out
 }
 
-// Join returns a ledger with the accounts of several, in which all time is booked.
+// Join returns a ledger with the accounts of several, with all open time settled.
 func Join(ledgers ...*Ledger) *Ledger {
 	out := New()
 	for _, l := range ledgers {

@@ -27,7 +27,7 @@ type document struct {
 	Engines  []engineDocument  `json:"engines,omitempty"`
 	// Gone are the machines that ended in the last hour.
 	Gone map[string]time.Time `json:"gone,omitempty"`
-	// GoneLaunched are their launches, where they are known.
+	// GoneLaunched are their launches, if known.
 	GoneLaunched map[string]time.Time `json:"goneLaunched,omitempty"`
 }
 
@@ -134,7 +134,8 @@ func (e *engine) document(name Name) engineDocument {
 	return out
 }
 
-// Decode reads a ledger. It refuses what Encode does not write, so that a damaged one is not taken for an empty one.
+// Decode reads a ledger. It refuses anything that Encode does not write: a damaged ledger must not pass for an empty
+// one.
 func Decode(data []byte) (*Ledger, error) {
 	var in document
 	decoder := json.NewDecoder(bytes.NewReader(data))
@@ -143,7 +144,7 @@ func Decode(data []byte) (*Ledger, error) {
 		return nil, fmt.Errorf("decoding a cost ledger: %w", err)
 	}
 	if decoder.More() {
-		return nil, errors.New("decoding a cost ledger: there is more after its end")
+		return nil, errors.New("decoding a cost ledger: it has trailing data")
 	}
 	if in.Version != version {
 		return nil, fmt.Errorf("decoding a cost ledger: its version is %d, and this program reads version %d", in.Version, version)
@@ -178,7 +179,7 @@ func (l *Ledger) readAccounts(in []accountDocument) ([]Key, error) {
 			return nil, fmt.Errorf("account %d has the price %d", i, a.Price)
 		}
 		if _, isTwice := l.accounts[keys[i]]; isTwice {
-			return nil, fmt.Errorf("account %d is there twice", i)
+			return nil, fmt.Errorf("account %d appears twice", i)
 		}
 		account := periods{}
 		for label, cells := range a.Periods {
@@ -203,7 +204,7 @@ func (l *Ledger) readMachines(in []machineDocument, keys []Key) error {
 			return fmt.Errorf("machine %d cannot be read", i)
 		}
 		if l.machines[m.UID] != nil {
-			return fmt.Errorf("machine %d is there twice", i)
+			return fmt.Errorf("machine %d appears twice", i)
 		}
 		l.machines[m.UID] = &record{
 			key: keys[m.Account], state: State(state), served: m.Served, from: m.From, millis: m.Millis, launched: m.Launched,

@@ -11,9 +11,9 @@ import (
 // mostAccounts of one namespace in one ledger.
 const mostAccounts = 64
 
-// Fit gives up details until the encoded ledger has at most some bytes: first the accounts of a namespace beyond a fixed
-// number, then hours, days, single accounts, months and namespaces. Sums stay. It returns the encoding, which can be
-// longer only if the open machines alone are.
+// Fit drops details until the encoded ledger has at most some bytes: first the accounts of a namespace beyond a fixed
+// number, then hours, days, single accounts, months and namespaces. Sums stay. It returns the encoding; only the open
+// machines can make it longer.
 func (l *Ledger) Fit(most int) ([]byte, error) {
 	l.bound()
 	for _, give := range []func(){
@@ -46,7 +46,7 @@ func (l *Ledger) coarsen(length int) {
 	}
 }
 
-// bound keeps the accounts of each namespace that were used last.
+// bound keeps the most recently used accounts of each namespace.
 func (l *Ledger) bound() {
 	count := map[string]int{}
 	for key := range l.accounts {
@@ -59,7 +59,7 @@ func (l *Ledger) bound() {
 	}
 }
 
-// mergeOldest merges the accounts of a namespace that were used least recently.
+// mergeOldest merges the least recently used accounts of a namespace.
 func (l *Ledger) mergeOldest(namespace string, n int) {
 	open := l.open()
 	candidates := slices.DeleteFunc(sortedKeys(l.accounts), func(key Key) bool {

@@ -22,8 +22,8 @@ const producer = "Modelberth"
 // focusRow is one row by the names of its columns.
 type focusRow map[string]string
 
-// focusColumns are the columns of FOCUS 1.3 for cost and usage, as other implementations write them; then our own, which
-// begin with x_. ProviderName and PublisherName are deprecated there and still written.
+// focusColumns are the columns of FOCUS 1.3 for cost and usage, as other implementations write them; then our own, with
+// the prefix x_. ProviderName and PublisherName are deprecated there and still written.
 func focusColumns() []string {
 	return []string{
 		"BilledCost", "BillingAccountId", "BillingAccountName", "BillingCurrency", "BillingPeriodEnd", "BillingPeriodStart",
@@ -36,8 +36,8 @@ func focusColumns() []string {
 	}
 }
 
-// WriteFOCUS writes charges as the CSV of FOCUS 1.3, one row for each account, period and state. Charges that are older
-// than all months have no period, and are left out; it returns how many.
+// WriteFOCUS writes charges as the CSV of FOCUS 1.3, one row for each account, period and state. Charges older than all
+// months have no period, and are left out; it returns their number.
 func WriteFOCUS(w io.Writer, charges []Charge) (omitted int, err error) {
 	out := csv.NewWriter(w)
 	columns := focusColumns()

@@ -10,22 +10,22 @@ import (
 	"time"
 )
 
-// Shards is the number of ConfigMaps that share the books. Each has the Workspaces that its number is the hash of.
+// Shards is the number of ConfigMaps of a ledger. Each has the Workspaces with its number as their hash.
 const Shards = 16
 
 const (
-	// mostGuess is the longest time that is charged for a machine that was gone after a gap in the observation.
+	// mostGuess is the longest time charged for a machine found gone after a gap in the observation.
 	mostGuess = 15 * time.Minute
 	// slack is how long a cache may take to show a launched machine.
 	slack = time.Minute
-	// keptGone is how long ended machines are remembered, so that a cache that lags does not bring them back.
+	// keptGone is the memory of ended machines: a lagging cache must not bring them back.
 	keptGone = time.Hour
 	mostGone = 256
-	// mostDrift is the deviation of the clock from the elapsed time that is still no jump.
+	// mostDrift is the largest deviation of the clock from the elapsed time without a jump.
 	mostDrift = time.Minute
 )
 
-// Machine is one that is paid for, as it is seen now.
+// Machine is a paid machine in its observed state.
 type Machine struct {
 	UID string
 	Key Key
@@ -33,38 +33,38 @@ type Machine struct {
 	Owned bool
 	// Serving is set if a model answers on it.
 	Serving bool
-	// Since is when Serving last changed; zero if that is unknown.
+	// Since is the last change of Serving; zero if unknown.
 	Since time.Time
-	// LaunchedAt is when the cloud began to charge for it; zero if that is unknown.
+	// LaunchedAt is the beginning of the cloud's charges; zero if unknown.
 	LaunchedAt time.Time
 }
 
 // Step is one look at all machines of a ledger.
 type Step struct {
-	// At is the time by the clock. It decides only in which period time is booked.
+	// At is the time by the clock. It decides only the period of the time.
 	At time.Time
-	// Elapsed since the former look, by a clock that does not jump. Only whole milliseconds count.
+	// Elapsed since the last look, by a clock without jumps. Only whole milliseconds count.
 	Elapsed time.Duration
-	// Gap is set if nobody watched meanwhile: the former look is from another process.
+	// Gap is set if no process watched meanwhile: the last reading is from another process.
 	Gap      bool
 	Machines []Machine
 }
 
-// record is an open machine with the time that is not booked yet: it is, once the state changes.
+// record is an open machine with its unsettled time: a change of state settles it.
 type record struct {
 	key    Key
 	state  State
 	served bool
 	from   time.Time
 	millis int64
-	// launched is when the cloud began to charge for it; zero if that is unknown.
+	// launched is the beginning of the cloud's charges; zero if unknown.
 	launched time.Time
 }
 
-// ended is a machine that is gone, with its launch.
+// ended is a deleted machine, with its launch.
 type ended struct{ at, launched time.Time }
 
-// isSame reports whether a machine with the same UID is still the ended one, in a cache that lags. Then the launches are
+// isSame reports whether a machine with the same UID is still the ended one, in a lagging cache. Then the launches are
 // equal. A launch has whole seconds of another clock, so a comparison with the end is a last resort.
 func (e ended) isSame(m *Machine) bool {
 	if m.LaunchedAt.IsZero() || e.launched.IsZero() {
@@ -73,7 +73,7 @@ func (e ended) isSame(m *Machine) bool {
 	return m.LaunchedAt.Equal(e.launched)
 }
 
-// Ledger is the state of the books. It is not safe for concurrent use.
+// Ledger is the state of all accounts. It is not safe for concurrent use.
 type Ledger struct {
 	// Seen is when the machines were last looked at; zero for a new ledger.
 	Seen     time.Time
@@ -103,7 +103,7 @@ func (l *Ledger) Gap(now time.Time) time.Duration {
 // IsOpen reports whether a machine is being paid for.
 func (l *Ledger) IsOpen() bool { return len(l.machines) > 0 }
 
-// Result is what changed with a look.
+// Result has the changes of a look.
 type Result struct {
 	// Ended is set if a machine is gone. Only the ledger has its end: the cluster has forgotten it.
 	Ended bool
@@ -111,7 +111,7 @@ type Result struct {
 	Changed bool
 }
 
-// Observe books the time since the former look. The same look twice books nothing the second time.
+// Observe records the time since the last look. The same look twice records nothing the second time.
 func (l *Ledger) Observe(step Step) Result {
 	step.Elapsed = max(step.Elapsed, 0)
 	isNew := l.Seen.IsZero()
@@ -143,7 +143,7 @@ func (l *Ledger) Observe(step Step) Result {
 	return out
 }
 
-// begin opens a machine. It was launched after the former look, unless the cache was late.
+// begin opens a machine. It was launched after the last reading, unless the cache was late.
 func (l *Ledger) begin(m *Machine, step *Step, isNew bool) *record {
 	age := time.Duration(0)
 	if !m.LaunchedAt.IsZero() {
@@ -155,7 +155,7 @@ func (l *Ledger) begin(m *Machine, step *Step, isNew bool) *record {
 	out := &record{key: m.Key, from: step.At.Add(-age), millis: age.Milliseconds(), launched: m.LaunchedAt}
 	switch out.next(m) {
 	case Starting:
-	case Leaked: // nobody knows for how long
+	case Leaked: // for an unknown time
 		out.state = Leaked
 	default:
 		l.turn(out, m, step)
@@ -163,7 +163,7 @@ func (l *Ledger) begin(m *Machine, step *Step, isNew bool) *record {
 	return out
 }
 
-// advance charges the time since the former look. It reports whether anything changed.
+// advance charges the time since the last reading. It reports whether anything changed.
 func (l *Ledger) advance(r *record, m *Machine, step *Step) bool {
 	millis := step.Elapsed.Milliseconds()
 	if r.millis == 0 {
@@ -178,12 +178,12 @@ func (l *Ledger) advance(r *record, m *Machine, step *Step) bool {
 	return true
 }
 
-// turn books the open time for the former state, up to the change, and leaves the time after it open for the new one.
+// turn settles the open time for the previous state, up to the change, and leaves the time after it open for the new one.
 func (l *Ledger) turn(r *record, m *Machine, step *Step) {
 	after := int64(0)
 	if !m.Since.IsZero() && m.Key == r.key && m.Owned {
 		recent := r.millis
-		if r.state != Starting { // what was serving at the former look did so until then
+		if r.state != Starting { // what was serving at the last reading did so until then
 			recent = min(recent, step.Elapsed.Milliseconds())
 		}
 		after = min(max(step.At.Sub(m.Since).Milliseconds(), 0), recent)
@@ -215,8 +215,8 @@ func (r *record) drift(step *Step) bool {
 	return off > mostDrift || off < -mostDrift
 }
 
-// anchor puts the open time where the clock is now, if that has jumped. The time of a start stays open: it may turn out
-// to be wasted.
+// anchor moves the open time to the current clock after a jump. The time of a start stays open: it may turn out to be
+// wasted.
 func (l *Ledger) anchor(r *record, step *Step) {
 	switch {
 	case !r.drift(step):
@@ -227,7 +227,7 @@ func (l *Ledger) anchor(r *record, step *Step) {
 	}
 }
 
-// end closes a machine that is gone.
+// end closes a deleted machine.
 func (l *Ledger) end(uid string, step *Step) {
 	r := l.machines[uid]
 	last, unsure := step.Elapsed, time.Duration(0)
@@ -254,7 +254,7 @@ func (l *Ledger) end(uid string, step *Step) {
 	l.gone[uid] = ended{at: step.At, launched: r.launched}
 }
 
-// flush books the open time of a machine.
+// flush settles the open time of a machine.
 func (l *Ledger) flush(r *record, state State, step *Step) {
 	h := horizonAt(step.At)
 	account := l.account(r.key)
@@ -274,7 +274,7 @@ func (l *Ledger) account(key Key) periods {
 	return account
 }
 
-// settle returns when the machines were seen, and merges details that are too old. A clock that jumps ahead makes
+// settle returns the time of the machines' last observation, and merges old details. A clock that jumps ahead makes
 // nothing old.
 func (l *Ledger) settle(step *Step) time.Time {
 	maps.DeleteFunc(l.gone, func(_ string, e ended) bool {

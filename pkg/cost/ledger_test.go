@@ -17,7 +17,7 @@ import (
 // noon is on the day before a month ends.
 var noon = time.Date(2026, 11, 29, 12, 0, 0, 0, time.UTC)
 
-// chat is an account at $3.60 per hour, which is $0.001 per second.
+// chat is an account at $3.60 per hour, or $0.001 per second.
 func chat() cost.Key {
 	return cost.Key{Namespace: "team-a", Workspace: "chat", InstanceType: "A100", Price: 3_600_000, Source: "NodeClaim"}
 }
@@ -56,7 +56,7 @@ func leaked() cost.Machine {
 	return m
 }
 
-// times are the seconds of each state, and those that nobody watched.
+// times are the seconds of each state, and the unobserved ones.
 func times(l *cost.Ledger) map[string]float64 {
 	var sum cost.Cells
 	for _, charge := range l.Charges(time.Time{}) {
@@ -272,7 +272,7 @@ func TestObserve(t *testing.T) {
 	}
 }
 
-// TestMoney books a price over the end of a day and of a month.
+// TestMoney charges a price over the end of a day and of a month.
 func TestMoney(t *testing.T) {
 	l := cost.New()
 	l.Observe(cost.Step{At: noon})
@@ -298,7 +298,7 @@ func TestMoney(t *testing.T) {
 	}
 }
 
-// TestResult tells a look with an end, which only the ledger has, from others.
+// TestResult separates a look with an end, possible only in the ledger, from others.
 func TestResult(t *testing.T) {
 	l := cost.New()
 	if got := l.Observe(cost.Step{At: noon}); got != (cost.Result{}) {
@@ -359,7 +359,7 @@ func TestCount(t *testing.T) {
 	}
 }
 
-// TestSumsStayInRange: an engine that lies must not damage the books of others.
+// TestSumsStayInRange: a lying engine must not damage the ledgers of others.
 func TestSumsStayInRange(t *testing.T) {
 	l := cost.New()
 	for n := range 10_000 {

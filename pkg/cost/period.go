@@ -6,14 +6,14 @@ package cost
 import "time"
 
 // Details are kept by the hour for two days, by the day for two months, and by the month for two years. All periods are
-// in UTC, as are those of the clouds' bills.
+// in UTC, as are those of the clouds' costs.
 const (
 	keptHours  = 48
 	keptDays   = 62
 	keptMonths = 24
 )
 
-// The labels of periods, which sort by time. Everything older than the oldest month has the label "".
+// The labels of periods sort by time. Everything older than the oldest month has the label "".
 const (
 	hourLabel  = "2006-01-02T15"
 	dayLabel   = "2006-01-02"
@@ -23,7 +23,7 @@ const (
 // labels lists the layouts, the finest first.
 func labels() []string { return []string{hourLabel, dayLabel, monthLabel} }
 
-// horizon has the beginnings of what is kept by the hour, by the day and by the month.
+// horizon has the beginnings of the hours, days and months to keep.
 type horizon struct{ hours, days, months, end time.Time }
 
 func horizonAt(now time.Time) horizon {
@@ -63,7 +63,7 @@ func next(t time.Time, layout string) time.Time {
 	}
 }
 
-// period returns the label of the period of t, and the end of the time that this label is for.
+// period returns the label of the period of t, and the end of the label's time.
 func (h *horizon) period(t time.Time) (string, time.Time) {
 	t = t.UTC()
 	switch {
@@ -101,7 +101,7 @@ func (h *horizon) spread(from time.Time, millis int64, yield func(label string, 
 	}
 }
 
-// Period is the time that a label is for; the zero time begins what is older than everything that is kept.
+// Period is the time of a label; the zero time begins everything older than the kept periods.
 func Period(label string) (begin, end time.Time, ok bool) {
 	if label == "" {
 		return time.Time{}, time.Time{}, true
@@ -114,7 +114,7 @@ func Period(label string) (begin, end time.Time, ok bool) {
 	return time.Time{}, time.Time{}, false
 }
 
-// compact merges the periods of an account that are older than details are kept.
+// compact merges the periods of an account beyond the age of details.
 func (p periods) compact(h *horizon) {
 	for label := range p {
 		begin, _, _ := Period(label)

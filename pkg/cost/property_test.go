@@ -13,7 +13,7 @@ import (
 	"github.com/modelberth/modelberth/pkg/cost"
 )
 
-// truth is a machine of the story, with the time that a cloud would charge.
+// truth is a machine of the story, with the cloud's charged time.
 type truth struct {
 	key      cost.Key
 	launched time.Time
@@ -43,7 +43,7 @@ func (s *story) key() cost.Key {
 	}
 }
 
-// pass lets time pass, and returns what a look then sees.
+// pass lets time pass, and returns the next look.
 func (s *story) pass() cost.Step {
 	elapsed := time.Duration(s.random.Int64N(int64(time.Minute)))
 	switch s.random.IntN(20) {
@@ -95,8 +95,8 @@ func (s *story) charged() time.Duration {
 	return sum
 }
 
-// TestTimeIsConserved compares random stories with the time that a cloud would charge, to the millisecond: with jumps of
-// the clock, restarts from what was stored, looks that are repeated, and ledgers that must become smaller.
+// TestTimeIsConserved compares random stories with the cloud's charged time, to the millisecond: with jumps of the
+// clock, restarts from the stored ledger, repeated looks, and shrinking ledgers.
 func TestTimeIsConserved(t *testing.T) {
 	for seed := range uint64(80) {
 		s, l := newStory(seed), cost.New()
@@ -131,8 +131,8 @@ func TestTimeIsConserved(t *testing.T) {
 	}
 }
 
-// TestRestartsChangeNothing stores a ledger at some looks, and goes on from what was stored after others were lost: a
-// machine that is still there is charged for all of its time, once.
+// TestRestartsChangeNothing stores a ledger at some looks, and continues from the stored one after others were lost: a
+// remaining machine is charged for all of its time, once.
 func TestRestartsChangeNothing(t *testing.T) {
 	for seed := range uint64(500) {
 		random := rand.New(rand.NewPCG(seed, 9))
@@ -184,7 +184,7 @@ func TestMoneyIsConserved(t *testing.T) {
 	}
 }
 
-// TestEqualLedgersHaveEqualBytes encodes what was built in another order.
+// TestEqualLedgersHaveEqualBytes encodes ledgers built in another order.
 func TestEqualLedgersHaveEqualBytes(t *testing.T) {
 	var first []byte
 	for range 20 {
@@ -209,7 +209,7 @@ func TestEqualLedgersHaveEqualBytes(t *testing.T) {
 	}
 }
 
-// FuzzDecode reads anything: what is accepted is written as it was read, and can be used.
+// FuzzDecode reads anything: an accepted ledger is written as it was read, and can be used.
 func FuzzDecode(f *testing.F) {
 	s, l := newStory(1), cost.New()
 	for range 5 {

@@ -19,10 +19,10 @@ type Counters struct {
 	Prompt, Output int64
 }
 
-// Engine is what is seen of the engine of a Workspace.
+// Engine is the observed state of the engine of a Workspace.
 type Engine struct {
 	Name Name
-	// Key of the account of the machines that serve.
+	// Key of the account of the serving machines.
 	Key Key
 	// Plan is the planned price of a million output tokens in USD; empty if it is unknown.
 	Plan string
@@ -36,8 +36,8 @@ type engine struct {
 	last []Counters
 }
 
-// Count adds the tokens since the former look at an engine. A counter of a new process, or one that fell, began at 0.
-// The tokens between the last look at a process and its end are lost. It returns true if anything changed.
+// Count adds the tokens since the last look at an engine. A counter of a new process, or a fallen one, began at 0. The
+// tokens between the last look at a process and its end are lost. It returns true if anything changed.
 func (l *Ledger) Count(at time.Time, seen Engine) bool {
 	known := l.engines[seen.Name]
 	if known == nil {
@@ -77,7 +77,7 @@ func (l *Ledger) Count(at time.Time, seen Engine) bool {
 // mostProcesses is how many processes of one engine are remembered.
 const mostProcesses = 8
 
-// after are the counters to compare the next look with. A process that did not answer may answer the next time.
+// after are the counters to compare the next look with. A process without an answer may answer the next time.
 func (e *engine) after(seen []Counters) []Counters {
 	out := slices.DeleteFunc(slices.Clone(e.last), func(old Counters) bool {
 		return slices.ContainsFunc(seen, func(c Counters) bool { return c.Incarnation == old.Incarnation })
@@ -88,9 +88,9 @@ func (e *engine) after(seen []Counters) []Counters {
 }
 
 const (
-	// mostTokens bounds a counter, so that one that reports nonsense can be stored.
+	// mostTokens bounds a counter, so that a nonsensical one can be stored.
 	mostTokens = 1 << 50
-	// mostGrowth bounds what one process has worked between two looks. No engine comes near it.
+	// mostGrowth bounds a process's work between two looks. No engine comes near it.
 	mostGrowth = 1 << 40
 )
 
@@ -102,7 +102,7 @@ func since(was, now int64) int64 {
 	return min(now-was, mostGrowth)
 }
 
-// Keep drops the engines of Workspaces that are gone.
+// Keep drops the engines of deleted Workspaces.
 func (l *Ledger) Keep(exists func(Name) bool) {
 	for name := range l.engines {
 		if !exists(name) {

@@ -27,7 +27,7 @@ const name = "workspaces.kaito.sh"
 // annotationMissing is on the cached object in place of its schemas.
 const annotationMissing = "modelberth.dev/missing-fields"
 
-// required are fields whose absence leads to unwanted or double purchases.
+// required are fields whose absence causes unwanted or double purchases.
 func required() []string {
 	return []string{"suspend", "resource.placement", "status.observedGeneration", "status.plan", "status.attempts"}
 }

@@ -106,8 +106,8 @@ func TestMissing(t *testing.T) {
 	}
 }
 
-// A default of the schema would be stored with each Workspace that is read, and a Workspace that serves would have
-// been edited: what is absent stays absent, and the planner knows what it means.
+// The API server would store a default of the schema with each Workspace on reading, and that would edit serving
+// Workspaces: absent fields stay absent, and the planner has the defaults.
 func TestAbsentObjectivesAreNoEdit(t *testing.T) {
 	versions, _, _ := unstructured.NestedSlice(shipped(t).Object, "spec", "versions")
 	for _, entry := range versions {

@@ -77,7 +77,7 @@ func agentSentence(last *corev1.ContainerStateTerminated, said agentSaid) (reaso
 	}
 	if said.Message == "" {
 		return v1beta1.ReasonWeightsFetchFailed,
-			fmt.Sprintf("fetching the weights ended with %s%s", exit(last.ExitCode), quoted(errorLine(last.Message)))
+			fmt.Sprintf("fetching the weights failed with %s%s", exit(last.ExitCode), quoted(errorLine(last.Message)))
 	}
 	message = wording.Clip(withoutPorts(said.Message), maxMessage-len(" (retrying)"))
 	if reason, known := reasons[said.Reason]; known {
@@ -87,7 +87,7 @@ func agentSentence(last *corev1.ContainerStateTerminated, said agentSaid) (reaso
 }
 
 // memberLost covers a pod that ended because another one of its group was lost or restarted. No engine notices that
-// by itself in time.
+// in time.
 func memberLost(_ *Input, pod *corev1.Pod) (Finding, bool) {
 	last, said := lastOfAgent(pod)
 	if last == nil || !said.isAboutMember() {

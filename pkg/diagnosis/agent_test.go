@@ -15,7 +15,7 @@ import (
 	"github.com/modelberth/modelberth/pkg/diagnosis"
 )
 
-// agentReasons are those that the agent's source declares. This package must not import it: the agent acts.
+// agentReasons are the reasons declared in the agent's source. This package must not import it: the agent acts.
 func agentReasons(t *testing.T) map[string]bool {
 	t.Helper()
 	file, err := parser.ParseFile(token.NewFileSet(), "../agent/termination.go", nil, 0)
@@ -45,7 +45,7 @@ func agentReasons(t *testing.T) map[string]bool {
 	return reasons
 }
 
-// Every reason that the agent gives up for is told as what it is.
+// Every reason for the agent's failure is reported as such.
 func TestAgentReasons(t *testing.T) {
 	lostMember := diagnosis.Finding{
 		Reason: "MemberLost",

@@ -24,9 +24,9 @@ func outOfMemory(_ *Input, pod *corev1.Pod) (Finding, bool) {
 				"container %q of pod %q was killed at its limit of %s of main memory: raise or remove the limit",
 				status.Name, pod.Name, limit.String()), true
 		}
-		asked := "asks for none"
+		asked := "requests none"
 		if request, given := container.Resources.Requests[corev1.ResourceMemory]; given {
-			asked = "asks for " + request.String()
+			asked = "requests " + request.String()
 		}
 		return finding(v1beta1.ReasonContainerOOMKilled,
 			"container %q of pod %q was killed because node %q ran out of main memory (it %s): "+

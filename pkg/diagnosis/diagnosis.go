@@ -5,7 +5,7 @@
 // from the present pods and nodes. It also reports the stages of its start.
 //
 // It decides which of several symptoms a user should read first. The sentences are stable: they leave out
-// everything that changes by itself (times, counters, back-offs, ports). A server that keeps failing in the same
+// everything that keeps changing (times, counters, back-offs, ports). A server that keeps failing in the same
 // way has one finding, and nothing is written twice. The known messages of engines are data: signatures.yaml. It must
 // not know clients, how plans are made, or how pods are built beyond the names of their containers.
 package diagnosis

@@ -18,7 +18,7 @@ import (
 	"github.com/modelberth/modelberth/pkg/diagnosis"
 )
 
-// pod changes a pod that waits for nothing but its engine.
+// pod changes a pod that waits only for its engine.
 func pod(changes ...func(*corev1.Pod)) corev1.Pod {
 	p := corev1.Pod{
 		ObjectMeta: metav1.ObjectMeta{Name: "chat-0"},
@@ -161,7 +161,7 @@ func TestInference(t *testing.T) {
 		},
 		{
 			"the scheduler's sentence without its counts", one(unscheduled("Unschedulable", schedulerMessage)),
-			finding("Unschedulable", `no node takes pod "chat-0" (Insufficient nvidia.com/gpu, had untolerated taint {sku: gpu}): free a node, allow another machine type, or remove the unmet request`),
+			finding("Unschedulable", `no node can run pod "chat-0" (Insufficient nvidia.com/gpu, had untolerated taint {sku: gpu}): free a node, allow another machine type, or remove the unmet request`),
 		},
 		{
 			"what the scheduler says while the machine comes up is no news",
@@ -226,17 +226,17 @@ func TestInference(t *testing.T) {
 		},
 		{
 			"an agent that said nothing structured", one(fetching(terminated(2, "Error", "panic: runtime error"))),
-			finding("WeightsFetchFailed", `fetching the weights ended with exit code 2 (panic: runtime error) (retrying)`),
+			finding("WeightsFetchFailed", `fetching the weights failed with exit code 2 (panic: runtime error) (retrying)`),
 		},
 		{
 			"too little main memory",
 			one(engine(waiting("CrashLoopBackOff", ""), terminated(137, "OOMKilled", ""))),
-			finding("ContainerOOMKilled", `container "chat" of pod "chat-0" was killed because node "node-a" ran out of main memory (it asks for none): raise inference.pod.memory, or allow a machine type with more`),
+			finding("ContainerOOMKilled", `container "chat" of pod "chat-0" was killed because node "node-a" ran out of main memory (it requests none): raise inference.pod.memory, or allow a machine type with more`),
 		},
 		{
 			"the agent was killed for memory",
 			one(fetching(terminated(137, "OOMKilled", ""))),
-			finding("ContainerOOMKilled", `container "weights" of pod "chat-0" was killed because node "node-a" ran out of main memory (it asks for none): raise inference.pod.memory, or allow a machine type with more`),
+			finding("ContainerOOMKilled", `container "weights" of pod "chat-0" was killed because node "node-a" ran out of main memory (it requests none): raise inference.pod.memory, or allow a machine type with more`),
 		},
 		{
 			"the engine's first error tells why it ended",
@@ -271,7 +271,7 @@ func TestInference(t *testing.T) {
 		{
 			"an eviction",
 			one(failed("Evicted", "The node was low on resource: ephemeral-storage. Threshold quantity: 1, available: 0. Container chat was using 12Ki")),
-			finding("PodEvicted", `pod "chat-0" was evicted from node "node-a" (The node was low on resource: ephemeral-storage): it is created again; if that repeats, allow a machine type with more of it`),
+			finding("PodEvicted", `pod "chat-0" was evicted from node "node-a" (The node was low on resource: ephemeral-storage): it is created again; if that repeats, allow a machine type with more of that resource`),
 		},
 		{
 			"a pod that the kubelet did not admit",
@@ -281,7 +281,7 @@ func TestInference(t *testing.T) {
 		{
 			"a node short of disk",
 			diagnosis.Input{Want: 1, Pods: []corev1.Pod{pod()}, Nodes: []corev1.Node{node("node-a", corev1.NodeReady, corev1.NodeDiskPressure)}},
-			finding("NodeDiskPressure", `node "node-a" is short of disk: free some, or allow a machine type with a larger one`),
+			finding("NodeDiskPressure", `node "node-a" is low on disk space: free some, or allow a machine type with a larger disk`),
 		},
 		{
 			"a node short of memory",
@@ -300,7 +300,7 @@ func TestInference(t *testing.T) {
 		},
 		{
 			"images and volumes", one(fetching(waiting("PodInitializing", ""))),
-			pending(`node "node-a" pulls the image of container "weights" or mounts its volumes for pod "chat-0": if this persists, kubectl describe pod shows why`),
+			pending(`node "node-a" is pulling the image of container "weights" in pod "chat-0", or mounting the pod's volumes: if this persists, kubectl describe pod shows why`),
 		},
 		{
 			"nothing reported yet",
@@ -313,7 +313,7 @@ func TestInference(t *testing.T) {
 		},
 		{
 			"the engine's image", one(engine(waiting("PodInitializing", ""))),
-			pending(`node "node-a" pulls the image of container "chat" or mounts its volumes for pod "chat-0": if this persists, kubectl describe pod shows why`),
+			pending(`node "node-a" is pulling the image of container "chat" in pod "chat-0", or mounting the pod's volumes: if this persists, kubectl describe pod shows why`),
 		},
 		{
 			"the engine loads", one(),
@@ -330,7 +330,7 @@ func TestInference(t *testing.T) {
 				pod(),
 				pod(func(p *corev1.Pod) { p.Name = "chat-1" }, engine(waiting("ErrImageNeverPull", ""))),
 			}},
-			finding("ImagePullError", `node "node-a" cannot pull image "registry.example/engine:1" of container "chat", because it is not on the node and the pull policy is Never: load it there, or set workspaceImagePullPolicy in the chart's values`),
+			finding("ImagePullError", `node "node-a" cannot pull image "registry.example/engine:1" of container "chat", because it is not on the node and the pull policy is Never: load it there, or set workspaceImagePullPolicy to IfNotPresent in the chart's values`),
 		},
 	} {
 		t.Run(tc.reason, func(t *testing.T) {
@@ -350,7 +350,7 @@ func finding(reason, message string) diagnosis.Finding {
 	return diagnosis.Finding{Reason: reason, Message: message}
 }
 
-// A failure that repeats is one finding from its first moment on, so that the status is written once.
+// A repeated failure is one finding from its first moment on, so that the status is written once.
 func TestFindingsAreStable(t *testing.T) {
 	log := func(n int) string {
 		return fmt.Sprintf("0.0%d.045.098 E load: mapping at 0x7f%02dab failed\n", n, n)
@@ -408,7 +408,7 @@ func TestFindingsAreStable(t *testing.T) {
 	}
 }
 
-// The order in which pods and nodes are listed does not matter.
+// The order of pods and nodes in lists does not matter.
 func TestOrderDoesNotMatter(t *testing.T) {
 	a := pod(func(p *corev1.Pod) { p.Name, p.Spec.NodeName = "chat-0", "node-a" }, engine(terminated(1, "Error", "a")))
 	b := pod(func(p *corev1.Pod) { p.Name, p.Spec.NodeName = "chat-1", "node-b" }, engine(terminated(2, "Error", "b")))

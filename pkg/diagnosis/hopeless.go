@@ -10,7 +10,7 @@ import (
 )
 
 // IsHopeless reports whether a finding with that reason is permanent, however often the pod restarts, until
-// somebody changes something. Unknown cases are not: a hub, a registry or a node may recover, and unknown messages
+// a person changes something. Unknown cases are not: a hub, a registry or a node may recover, and unknown messages
 // of an engine may be about anything.
 func IsHopeless(reason string) bool {
 	return slices.Contains([]string{

@@ -10,8 +10,8 @@ import (
 	"github.com/modelberth/modelberth/pkg/diagnosis"
 )
 
-// What may pass by itself must not cost a Workspace its machines.
-func TestWhatMayPassIsNotHopeless(t *testing.T) {
+// A passing fault must not cost a Workspace its machines.
+func TestTransientIsNotHopeless(t *testing.T) {
 	for _, reason := range []string{
 		v1beta1.ReasonInferenceSuccess, v1beta1.ReasonInferencePending, v1beta1.ReasonContainerCrashLoop, v1beta1.ReasonImagePullError,
 		v1beta1.ReasonStartupTimeout, v1beta1.ReasonMemberLost, v1beta1.ReasonPodEvicted, v1beta1.ReasonNodeDiskPressure,

@@ -76,7 +76,8 @@ func pullFailureOf(reason, message string) pullFailure {
 	case reason == "InvalidImageName":
 		return plain("it is not an image reference", "")
 	case reason == "ErrImageNeverPull":
-		return plain("it is not on the node and the pull policy is Never", "load it there, or set workspaceImagePullPolicy in the chart's values")
+		return plain("it is not on the node and the pull policy is Never",
+			"load it there, or set workspaceImagePullPolicy to IfNotPresent in the chart's values")
 	case reason == "SignatureValidationFailed":
 		return plain("its signature is not accepted", "use a signed image, or change the node's policy")
 	case has("no match for platform", "no matching manifest"):
@@ -88,7 +89,7 @@ func pullFailureOf(reason, message string) pullFailure {
 		return of("the registry refuses access", "correct the name, give the node's identity read access, or name "+
 			"a pull Secret in the ServiceAccount of inference.pod.serviceAccountName")
 	case has("toomanyrequests", "429", "rate limit"):
-		return of("the registry limits the number of pulls", "pull with an account, or from a mirror")
+		return of("the registry limits the rate of pulls", "pull with an account, or from a mirror")
 	case has("not found", "manifest unknown", "notfound"):
 		return plain("the registry does not have it", "")
 	case has("no space left"):

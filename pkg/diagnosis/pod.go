@@ -29,10 +29,10 @@ func unschedulable(in *Input, pod *corev1.Pod) (Finding, bool) {
 			return pending(WaitsForMachines), true
 		}
 		if why, next := lacking(pod, in.Nodes); why != "" {
-			return finding(v1beta1.ReasonUnschedulable, "no node takes pod %q, because %s: %s", pod.Name, why, next), true
+			return finding(v1beta1.ReasonUnschedulable, "no node can run pod %q, because %s: %s", pod.Name, why, next), true
 		}
 		return finding(v1beta1.ReasonUnschedulable,
-			"no node takes pod %q%s: free a node, allow another machine type, or remove the unmet request",
+			"no node can run pod %q%s: free a node, allow another machine type, or remove the unmet request",
 			pod.Name, quoted(schedulerSentence(condition.Message))), true
 	}
 	return Finding{}, false
@@ -69,7 +69,7 @@ func moreOf(name corev1.ResourceName) string {
 	case corev1.ResourceMemory:
 		return "lower inference.pod.memory, or allow a machine type with more"
 	case corev1.ResourceEphemeralStorage:
-		return "allow a machine type with a larger disk, or buy with a NodeClass that gives one"
+		return "allow a machine type with a larger disk, or use a NodeClass with a larger one"
 	default:
 		return "check that the device plugin runs on the node and finds all devices"
 	}
@@ -145,7 +145,7 @@ func splitReasons(list string) []string {
 	}
 }
 
-// evicted covers pods that the node ended or never admitted. Their set replaces them by itself.
+// evicted covers pods that the node ended or never admitted. Their set replaces them without help.
 func evicted(_ *Input, pod *corev1.Pod) (Finding, bool) {
 	if pod.Status.Phase != corev1.PodFailed {
 		return Finding{}, false
@@ -155,7 +155,7 @@ func evicted(_ *Input, pod *corev1.Pod) (Finding, bool) {
 	why = strings.TrimRight(why, ". ")
 	if pod.Status.Reason == "Evicted" {
 		return finding(v1beta1.ReasonPodEvicted,
-			"pod %q was evicted from node %q%s: it is created again; if that repeats, allow a machine type with more of it",
+			"pod %q was evicted from node %q%s: it is created again; if that repeats, allow a machine type with more of that resource",
 			pod.Name, pod.Spec.NodeName, quoted(why)), true
 	}
 	return finding(v1beta1.ReasonContainerStartError,
@@ -172,7 +172,7 @@ func pressure(pods []corev1.Pod, nodes []corev1.Node) (Finding, bool) {
 		}
 		if nodeCondition(node, corev1.NodeDiskPressure) == corev1.ConditionTrue {
 			return finding(v1beta1.ReasonNodeDiskPressure,
-				"node %q is short of disk: free some, or allow a machine type with a larger one", node.Name), true
+				"node %q is low on disk space: free some, or allow a machine type with a larger disk", node.Name), true
 		}
 		if nodeCondition(node, corev1.NodeMemoryPressure) == corev1.ConditionTrue {
 			return finding(v1beta1.ReasonNodeMemoryPressure,

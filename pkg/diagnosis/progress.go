@@ -60,7 +60,7 @@ func preparing(pod *corev1.Pod, container string) Finding {
 	if container == "" {
 		return pending("node %q prepares pod %q: if this persists, kubectl describe pod shows why", pod.Spec.NodeName, pod.Name)
 	}
-	return pending("node %q pulls the image of container %q or mounts its volumes for pod %q: "+
+	return pending("node %q is pulling the image of container %q in pod %q, or mounting the pod's volumes: "+
 		"if this persists, kubectl describe pod shows why",
 		pod.Spec.NodeName, container, pod.Name)
 }

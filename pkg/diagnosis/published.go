@@ -96,17 +96,17 @@ func refusedPod(in *Input) (Finding, bool) {
 		_, words, _ := strings.Cut(warning.Message, "failed error: ")
 		words = cmp.Or(words, warning.Message)
 		return finding(v1beta1.ReasonPodRefused, "the cluster rejects the pod%s: %s",
-			quoted(wording.Clip(steady(words), maxQuote)), wayPast(words)), true
+			quoted(wording.Clip(steady(words), maxQuote)), WayPast(words)), true
 	}
 	return Finding{}, false
 }
 
-// wayPast is the way out after a refusal.
-func wayPast(words string) string {
+// WayPast is the way out after the API server refused a pod with these words.
+func WayPast(words string) string {
 	switch {
 	case strings.Contains(words, "exceeded quota"):
 		return "raise the ResourceQuota of the namespace, or free some of it"
-	case strings.Contains(words, "must specify"): // a quota or a policy wants what inference.pod can say
+	case strings.Contains(words, "must specify"): // a quota or a policy requires a setting of inference.pod
 		return "set it in inference.pod, or add a LimitRange with defaults to the namespace"
 	case strings.Contains(words, "PodSecurity"):
 		return "inference.pod or inference.template does not meet the level that the namespace enforces"

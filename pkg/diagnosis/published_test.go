@@ -16,7 +16,7 @@ import (
 	"github.com/modelberth/modelberth/pkg/diagnosis"
 )
 
-// prepared is a pod that its node has not begun to run.
+// prepared is a pod not yet started by its node.
 func prepared(p *corev1.Pod) {
 	p.UID = "pod-1"
 	p.Status.Phase = corev1.PodPending
@@ -74,7 +74,7 @@ func TestPublishedWarnings(t *testing.T) {
 		return []diagnosis.Warning{{About: uid, Reason: reason, Message: message}}
 	}
 	const noVolume = `MountVolume.SetUp failed for volume "config" : configmap "tuned" not found`
-	preparing := `node "node-a" pulls the image of container "weights" or mounts its volumes for pod "chat-0": if this persists, kubectl describe pod shows why`
+	preparing := `node "node-a" is pulling the image of container "weights" in pod "chat-0", or mounting the pod's volumes: if this persists, kubectl describe pod shows why`
 	for _, tc := range []struct {
 		reason   string
 		pods     []corev1.Pod

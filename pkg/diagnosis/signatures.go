@@ -39,7 +39,7 @@ type signature struct {
 	// Says describes the failure, Next the way out.
 	Says string `json:"says"`
 	Next string `json:"next"`
-	// Compare selects the figures of the plan that stand beside the message.
+	// Compare selects the plan's figures to show with the message.
 	Compare comparison `json:"compare,omitempty"`
 
 	pattern *regexp.Regexp
@@ -85,7 +85,7 @@ func Parse(data []byte) (Signatures, error) {
 		if found, _ := all.find(rule.Example); found == nil {
 			return Signatures{}, fmt.Errorf("rules[%d] %q: example: the rule does not match it", i, rule.Name)
 		} else if found != rule {
-			return Signatures{}, fmt.Errorf("rules[%d] %q: example: rule %q matches it before", i, rule.Name, found.Name)
+			return Signatures{}, fmt.Errorf("rules[%d] %q: example: the earlier rule %q matches it", i, rule.Name, found.Name)
 		}
 	}
 	return all, nil

@@ -22,7 +22,7 @@ import (
 
 var update = flag.Bool("update", false, "write the golden files")
 
-// plan is what a pod was made from.
+// plan is the plan of a pod.
 func plan() *planner.Plan {
 	return &planner.Plan{
 		Engine: "vllm", MaxModelLen: 16384, Concurrency: 4,
@@ -30,7 +30,7 @@ func plan() *planner.Plan {
 	}
 }
 
-// TestSignatures pins what users read when an engine reports one of the built-in messages.
+// TestSignatures pins the users' sentences for the built-in messages of engines.
 func TestSignatures(t *testing.T) {
 	data, err := os.ReadFile("signatures.yaml")
 	if err != nil {
@@ -100,7 +100,7 @@ func TestParseRefuses(t *testing.T) {
 		{"the same name twice", "next: mend it", "next: mend it" + good, `rules[1] "a": rules[0] has the same name`},
 		{
 			"an earlier rule for the same message", "next: mend it", "next: mend it" + strings.Replace(good, "name: a", "name: b", 1),
-			`rules[1] "b": example: rule "a" matches it before`,
+			`rules[1] "b": example: the earlier rule "a" matches it`,
 		},
 	} {
 		t.Run(tc.reason, func(t *testing.T) {

@@ -19,7 +19,7 @@ import (
 	"github.com/modelberth/modelberth/pkg/workload"
 )
 
-// lasted is an end after so long a run.
+// lasted is an end after a run of this length.
 func lasted(ran time.Duration, code int32, message string) corev1.ContainerState {
 	state := terminated(code, "Error", message)
 	began := time.Date(2026, 11, 20, 12, 0, 0, 0, time.UTC)
@@ -52,7 +52,7 @@ func limited(p *corev1.Pod) {
 	p.Spec.Containers[0].Resources.Limits = corev1.ResourceList{corev1.ResourceMemory: resource.MustParse("8Gi")}
 }
 
-// machine is a Ready node that has so much of everything.
+// machine is a Ready node with these resources.
 func machine(allocatable corev1.ResourceList, taints ...corev1.Taint) corev1.Node {
 	n := node("node-a", corev1.NodeReady)
 	n.Status.Allocatable, n.Spec.Taints = allocatable, taints
@@ -84,12 +84,12 @@ func TestSymptoms(t *testing.T) {
 		{
 			"a program for another processor that the runtime does not start",
 			one(engine(waiting("CrashLoopBackOff", ""), terminated(128, "StartError", `failed to create containerd task: exec: "/app/llama-server": exec format error`))),
-			finding("WrongArchitecture", `container "chat" of pod "chat-0" cannot start, because image registry.example/engine:1 is not built for the machine's processor: set inference.engine.image to one that is, or allow machine types with another processor`),
+			finding("WrongArchitecture", `container "chat" of pod "chat-0" cannot start, because image registry.example/engine:1 is not built for the machine's processor: set inference.engine.image to a build for it, or allow machine types with another processor`),
 		},
 		{
 			"a registry that wants to be asked less",
 			one(engine(waiting("ImagePullBackOff", `Back-off pulling image "registry.example/engine:1": ErrImagePull: rpc error: code = Unknown desc = failed to pull and unpack image "registry.example/engine:1": failed to copy: httpReadSeeker: failed open: unexpected status code 429 Too Many Requests`))),
-			finding("ImagePullError", `node "node-a" cannot pull image "registry.example/engine:1" of container "chat", because the registry limits the number of pulls (httpReadSeeker: failed open: unexpected status code 429 Too Many Requests): pull with an account, or from a mirror`),
+			finding("ImagePullError", `node "node-a" cannot pull image "registry.example/engine:1" of container "chat", because the registry limits the rate of pulls (httpReadSeeker: failed open: unexpected status code 429 Too Many Requests): pull with an account, or from a mirror`),
 		},
 		{
 			"a container at its own limit",
@@ -99,7 +99,7 @@ func TestSymptoms(t *testing.T) {
 		{
 			"a node out of memory, with what was asked for",
 			one(asks(corev1.ResourceMemory, "64Gi", ""), engine(waiting("CrashLoopBackOff", ""), terminated(137, "OOMKilled", ""))),
-			finding("ContainerOOMKilled", `container "chat" of pod "chat-0" was killed because node "node-a" ran out of main memory (it asks for 64Gi): raise inference.pod.memory, or allow a machine type with more`),
+			finding("ContainerOOMKilled", `container "chat" of pod "chat-0" was killed because node "node-a" ran out of main memory (it requests 64Gi): raise inference.pod.memory, or allow a machine type with more`),
 		},
 		{
 			"killed from outside, by whatever it was",
@@ -138,7 +138,7 @@ func TestSymptoms(t *testing.T) {
 				Want: 1, Pods: []corev1.Pod{pod(asks(gpu, "4", ""), unscheduled("Unschedulable", noGPU))},
 				Nodes: []corev1.Node{machine(corev1.ResourceList{gpu: two})},
 			},
-			finding("Unschedulable", `no node takes pod "chat-0", because it requests 4 of nvidia.com/gpu and node "node-a" has 2: check that the device plugin runs on the node and finds all devices`),
+			finding("Unschedulable", `no node can run pod "chat-0", because it requests 4 of nvidia.com/gpu and node "node-a" has 2: check that the device plugin runs on the node and finds all devices`),
 		},
 		{
 			"engine and agent together ask for more disk than there is",
@@ -146,7 +146,7 @@ func TestSymptoms(t *testing.T) {
 				Want: 1, Pods: []corev1.Pod{pod(asks(corev1.ResourceEphemeralStorage, "60Gi", "60Gi"), unscheduled("Unschedulable", noGPU))},
 				Nodes: []corev1.Node{machine(corev1.ResourceList{corev1.ResourceEphemeralStorage: resource.MustParse("100Gi")})},
 			},
-			finding("Unschedulable", `no node takes pod "chat-0", because it requests 120Gi of ephemeral-storage and node "node-a" has 100Gi: allow a machine type with a larger disk, or buy with a NodeClass that gives one`),
+			finding("Unschedulable", `no node can run pod "chat-0", because it requests 120Gi of ephemeral-storage and node "node-a" has 100Gi: allow a machine type with a larger disk, or use a NodeClass with a larger one`),
 		},
 		{
 			"a taint that the pod does not tolerate",
@@ -160,7 +160,7 @@ func TestSymptoms(t *testing.T) {
 					corev1.Taint{Key: "team", Value: "b", Effect: corev1.TaintEffectPreferNoSchedule},
 					corev1.Taint{Key: "maintenance", Effect: corev1.TaintEffectNoSchedule})},
 			},
-			finding("Unschedulable", `no node takes pod "chat-0", because it does not tolerate the taint maintenance:NoSchedule of node "node-a": add a toleration to inference.pod.tolerations, or remove the taint once its cause is gone`),
+			finding("Unschedulable", `no node can run pod "chat-0", because it does not tolerate the taint maintenance:NoSchedule of node "node-a": add a toleration to inference.pod.tolerations, or remove the taint once its cause is gone`),
 		},
 		{
 			"a machine that has it all is taken by others: the scheduler is quoted",
@@ -168,7 +168,7 @@ func TestSymptoms(t *testing.T) {
 				Want: 1, Pods: []corev1.Pod{pod(asks(gpu, "2", ""), unscheduled("Unschedulable", noGPU))},
 				Nodes: []corev1.Node{machine(corev1.ResourceList{gpu: two})},
 			},
-			finding("Unschedulable", `no node takes pod "chat-0" (Insufficient nvidia.com/gpu, didn't match Pod's node affinity/selector): free a node, allow another machine type, or remove the unmet request`),
+			finding("Unschedulable", `no node can run pod "chat-0" (Insufficient nvidia.com/gpu, didn't match Pod's node affinity/selector): free a node, allow another machine type, or remove the unmet request`),
 		},
 		{
 			"a member that was lost",
@@ -191,7 +191,7 @@ func TestSymptoms(t *testing.T) {
 				member("chat-0", fetching(terminated(1, "Error", lost))),
 				member("chat-worker-1", engine(terminated(1, "Error", "RuntimeError: CUDA error: uncorrectable ECC error encountered"))),
 			}},
-			finding("GPUUnusable", `container "chat" of pod "chat-worker-1" ended with exit code 1, because the GPU is broken: delete the NodeClaim of the pod's node, so that the machine is replaced`),
+			finding("GPUUnusable", `container "chat" of pod "chat-worker-1" ended with exit code 1, because the GPU is broken: delete the NodeClaim of the pod's node to replace the machine`),
 		},
 	} {
 		t.Run(tc.reason, func(t *testing.T) {
@@ -203,14 +203,14 @@ func TestSymptoms(t *testing.T) {
 	}
 }
 
-// The agent's container is found by its name, so that name is part of what the tests rely on.
+// The agent's container is found by its name, so the tests depend on that name.
 func TestAgentContainer(t *testing.T) {
 	if got, want := pod().Spec.InitContainers[0].Name, workload.WeightsContainer("chat"); got != want {
 		t.Errorf("the tests call the agent's container %q, and it is %q", got, want)
 	}
 }
 
-// A Workspace may have the name that a container of the agent has elsewhere: then it is the engine's.
+// A Workspace may have the name of an agent's container elsewhere: then the container is the engine's.
 func TestEngineNamedAsAgentElsewhere(t *testing.T) {
 	for _, name := range []string{"weights", "commit"} {
 		p := pod(func(p *corev1.Pod) {

@@ -17,7 +17,7 @@ import (
 	"sigs.k8s.io/yaml"
 )
 
-// leaky has a secret, which begins with LEAK, in each place that a bundle must hide.
+// leaky has a secret, beginning with LEAK, in each place that a bundle must hide.
 const leaky = `
 apiVersion: apps/v1
 kind: Deployment

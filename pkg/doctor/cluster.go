@@ -14,6 +14,7 @@ import (
 	coordinationv1 "k8s.io/api/coordination/v1"
 
 	"github.com/modelberth/modelberth/pkg/crd"
+	"github.com/modelberth/modelberth/pkg/takeover"
 )
 
 const (
@@ -26,7 +27,7 @@ const (
 // checkRead reports unreadable kinds, so an empty report means health.
 func checkRead(e *examination) {
 	for _, kind := range slices.Sorted(maps.Keys(e.snapshot.Unread)) {
-		e.warn("NotChecked", kind, e.snapshot.Unread[kind], "run kubectl berth doctor as a user with the right to list "+kind)
+		e.warn("NotChecked", kind, e.snapshot.Unread[kind], "run kubectl berth doctor as a user with permission to list "+kind)
 	}
 }
 
@@ -50,7 +51,7 @@ func checkDefinitions(e *examination) {
 	for _, name := range []string{"workspaces.kaito.sh", "inferencesets.kaito.sh"} {
 		definition := e.snapshot.find("CustomResourceDefinition", "", name)
 		if definition == nil {
-			e.fail("CRDMissing", named("CustomResourceDefinition", "", name), "the API server does not have it",
+			e.fail("CRDMissing", named("CustomResourceDefinition", "", name), "the API server does not serve it",
 				install+" --set=crds.install=true")
 			continue
 		}
@@ -75,22 +76,14 @@ func checkDefinitions(e *examination) {
 func checkKAITO(e *examination) {
 	for _, d := range e.deployments() {
 		for _, container := range d.Spec.Template.Spec.Containers {
-			if isKAITOs(container.Image) && d.Status.AvailableReplicas > 0 {
+			if takeover.IsControllerImage(container.Image) && d.Status.AvailableReplicas > 0 {
 				e.warn("KAITORunning", named("Deployment", d.Namespace, d.Name),
-					"it runs "+container.Image+"; Modelberth leaves its Workspaces alone",
+					"it runs "+container.Image+"; Modelberth does not touch its Workspaces",
 					fmt.Sprintf("once no Workspace needs KAITO: kubectl scale deployment %s --namespace=%s --replicas=0",
 						d.Name, d.Namespace))
 			}
 		}
 	}
-}
-
-// isKAITOs reports whether an image is KAITO's workspace controller.
-func isKAITOs(image string) bool {
-	name, _, _ := strings.Cut(image, "@")
-	base := name[strings.LastIndex(name, "/")+1:]
-	base, _, _ = strings.Cut(base, ":")
-	return base == "workspace" && strings.Contains(name, "kaito/")
 }
 
 // checkClocks compares the clocks of Lease holders with the API server's.
@@ -103,12 +96,12 @@ func checkClocks(e *examination) {
 		if ahead <= mostSkew {
 			continue
 		}
-		id, who := "ControllerClockAhead", "the node of the controller"
+		id, who := "ControllerClockAhead", "the controller's node"
 		if lease.Namespace == "kube-node-lease" {
 			id, who = "NodeClockAhead", "node "+lease.Name
 		}
 		e.fail(id, named("Lease", lease.Namespace, lease.Name),
-			fmt.Sprintf("%s wrote it %s after the time of the API server", who, ahead.Round(time.Second)),
+			fmt.Sprintf("the clock of %s is %s ahead of the API server's", who, ahead.Round(time.Second)),
 			"synchronise the clock of "+who+": timedatectl status, chronyc sources")
 	}
 }

@@ -54,7 +54,7 @@ func (e *examination) explainPods(d *appsv1.Deployment) bool {
 			switch waiting := c.State.Waiting; {
 			case last != nil && last.Reason == "OOMKilled":
 				found = true
-				e.fail("ControllerOutOfMemory", object, "container "+c.Name+" was killed for its use of memory",
+				e.fail("ControllerOutOfMemory", object, "container "+c.Name+" was killed for lack of memory (OOMKilled)",
 					install+" --set=resources.limits.memory=1Gi")
 			case waiting != nil && (waiting.Reason == "ImagePullBackOff" || waiting.Reason == "ErrImagePull"):
 				found = true
@@ -88,7 +88,7 @@ func checkLease(e *examination) {
 		switch {
 		case d.Status.AvailableReplicas == 0:
 		case at < 0:
-			e.fail("LeaderNeverElected", object, "the controller runs, and the Lease does not exist", logs)
+			e.fail("LeaderNeverElected", object, "the controller runs, but the Lease does not exist", logs)
 		case leases[at].Spec.RenewTime == nil || e.snapshot.Now.Sub(leases[at].Spec.RenewTime.Time) > time.Minute:
 			e.fail("LeaderSilent", object, "no replica has renewed it for more than a minute", logs)
 		}

@@ -28,7 +28,7 @@ type healthy struct {
 	}
 }
 
-// fault is a difference from a healthy cluster, and the finding that names it.
+// fault is a difference from a healthy cluster, and its finding.
 type fault struct {
 	Why, Cluster, Version string
 	Set                   map[string]map[string]any
@@ -51,10 +51,10 @@ func load(t *testing.T, path string, into any) {
 	}
 }
 
-// installed are the objects of installation, which are slow to parse.
+// installed are the objects of installation; they are slow to parse.
 var installed []map[string]any
 
-// installation is what the chart installs, in a cluster that runs it.
+// installation has the chart's objects, in a cluster where the chart runs.
 func installation(t *testing.T) []map[string]any {
 	t.Helper()
 	if installed == nil {

@@ -30,11 +30,12 @@ func checkPlugins(e *examination) {
 		backEnd := e.backEnd(&d)
 		buys := backEnd == "nodeclaim" || backEnd == "nodepool"
 		isChecked := first(setting(&d, "gpu-plugin-check"), "true") != "false"
-		problem := preflight.MissingPlugin(sets, nvidia)
+		trusted := preflight.TrustedDaemonSets(sets, namespacesOf(&d))
+		problem := preflight.MissingPlugin(trusted, nvidia)
 		if buys && isChecked && problem != "" && len(e.snapshot.of("ClusterPolicy")) == 0 {
 			e.fail("GPUPluginMissing", "", problem, install+" --set=devicePlugin.enabled=true")
 		}
-		if excluded := preflight.ExcludedDaemonSets(sets); buys && first(setting(&d, "dedicated-taint"),
+		if excluded := preflight.ExcludedDaemonSets(trusted); buys && first(setting(&d, "dedicated-taint"),
 			"Auto") == "Enabled" && excluded != "" {
 			e.fail("TaintNotTolerated", "", "capacity.dedicatedTaint is Enabled, but "+excluded,
 				"add the toleration, or: "+install+" --set=capacity.dedicatedTaint=Auto")
@@ -49,6 +50,14 @@ func checkPlugins(e *examination) {
 				fmt.Sprintf("kubectl describe daemonset %s --namespace=%s", set.Name, set.Namespace))
 		}
 	}
+}
+
+// namespacesOf returns the namespaces whose DaemonSets count for a controller: all of them before it had the setting.
+func namespacesOf(d *appsv1.Deployment) []string {
+	if out := setting(d, "daemonset-namespace"); len(out) > 0 {
+		return out
+	}
+	return []string{"*"}
 }
 
 // checkOperator checks NVIDIA's GPU operator, if there is one.
@@ -78,7 +87,7 @@ func checkNodes(e *examination) {
 		}
 		switch {
 		case hasGPUs && capacity.IsZero():
-			e.fail("GPUsNotAdvertised", object, "the node has GPUs, and no device plugin advertises "+nvidia,
+			e.fail("GPUsNotAdvertised", object, "the node has GPUs, but no device plugin advertises "+nvidia,
 				"kubectl get pods -A --field-selector=spec.nodeName="+node.Name+" lists the device plugin: read its log")
 		case allocatable.Cmp(capacity) < 0:
 			e.fail("GPUsFaulty", object, fmt.Sprintf("%s of %s GPUs are allocatable", allocatable.String(), capacity.String()),

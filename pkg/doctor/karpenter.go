@@ -41,7 +41,7 @@ func checkProvisioner(e *examination) {
 func (e *examination) checkKarpenterKind(name string) {
 	definition := e.snapshot.find("CustomResourceDefinition", "", name)
 	if definition == nil {
-		e.fail("KarpenterMissing", named("CustomResourceDefinition", "", name), "the API server does not have it",
+		e.fail("KarpenterMissing", named("CustomResourceDefinition", "", name), "the API server does not serve it",
 			"install Karpenter, or: "+install+" --set=capacity.backend=existing")
 		return
 	}
@@ -76,7 +76,7 @@ func (e *examination) checkKarpenter(k *appsv1.Deployment, needsStatic bool) {
 			helm+"staticCapacity=true")
 	}
 	if strings.Contains(gates, "NodeRepair=true") {
-		e.warn("NodeRepairOn", object, "Karpenter deletes unhealthy nodes without draining them, while the controller replaces them, too",
+		e.warn("NodeRepairOn", object, "Karpenter deletes unhealthy nodes without draining them, although the controller replaces them",
 			helm+"nodeRepair=false")
 	}
 }
@@ -144,14 +144,14 @@ func checkMachines(e *examination) {
 		case deleted != nil:
 			if since := e.snapshot.Now.Sub(deleted.Time); since > terminateLimit {
 				e.fail("MachineNotReleased", called(&claim),
-					fmt.Sprintf("it has been in deletion for %s, and its machine may still cost money", since.Round(time.Minute)),
+					fmt.Sprintf("it has been terminating for %s, and its machine may still cost money", since.Round(time.Minute)),
 					describe+"; Karpenter's log has the reason")
 			}
 		case launched != "True" && age > launchLimit:
 			e.fail("MachineNotLaunched", called(&claim), fmt.Sprintf("requested %s ago: %s", age.Round(time.Minute),
 				orAbsent(why)), describe)
 		case launched == "True" && registered != "True" && age > registerLimit:
-			e.fail("MachineNotRegistered", called(&claim), "its machine runs, and no node has joined the cluster",
+			e.fail("MachineNotRegistered", called(&claim), "its machine runs, but no node has joined the cluster",
 				describe+"; look at the machine's console in the cloud")
 		case registered == "True" && initialized != "True" && age > registerLimit:
 			e.fail("MachineNotInitialized", called(&claim), "its node joined but is not usable: "+orAbsent(waits), describe)

@@ -33,8 +33,8 @@ func checkIsolation(e *examination) {
 		return slices.ContainsFunc(enforcers(), func(name string) bool { return strings.Contains(d.Name, name) })
 	})
 	if !isKnown && !enforces && e.snapshot.isRead("DaemonSet") {
-		e.warn("NetworkPolicyUncertain", "", "no DaemonSet is a known network plug-in that enforces NetworkPolicies",
-			"install one, or start a model on several machines: its engines start only after the controller has failed to reach them")
+		e.warn("NetworkPolicyUncertain", "", "no DaemonSet is a network plug-in that is known to enforce NetworkPolicies",
+			"install one, or test yours with a model on several machines: its engines start only if NetworkPolicies keep the controller from them")
 	}
 }
 

@@ -70,7 +70,7 @@ func checkQuotas(e *examination) {
 			case isGPU && hard.IsZero():
 				e.fail("QuotaForbidsGPUs", object, string(resource)+" is limited to 0", describe+"; raise it, or move the Workspace")
 			case (isPods || isGPU) && used.Cmp(hard) >= 0:
-				e.warn("QuotaUsedUp", object, fmt.Sprintf("%s of %s %s are used: no further Workspace starts",
+				e.warn("QuotaUsedUp", object, fmt.Sprintf("%s of %s %s are used: no further Workspace can start",
 					used.String(), hard.String(), resource), describe)
 			}
 		}
@@ -91,7 +91,7 @@ func checkWorkspaces(e *examination) {
 		fix := fmt.Sprintf("kubectl berth status %s --namespace=%s", ws.GetName(), ws.GetNamespace())
 		if deleted := ws.GetDeletionTimestamp(); deleted != nil {
 			if since := e.snapshot.Now.Sub(deleted.Time); since > terminateLimit {
-				e.fail("WorkspaceNotReleased", called(&ws), fmt.Sprintf("it has been in deletion for %s", since.Round(time.Minute)), fix)
+				e.fail("WorkspaceNotReleased", called(&ws), fmt.Sprintf("it has been terminating for %s", since.Round(time.Minute)), fix)
 			}
 			continue
 		}

@@ -3,7 +3,7 @@
 
 package engine
 
-// Adapter is a low-rank adapter served beside the model.
+// Adapter is a low-rank adapter served with the model.
 type Adapter struct {
 	// Name in requests.
 	Name string

@@ -4,7 +4,7 @@
 // Package engine turns a plan into the command line of an inference server: ordered flags in exec
 // form, environment and probe path. One package below it per engine.
 //
-// It decides flags: which of the user's are legal for the engine's version, which take precedence, and whether the
+// It decides flags: which of the user's are valid for the engine's version, which take precedence, and whether the
 // rest lead to a warning or an error. It must not know Kubernetes objects, prices of machines or the transport of
 // weights.
 package engine
@@ -26,7 +26,7 @@ type Input struct {
 	// ModelDir has the artifact's files, and CacheDir is for the engine's compiled code; if CacheDir is empty, the
 	// engine chooses a place.
 	ModelDir, CacheDir string
-	// Adapters to serve beside the model.
+	// Adapters to serve with the model.
 	Adapters []Adapter
 	// ServedNames are the names of the model at the endpoint, the main one first.
 	ServedNames []string
@@ -37,7 +37,7 @@ type Input struct {
 	Env []EnvVar
 	// Port to listen on.
 	Port int
-	// Drain is how long answers under way may take once the engine is told to end; 0 cuts them off.
+	// Drain is how long running requests may take once the engine is signalled to end; 0 cuts them off.
 	Drain time.Duration
 	// AllowRemoteCode is set if the administrator allows code from a model's repository.
 	AllowRemoteCode bool

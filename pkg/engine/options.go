@@ -24,6 +24,14 @@ type Source struct {
 	Flags map[string]string
 }
 
+// ArgsField is the field with the user's flags.
+const ArgsField = "inference.engine.args"
+
+// ResolveUsers resolves the user's flags: those of the ConfigMap, and those of ArgsField, which take precedence.
+func ResolveUsers(data catalog.Engine, config Config, args map[string]string) ([]Setting, []string, error) {
+	return Resolve(data, config.Flags(data.Name), Source{Name: ArgsField, Flags: args})
+}
+
 // Resolve checks the flags of all sources against the engine's version; later sources take precedence. It returns
 // them by the catalogue's names, sorted. It drops a flag with a warning if the version lacks it or users cannot set
 // it, because manifests outlive versions. It returns an error for a value that would stop the engine at its start,
@@ -150,7 +158,7 @@ func normalise(flag catalog.Flag, negated bool, value string) (string, error) {
 		return normaliseBool(negated, value)
 	}
 	if value == "" {
-		return "", fmt.Errorf("needs a value%s", oneOf(flag.Values))
+		return "", fmt.Errorf("needs a value%s", examples(flag.Values))
 	}
 	if flag.Many {
 		return normaliseMany(flag, value)
@@ -176,7 +184,7 @@ func normaliseMany(flag catalog.Flag, value string) (string, error) {
 		}
 	}
 	if len(values) == 0 {
-		return "", fmt.Errorf("needs at least one value%s", oneOf(flag.Values))
+		return "", fmt.Errorf("needs at least one value%s", examples(flag.Values))
 	}
 	for i, each := range values {
 		one, err := normaliseOne(flag, each)
@@ -206,7 +214,7 @@ func normaliseBool(negated bool, value string) (string, error) {
 	if value != "" {
 		parsed, err := strconv.ParseBool(strings.ToLower(value))
 		if err != nil {
-			return "", fmt.Errorf("is true or false, not %q", wording.Clip(value, maxName))
+			return "", fmt.Errorf("must be true or false, not %q", wording.Clip(value, maxName))
 		}
 		on = parsed
 	}
@@ -216,7 +224,7 @@ func normaliseBool(negated bool, value string) (string, error) {
 func checkKind(flag catalog.Flag, value string) error {
 	shown := wording.Clip(value, maxName)
 	if flag.IsClosed() {
-		return fmt.Errorf("is one of %s, not %q", strings.Join(flag.Values, ", "), shown)
+		return fmt.Errorf("must be one of %s, not %q", strings.Join(flag.Values, ", "), shown)
 	}
 	switch flag.Kind {
 	case catalog.FlagInt:
@@ -237,6 +245,13 @@ func checkKind(flag catalog.Flag, value string) error {
 		return fmt.Errorf("has the unknown kind %q in the catalogue", flag.Kind)
 	}
 	return nil
+}
+
+func examples(values []string) string {
+	if len(values) == 0 {
+		return ""
+	}
+	return ", for example " + strings.Join(values, ", ")
 }
 
 func oneOf(values []string) string {

@@ -70,7 +70,7 @@ func TestValuesAreChecked(t *testing.T) {
 		{"blanks only", "sizes", "  ", `flag "sizes" of engine rich needs at least one value`},
 		{"a blank within a value", "names", `["a b"]`, `flag "names" of engine rich takes values without spaces, not "a b"`},
 		{"an empty value", "names", `["a", ""]`, `flag "names" of engine rich takes values without spaces, not ""`},
-		{"a word outside of the list", "modules", "model all", `flag "modules" of engine rich is one of model, worker, not "all"`},
+		{"a word outside of the list", "modules", "model all", `flag "modules" of engine rich must be one of model, worker, not "all"`},
 		{"a unit", "bytes", "1GB", `flag "bytes" of engine rich needs a whole number, as in 32768, 32k or 32K, not "1GB"`},
 		{"a suffix alone", "bytes", "k", `flag "bytes" of engine rich needs a whole number, as in 32768, 32k or 32K, not "k"`},
 		{"a fraction of a power of two", "bytes", "1.5K", `flag "bytes" of engine rich needs a whole number, as in 32768, 32k or 32K, not "1.5K"`},
@@ -146,7 +146,7 @@ func TestPartsOfJSONAreChecked(t *testing.T) {
 	}
 }
 
-// Parts of what is reserved, or of what is no object, are dropped like the whole.
+// Parts of a reserved value, or of one without members, are dropped like the whole.
 func TestPartsOfOthers(t *testing.T) {
 	got, warnings, err := engine.Resolve(rich(), args(map[string]string{"secret-config.a": "1", "plain.a": "1", "x.y": "1"}))
 	if err != nil || len(got) > 0 {

@@ -1,11 +1,11 @@
 // Copyright The Modelberth Authors.
 // SPDX-License-Identifier: Apache-2.0
 
-// Package engineprobe reads from a running engine how many tokens its KV cache holds and how large the model's weights
-// are.
+// Package engineprobe reads from a running engine how many tokens its KV cache holds, how large the model's weights are,
+// its counters of tokens, and its load.
 //
 // It decides which endpoint of each engine has these figures. It must not know what was planned, nor whether an engine
-// is ready. A failure has no consequence.
+// is ready. A failure has no consequence here.
 package engineprobe
 
 import (
@@ -147,6 +147,9 @@ func (r *Prober) decode(ctx context.Context, at Endpoint, path string, into any)
 	}
 	defer body.Close()
 	if err := json.NewDecoder(io.LimitReader(body, mostBytes)).Decode(into); err != nil {
+		if ctx.Err() == nil {
+			return fmt.Errorf("reading %s: %w", path, &malformedError{err})
+		}
 		return fmt.Errorf("reading %s: %w", path, err)
 	}
 	return nil
@@ -166,7 +169,7 @@ func (r *Prober) get(ctx context.Context, at Endpoint, path string) (io.ReadClos
 	}
 	if response.StatusCode != http.StatusOK {
 		response.Body.Close()
-		return nil, fmt.Errorf("requesting %s: status %d", path, response.StatusCode)
+		return nil, &StatusError{Path: path, Code: response.StatusCode}
 	}
 	return response.Body, nil
 }

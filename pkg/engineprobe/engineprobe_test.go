@@ -17,7 +17,7 @@ import (
 
 const (
 	help = "# HELP vllm:cache_config_info Information of the LLMEngine CacheConfig\n# TYPE vllm:cache_config_info gauge\n"
-	// What llama.cpp 0.7.0 answers, but for what is not read.
+	// llama.cpp 0.7.0's answer, without unread fields.
 	props  = `{"default_generation_settings":{"params":{"seed":4294967295},"n_ctx":256},"total_slots":4,"model_path":"/tiny.gguf"}`
 	models = `{"models":[{"name":"/tiny.gguf","size":""}],"data":[{"id":"/tiny.gguf","meta":{"n_ctx":256,"n_params":213312,"size":427264}}]}`
 )
@@ -109,7 +109,7 @@ func TestRead(t *testing.T) {
 	}
 }
 
-// An engine that redirects leads nowhere else, and one that does not answer holds nobody up for long.
+// A redirect of an engine is not followed, and a silent engine delays nobody for long.
 func TestReadGivesUp(t *testing.T) {
 	elsewhere := 0
 	other := httptest.NewServer(http.HandlerFunc(func(http.ResponseWriter, *http.Request) { elsewhere++ }))

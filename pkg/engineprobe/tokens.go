@@ -4,7 +4,6 @@
 package engineprobe
 
 import (
-	"bufio"
 	"context"
 	"errors"
 	"fmt"
@@ -22,6 +21,8 @@ type Tokens struct {
 	Prompt, Output int64
 	// Started identifies the process by its start, in the engine's own words; empty where it does not report that.
 	Started string
+	// Speed of the answers; unreported by engines other than vLLM.
+	Speed Speed
 }
 
 // processStart is the metric of the Prometheus client of Python.
@@ -60,9 +61,9 @@ func (r *Prober) Tokens(ctx context.Context, engine string, at Endpoint) (Tokens
 func readTokens(from io.Reader, prompt, output string) (Tokens, error) {
 	var out Tokens
 	var hasPrompt, hasOutput bool
-	lines := bufio.NewScanner(io.LimitReader(from, mostBytes))
-	for lines.Scan() {
-		name, value := sample(lines.Text())
+	signals := samples{}
+	err := scan(from, func(name, value string) {
+		signals.add(name, value)
 		switch name {
 		case prompt:
 			hasPrompt = true
@@ -71,15 +72,16 @@ func readTokens(from io.Reader, prompt, output string) (Tokens, error) {
 			hasOutput = true
 			out.Output += count(value)
 		case processStart:
-			out.Started = value
+			out.Started = strings.Clone(value)
 		}
-	}
-	if err := lines.Err(); err != nil {
-		return Tokens{}, fmt.Errorf("reading /metrics: %w", err)
+	})
+	if err != nil {
+		return Tokens{}, err
 	}
 	if !hasPrompt || !hasOutput {
 		return Tokens{}, errors.New("/metrics has no counters of tokens")
 	}
+	out.Speed = signals.vllm().Speed
 	return out, nil
 }
 

@@ -71,7 +71,7 @@ func TestAbout(t *testing.T) {
 	}
 }
 
-func TestAboutWhereEventsCannotBeRead(t *testing.T) {
+func TestAboutWithoutRightToEvents(t *testing.T) {
 	broken := errors.New("broken")
 	for _, tc := range []struct {
 		reason string

@@ -82,7 +82,7 @@ func later(a, b *corev1.Event) int {
 	return cmp.Or(LastSeen(a).Compare(LastSeen(b)), strings.Compare(a.Reason, b.Reason), strings.Compare(a.Message, b.Message))
 }
 
-// Text is the message of an event, without what recorders put before it when they are told much at once.
+// Text is the message of an event, without the prefix that recorders add when they combine many events.
 func Text(event *corev1.Event) string {
 	return strings.TrimPrefix(event.Message, "(combined from similar events): ")
 }

@@ -71,7 +71,7 @@ func (f *Files) Look(ctx context.Context) {
 	logger := log.FromContext(ctx).WithName("calibration").WithValues("directory", f.Dir)
 	files, err := readAll(f.Dir)
 	if err != nil {
-		logger.Error(err, "cannot read the calibration files: plans use the former ones")
+		logger.Error(err, "cannot read the calibration files: plans use the previous ones")
 		return
 	}
 	if reflect.DeepEqual(files, f.read) {

@@ -38,7 +38,7 @@ func key(letter byte) ed25519.PrivateKey {
 // public is the public part of a key: its last half.
 func public(letter byte) ed25519.PublicKey { return ed25519.PublicKey(key(letter)[ed25519.SeedSize:]) }
 
-// run is one in which a token took 32 ms.
+// run is a run with 32 ms per token.
 func run(name string) catalog.Measurement {
 	const tpot = 32
 	return catalog.Measurement{
@@ -62,12 +62,12 @@ func signed(t *testing.T, by ed25519.PrivateKey, m catalog.Measurement) string {
 	return string(data)
 }
 
-// world is a directory of files, with what reads it.
+// world is a directory of files, with its reader.
 type world struct {
 	dir      string
 	files    evidence.Files
 	registry *prometheus.Registry
-	// changes counts the calls of Changed, and log has what was logged since the last look.
+	// changes counts the calls of Changed, and log has the entries since the last look.
 	changes int
 	log     bytes.Buffer
 }
@@ -114,7 +114,7 @@ func (w *world) set(t *testing.T, files map[string]string) {
 	}
 }
 
-// state is what users and administrators see.
+// state is the part visible to users and administrators.
 type state struct {
 	Basis                  v1beta1.Basis
 	Used, Refused, Changes float64
@@ -170,7 +170,7 @@ func TestLook(t *testing.T) {
 			state{Basis: v1beta1.BasisMeasured, Used: 1, Refused: 2, Changes: 2},
 			[]string{
 				`calibration file \"b.yaml\": signature.key: ` + calibration.EncodeKey(public('b')) +
-					" is not a key that the administrator names: add it, if you trust its owner",
+					" is not one of the trusted keys: add it if you trust its owner",
 				`calibration file \"c.yaml\": error unmarshaling JSON: while decoding JSON: json: unknown field \"colour\"`,
 			},
 		},
@@ -178,7 +178,7 @@ func TestLook(t *testing.T) {
 			"the good one is spoiled",
 			map[string]string{"a.yaml": strings.Replace(good, "tpotMs: 32", "tpotMs: 31.9", 1)},
 			state{Basis: v1beta1.BasisEstimated, Refused: 1, Changes: 3},
-			[]string{"its content is not what the key signed: measure again"},
+			[]string{"its content does not match its signature: measure again, or restore the original file"},
 		},
 		{"it is mended", map[string]string{"a.yaml": good}, state{Basis: v1beta1.BasisMeasured, Used: 1, Changes: 4}, nil},
 		{"it is emptied", map[string]string{}, state{Basis: v1beta1.BasisEstimated, Changes: 5}, nil},
@@ -213,12 +213,12 @@ func TestUnreadableDirectory(t *testing.T) {
 	if diff := cmp.Diff(state{Basis: v1beta1.BasisMeasured, Used: 1, Changes: 1}, w.state(t)); diff != "" {
 		t.Errorf("(-want +got):\n%s", diff)
 	}
-	if !strings.Contains(w.log.String(), "cannot read the calibration files: plans use the former ones") {
+	if !strings.Contains(w.log.String(), "cannot read the calibration files: plans use the previous ones") {
 		t.Errorf("log:\n%s", &w.log)
 	}
 }
 
-// TestMountedConfigMap: a kubelet keeps the files in a directory of its own, and links to them.
+// TestMountedConfigMap: a kubelet keeps the files in a separate directory, and links to them.
 func TestMountedConfigMap(t *testing.T) {
 	w := newWorld(t)
 	data := filepath.Join(w.dir, "..2026_11_24")

@@ -15,30 +15,37 @@ import (
 	"github.com/modelberth/modelberth/pkg/sku"
 )
 
-// startOf returns the memory of an engine's start: its own count of tokens against that of its plan. It is false for a
-// set-up that says nothing about the plan of another Workspace: the user's own image, variables or settings of the
-// engine, or several GPUs without a link of their own, as runs have it.
-func startOf(found *v1beta1.EngineStatus, pinned *render.Revision, machine *sku.SKU) (catalog.Measurement, bool) {
+// setUpOf returns the set-up of a Workspace's engine; false if it says nothing about the plan of another Workspace: the
+// user's own image, variables or settings of the engine, or several GPUs without a link of their own, as runs have it.
+func setUpOf(pinned *render.Revision, machine *sku.SKU) (catalog.Measurement, bool) {
 	plan := &pinned.Plan
 	if plan.TensorParallel > 1 && machine.LinkedGPUs < plan.TensorParallel {
 		return catalog.Measurement{}, false
 	}
-	if machine.GPU == "" || found == nil || found.KVCacheTokens == nil || !isOrdinary(plan) || !leavesEngineAlone(pinned.Inputs) {
-		return catalog.Measurement{}, false
-	}
-	tokens, err := strconv.ParseInt(found.KVCacheTokens.Actual, 10, 64)
-	if err != nil || tokens <= 0 {
+	if machine.GPU == "" || !isOrdinary(plan) || !leavesEngineAlone(pinned.Inputs) {
 		return catalog.Measurement{}, false
 	}
 	return catalog.Measurement{
 		Engine: plan.Engine, Version: versionOf(pinned), Model: plan.Artifact.Repo, Quantization: plan.Artifact.Quantization,
 		KVType: plan.KVCacheType, GPU: machine.GPU, TensorParallel: max(plan.TensorParallel, 1), WholeExperts: plan.ExpertParallel,
-		Memory: catalog.MeasuredMemory{
-			KVCacheGiB:  plan.Memory.KVCache * float64(tokens) / float64(plan.KVCacheTokens),
-			MaxModelLen: plan.MaxModelLen, MaxNumSeqs: plan.MaxNumSeqs, MaxBatchedTokens: plan.MaxBatchedTokens,
-			Utilization: plan.GPUMemoryUtilization,
-		},
 	}, true
+}
+
+// memoryOf returns the memory of an engine's start: its own count of tokens against that of its plan. It is zero if the
+// engine did not report any.
+func memoryOf(found *v1beta1.EngineStatus, plan *planner.Plan) catalog.MeasuredMemory {
+	if found.KVCacheTokens == nil {
+		return catalog.MeasuredMemory{}
+	}
+	tokens, err := strconv.ParseInt(found.KVCacheTokens.Actual, 10, 64)
+	if err != nil || tokens <= 0 {
+		return catalog.MeasuredMemory{}
+	}
+	return catalog.MeasuredMemory{
+		KVCacheGiB:  plan.Memory.KVCache * float64(tokens) / float64(plan.KVCacheTokens),
+		MaxModelLen: plan.MaxModelLen, MaxNumSeqs: plan.MaxNumSeqs, MaxBatchedTokens: plan.MaxBatchedTokens,
+		Utilization: plan.GPUMemoryUtilization,
+	}
 }
 
 // wholeGPU is the resource of GPUs that are neither shared nor parts.

@@ -29,17 +29,19 @@ type Machines interface {
 	ResolveSKU(name string) (sku.SKU, error)
 }
 
-// Starts reads what the engines of a namespace took. It stores nothing: the statuses of Workspaces and their revisions
-// have it all.
+// Starts reads what the engines of a namespace took, and how fast they served since. It stores nothing: the statuses of
+// Workspaces and their revisions have it all.
 //
 // The boundary of trust is the namespace. Its users decide what runs in their pods, so an engine of theirs may report
-// any figure. Such a figure changes plans of this namespace alone, and only toward less memory.
+// any figure. Such a figure changes plans of this namespace alone, and only toward less memory and less speed.
 type Starts struct {
 	Reader   client.Reader
 	Machines Machines
+	// Memory and Speed are what to return.
+	Memory, Speed bool
 }
 
-// Of returns the starts in a Workspace's namespace with the same preset, the newest Workspaces first.
+// Of returns the engines in a Workspace's namespace with the same preset, the newest Workspaces first.
 func (s *Starts) Of(ctx context.Context, ws *v1beta1.Workspace) ([]catalog.Measurement, error) {
 	list := &v1beta1.WorkspaceList{}
 	if err := s.Reader.List(ctx, list, client.InNamespace(ws.Namespace), client.UnsafeDisableDeepCopy); err != nil {
@@ -48,8 +50,7 @@ func (s *Starts) Of(ctx context.Context, ws *v1beta1.Workspace) ([]catalog.Measu
 	var alike []*v1beta1.Workspace
 	for i := range list.Items {
 		other := &list.Items[i]
-		if known := other.Status.Engine; known != nil && known.KVCacheTokens != nil && presetOf(other) != "" &&
-			strings.EqualFold(presetOf(other), presetOf(ws)) {
+		if s.reports(other) && presetOf(other) != "" && strings.EqualFold(presetOf(other), presetOf(ws)) {
 			alike = append(alike, other)
 		}
 	}
@@ -69,7 +70,13 @@ func (s *Starts) Of(ctx context.Context, ws *v1beta1.Workspace) ([]catalog.Measu
 	return out, nil
 }
 
-// read returns the start of a Workspace's engine; false if it teaches nothing.
+// reports says whether the engine of a Workspace reported what is wanted.
+func (s *Starts) reports(ws *v1beta1.Workspace) bool {
+	known := ws.Status.Engine
+	return known != nil && (s.Memory && known.KVCacheTokens != nil || s.Speed && known.Speed != nil)
+}
+
+// read returns the figures of a Workspace's engine; false if it teaches nothing.
 func (s *Starts) read(ctx context.Context, ws *v1beta1.Workspace) (catalog.Measurement, bool, error) {
 	none := catalog.Measurement{}
 	object := &appsv1.ControllerRevision{}
@@ -85,14 +92,23 @@ func (s *Starts) read(ctx context.Context, ws *v1beta1.Workspace) (catalog.Measu
 	}
 	pinned, err := render.Decode(object)
 	if err != nil {
-		return none, false, nil //nolint:nilerr // a revision of another version says nothing; its Workspace reports it
+		return none, false, nil //nolint:nilerr // a revision of another version is skipped; its Workspace reports it
 	}
 	machine, err := s.Machines.ResolveSKU(pinned.Plan.InstanceType)
 	if err != nil {
 		return none, false, nil //nolint:nilerr // the catalogue does not know what the machine has
 	}
-	start, ok := startOf(ws.Status.Engine, &pinned, &machine)
-	return start, ok, nil
+	out, ok := setUpOf(&pinned, &machine)
+	if !ok {
+		return none, false, nil
+	}
+	if s.Memory {
+		out.Memory = memoryOf(ws.Status.Engine, &pinned.Plan)
+	}
+	if s.Speed {
+		addSpeed(&out, ws.Status.Engine.Speed, &pinned.Plan)
+	}
+	return out, out.Memory.KVCacheGiB > 0 || out.TPOTMillis > 0, nil
 }
 
 // presetOf returns the name of a Workspace's preset; empty if it has none.

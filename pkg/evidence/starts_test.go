@@ -49,7 +49,7 @@ func startedWith(name, preset string, plan planner.Plan, tokens string) *started
 	return &started{ws, pinned}
 }
 
-// readStarts returns what a new Workspace of the namespace team-a learns.
+// readStarts returns the starts for a new Workspace of the namespace team-a.
 func readStarts(t *testing.T, known *catalog.Catalog, preset string, all ...*started) []catalog.Measurement {
 	t.Helper()
 	scheme := runtime.NewScheme()
@@ -72,7 +72,7 @@ func readStarts(t *testing.T, known *catalog.Catalog, preset string, all ...*sta
 			Data: runtime.RawExtension{Raw: raw},
 		})
 	}
-	starts := evidence.Starts{Reader: fake.NewClientBuilder().WithScheme(scheme).WithObjects(objects...).Build(), Machines: known}
+	starts := evidence.Starts{Reader: fake.NewClientBuilder().WithScheme(scheme).WithObjects(objects...).Build(), Machines: known, Memory: true, Speed: true}
 	got, err := starts.Of(t.Context(), &v1beta1.Workspace{
 		ObjectMeta: metav1.ObjectMeta{Namespace: "team-a", Name: "new"},
 		Inference:  &v1beta1.InferenceSpec{Preset: &v1beta1.PresetSpec{Name: preset}},
@@ -83,7 +83,7 @@ func readStarts(t *testing.T, known *catalog.Catalog, preset string, all ...*sta
 	return got
 }
 
-// TestStartsOfNamespace: which starts count. The plan has 10 GiB for 10,000 tokens.
+// TestStartsOfNamespace: only some starts count. The plan has 10 GiB for 10,000 tokens.
 func TestStartsOfNamespace(t *testing.T) {
 	known, plans := shipped(t)
 	plan := planOf(t, known, plans, "qwen3-8b", planner.Constraints{InstanceType: "Standard_NV36ads_A10_v5"})
@@ -140,7 +140,7 @@ func TestStartsOfNamespace(t *testing.T) {
 	}
 }
 
-// TestNewestStartsCount: the number of revisions that a plan decodes has a bound.
+// TestNewestStartsCount: the number of decoded revisions for a plan has a bound.
 func TestNewestStartsCount(t *testing.T) {
 	known, plans := shipped(t)
 	plan := planOf(t, known, plans, "qwen3-8b", planner.Constraints{InstanceType: "Standard_NV36ads_A10_v5"})
@@ -184,7 +184,7 @@ func requestFor(t *testing.T, known *catalog.Catalog, name string, c planner.Con
 	return planner.Request{Model: &found, Constraints: c}
 }
 
-// teachable are the plans of all models on the machine that the planner chooses, which a start can say something about.
+// teachable are the plans of all models on the planner's machine, if a start can correct them.
 func teachable(t *testing.T, known *catalog.Catalog, plans *planner.Planner) map[string]planner.Plan {
 	t.Helper()
 	out := map[string]planner.Plan{}
@@ -214,7 +214,7 @@ func sameSettings(a, b *planner.Plan) bool {
 		a.Artifact.Repo == b.Artifact.Repo && a.Artifact.Quantization == b.Artifact.Quantization
 }
 
-// TestThreeStartsHalveTheResidual: where the law promises too much, three noisy starts leave at most half of the error.
+// TestThreeStartsHalveTheResidual: if the law promises too much, three noisy starts leave at most half of the error.
 // The lack is up to 6 % of the GPU's memory, and each start differs from it by up to a quarter.
 func TestThreeStartsHalveTheResidual(t *testing.T) {
 	known, plans := shipped(t)
@@ -254,7 +254,7 @@ func TestThreeStartsHalveTheResidual(t *testing.T) {
 	}
 }
 
-// TestStartsNeverTeachAFit: whatever engines report, no plan has more KV cache than without, and none fits that did not.
+// TestStartsNeverTeachAFit: whatever engines report, no plan has more KV cache than without, and no rejected plan fits.
 func TestStartsNeverTeachAFit(t *testing.T) {
 	known, plans := shipped(t)
 	random := rand.New(rand.NewPCG(5, 6))

@@ -56,7 +56,7 @@ func first(pods []*corev1.Pod, members int) *failure {
 	return &all[0]
 }
 
-// failures of one member. The kubelet restarts containers by itself, so an end is visible in the last state.
+// failures of one member. The kubelet restarts containers on its own, so an end is visible in the last state.
 func failures(pod *corev1.Pod) []failure {
 	var out []failure
 	if pod.Status.Phase == corev1.PodFailed {
@@ -73,7 +73,7 @@ func failures(pod *corev1.Pod) []failure {
 	for i := range pod.Status.InitContainerStatuses {
 		end := ended(&pod.Status.InitContainerStatuses[i])
 		// A container that ends before the engine has started, for example because the weights cannot be fetched,
-		// resumes by itself, and nobody has joined yet.
+		// resumes on its own, and no member has joined yet.
 		if end == nil || end.ExitCode == 0 || !isStarted || end.FinishedAt.Time.Before(started) {
 			continue
 		}

@@ -75,7 +75,7 @@ type Client struct {
 // New checks the options and returns a Client.
 func New(o Options) (*Client, error) {
 	if o.HTTP == nil {
-		return nil, errors.New("hub: Options.HTTP is nil: pass a client, for example NewHTTPClient's")
+		return nil, errors.New("hub: Options.HTTP is nil: pass a client, such as one from NewHTTPClient")
 	}
 	if o.HTTP.Timeout != 0 {
 		return nil, errors.New("hub: Options.HTTP has a Timeout, which would truncate long files: leave it 0")

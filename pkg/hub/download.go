@@ -18,7 +18,7 @@ import (
 )
 
 // errSilent is the cause of a connection that was closed because no data arrived.
-var errSilent = errors.New("connection fell silent")
+var errSilent = errors.New("connection stalled")
 
 // Range is the bytes [Start, End) of a file.
 type Range struct {
@@ -36,13 +36,13 @@ func (c *Client) Open(ctx context.Context, f File, r Range) (io.ReadCloser, erro
 	return bounds.Open(ctx, f, r, func(ctx context.Context) (io.ReadCloser, string, error) { return c.get(ctx, f, r) })
 }
 
-// Bounds are how long whoever sends a file may take for his first byte, and for any other.
+// Bounds limit how long the sender of a file may take for the first byte, and for each byte after it.
 type Bounds struct {
 	Clock        clock.WithDelayedExecution
 	Answer, Idle time.Duration
 }
 
-// Open is Client.Open for content from get; get also returns its source.
+// Open works like Client.Open, but gets the content from get, which also returns where the content comes from.
 func (bounds Bounds) Open(
 	ctx context.Context, f File, r Range, get func(ctx context.Context) (src io.ReadCloser, from string, err error),
 ) (io.ReadCloser, error) {

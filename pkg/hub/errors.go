@@ -97,8 +97,7 @@ func (e *TooLargeError) Error() string {
 	return fmt.Sprintf("hub: %s: the %s is larger than the limit of %d bytes", e.File, e.What, e.Limit)
 }
 
-// Again reports whether an error may go away when the hub is asked again, and
-// how long the hub wants to be left alone.
+// Again reports whether a retry may succeed, and the delay that the hub demands before it.
 func Again(err error) (after time.Duration, ok bool) {
 	if away, ok := errors.AsType[*UnreachableError](err); ok {
 		return away.RetryAfter, true

@@ -18,7 +18,7 @@ import (
 // errNotJSON is returned if the server is not a hub: a captive portal, a file server.
 var errNotJSON = errors.New("the response is not the JSON of a Hugging Face-compatible hub")
 
-// ReadJSON returns a whole file with a JSON object of at most so many bytes, and its commit, empty if the hub does
+// ReadJSON returns a whole file with a JSON object of at most this many bytes, and its commit, empty if the hub does
 // not name it. Other content, such as a portal's page, is a MalformedError, and a larger file a TooLargeError.
 func (c *Client) ReadJSON(ctx context.Context, f File, most int64) (content []byte, commit string, err error) {
 	commit, err = c.Stream(ctx, f, most, func(r io.Reader) error {
@@ -37,7 +37,7 @@ func (c *Client) ReadJSON(ctx context.Context, f File, most int64) (content []by
 	return content, commit, nil
 }
 
-// Stream passes a whole file of at most so many bytes to read, and returns the file's commit, empty if the hub does
+// Stream passes a whole file of at most this many bytes to read, and returns the file's commit, empty if the hub does
 // not name it. It has the deadline of a metadata call. An error of the transfer takes precedence over one of read.
 func (c *Client) Stream(ctx context.Context, f File, most int64, read func(io.Reader) error) (commit string, err error) {
 	header, err := c.fetch(ctx, answer{f, c.resolveURL(f), most}, "file", read)
@@ -76,7 +76,7 @@ func (c *Client) ReadStart(ctx context.Context, f File, n int64) (out []byte, er
 	return out, nil
 }
 
-// answer is the expected answer of a call: at most so many bytes from a URL.
+// answer is the expected answer of a call: at most this many bytes from a URL.
 type answer struct {
 	file File
 	url  string

@@ -83,7 +83,7 @@ func TestReadStart(t *testing.T) {
 	}
 }
 
-// What trickles in must end with the deadline of the call, not with the silence that never comes.
+// A trickling response must end with the deadline of the call, because its silence never comes.
 func TestReadStartOutlastsNoTrickle(t *testing.T) {
 	s := serve(t, func(w http.ResponseWriter, r *http.Request) {
 		w.Header().Set("Content-Range", strings.Replace(r.Header.Get("Range"), "=", " ", 1)+"/1000")

@@ -5,13 +5,14 @@ package isolation
 
 import (
 	"context"
+	"maps"
 	"sync"
 	"time"
 
 	"k8s.io/utils/clock"
 )
 
-// Policy says when several machines may serve one model.
+// Policy decides when several machines may serve one model.
 type Policy string
 
 // Policies.
@@ -28,14 +29,25 @@ const (
 func Policies() []Policy { return []Policy{Disabled, RequireEnforcement, Allow} }
 
 const (
-	// exposedFor is how long one exposed group prevents the purchase of others. After repairing the network,
-	// restart the controller, or let a delayed group be probed again.
+	// exposedFor is how long one exposed group prevents the purchase of others in its namespace.
 	exposedFor = 24 * time.Hour
 	// mostProbes is how many groups are probed at once.
 	mostProbes = 4
 )
 
+// Group is the name of a group of pods.
+type Group struct{ Namespace, Name string }
+
+// exposure is the evidence against a group.
+type exposure struct {
+	message string
+	at      time.Time
+}
+
 // Guard applies a policy to groups. It is safe for concurrent use; nil allows everything.
+//
+// A finding counts in the namespace of its group alone: a NetworkPolicy of that namespace may have opened the group, so the
+// finding proves nothing about others, and its evidence names pods.
 type Guard struct {
 	policy Policy
 	probe  func(context.Context, []Member) Finding
@@ -44,44 +56,58 @@ type Guard struct {
 	probing chan struct{}
 
 	mu      sync.Mutex
-	exposed string
-	at      time.Time
+	exposed map[Group]exposure
 }
 
 // NewGuard returns a Guard with a probe function such as Prober.Probe.
 func NewGuard(policy Policy, probe func(context.Context, []Member) Finding, c clock.PassiveClock) *Guard {
-	return &Guard{policy: policy, probe: probe, clock: c, probing: make(chan struct{}, mostProbes)}
+	return &Guard{policy: policy, probe: probe, clock: c, probing: make(chan struct{}, mostProbes), exposed: map[Group]exposure{}}
 }
 
 // HoldsGroups reports whether the engines of new groups wait until they are found isolated.
 func (g *Guard) HoldsGroups() bool { return g != nil && g.policy != Allow }
 
-// Refusal says in words why no group may be bought now; empty if one may.
-func (g *Guard) Refusal() string {
+// Refusal explains why no group may be bought in a namespace now; empty if one may.
+func (g *Guard) Refusal(namespace string) string {
 	if g == nil || g.policy == Allow {
 		return ""
 	}
 	if g.policy == Disabled {
-		return "the administrator has turned models on several machines off (multiNode: Disabled)"
+		return "the administrator does not allow models on several machines (multiNode: Disabled)"
 	}
-	return g.Exposure()
+	return g.describe(func(group Group) bool { return group.Namespace == namespace })
 }
 
-// Exposure describes a group found exposed within a day; empty if there is none, or one was found isolated since.
-func (g *Guard) Exposure() string {
+// Exposure describes a group that was found exposed within a day; empty if it was not, or if a group of its namespace was
+// found isolated since.
+func (g *Guard) Exposure(of Group) string {
+	return g.describe(func(group Group) bool { return group == of })
+}
+
+// describe returns the latest evidence against the groups that match.
+func (g *Guard) describe(matches func(Group) bool) string {
 	if !g.HoldsGroups() {
 		return ""
 	}
 	g.mu.Lock()
 	defer g.mu.Unlock()
-	if g.exposed == "" || g.clock.Since(g.at) >= exposedFor {
+	var latest exposure
+	for group, found := range g.exposed {
+		isLater := found.at.After(latest.at) || found.at.Equal(latest.at) && found.message < latest.message
+		if matches(group) && g.isFresh(found) && (latest.message == "" || isLater) {
+			latest = found
+		}
+	}
+	if latest.message == "" {
 		return ""
 	}
-	return "the cluster does not enforce NetworkPolicies (" + g.exposed + ")"
+	return "other pods can reach the groups of this namespace (" + latest.message + ")"
 }
 
+func (g *Guard) isFresh(found exposure) bool { return g.clock.Since(found.at) < exposedFor }
+
 // Check probes a group and remembers the result; false if too many other probes are running.
-func (g *Guard) Check(ctx context.Context, members []Member) (Finding, bool) {
+func (g *Guard) Check(ctx context.Context, group Group, members []Member) (Finding, bool) {
 	if !g.HoldsGroups() {
 		return Finding{Outcome: Isolated}, true
 	}
@@ -92,17 +118,26 @@ func (g *Guard) Check(ctx context.Context, members []Member) (Finding, bool) {
 		return Finding{}, false
 	}
 	found := g.probe(ctx, members)
-	g.mu.Lock()
-	defer g.mu.Unlock()
 	if found.Outcome == Isolated {
-		g.exposed = ""
+		g.Forget(group.Namespace)
 	}
 	return found, true
 }
 
-// Expose remembers an exposed group: others are not bought for a while.
-func (g *Guard) Expose(found Finding) {
+// Expose remembers an exposed group: others of its namespace are not bought for a while.
+func (g *Guard) Expose(group Group, found Finding) {
 	g.mu.Lock()
 	defer g.mu.Unlock()
-	g.exposed, g.at = found.Message, g.clock.Now()
+	maps.DeleteFunc(g.exposed, func(_ Group, known exposure) bool { return !g.isFresh(known) })
+	g.exposed[group] = exposure{found.Message, g.clock.Now()}
+}
+
+// Forget drops the evidence in a namespace, so that a group may be bought there again.
+func (g *Guard) Forget(namespace string) {
+	if g == nil {
+		return
+	}
+	g.mu.Lock()
+	defer g.mu.Unlock()
+	maps.DeleteFunc(g.exposed, func(group Group, _ exposure) bool { return group.Namespace == namespace })
 }

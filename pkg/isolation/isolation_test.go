@@ -79,7 +79,7 @@ func onlyOnce(handler http.HandlerFunc) http.HandlerFunc {
 	}
 }
 
-// TestSilenceIsNoProof: only a pod that answers elsewhere at the same time proves that a port is closed to strangers.
+// TestSilenceIsNoProof: only a pod with an answer elsewhere at the same time proves that a port is closed to strangers.
 func TestSilenceIsNoProof(t *testing.T) {
 	dropped := errors.New("i/o timeout")
 	members := []isolation.Member{{Name: "chat-0", ID: "a", IP: "10.0.0.1"}, {Name: "chat-worker-1", ID: "b", IP: "10.0.0.2"}}

@@ -20,8 +20,8 @@ import (
 const (
 	// deadline is how long a source may take to answer.
 	deadline = 10 * time.Second
-	// patience is how long others wait for it, from when it was asked.
-	patience = 500 * time.Millisecond
+	// waitLimit is how long others wait for it, from when it was asked.
+	waitLimit = 500 * time.Millisecond
 	// failureHolds is how long a failure counts without the source being asked again.
 	failureHolds = 5 * time.Second
 )
@@ -31,7 +31,7 @@ type BusyError struct{ Source string }
 
 func (e *BusyError) Error() string { return "waiting for the API server to answer about " + e.Source }
 
-// Reads are the reads of some sources. The zero value is ready, and may be used from several goroutines.
+// Reads shares reads among callers. The zero value is ready, and may be used from several goroutines.
 type Reads struct {
 	mu       sync.Mutex
 	underway map[string]flight
@@ -91,7 +91,7 @@ func (r *Reads) begin(source string, now time.Time) (others flight, done func(er
 		return others, nil, nil
 	}
 	answered, stop := context.WithCancel(context.Background())
-	overdue, forget := context.WithTimeout(context.Background(), patience)
+	overdue, forget := context.WithTimeout(context.Background(), waitLimit)
 	if r.underway == nil {
 		r.underway, r.failed = map[string]flight{}, map[string]failure{}
 	}

@@ -14,7 +14,7 @@ import (
 	"github.com/modelberth/modelberth/pkg/lookup"
 )
 
-// TestHangingReadHoldsOneWorker has 32 workers need the answer of a source that never gives one.
+// TestHangingReadHoldsOneWorker has 32 workers wait for a source without an answer.
 func TestHangingReadHoldsOneWorker(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		reads, began := &lookup.Reads{}, time.Now()
@@ -88,7 +88,7 @@ func TestReads(t *testing.T) {
 	})
 }
 
-// Who waits for another one's read is released with its answer, and with its own context.
+// A worker waiting for another one's read is released with its answer, and with its own context.
 func TestWaitingForAnAnswer(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		reads := &lookup.Reads{}

@@ -99,7 +99,7 @@ func (m *made) add(reference string, img v1.Image) {
 	}
 }
 
-// sign adds a signature at the tag of one digest that is about another one.
+// sign adds a signature at the tag of one digest about another one.
 func (m *made) sign(repository string, at, about v1.Hash) {
 	m.t.Helper()
 	payload := fmt.Appendf(nil, `{"critical":{"type":"cosign container image signature","image":{"docker-manifest-digest":%q}}}`, about)
@@ -166,7 +166,7 @@ func TestVerify(t *testing.T) {
 	tests := []struct {
 		reason string
 		make   func(m *made)
-		// foreign verifies with another key than the one that signed.
+		// foreign verifies with another key than the signer's.
 		foreign bool
 		want    string
 	}{
@@ -191,11 +191,11 @@ func TestVerify(t *testing.T) {
 		{reason: "another key has signed", make: func(m *made) {
 			digest := m.image("a:1")
 			m.sign("a", digest, digest)
-		}, foreign: true, want: "none of the keys made"},
+		}, foreign: true, want: "none of the keys made the signature"},
 		{reason: "the signature is no signature", make: func(m *made) {
 			digest := m.image("a:1")
 			m.image("a:sha256-" + digest.Hex + ".sig")
-		}, want: "none of the keys made"},
+		}, want: "none of the keys made the signature"},
 	}
 	for _, test := range tests {
 		t.Run(test.reason, func(t *testing.T) {
@@ -272,7 +272,7 @@ func hugeHeader(t *testing.T) []byte {
 	return out.Bytes()
 }
 
-// A push that ends early is continued by the next one, and what arrives has the digests of the bundle.
+// The next push continues an interrupted one, and the pushed objects have the digests of the bundle.
 func TestPushContinues(t *testing.T) {
 	m := begin(t)
 	first, second := m.image("a:1"), m.image("charts/b:1")

@@ -25,7 +25,7 @@ type Layers struct {
 	KVHeads, HeadElements, Latent int
 	// IndexBytes are kept of every token by the indexer of sparse attention, on each rank.
 	IndexBytes int
-	// Window limits the kept tokens; 0 means no limit. Chunked is set for a chunk, which starts anew, instead of a
+	// Window limits the kept tokens; 0 means no limit. Chunked is set for a chunk, which starts again, instead of a
 	// window, which slides.
 	Window  int
 	Chunked bool

@@ -32,8 +32,8 @@ type Model struct {
 	// empty if it has none.
 	ToolParser      string `json:"toolParser,omitempty"`
 	ReasoningParser string `json:"reasoningParser,omitempty"`
-	// Float16 says whether weights published in bf16 may be computed in fp16, which has a narrower range: needed on GPUs
-	// without bf16. Empty where nobody has published that it works, so that it takes the user's consent.
+	// Float16 reports whether weights published in bf16 may be computed in fp16, which has a narrower range: needed on
+	// GPUs without bf16. Empty if no publication shows that it works: then it needs the user's consent.
 	Float16 Float16 `json:"float16,omitempty"`
 	// RemoteCode is set if the engine must run code from the model's repository.
 	RemoteCode bool `json:"remoteCode,omitempty"`
@@ -72,8 +72,8 @@ type Artifact struct {
 	WeightBytes int64 `json:"weightBytes,omitempty"`
 	// WeightBasis is the basis of WeightBytes, like File.BytesBasis.
 	WeightBasis BytesBasis `json:"weightBasis,omitempty"`
-	// IdleBytes of WeightBytes are fetched and never loaded: layers for speculative decoding, or an output matrix
-	// that equals the embedding.
+	// IdleBytes is the part of WeightBytes that is fetched but never loaded: layers for speculative decoding, or an
+	// output matrix that equals the embedding.
 	IdleBytes int64 `json:"idleBytes,omitempty"`
 	// Quantization of the weights, for example f16 or q4_k_m.
 	Quantization string `json:"quantization"`

@@ -23,7 +23,7 @@ func grouped(groups ...model.LayerGroup) func(*model.Shape) {
 	return func(s *model.Shape) { s.Pattern = groups }
 }
 
-// Each part of a shape adds what its matrices hold. The figures are worked out by hand.
+// Each part of a shape adds the content of its matrices. The figures are worked out by hand.
 func TestLayerParams(t *testing.T) {
 	const plain, embeddings = 784, 2*100*8 + 8
 	state := &model.State{Conv: 4, KeyHeads: 1, ValueHeads: 2, KeyDim: 8, ValueDim: 4}
@@ -145,7 +145,7 @@ func TestLayerParams(t *testing.T) {
 	}
 }
 
-// What a layer keeps of a sequence, per token and whatever its length.
+// A layer's memory of a sequence, per token and independent of its length.
 func TestLayerCache(t *testing.T) {
 	state := &model.State{Conv: 4, KeyHeads: 1, ValueHeads: 2, KeyDim: 8, ValueDim: 4, Bytes: 2}
 	sparse := &model.MLA{KVRank: 64, RopeDim: 16, QRank: 4, NopeDim: 4, ValueDim: 4, IndexHeads: 1, IndexDim: 8}
@@ -225,7 +225,7 @@ func TestLayerCache(t *testing.T) {
 }
 
 // Layers with a window or a state do not count for each token.
-func TestKVBytesCountsLayersThatKeepEveryToken(t *testing.T) {
+func TestKVBytesCountsFullLayers(t *testing.T) {
 	s := tiny(grouped(
 		model.LayerGroup{Count: 1, Mixer: model.MixerFull},
 		model.LayerGroup{Count: 1, Mixer: model.MixerWindow, Window: 3},

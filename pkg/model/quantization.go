@@ -38,7 +38,7 @@ type Scope string
 const (
 	// ScopeAll are all weights.
 	ScopeAll Scope = "all"
-	// ScopeLinears are all but embeddings, the output matrix, norms, routers and ExtraParams.
+	// ScopeLinears are all weights except embeddings, the output matrix, norms, routers and ExtraParams.
 	ScopeLinears Scope = "linears"
 	// ScopeExperts are the experts behind a router.
 	ScopeExperts Scope = "experts"

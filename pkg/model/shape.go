@@ -45,7 +45,7 @@ type Shape struct {
 	// Pattern groups the layers by their token mixer; empty means full attention in every layer. Groups are assumed
 	// to alternate evenly through the model.
 	Pattern []LayerGroup `json:"pattern,omitempty"`
-	// ExtraParams are loaded beside the language model, for example a vision tower.
+	// ExtraParams are loaded in addition to the language model, for example a vision tower.
 	ExtraParams int64 `json:"extraParams,omitempty"`
 	// Vision is the encoder of images; nil if there is none, or an unknown one.
 	Vision *Vision `json:"vision,omitempty"`
@@ -60,6 +60,12 @@ type Vision struct {
 	// Patches of the largest image, and the resulting Tokens.
 	Patches int `json:"patches"`
 	Tokens  int `json:"tokens"`
+	// PatchPixels is the side of a patch, if images keep their size; 0 if they are scaled to one size.
+	PatchPixels int `json:"patchPixels,omitempty"`
+	// VideoTokens are the tokens of two frames of the largest size, and VideoPairs the most pairs of frames that the
+	// engine's profile run has; 0 if the model reads no videos.
+	VideoTokens int `json:"videoTokens,omitempty"`
+	VideoPairs  int `json:"videoPairs,omitempty"`
 	// Taps are additional layers whose outputs go to the language model.
 	Taps int `json:"taps,omitempty"`
 }

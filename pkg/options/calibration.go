@@ -19,13 +19,17 @@ type Calibration struct {
 	Keys []ed25519.PublicKey
 	// OwnStarts: plans learn from the starts of engines in their namespace.
 	OwnStarts bool
+	// OwnSpeeds: plans learn from the speed of engines in their namespace.
+	OwnSpeeds bool
 }
 
 func (c *Calibration) bind(flags *flag.FlagSet) {
 	flags.StringVar(&c.Files, "calibration-files", "",
 		"directory with signed files of measured runs, as kubectl berth bench --export writes them; changes apply without a restart")
 	flags.BoolVar(&c.OwnStarts, "calibrate-from-starts", true,
-		"lower the KV cache of plans by what started engines of the same model in the same namespace had less than planned")
+		"lower the KV cache of plans if engines of the same model in the same namespace started with less than planned")
+	flags.BoolVar(&c.OwnSpeeds, "calibrate-from-speeds", true,
+		"lower the speed of plans if engines of the same model in the same namespace served more slowly than predicted, as far as autoscaling or the cost ledger reads their metrics")
 	flags.Func("calibration-key", "public key that may sign calibration files, in base64: signature.key of a file; repeatable",
 		func(value string) error {
 			keys, err := calibration.DecodeKeys([]string{value})

@@ -41,7 +41,7 @@ func (c *Cost) bind(flags *flag.FlagSet) {
 	flags.StringVar(&c.Namespace, "cost-namespace", "", "namespace for the ledger of machine time and cost; default: no ledger")
 	flags.StringVar(&c.Name, "cost-name", "modelberth-cost", "prefix of the names of the ledger's ConfigMaps, for example NAME-0")
 	flags.DurationVar(&c.Interval, "cost-interval", 5*time.Minute,
-		"shortest time between two writes of one of the ledger's ConfigMaps while machines are paid for; the end of a machine is "+
+		"shortest time between two writes of each of the ledger's ConfigMaps while machines cost money; the end of a machine is "+
 			"written within seconds")
 	flags.Func("cost-label", "label of Workspaces to group costs by, for example team; repeatable", func(name string) error {
 		if problems := validation.IsQualifiedName(name); len(problems) > 0 {
@@ -51,10 +51,10 @@ func (c *Cost) bind(flags *flag.FlagSet) {
 		return nil
 	})
 	flags.BoolVar(&c.Publish, "cost-publish", true,
-		"copy the ledger of each namespace into its ConfigMap modelberth-cost, for all who may read ConfigMaps there")
+		"copy the costs of each namespace into its ConfigMap modelberth-cost, for everyone with permission to read ConfigMaps there")
 	flags.BoolVar(&c.CountTokens, "cost-count-tokens", true, "read the tokens from the engines' metrics at each --cost-interval")
 	flags.BoolVar(&c.MetricsByWorkspace, "cost-metrics-by-workspace", false,
-		"add the names of Workspaces to the metrics of costs; each Workspace then has a dozen series")
+		"label the cost metrics with the names of Workspaces; each Workspace then adds a dozen series")
 }
 
 func (c *Cost) validate() []error {
@@ -66,7 +66,7 @@ func (c *Cost) validate() []error {
 		problems = append(problems, fmt.Errorf("--cost-interval is %s: it must be at least %s", c.Interval, shortestCostInterval))
 	}
 	if len(c.Labels) > mostCostLabels {
-		problems = append(problems, fmt.Errorf("--cost-label is set %d times, and at most %d labels are possible", len(c.Labels), mostCostLabels))
+		problems = append(problems, fmt.Errorf("--cost-label is set %d times, but at most %d labels are allowed", len(c.Labels), mostCostLabels))
 	}
 	if len(validation.IsDNS1123Subdomain(c.Name)) > 0 {
 		problems = append(problems, errors.New("--cost-name is not the name of a ConfigMap"))

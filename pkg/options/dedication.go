@@ -7,6 +7,9 @@ import (
 	"flag"
 	"fmt"
 	"slices"
+	"strings"
+
+	"k8s.io/apimachinery/pkg/util/validation"
 
 	"github.com/modelberth/modelberth/pkg/capacity/preflight"
 )
@@ -15,7 +18,18 @@ import (
 func (o *Controller) bindDedication(flags *flag.FlagSet) {
 	flags.StringVar((*string)(&o.Dedication), "dedicated-taint", string(preflight.Auto),
 		"when to taint machines with modelberth.dev/workspace-uid, to keep other pods off them: Auto (unless a DaemonSet "+
-			"tolerates sku=gpu and not this taint), Enabled (buy nothing while there is such a DaemonSet) or Disabled")
+			"tolerates sku=gpu but not this taint), Enabled (always, and buy nothing while there is such a DaemonSet) or Disabled")
+	flags.Func("daemonset-namespace", "namespace whose DaemonSets may be device plugins and decide on that taint, because only "+
+		"administrators write there; repeatable; a name that ends with * matches all that begin so; default: none", o.addDaemonSetNamespace)
+}
+
+func (o *Controller) addDaemonSetNamespace(v string) error {
+	name, isPrefix := strings.CutSuffix(v, "*")
+	if problems := validation.IsDNS1123Label(strings.TrimSuffix(name, "-")); len(problems) > 0 && (name != "" || !isPrefix) {
+		return fmt.Errorf("%q is neither the name of a namespace nor the beginning of one with *", v)
+	}
+	o.DaemonSetNamespaces = append(o.DaemonSetNamespaces, v)
+	return nil
 }
 
 func (o *Controller) validateDedication() []error {

@@ -16,7 +16,7 @@ import (
 	"github.com/modelberth/modelberth/pkg/isolation"
 )
 
-// anyDomain among the domains of media stands for all of them.
+// anyDomain among the domains of media means all of them.
 const anyDomain = "*"
 
 // Destination is a range of addresses, and ports for TCP; no ports are all of them.
@@ -29,9 +29,9 @@ func (o *Controller) bindNetwork(flags *flag.FlagSet) {
 	flags.StringVar((*string)(&o.MultiNode), "multi-node", string(isolation.RequireEnforcement),
 		"whether several machines may serve one model: Disabled, RequireEnforcement (only once the controller has "+
 			"verified that the cluster enforces NetworkPolicies) or Allow")
-	flags.Func("media-domain", "host from which inference servers may fetch images, audio and video that a request links to; repeatable; * "+
-		"means every host; default: none, so requests must contain their media", o.addMediaDomain)
-	flags.Func("egress", "allowed egress of preset pods, besides the cluster's DNS and their peers, as CIDR or CIDR=port,port for TCP; "+
+	flags.Func("media-domain", "host from which inference servers may fetch linked images, audio and video; repeatable; "+
+		"* means every host; default: none, so requests must contain their media", o.addMediaDomain)
+	flags.Func("egress", "allowed egress of preset pods, in addition to the cluster's DNS and their peers, as CIDR or CIDR=port,port for TCP; "+
 		"repeatable; default: everything except cloud metadata", o.addEgress)
 }
 

@@ -65,7 +65,7 @@ type Controller struct {
 	HubEndpoint string
 	// DescribeModels lets the controller query the hub for models that are not in the catalogue.
 	DescribeModels bool
-	// MultiNode says when several machines may serve one model, one of isolation.Policies.
+	// MultiNode is when several machines may serve one model, one of isolation.Policies.
 	MultiNode isolation.Policy
 	// MediaDomains are the allowed hosts of media linked in requests; "*" is every host.
 	MediaDomains []string
@@ -78,12 +78,12 @@ type Controller struct {
 	// Artifacts has the required signatures of weights.
 	Artifacts Artifacts
 	// LaunchDeadline, RegistrationDeadline and InitializationDeadline are how long each stage of a machine
-	// may take; NodeGrace is how long a node may be not Ready. 0 means for ever.
+	// may take; NodeGrace is how long a node may be not Ready. 0 means forever.
 	LaunchDeadline         time.Duration
 	RegistrationDeadline   time.Duration
 	InitializationDeadline time.Duration
 	NodeGrace              time.Duration
-	// FailureDeadline is how long pods may fail permanently before their machines are released. 0 means for ever.
+	// FailureDeadline is how long pods may fail permanently before their machines are released. 0 means forever.
 	FailureDeadline time.Duration
 	// CapacityBackend is how machines are got, one of CapacityBackends; empty is BackendAuto.
 	CapacityBackend string
@@ -95,6 +95,8 @@ type Controller struct {
 	GPUPluginCheck bool
 	// Dedication decides when machines get the taint of their Workspace.
 	Dedication preflight.Dedication
+	// DaemonSetNamespaces are the namespaces whose DaemonSets count, as names or as prefixes that end with *.
+	DaemonSetNamespaces []string
 	// RDMA is what pods of several machines request to reach each other by.
 	RDMA RDMA
 	// KVEvents is the consumer of the KV cache's events.
@@ -146,8 +148,8 @@ func (o *Controller) Bind(flags *flag.FlagSet) {
 	flags.Func("cloud", "cloud to buy machines from: azure, aws or gcp; repeatable; default: all", o.addCloud)
 	flags.StringVar(&o.Region, "region", "", "region of the prices; default: the label topology.kubernetes.io/region of the cluster's nodes")
 	flags.IntVar(&o.OSDiskGiB, "os-disk-gib", 0,
-		"size of the OS disk of machines of the NodeClass; plans that need more are rejected; 0 means unknown, so plans "+
-			"ignore disks")
+		"size in GiB of the OS disk of the NodeClass's machines; plans that need more are rejected; 0 means unknown, so "+
+			"plans ignore disks")
 	flags.BoolVar(&o.LocalDisk, "local-disk-holds-pods", false,
 		"the NodeClass stores pods and images on the machines' local disks, for example with instanceStorePolicy RAID0 on "+
 			"AWS")
@@ -161,8 +163,8 @@ func (o *Controller) Bind(flags *flag.FlagSet) {
 	flags.StringVar(&o.ImagePullPolicy, "image-pull-policy", "", "pull policy of the pods' images: Always, IfNotPresent or Never")
 	flags.StringVar(&o.HubEndpoint, "hub-endpoint", "https://huggingface.co", "URL of the Hugging Face-compatible hub")
 	flags.BoolVar(&o.DescribeModels, "describe-models", false,
-		"query the hub for models that are not in the catalogue, for commits of weights and for ranks of adapters; if "+
-			"false, the controller connects to nothing outside the cluster")
+		"query the hub for models that are not in the catalogue, for the commits of weights and for the ranks of "+
+			"adapters; if false, the controller connects to nothing outside the cluster")
 	o.bindNetwork(flags)
 	o.Weights.bind(flags)
 	o.Artifacts.bind(flags)
@@ -188,21 +190,21 @@ func (o *Controller) bindCapacity(flags *flag.FlagSet) {
 	flags.DurationVar(&o.RegistrationDeadline, "registration-deadline", 20*time.Minute,
 		"how long a machine may take to become a node before the attempt fails; 0 means forever")
 	flags.DurationVar(&o.InitializationDeadline, "initialization-deadline", 30*time.Minute,
-		"how long a node may take to show all its GPUs before the attempt fails; 0 means forever")
+		"how long a node may take to advertise all its GPUs before the attempt fails; 0 means forever")
 	flags.DurationVar(&o.NodeGrace, "node-grace", 10*time.Minute,
-		"how long a node may be not Ready before its machine is replaced; 0 means forever")
+		"how long a node may stay not Ready before its machine is replaced; 0 means forever")
 	flags.DurationVar(&o.FailureDeadline, "failure-deadline", 30*time.Minute,
 		"how long the cluster may reject pods, or pods may fail permanently, before their machines are released; 0 means "+
 			"forever")
 	flags.StringVar(&o.CapacityBackend, "capacity-backend", BackendAuto,
-		"source of machines: nodeclaim or nodepool (Karpenter), pods (pending pods, for cluster autoscaler or a person), "+
-			"existing (buy nothing), or auto: nodeclaim if the cluster has Karpenter, else existing")
+		"source of machines: nodeclaim or nodepool (Karpenter), pods (cluster autoscaler or a person adds nodes for pending "+
+			"pods), existing (buy nothing), or auto (nodeclaim if the cluster has Karpenter, else existing)")
 	flags.BoolVar(&o.StaticNodePools, "static-node-pools", false,
 		"with --capacity-backend=nodepool, create static NodePools, which need Karpenter's feature gate StaticCapacity; "+
 			"by default, pools are dynamic")
 	flags.StringVar(&o.CapacityWording, "capacity-wording", "",
-		"rules for reading refusals: karpenter-azure, karpenter-aws, gpu-provisioner or none; default: by the kind of "+
-			"the NodeClass")
+		"rules for the cloud's refusal messages: karpenter-azure, karpenter-aws, gpu-provisioner or none; default: "+
+			"depends on the kind of the NodeClass")
 	flags.BoolVar(&o.GPUPluginCheck, "gpu-plugin-check", true,
 		"before buying, check for a device plugin or GPU operator that tolerates the taint of bought nodes")
 	flags.BoolVar(&o.SweepKAITO, "sweep-kaito-nodeclaims", false,
@@ -212,7 +214,7 @@ func (o *Controller) bindCapacity(flags *flag.FlagSet) {
 // bindElection declares the flags for the election.
 func (o *Controller) bindElection(flags *flag.FlagSet) {
 	flags.BoolVar(&o.LeaderElect, "leader-elect", false, "elect a leader; required for several replicas")
-	flags.StringVar(&o.LeaderElectionNamespace, "leader-election-namespace", "", "namespace of the Lease; empty means the pod's")
+	flags.StringVar(&o.LeaderElectionNamespace, "leader-election-namespace", "", "namespace of the Lease; empty means the pod's namespace")
 	flags.StringVar(&o.LeaseName, "lease-name", DefaultLeaseName, "name of the Lease; each installation in a namespace needs its own")
 }
 

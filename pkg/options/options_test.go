@@ -46,6 +46,7 @@ func TestParse(t *testing.T) {
 		"--watch-namespace=team-a", "--watch-namespace=team-b", "--watch-namespace=team-a", "--watch-pods-of-nodes",
 		"--calibration-files=/etc/calibration", "--calibration-key=O2onvM62pC1io6jQKm8Nc2UyFXcd4kOmOsBIoYtZ2ik=",
 		"--egress=10.0.0.0/8=443,8443", "--egress=2001:db8::/32", "--media-domain=images.example",
+		"--daemonset-namespace=kube-system", "--daemonset-namespace=gpu-*", "--daemonset-namespace=*",
 	)
 	if err != nil {
 		t.Fatal(err)
@@ -72,7 +73,10 @@ func TestParse(t *testing.T) {
 			{CIDR: netip.MustParsePrefix("10.0.0.0/8"), Ports: []int32{443, 8443}}, {CIDR: netip.MustParsePrefix("2001:db8::/32")},
 		},
 		MediaDomains: []string{"images.example"},
-		MultiNode:    isolation.RequireEnforcement,
+
+		DaemonSetNamespaces: []string{"kube-system", "gpu-*", "*"},
+
+		MultiNode: isolation.RequireEnforcement,
 
 		RDMA: options.RDMA{Resource: "rdma/hca_shared_devices_a", Count: 1},
 		KVEvents: workload.Consumer{
@@ -80,7 +84,7 @@ func TestParse(t *testing.T) {
 		},
 
 		Calibration: options.Calibration{
-			OwnStarts: true, Files: "/etc/calibration", Keys: []ed25519.PublicKey{ed25519.PublicKey(ed25519.NewKeyFromSeed(make([]byte, 32))[ed25519.SeedSize:])},
+			OwnStarts: true, OwnSpeeds: true, Files: "/etc/calibration", Keys: []ed25519.PublicKey{ed25519.PublicKey(ed25519.NewKeyFromSeed(make([]byte, 32))[ed25519.SeedSize:])},
 		},
 
 		LaunchDeadline: 10 * time.Minute, RegistrationDeadline: 20 * time.Minute, InitializationDeadline: 30 * time.Minute,
@@ -92,7 +96,7 @@ func TestParse(t *testing.T) {
 	}
 }
 
-// TestNoNodeClass: who buys nothing with Karpenter need not name its classes.
+// TestNoNodeClass: without purchases through Karpenter, its classes need no name.
 func TestNoNodeClass(t *testing.T) {
 	for _, backend := range []string{options.BackendPods, options.BackendExisting} {
 		if _, err := parse("--agent-image=a", "--capacity-backend="+backend); err != nil {
@@ -134,12 +138,12 @@ func TestBadFlags(t *testing.T) {
 			"--cost-name is not the name of a ConfigMap",
 		}},
 		{"too many labels", append(good, "--cost-namespace=a", "--cost-label=a", "--cost-label=b", "--cost-label=c", "--cost-label=d", "--cost-label=e",
-			"--cost-label=f"), []string{"--cost-label is set 6 times, and at most 5 labels are possible"}},
+			"--cost-label=f"), []string{"--cost-label is set 6 times, but at most 5 labels are allowed"}},
 		{"no label", append(good, "--cost-label=a b"), []string{`"a b" is not the key of a label`}},
 		{"a pattern that is none", append(good, "--allow-instance-type=[a"), []string{`"[a" is neither a machine type`}},
 		{"a resource without a domain", []string{"--rdma-resource=hca"}, []string{`"hca" does not name an extended resource`}},
 		{"a resource that is no name", []string{"--rdma-resource=rdma/h c a"}, []string{`"rdma/h c a" does not name an extended resource`}},
-		{"less than one of a resource", []string{"--rdma-resource=rdma/hca=0"}, []string{`asks for "0" of rdma/hca`}},
+		{"less than one of a resource", []string{"--rdma-resource=rdma/hca=0"}, []string{`requests "0" of rdma/hca`}},
 		{"a consumer of events that is any pod of its namespace", []string{"--kv-events-consumer=router-system"}, []string{`"router-system" does not select pods`}},
 		{"a consumer of events in no namespace", []string{"--kv-events-consumer=/app=router"}, []string{`"/app=router" does not select pods`}},
 		{"a consumer of events by half a label", []string{"--kv-events-consumer=router-system/app"}, []string{`"router-system/app" does not select pods`}},
@@ -149,6 +153,8 @@ func TestBadFlags(t *testing.T) {
 		{"a port that is none", []string{"--egress=10.0.0.0/8=443,https"}, []string{`names port "https"`}},
 		{"a range without its ports", []string{"--egress=10.0.0.0/8="}, []string{`names port ""`}},
 		{"media from a URL", []string{"--media-domain=https://images.example"}, []string{`"https://images.example" is neither * nor a lower-case host name`}},
+		{"no namespace of DaemonSets", []string{"--daemonset-namespace="}, []string{`"" is neither the name of a namespace`}},
+		{"a pattern in the middle", []string{"--daemonset-namespace=gpu-*-x"}, []string{`"gpu-*-x" is neither the name of a namespace`}},
 		{"a cache of no namespace", []string{"--weights-cache=models"}, []string{`"models" is not of the form namespace=claim`}},
 		{"less than no cache", append(good, "--weights-cache-limit-gib=-1"), []string{"--weights-cache-limit-gib is -1"}},
 		{"a proxy without a scheme", append(good, "--weights-https-proxy=proxy:3128"), []string{`--weights-https-proxy is "proxy:3128"`}},

@@ -34,7 +34,7 @@ func (r *RDMA) Set(text string) error {
 	if isCounted {
 		var err error
 		if count, err = strconv.Atoi(number); err != nil || count < 1 {
-			return fmt.Errorf("%q asks for %q of %s: it must be a count of at least 1", text, number, name)
+			return fmt.Errorf("%q requests %q of %s: it must be a count of at least 1", text, number, name)
 		}
 	}
 	if problems := validation.IsQualifiedName(name); len(problems) > 0 || !strings.Contains(name, "/") {

@@ -36,9 +36,9 @@ func (s *Spending) bind(flags *flag.FlagSet) {
 		"ceiling for the machines of one namespace, in USD per hour; the namespace's annotation "+
 			"modelberth.dev/spending-ceiling overrides it")
 	flags.Float64Var(&s.Cluster, "spending-cluster", DefaultCluster, "ceiling for all machines together, in USD per hour")
-	flags.BoolVar(&s.Unlimited, "spending-unlimited", false, "remove the three ceilings")
+	flags.BoolVar(&s.Unlimited, "spending-unlimited", false, "lift the three ceilings")
 	flags.Float64Var(&s.DefaultMaxHourlyPrice, "default-max-hourly-price", 0,
-		"default of resource.placement.maxHourlyPrice, in USD; 0 means no limit")
+		"default for resource.placement.maxHourlyPrice, in USD per hour; 0 means no limit")
 	flags.Func("allow-instance-type", "machine type that may be bought; * matches any characters; repeatable; default: all", s.addInstanceType)
 }
 

@@ -5,16 +5,16 @@ package physics
 
 import "github.com/modelberth/modelberth/pkg/model"
 
-// Adapters are low-rank adapters (LoRA) that an engine keeps room for on the GPUs: a number of slots for
-// adapters of at most a rank, whatever of it is used.
+// Adapters are low-rank adapters (LoRA) on the GPUs. The engine keeps room for a number of slots with adapters of at
+// most a rank, whether it uses the room or not.
 //
-// vLLM allocates two matrices for each linear layer and slot before it measures what is left for the KV
-// cache: A of rank × input and B of output × rank, in the model's 16 bits, of which tensor parallelism cuts
-// B where it cuts the columns of the weight and A where it cuts the rows; the other one is whole on every
-// rank (create_lora_weights in vllm/lora/layers/base_linear.py, fused_moe.py for experts,
-// vocab_parallel_embedding.py and logits_processor.py for the two ends). What is wrapped is every linear
-// layer and mixture of experts, not what the adapters hold (get_supported_lora_modules in
-// vllm/lora/utils.py). llama.cpp loads the adapters' tensors beside the layers that they change.
+// vLLM allocates two matrices for each linear layer and slot, before it measures the memory left for the KV cache: A of
+// rank × input and B of output × rank, in the model's 16 bits. Tensor parallelism cuts B if it cuts the columns of the
+// weight, and A if it cuts the rows; the other one is whole on every rank (create_lora_weights in
+// vllm/lora/layers/base_linear.py, fused_moe.py for experts, vocab_parallel_embedding.py and logits_processor.py for
+// the two ends). vLLM wraps every linear layer and mixture of experts, not only those in the adapters
+// (get_supported_lora_modules in vllm/lora/utils.py). llama.cpp loads the adapters' tensors beside the layers they
+// change.
 type Adapters struct {
 	Slots, Rank int
 }

@@ -74,7 +74,7 @@ func TestAdapterSlotsOfARealShape(t *testing.T) {
 	}
 }
 
-// An engine that splits by layers loads adapters beside the layers that they change.
+// An engine that splits by layers loads adapters with the changed layers.
 func TestAdaptersOfLayerSplit(t *testing.T) {
 	weights := physics.Weights{Format: bf16(), Adapters: physics.Adapters{Slots: 2, Rank: 1 << 16}}
 	m := physics.NewModel(small(nil), weights)

@@ -23,7 +23,7 @@ type reducer struct {
 	times float64
 }
 
-// reducerOf looks up the table of a layout: that of the GPUs' link if it joins them all, else that of PCIe.
+// reducerOf looks up the table of a layout: the table of the GPUs' link if it joins them all, else the table of PCIe.
 func reducerOf(gpu *sku.GPU, l *Layout, speed *catalog.Speed) reducer {
 	if l.TP <= 1 {
 		return reducer{}

@@ -33,7 +33,7 @@ type cache struct {
 type cacheKind struct {
 	// heads, each of elements, are split; latent elements and the bytes of an indexer are not.
 	heads, elements, latent, indexer int
-	// window limits the tokens; chunked starts anew instead of sliding.
+	// window limits the tokens; chunked starts again instead of sliding.
 	window  int
 	chunked bool
 	// state bytes of a sequence, whatever its length; they are split.

@@ -122,7 +122,7 @@ func TestKVNeed(t *testing.T) {
 	}
 }
 
-// What the engine logs of a KV cache follows from its size.
+// The engine's log of a KV cache follows from its size.
 func TestCapacity(t *testing.T) {
 	gemma := model.Shape{
 		Layers: 62, Hidden: 5376, Intermediate: 21504, Heads: 32, KVHeads: 16, HeadDim: 128, Vocab: 262208, Tied: true,

@@ -27,10 +27,10 @@ import (
 // gib is a GiB in bytes.
 const gib = 1 << 30
 
-// started is one row of kvcache.csv: a start of the engine and what it logged.
+// started is one row of kvcache.csv: a start of the engine and its log.
 type started map[string]string
 
-// number of a column; 0 where the log does not tell.
+// number of a column; 0 if the log has none.
 func (s started) number(t *testing.T, column string) float64 {
 	t.Helper()
 	text, known := s[column]
@@ -136,7 +136,7 @@ func (s shelf) vllm(t testing.TB) *catalog.Engine {
 	return &e
 }
 
-// excluded says why a row is not among those that the figures of the KV cache hold for; empty where it is.
+// excluded is the reason why the figures of the KV cache do not hold for a row; empty if they do.
 func excluded(t *testing.T, row started, p published, known bool) string {
 	v := row["vllm_version"]
 	switch {
@@ -161,7 +161,7 @@ func excluded(t *testing.T, row started, p published, known bool) string {
 	}
 }
 
-// start is what a row's engine was started with.
+// start has the settings of a row's engine.
 type start struct {
 	gpu     sku.GPU
 	layout  physics.Layout
@@ -193,8 +193,8 @@ func (s *start) budget(m *physics.Model, e *catalog.Engine) physics.Budget {
 	return physics.Memory(m, &s.gpu, s.layout, &s.serving, e)
 }
 
-// A figure of the KV cache holds where the median error of the rows is at most halfMost, and no row has
-// overMost more KV cache predicted than was logged.
+// A figure of the KV cache holds if the median error of the rows is at most halfMost, and no predicted KV cache exceeds
+// the logged one by overMost or more.
 const halfMost, overMost = 0.10, 0.10
 
 // The published logs of text models bear out the memory law; `go test -v -run Calibration` prints them.
@@ -239,7 +239,7 @@ func TestKVCacheCalibration(t *testing.T) {
 	}
 }
 
-// Weights per GPU are those that were logged.
+// Weights per GPU equal the logged ones.
 func TestWeightsCalibration(t *testing.T) {
 	s := newShelf(t)
 	e := s.vllm(t)
@@ -275,7 +275,7 @@ func TestWeightsCalibration(t *testing.T) {
 	}
 }
 
-// The tokens of a KV cache of the logged size are those that were logged.
+// The tokens of a KV cache of the logged size equal the logged ones.
 func TestKVTokensCalibration(t *testing.T) {
 	s := newShelf(t)
 	e := s.vllm(t)
@@ -309,12 +309,12 @@ func TestKVTokensCalibration(t *testing.T) {
 	}
 }
 
-// roomy is a way to serve that leaves the size of the KV cache to the test.
+// roomy is a deployment whose KV cache the test sizes.
 func roomy(length int) physics.Serving {
 	return physics.Serving{MaxModelLen: length, MaxNumSeqs: 256, MaxBatchedTokens: 2048}
 }
 
-// holding is the budget on a GPU that leaves a KV cache of the size.
+// holding is the budget on a GPU for a KV cache of the size.
 func holding(m *physics.Model, l physics.Layout, s physics.Serving, e *catalog.Engine, kv float64) physics.Budget {
 	s.Utilization = 1
 	gpu := sku.GPU{MemoryGiB: 1000}
@@ -322,7 +322,7 @@ func holding(m *physics.Model, l physics.Layout, s physics.Serving, e *catalog.E
 	return physics.Memory(m, &gpu, l, &s, e)
 }
 
-// What did not start for lack of memory is not said to fit.
+// A start that failed for lack of memory is not predicted to fit.
 func TestFailedStartsDoNotFit(t *testing.T) {
 	s := newShelf(t)
 	e := s.vllm(t)

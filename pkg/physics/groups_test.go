@@ -11,7 +11,7 @@ import (
 	"strings"
 )
 
-// lab is who measured a row.
+// lab is the source of a row.
 func (r *run) lab() string {
 	switch {
 	case strings.Contains(r.note, "InferenceX"):
@@ -29,12 +29,12 @@ func (r *run) lab() string {
 	}
 }
 
-// group of a row: what one lab measured of one model in one format on one GPU.
+// group of a row: the measurements of one lab for one model in one format on one GPU.
 func (b *bench) group() string {
 	return strings.Join([]string{b.lab(), b.run.model, b.gpu, formatOf(&b.run)}, " ")
 }
 
-// kernels that a group's constants are those of: a format's, of experts or not, on a generation of GPUs.
+// kernels of a group's constants: of a format, with or without experts, on a generation of GPUs.
 func (b *bench) kernels() string {
 	generation, _, _ := strings.Cut(b.deployment.GPU.ComputeCapability, ".")
 	if b.experts {
@@ -43,8 +43,8 @@ func (b *bench) kernels() string {
 	return formatOf(&b.run) + " on " + generation
 }
 
-// groups that are kept out of every fit: of those of the same kernels, in the order of their names' hashes, the
-// second of each three. So no constant is left without rows, and nobody chooses.
+// groups kept out of every fit: of those of the same kernels, in the order of their names' hashes, the second of each
+// three. So every constant keeps some rows, and nobody chooses.
 func leftOut(rows []*bench) map[string]bool {
 	kernels := map[string]map[string]bool{}
 	for _, b := range rows {
@@ -69,14 +69,14 @@ func hash(text string) uint64 {
 	return h.Sum64()
 }
 
-// measured are the rows of vLLM that nothing speaks against and that do not wait.
+// measured are vLLM's rows without an objection and without a queue.
 func measured(rows []*bench) []*bench {
 	return slices.DeleteFunc(slices.Clone(rows), func(b *bench) bool {
 		return b.engine != "vllm" || b.waits() || b.doubt() != "" || b.mixed()
 	})
 }
 
-// splitRows are those that constants are fitted to, and those that are kept out.
+// splitRows separates the rows for the fit from those kept out.
 func splitRows(rows []*bench) (fitted, kept []*bench) {
 	rows = measured(rows)
 	out := leftOut(rows)

@@ -26,7 +26,7 @@ const (
 	mostTTFTResidual = 3
 )
 
-// mostCacheShare is the share of a step that reads the KV cache, up to which its type hardly matters.
+// mostCacheShare is a share of a step. If reads of the KV cache take no more, its type hardly matters.
 const mostCacheShare = 0.1
 
 // MeasuredSpeed is Speed, with the basis measured where one of the runs supports it. All runs are of the model's
@@ -45,7 +45,7 @@ func (m *Model) MeasuredSpeed(d *Deployment, load Load, runs []catalog.Measureme
 	if run == nil || pace.TPOT == 0 || pace.Queues {
 		return pace
 	}
-	law, reached := m.speedOf(run, d)
+	law, reached := m.speedOf(run, d, false)
 	if !reached || ratio(run.TPOTMillis, law.TPOT) > mostTPOTResidual || ratio(run.TTFTMillis, law.TTFT) > mostTTFTResidual {
 		return pace
 	}
@@ -67,11 +67,10 @@ func ratio(a, b float64) float64 { return max(a/b, b/a) }
 
 // nearest returns the run that supports a deployment at the smallest distance; nil if none does.
 func nearest(m *Model, d *Deployment, load Load, runs []catalog.Measurement) *catalog.Measurement {
-	if len(runs) == 0 || d.Serving.Eager || m.weights.Adapters.Slots > 0 || d.Layout.Nodes > 1 || load.Input < 1 || load.Output < 1 {
+	open, alike := openFor(m, d, load)
+	if len(runs) == 0 || !alike {
 		return nil
 	}
-	replicas := max(d.Layout.DP, 1) / d.Layout.ranks()
-	open := max(float64(load.Concurrency)/float64(max(replicas, 1)), 1)
 	var best *catalog.Measurement
 	least := math.Inf(1)
 	for i := range runs {
@@ -91,6 +90,14 @@ func nearest(m *Model, d *Deployment, load Load, runs []catalog.Measurement) *ca
 	return best
 }
 
+// openFor returns how many requests of a load are open on each replica of a deployment; false if no run is like it.
+func openFor(m *Model, d *Deployment, load Load) (open float64, alike bool) {
+	replicas := max(d.Layout.DP, 1) / d.Layout.ranks()
+	open = max(float64(load.Concurrency)/float64(max(replicas, 1)), 1)
+	unlike := d.Serving.Eager || m.weights.Adapters.Slots > 0 || d.Layout.Nodes > 1
+	return open, !unlike && load.Input >= 1 && load.Output >= 1
+}
+
 // sameSetUp compares a run with a deployment in everything but the load.
 func sameSetUp(run *catalog.Measurement, d *Deployment) bool {
 	l := &d.Layout
@@ -100,7 +107,7 @@ func sameSetUp(run *catalog.Measurement, d *Deployment) bool {
 		return false
 	case run.WholeExperts != l.EP, l.EP && l.DP > 1:
 		return false
-	case gpus > 1 && d.GPU.LinkGBs > 0 && l.LinkedGPUs < gpus:
+	case gpus > 1 && d.GPU.Link != "" && !isPCIe(d.GPU.Link) && l.LinkedGPUs < gpus:
 		return false // the run's GPUs had a link
 	}
 	until := d.Engine.Speed.Former.Until
@@ -126,8 +133,8 @@ func kvTypeOf(d *Deployment) string {
 	return ""
 }
 
-// speedOf returns the law's figures for a run; false if it cannot have run.
-func (m *Model) speedOf(run *catalog.Measurement, d *Deployment) (Pace, bool) {
+// speedOf returns the law's figures for a run; false if it cannot have run. Open is that of Load.
+func (m *Model) speedOf(run *catalog.Measurement, d *Deployment, open bool) (Pace, bool) {
 	s := Serving{
 		MaxModelLen: run.InputTokens + run.OutputTokens + 1, Utilization: d.Serving.Utilization, KVType: run.KVType, Version: run.Version,
 	}
@@ -137,7 +144,7 @@ func (m *Model) speedOf(run *catalog.Measurement, d *Deployment) (Pace, bool) {
 	budget := Budget{KVCache: math.MaxFloat32, KVTokens: math.MaxInt32, MaxConcurrency: math.MaxInt32}
 	pace := m.Speed(
 		&Deployment{GPU: d.GPU, Layout: l, Serving: &s, Budget: &budget, Engine: d.Engine},
-		Load{Input: run.InputTokens, Output: run.OutputTokens, Concurrency: run.Concurrency},
+		Load{Input: run.InputTokens, Output: run.OutputTokens, Concurrency: run.Concurrency, Open: open},
 	)
 	return pace, pace.TPOT > 0 && !pace.Queues
 }

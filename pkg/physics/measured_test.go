@@ -26,7 +26,7 @@ func (x setting) deployed(t testing.TB, s shelf) (*physics.Model, *physics.Deplo
 	return m, &physics.Deployment{GPU: &x.gpu, Layout: x.layout, Serving: &x.serving, Budget: &budget, Engine: &x.engine}
 }
 
-// slower is a run of a setting that took longer than the law says, by a ratio.
+// slower is a run of a setting with a time above the law's, by a ratio.
 func slower(t testing.TB, s shelf, x setting, times float64) catalog.Measurement {
 	t.Helper()
 	m, d := x.deployed(t, s)
@@ -40,7 +40,7 @@ func slower(t testing.TB, s shelf, x setting, times float64) catalog.Measurement
 }
 
 // A deployment at the load of a run has the figures of the run.
-func TestMeasuredSpeedIsThatOfTheRun(t *testing.T) {
+func TestMeasuredSpeedEqualsRun(t *testing.T) {
 	s := newShelf(t)
 	x := ordinary(t, s)
 	run := slower(t, s, x, 1.2)
@@ -53,8 +53,8 @@ func TestMeasuredSpeedIsThatOfTheRun(t *testing.T) {
 	}
 }
 
-// What a run supports, and what it does not.
-func TestWhatIsMeasured(t *testing.T) {
+// A run supports some plans and not others.
+func TestMeasuredBasis(t *testing.T) {
 	const yes, no = v1beta1.BasisMeasured, v1beta1.BasisEstimated
 	type change func(*setting, *catalog.Measurement)
 	for name, tc := range map[string]struct {
@@ -104,7 +104,35 @@ func TestWhatIsMeasured(t *testing.T) {
 	}
 }
 
-// The run whose load is nearest counts, and of two with one load that of the later release.
+// Cards that only PCIe joins have no other link, in a run as in a plan.
+func TestRunsOfPCIeCardsCount(t *testing.T) {
+	s := newShelf(t)
+	for _, tc := range []struct {
+		gpu    string
+		linked int
+		want   v1beta1.Basis
+		reason string
+	}{
+		{"L40S", 0, v1beta1.BasisMeasured, "each L40S of a machine is on PCIe 4"},
+		{"RTX-PRO-6000", 0, v1beta1.BasisMeasured, "each RTX PRO 6000 of a machine is on PCIe 5"},
+		{"A100-80-SXM", 0, v1beta1.BasisEstimated, "the run's GPUs had NVLink, these do not"},
+		{"A100-80-SXM", 8, v1beta1.BasisMeasured, "both have NVLink"},
+	} {
+		gpu, known := s.catalog.GPU(tc.gpu)
+		if !known {
+			t.Fatalf("there is no GPU %q", tc.gpu)
+		}
+		x := ordinary(t, s)
+		x.gpu, x.layout.LinkedGPUs, x.kv = gpu, tc.linked, 30
+		run := slower(t, s, x, 1.1)
+		m, d := x.deployed(t, s)
+		if got := m.MeasuredSpeed(d, x.load, []catalog.Measurement{run}); got.Basis != tc.want || got.TPOT == 0 {
+			t.Errorf("%s with %d linked: basis %v, want %v: %s; %+v", tc.gpu, tc.linked, got.Basis, tc.want, tc.reason, got)
+		}
+	}
+}
+
+// The run with the nearest load counts, and of two with one load the one of the later release.
 func TestNearestRunCounts(t *testing.T) {
 	s := newShelf(t)
 	x := ordinary(t, s)
@@ -120,8 +148,7 @@ func TestNearestRunCounts(t *testing.T) {
 	}
 }
 
-// Noisy and adversarial runs make no figure better than the data sheet allows, and no basis measured that is far from
-// the law.
+// Noisy and adversarial runs make no figure better than the data sheet allows, and no basis measured far from the law.
 func TestRunsStayWithinTheHardware(t *testing.T) {
 	s := newShelf(t)
 	random := rand.New(rand.NewPCG(3, 4))
@@ -159,8 +186,8 @@ func TestRunsStayWithinTheHardware(t *testing.T) {
 	}
 }
 
-// Runs of one set-up, each carried to the loads of the others that are near, come close to them, and closer than the
-// law does to those that its fit left out.
+// Runs of one set-up, each carried to the near loads of the others, come close to them, and closer than the law comes
+// to rows outside its fit.
 func TestMeasuredRunsCarryOver(t *testing.T) {
 	groups := map[string][]*bench{}
 	rows := benches(t)

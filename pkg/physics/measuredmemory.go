@@ -33,7 +33,7 @@ func Starts(runs []catalog.Measurement) (starts []catalog.Measurement) {
 func MeasuredMemory(m *Model, d *Deployment, starts []catalog.Measurement) Budget {
 	gpu, l, s, e := d.GPU, d.Layout, d.Serving, d.Engine
 	b := Memory(m, gpu, l, s, e)
-	if len(starts) == 0 || s.Eager || s.TextOnly || m.weights.Adapters.Slots > 0 || l.Nodes > 1 {
+	if len(starts) == 0 || s.Eager || s.Media != (Media{}) || m.weights.Adapters.Slots > 0 || l.Nodes > 1 {
 		return b
 	}
 	most := 0.0

@@ -24,7 +24,7 @@ func startLacking(t *testing.T, s shelf, x setting, lack float64) catalog.Measur
 	return run
 }
 
-// What a start teaches: it lowers the KV cache of its own set-up within bounds, and never raises one.
+// A start lowers the KV cache of its own set-up within bounds, and never raises one.
 func TestMeasuredMemory(t *testing.T) {
 	for _, tc := range []struct {
 		reason   string

@@ -36,8 +36,8 @@ date: "2026-11-25"
 measurements:
 `
 
-// supporting returns the run of a row that can support a plan. One of an early release that was asked to schedule
-// asynchronously is like no plan of that release, and like later ones in that alone.
+// supporting returns the run of a row that can support a plan. A run of an early release with asynchronous scheduling
+// is unlike any plan of that release, and like later releases in this point only.
 func (b *bench) supporting() (catalog.Measurement, bool) {
 	version := strings.TrimPrefix(b.version, "v")
 	named := version != "" && strings.Trim(version, "0123456789.") == ""

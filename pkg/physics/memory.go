@@ -14,9 +14,9 @@ import (
 	"github.com/modelberth/modelberth/pkg/sku"
 )
 
-// Memory predicts how an engine that splits by tensors divides a GPU's memory when it starts: what its
-// profile run does not need of its share is KV cache. The budget is that of the GPU with the least KV
-// cache; tokens and concurrency are those of the stage that holds fewest.
+// Memory predicts how an engine with tensor parallelism divides a GPU's memory when it starts. The profile run needs a
+// part of the engine's share; the rest is KV cache. The budget is for the GPU with the least KV cache. Tokens and
+// concurrency are for the stage with the fewest.
 func Memory(m *Model, gpu *sku.GPU, l Layout, s *Serving, e *catalog.Engine) Budget {
 	law := lawOf(e, s.Version)
 	serving := s.settled(gpu, law)
@@ -87,7 +87,7 @@ func (s *Serving) settled(gpu *sku.GPU, law *catalog.MemoryProfile) Serving {
 	if out.MaxNumSeqs <= 0 || out.MaxBatchedTokens <= 0 {
 		class, memory := "", math.Inf(1)
 		if gpu != nil {
-			class, memory = gpu.Class, gpu.MemoryGiB
+			class, memory = gpu.Kind(), gpu.MemoryGiB
 		}
 		sequences, batchTokens := law.Default(class, memory)
 		if out.MaxNumSeqs <= 0 {
@@ -184,36 +184,8 @@ func (m *Model) workspace(l *Layout, s *Serving, law *catalog.MemoryProfile) flo
 	return float64(s.MaxBatchedTokens) * wide * plainBytes / gib
 }
 
-// images holds the memory of a vision encoder on the first stage's GPUs, in GiB: weights outside the checkpoint, the
-// peak of the profile run, and its result, which stays while the language model runs.
-type images struct{ weights, peak, kept float64 }
-
-// images of the largest size are encoded by the profile run, as many as one batch has room for and at least one,
-// whatever limit-mm-per-prompt says of their number (vLLM issue 38459 and pull request 41239).
-func (m *Model) images(l *Layout, s *Serving, law *catalog.MemoryProfile) images {
-	if s.TextOnly || m.shape.ExtraParams == 0 {
-		return images{}
-	}
-	v := m.shape.Vision
-	if v == nil {
-		return images{law.Encoder.WeightsGiB, law.Encoder.UnknownGiB, law.Encoder.KeptGiB}
-	}
-	count := max(s.MaxBatchedTokens/v.Tokens, 1)
-	halves := 1.0
-	if v.Gated {
-		halves = 2
-	}
-	width := (halves+1)*float64(v.Intermediate)/float64(max(l.TP, 1)) + law.ForwardCopies*float64(v.Hidden)
-	kept := float64(max(s.MaxBatchedTokens, v.Tokens)) * float64(m.shape.Hidden) * float64(1+v.Taps) * plainBytes
-	return images{
-		weights: law.Encoder.WeightsGiB,
-		peak:    float64(count*v.Patches) * width * plainBytes / gib,
-		kept:    kept/gib + law.Encoder.KeptGiB,
-	}
-}
-
-// routed are the elements that the experts of a layer compute for a token: what goes into an MLP or comes out of
-// it, and what lies between. Whole experts see the batches of all ranks that step together.
+// routed are the elements computed by the experts of a layer for a token: the input or the output of an MLP, and those
+// in between. Whole experts get the batches of all ranks in a common step.
 func (m *Model) routed(kind *layerBytes, layout *Layout) float64 {
 	if kind.topK == 0 {
 		return 0
@@ -290,7 +262,7 @@ func (m *Model) graphs(s *Serving, e *catalog.Engine) float64 {
 	return 0
 }
 
-// captures says whether a step of the memory of graphs is for the model.
+// captures reports whether a step of the memory of graphs is for the model.
 func (m *Model) captures(step *catalog.GraphStep) bool {
 	return (step.ParamsB == 0 || m.params <= step.ParamsB) && (!step.States || m.states) && (!step.Experts || m.experts) &&
 		(len(step.Formats) == 0 || slices.Contains(step.Formats, m.weights.Format.Name))

@@ -19,12 +19,12 @@ import (
 // fitMemoryRounds of trying another value of one constant.
 const fitMemoryRounds = 12000
 
-// counted is a row of kvcache.csv that the figures hold for.
+// counted is a row of kvcache.csv covered by the figures.
 type counted struct {
 	start  start
 	model  *physics.Model
 	source string
-	// What was logged, in GiB; 0 where it was not.
+	// Logged sizes in GiB; 0 if the log has none.
 	cache, activation, libraries float64
 }
 
@@ -45,7 +45,7 @@ func countedRows(t *testing.T, s shelf) []counted {
 	return out
 }
 
-// constantsOf a memory law that are fitted.
+// constantsOf a memory law are the fitted ones.
 func constantsOf(p *catalog.MemoryProfile) map[string]*float64 {
 	out := map[string]*float64{"samplerCopies": &p.SamplerCopies, "batchCopies": &p.BatchCopies, "fixedGiB": &p.FixedGiB}
 	libraries := func(name string, n *catalog.NonTorch) {
@@ -64,8 +64,7 @@ func constantsOf(p *catalog.MemoryProfile) map[string]*float64 {
 	return out
 }
 
-// guess is a law before it was fitted to anything: its form, with what a reader of the engine's source would
-// set.
+// guess is a law before any fit: its form, with values from the engine's source.
 func guess(e *catalog.Engine) *catalog.Engine {
 	out := e.Clone()
 	p := &out.Profile
@@ -109,7 +108,7 @@ func fit(e *catalog.Engine, rows []counted) {
 	}
 }
 
-// loss is how far a row is from the law: in its KV cache, and in the parts that it logs.
+// loss is the distance of a row from the law: in its KV cache, and in its logged parts.
 func (c *counted) loss(e *catalog.Engine) float64 {
 	b := c.start.budget(c.model, e)
 	by := b.KVCache - c.cache
@@ -128,13 +127,13 @@ func (c *counted) off(e *catalog.Engine) float64 {
 	return c.start.budget(c.model, e).KVCache - c.cache
 }
 
-// era of a row are the constants that hold for its release.
+// era of a row are the constants for its release.
 func (c *counted) era(e *catalog.Engine) string {
 	law := physics.LawOf(e, c.start.serving.Version)
 	return fmt.Sprint(law.SamplerCopies, law.NonTorchGiB)
 }
 
-// TestFitMemory prints the constants that fit all rows best, starting from a guess:
+// TestFitMemory prints the constants with the best fit to all rows, starting from a guess:
 //
 //	go test -run TestFitMemory -v ./pkg/physics
 func TestFitMemory(t *testing.T) {
@@ -147,9 +146,8 @@ func TestFitMemory(t *testing.T) {
 	}
 }
 
-// Each source is predicted by a law that was fitted to all others: what the law is worth for starts that nobody
-// looked at. Rows of releases that no other source has are counted apart: they show what a change of the engine
-// costs until somebody measures it.
+// Each source is predicted by a law fitted to all others: the worth of the law for unseen starts. Rows of releases from
+// a single source count apart: they show the cost of a change in the engine until somebody measures it.
 func TestKVCacheCalibrationOfUnseenSources(t *testing.T) {
 	s := newShelf(t)
 	e := s.vllm(t)

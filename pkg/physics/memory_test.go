@@ -29,8 +29,8 @@ func experts() model.Quantization {
 	return model.Quantization{Name: "mxfp4", BytesPerParam: 0.5, Scope: model.ScopeExperts, LoadedFactor: 1.5}
 }
 
-// small is a shape whose parameters are: attention 8192, keys and values 2048, MLP 24576 and norms 128 in
-// each layer, 8192 in each of the embedding and the output matrix, 64 in the last norm.
+// small has these parameters: attention 8192, keys and values 2048, MLP 24576 and norms 128 in each layer, 8192 in each
+// of the embedding and the output matrix, 64 in the last norm.
 func small(change func(*model.Shape)) model.Shape {
 	s := model.Shape{Layers: 4, Hidden: 64, Intermediate: 128, Heads: 8, KVHeads: 2, HeadDim: 8, Vocab: 128}
 	if change != nil {
@@ -312,7 +312,7 @@ func TestOverheads(t *testing.T) {
 	}
 }
 
-// What the engine holds changes with its release, and some of it with the format and the kind of model.
+// The engine's memory depends on its release, and some of it on the format and the kind of model.
 func TestOverheadsOfReleases(t *testing.T) {
 	e := law()
 	e.Version = "4"
@@ -358,48 +358,7 @@ func TestOverheadsOfReleases(t *testing.T) {
 	}
 }
 
-// An encoder of images is fed by the profile run: as many of the largest images as a batch holds.
-func TestEncodersOfImages(t *testing.T) {
-	e := law()
-	e.Profile.Encoder = catalog.EncoderProfile{WeightsGiB: 0.5, KeptGiB: 0.25, UnknownGiB: 3}
-	known := &model.Vision{Hidden: 1 << 10, Intermediate: 1 << 12, Patches: 1 << 16, Tokens: 1 << 14}
-	const kept = float64(1<<14*64*2)/gib + 0.25
-	const peak = float64(1<<16*2*(2<<12+2<<10)) / gib
-	type overhead struct{ Weights, Activation float64 }
-	for _, tc := range []struct {
-		reason string
-		vision *model.Vision
-		layout physics.Layout
-		text   bool
-		tokens int
-		want   overhead
-	}{
-		{"the largest image, and what it becomes", known, physics.Layout{TP: 1}, false, 1, overhead{0.5, peak + kept}},
-		{"a batch holds two of them", known, physics.Layout{TP: 1}, false, 1 << 15, overhead{0.5, 2*peak + 2*kept - 0.25}},
-		{"MLPs are cut", known, physics.Layout{TP: 4}, false, 1, overhead{0.5, float64(1<<16*2*(2<<10+2<<10))/gib + kept}},
-		{"an encoder that is not known", nil, physics.Layout{TP: 1}, false, 1, overhead{0.5, 3.25}},
-		{"no images are read", known, physics.Layout{TP: 1}, true, 1, overhead{0, 0.25}},
-	} {
-		t.Run(tc.reason, func(t *testing.T) {
-			shape := small(nil)
-			plain := physics.NewModel(shape, physics.Weights{Format: bf16()})
-			shape.ExtraParams, shape.Vision = 1, tc.vision
-			m := physics.NewModel(shape, physics.Weights{Format: bf16()})
-			layout := tc.layout
-			layout.PP = 1
-			serving := physics.Serving{MaxModelLen: 16, MaxNumSeqs: 1, MaxBatchedTokens: tc.tokens, TextOnly: tc.text}
-			b := physics.Memory(m, &sku.GPU{MemoryGiB: 100}, layout, &serving, e)
-			rounded := func(gibs float64) float64 { return math.Round(gibs*1e4) / 1e4 }
-			got := overhead{rounded(b.Weights - plain.WeightBytes(layout)/gib), rounded(b.Activation)}
-			tc.want.Activation = rounded(tc.want.Activation)
-			if diff := cmp.Diff(tc.want, got); diff != "" {
-				t.Errorf("beside the language model (-want +got):\n%s", diff)
-			}
-		})
-	}
-}
-
-// Latent attention's up-projections are held twice: once for prompts, once for what is computed token by token.
+// Latent attention's up-projections are held twice: once for prompts, once for token-by-token decoding.
 func TestLatentAttentionHoldsItsUpProjectionsTwice(t *testing.T) {
 	shape := small(func(s *model.Shape) { s.MLA = &model.MLA{KVRank: 16, RopeDim: 8, NopeDim: 8, ValueDim: 8} })
 	m := physics.NewModel(shape, physics.Weights{Format: bf16()})
@@ -433,7 +392,7 @@ func TestBasis(t *testing.T) {
 	}
 }
 
-// Where nothing is said, the engine's own defaults hold.
+// Without settings, the engine's own defaults hold.
 func TestDefaultsOfTheEngine(t *testing.T) {
 	m := physics.NewModel(small(nil), physics.Weights{Format: bf16(), Basis: v1beta1.BasisEstimated})
 	gpu := sku.GPU{MemoryGiB: 100}
@@ -449,7 +408,7 @@ func TestDefaultsOfTheEngine(t *testing.T) {
 	}
 }
 
-// The stage with the fewest blocks decides: the last one, which samples.
+// The stage with the fewest blocks decides: the last one, because it samples.
 func TestTheFullestStageDecides(t *testing.T) {
 	m := physics.NewModel(small(func(s *model.Shape) { s.Vocab = 1 << 26 }), physics.Weights{Format: bf16()})
 	b := physics.Memory(m, &sku.GPU{MemoryGiB: 100}, physics.Layout{TP: 1, PP: 2},
@@ -521,7 +480,7 @@ func TestLayerSplit(t *testing.T) {
 	}
 }
 
-func TestSettledShareOfFormerReleases(t *testing.T) {
+func TestSettledShareOfEarlierReleases(t *testing.T) {
 	engine := catalog.Engine{Version: "0.30", Profile: catalog.MemoryProfile{DefaultUsed: 0.92, FormerUsed: 0.9, UsedSince: "0.22"}}
 	for _, tc := range []struct {
 		reason  string

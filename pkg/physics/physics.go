@@ -79,7 +79,7 @@ func (l *Layout) group() int {
 // ranks returns the number of replicas that step together.
 func (l *Layout) ranks() int { return l.group() / max(l.TP, 1) }
 
-// Serving is how the engine is told to serve.
+// Serving has the engine's settings.
 type Serving struct {
 	// MaxModelLen in tokens of one sequence, MaxNumSeqs sequences at once on each replica, and
 	// MaxBatchedTokens computed in one step.
@@ -88,8 +88,10 @@ type Serving struct {
 	Utilization float64
 	// KVType of the cache's elements: auto or empty for the model's own, fp8, …
 	KVType string
-	// Eager runs without CUDA graphs, TextOnly without an encoder of images.
-	Eager, TextOnly bool
+	// Eager runs without CUDA graphs.
+	Eager bool
+	// Media limits images and videos.
+	Media Media
 	// Version of the engine; empty means the catalogue's. Async: a release that does not schedule asynchronously by
 	// itself is asked to.
 	Version string
@@ -134,5 +136,7 @@ type Pace struct {
 	// InFlight is the mean number of requests in the deployment under a rate: infinite if it cannot keep up, 0 under
 	// other loads.
 	InFlight float64
+	// Slowdown is the factor on TPOT from the times of running engines; 0 if they changed nothing.
+	Slowdown float64
 	Basis    v1beta1.Basis
 }

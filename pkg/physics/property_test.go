@@ -14,14 +14,14 @@ import (
 	"github.com/modelberth/modelberth/pkg/sku"
 )
 
-// dice make shapes of all kinds, within the bounds that the catalogue checks.
+// dice make shapes of all kinds, within the catalogue's bounds.
 type dice struct{ *rand.Rand }
 
 func (d dice) of(values ...int) int { return values[d.IntN(len(values))] }
 
 func (d dice) often() bool { return d.IntN(3) > 0 }
 
-// shape of a model; wild ones have dimensions that no model has.
+// shape of a model; wild ones have dimensions of no real model.
 func (d dice) shape(wild bool) model.Shape {
 	dim := func(least, most int) int {
 		if wild && d.IntN(4) == 0 {

@@ -5,9 +5,10 @@ package physics
 
 import "math"
 
-// atRate predicts how fast a deployment serves requests that arrive at random, a number of them per second on average.
-// speed predicts that for a number of requests in flight; the fewest count that leave as fast as others arrive. The pace
-// queues if no number does, or if the deployment does not hold as many as there are at busy moments.
+// atRate predicts how fast a deployment serves requests at random times, a number of them per second on average. speed
+// predicts the pace for a number of requests in flight. atRate takes the smallest number at which requests leave as
+// fast as others arrive. The pace queues if there is no such number, or if the deployment cannot hold the requests of
+// busy moments.
 func atRate(load Load, speed func(Load) Pace) Pace {
 	wanted := load.Rate * float64(load.Output)
 	at := func(inFlight int) Pace {
@@ -41,7 +42,7 @@ func atRate(load Load, speed func(Load) Pace) Pace {
 const (
 	// mostInFlight is more than any deployment holds.
 	mostInFlight = 1 << 20
-	// busyMoments are the deviations above the mean for which there must be room. The number in flight spreads like
-	// that of a Poisson process: two deviations cover 98 % of the time.
+	// busyMoments are the deviations above the mean that must have room. The number in flight spreads as in a Poisson
+	// process: two deviations cover 98 % of the time.
 	busyMoments = 2
 )

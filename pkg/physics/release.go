@@ -9,7 +9,7 @@ import "strings"
 // from then on there was one alone.
 const generationOne = "0.11"
 
-// IsRelease says whether a text names a release of an engine, such as 0.11, v0.10.1 or ~0.11.
+// IsRelease reports whether a text names a release of an engine, such as 0.11, v0.10.1 or ~0.11.
 func IsRelease(version string) bool {
 	number := release(version)
 	return number != "" && number[0] != '.'

@@ -10,8 +10,8 @@ import (
 	"github.com/modelberth/modelberth/pkg/sku"
 )
 
-// Logs and people name releases in many ways. What a release does is seen from its share of the memory: until
-// 0.22 it was 0.90, then 0.92.
+// Logs and people name releases in many ways. The share of the memory shows the release: until 0.22 it was 0.90, then
+// 0.92.
 func TestReleases(t *testing.T) {
 	e := newShelf(t).vllm(t)
 	gpu := sku.GPU{Class: "H100-80", MemoryGiB: 79.1}
@@ -50,8 +50,8 @@ func TestReleases(t *testing.T) {
 	}
 }
 
-// A release that pads more loads more: row 45 of kvcache.csv, whose version is exact, logs 65.9651 GiB.
-func TestFormerReleasesLoadMore(t *testing.T) {
+// A release with more padding loads more: row 45 of kvcache.csv, with an exact version, logs 65.9651 GiB.
+func TestEarlierReleasesLoadMore(t *testing.T) {
 	s := newShelf(t)
 	e := s.vllm(t)
 	p, _ := s.find("openai/gpt-oss-120b")

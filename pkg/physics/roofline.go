@@ -24,6 +24,8 @@ type roofline struct {
 	gather        reducer
 	// fullest is how many standard deviations the GPU with the most work is above the mean; 0 where experts are cut.
 	fullest float64
+	// blocks is the number of rows that each expert multiplies beside those of its tokens, blockRate the rate.
+	blocks, blockRate float64
 	// linear, plain and experts are rates of the kernels.
 	linear, plain, experts rates
 	// cache is the bandwidth of attention, attention its operations over a prompt.
@@ -75,6 +77,7 @@ func (m *Model) rooflineOf(d *Deployment) (roofline, bool) {
 	}
 	if len(m.work.experts) > 0 {
 		r.experts = ratesOf(gpu, speed, speed.Experts, m.weights.Format.Name, m.weights.Format.Peak)
+		r.addBlocks(m, d)
 	}
 	g := generation(gpu, speed)
 	r.cache = gpu.BandwidthGBs * giga * speed.KVBandwidth * g.Bandwidth
@@ -111,6 +114,18 @@ func (r *roofline) addOverheads(m *Model, d *Deployment) {
 	}
 }
 
+// addBlocks is for the releases that multiply whole blocks of rows by every expert. Those are large dense
+// multiplications, and run at their rate.
+func (r *roofline) addBlocks(m *Model, d *Deployment) {
+	former := &d.Engine.Speed.FormerBlocks
+	if former.Format != m.weights.Format.Name || former.Capability != d.GPU.ComputeCapability || r.shared >= float64(former.WithoutGPUs) ||
+		!isFormer(d.Serving.Version, former.Until) || older(d.Serving.Version, former.Since) {
+		return
+	}
+	r.blocks = float64(former.Rows - 1)
+	r.blockRate = ratesOf(d.GPU, &d.Engine.Speed, d.Engine.Speed.Dense, former.Format, m.weights.Format.Peak).compute
+}
+
 // isFormer reports whether a release is named and comes before another one, if there is one.
 func isFormer(version, until string) bool {
 	return until != "" && version != "" && older(version, until)
@@ -139,7 +154,7 @@ func kernelOf(kernels map[string]catalog.Kernel, format string) catalog.Kernel {
 // generation returns the factors of a GPU against others, by its class if that is named, else by its generation; 1 by
 // default.
 func generation(gpu *sku.GPU, speed *catalog.Speed) catalog.Generation {
-	if g, ok := speed.Generations[gpu.Class]; ok {
+	if g, ok := speed.Generations[gpu.Kind()]; ok {
 		return g
 	}
 	if g, ok := speed.Generations[gpu.ComputeCapability]; ok {
@@ -148,8 +163,8 @@ func generation(gpu *sku.GPU, speed *catalog.Speed) catalog.Generation {
 	return catalog.Generation{Bandwidth: 1, Compute: 1, NarrowCompute: 1}
 }
 
-// ratesOf is what a kernel reaches on a GPU. Weights of a type that the GPU cannot compute in are
-// decompressed to 16 bits and multiplied as those are, which costs nothing.
+// ratesOf returns the rates of a kernel on a GPU. If the GPU cannot compute in the type of the weights, they are
+// decompressed to 16 bits and multiplied as such. The decompression costs nothing.
 func ratesOf(gpu *sku.GPU, speed *catalog.Speed, kernels map[string]catalog.Kernel, format, peakType string) rates {
 	g := generation(gpu, speed)
 	k, own := kernelOf(kernels, format).On(gpu.ComputeCapability)
@@ -167,8 +182,8 @@ func ratesOf(gpu *sku.GPU, speed *catalog.Speed, kernels map[string]catalog.Kern
 	return out
 }
 
-// matrices is what multiplying a number of tokens takes: the experts' weights that they choose are read. all
-// are the tokens of all ranks, which the experts multiply.
+// matrices is the time to multiply a number of tokens. Of the experts, it reads the weights of those the tokens choose.
+// all are the tokens of all ranks; the experts multiply all of them.
 func (r *roofline) matrices(tokens, all float64) float64 {
 	tp := float64(r.tp)
 	bytes, params := r.w.linear.on(tp)
@@ -181,6 +196,7 @@ func (r *roofline) matrices(tokens, all float64) float64 {
 		return time
 	}
 	memory, compute = 0, 0
+	blocks := 0.0
 	for i := range r.w.experts {
 		e := &r.w.experts[i]
 		hit, chosen := e.hit(all, r.speed.Skew), e.topK*all
@@ -189,13 +205,18 @@ func (r *roofline) matrices(tokens, all float64) float64 {
 		}
 		memory += e.layers * hit * e.bytes
 		compute += 2 * e.layers * chosen * e.params
+		blocks += 2 * e.layers * e.experts * r.blocks * e.params
 	}
-	return time + either(memory/r.shared/r.experts.bandwidth, compute/r.shared/r.experts.compute)
+	compute /= r.experts.compute
+	if blocks > 0 {
+		compute += blocks / r.blockRate
+	}
+	return time + either(memory/r.shared/r.experts.bandwidth, compute/r.shared)
 }
 
-// ofFullest raises what experts are read and how often they are chosen to what it would be if all GPUs had as much
-// to do as the fullest one, for which they wait. A GPU has as many experts as any other, but of those that tokens
-// choose and of the popular ones it has more or fewer by chance.
+// ofFullest raises the number of experts read and the number of times they are chosen, as if all GPUs had as much to do
+// as the fullest one: they wait for it. All GPUs have the same number of experts. By chance, a GPU has more or fewer of
+// the chosen ones and of the popular ones.
 func (r *roofline) ofFullest(e *expertWork, hit, chosen float64) (fullestHit, fullestChosen float64) {
 	own, others := e.experts/r.shared, 1-1/r.shared
 	mean := hit / r.shared
@@ -215,9 +236,9 @@ func either(a, b float64) float64 {
 	return math.Sqrt(math.Sqrt(a*a + b*b))
 }
 
-// sums is what adding up the parts of a number of tokens takes in all layers. Ranks gather all tokens before
-// the experts and scatter the sums after them (allgather_reducescatter, vLLM's default), which together are
-// one sum over all GPUs (AgRsAll2AllManager in vllm/distributed/device_communicators/all2all.py).
+// sums is the time to add up the parts of a number of tokens in all layers. Ranks gather all tokens before the experts
+// and scatter the sums after them (allgather_reducescatter, vLLM's default). Together, both are one sum over all GPUs
+// (AgRsAll2AllManager in vllm/distributed/device_communicators/all2all.py).
 func (r *roofline) sums(tokens, all float64) float64 {
 	if r.ranks <= 1 {
 		return r.w.sums * r.sum.seconds(tokens*r.hidden*activationBytes)
@@ -247,7 +268,8 @@ type prompting struct {
 	// sequences of a rank and of all, and the times of their matrices and sums.
 	sequences, all float64
 	matrices, sums float64
-	// full is a step that computes nothing but a chunk, and saved what joining one saves; where asked.
+	// full is the time of a step with one chunk and nothing else. saved is the part of it shared with a step of the
+	// sequences. Both are set when first needed.
 	full, saved float64
 }
 
@@ -259,13 +281,18 @@ func (r *roofline) promptingAt(chunk, sequences float64) prompting {
 		split += m.pair * m.pairs(r.input)
 		whole += m.index * r.input * r.input / 2
 	}
-	p := prompting{roofline: r, chunk: chunk, attention: split/float64(r.tp) + whole, sequences: sequences, all: sequences * r.ranks}
+	// Short prompts leave parts of the GPU without a tile of their attention.
+	short := 1 + r.speed.AttentionTokens/max(r.input, 1)
+	p := prompting{
+		roofline: r, chunk: chunk, attention: short * (split/float64(r.tp) + whole),
+		sequences: sequences, all: sequences * r.ranks,
+	}
 	p.matrices, p.sums = r.matrices(p.sequences, p.all), r.sums(p.sequences, p.all)
 	return p
 }
 
-// time is what a number of prompts take together, chunk by chunk, how much of that they share with steps
-// of sequences, and what the longest chunk takes there.
+// time is the time of a number of prompts together, chunk by chunk. shared is the part they share with steps of
+// sequences, and longest is the time of the longest chunk there.
 func (p *prompting) time(prompts float64) (time, shared, longest float64) {
 	attention := prompts * p.attention / p.roofline.attention
 	tokens := prompts * p.input

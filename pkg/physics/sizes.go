@@ -21,8 +21,8 @@ type sizes struct {
 // plainBytes is the size of a parameter outside the format.
 const plainBytes = 2
 
-// sizesOf spreads the bytes of the weights over their parameters: what the format leaves out has its
-// size, the rest shares what remains. Without exact bytes the format's own figure holds.
+// sizesOf spreads the bytes of the weights over their parameters. Parameters outside the format keep their size; the
+// others share the remaining bytes. Without exact bytes the format's own figure holds.
 func sizesOf(shape model.Shape, kinds []model.Layers, w Weights) sizes {
 	format := w.Format
 	s := sizes{linear: format.BytesPerParam, expert: format.BytesPerParam, plain: plainBytes}
@@ -59,8 +59,8 @@ func sizesOf(shape model.Shape, kinds []model.Layers, w Weights) sizes {
 	return s
 }
 
-// A factor of the quantised weights outside these bounds means that the format is not what the bytes
-// are of; then all weights are scaled alike.
+// A factor of the quantised weights outside these bounds means that the bytes are of another format. Then all weights
+// are scaled alike.
 const leastFactor, mostFactor = 0.8, 1.6
 
 // split returns the quantised bytes of one layer and the others.

@@ -21,14 +21,13 @@ type Deployment struct {
 	Engine *catalog.Engine
 }
 
-// Speed predicts how fast a deployment serves clients that keep a number of sequences open: each sends
-// its next request when it has its answer, and all of them start at one moment, as benchmarks do, unless the load
-// is open. The pace is zero where the hardware's peak is not known, and where not one sequence fits; that queues.
+// Speed predicts how fast a deployment serves clients with a number of open sequences. Each client sends its next
+// request when it has its answer, and all of them start at one moment, as benchmarks do, unless the load is open. The
+// pace is zero if the hardware's peak is not known, and if not one sequence fits; the latter queues.
 //
-// A step reads the weights (of experts those that its tokens choose at random) and the sequences' KV
-// cache, or computes, whichever takes longer; sums over GPUs and overheads come on top. Prompts join the
-// steps of running sequences and make them longer: that is how much a token waits for the prompts of
-// others.
+// A step reads the weights and the sequences' KV cache, or computes, whichever takes longer. Of experts, it reads those
+// its tokens choose at random. Sums over GPUs and overheads come on top. Prompts join the steps of running sequences
+// and make them longer: this is the time a token waits for the prompts of others.
 func (m *Model) Speed(d *Deployment, load Load) Pace {
 	if load.Rate > 0 {
 		return atRate(load, func(closed Load) Pace { return m.Speed(d, closed) })
@@ -54,8 +53,8 @@ func (m *Model) Speed(d *Deployment, load Load) Pace {
 	first, answer := s.first(running), r.output*s.token
 	rate := running / (first + answer)
 	out.OutputTokensPerSecond = replicas * rate * r.output
-	// Little's law: of those that are open, the ones that do not run wait. A sequence waits for room for its
-	// prompt, and, put aside where there is none for its answer, for that.
+	// Little's law: the open sequences wait, except for the running ones. A sequence waits for room for its prompt. If
+	// it was put aside because its answer had no room, it waits for this room too.
 	wait := (open - running) / rate
 	early := r.input / (r.input + r.output/2)
 	out.TTFT = (first + wait*early) * 1e3
@@ -73,15 +72,14 @@ type steady struct {
 	open bool
 	// step computes a token of each decoding sequence, token is the time between two tokens of a sequence.
 	step, token float64
-	// prompts are computed together, in one step or in chunks that follow one another: prompt is what one of them
-	// takes, shared what they all save where they join a step: weights are read once. longest is what their
-	// longest chunk takes then.
+	// prompts are computed together, in one step or in successive chunks. prompt is the time of one of them. shared is
+	// the time they all save by joining a step: weights are read once. longest is the time of their longest chunk in
+	// such a step.
 	prompts, prompt, shared, longest float64
 }
 
-// settle finds the times for a number of sequences, some of which compute their prompts. Where ranks step
-// together, all wait for a prompt of any of them: how many compute theirs at one time is not known, so it is
-// taken that none do.
+// settle finds the times for a number of sequences, some of them in their prompts. If ranks step together, all wait for
+// a prompt of any of them. How many compute theirs at one time is not known; settle assumes none do.
 func (s *steady) settle(running float64) {
 	decoding := running
 	for range rounds {
@@ -95,9 +93,9 @@ func (s *steady) settle(running float64) {
 	}
 }
 
-// pack finds how many prompts are computed together where a number of them arrive in each step, and the times:
-// those that arrive during one step join the next one, up to the tokens that a step computes. Arrivals are
-// random, so a step with any has n / (1 - exp(-n)) of them on average.
+// pack finds how many prompts are computed together if a number of them arrive in each step, and the times. Arrivals
+// during one step join the next one, up to the tokens of a step. They are random, so a step with any has
+// n / (1 - exp(-n)) of them on average.
 func (s *steady) pack(arrivals float64) {
 	prompts := 1.0
 	if arrivals > 0 {
@@ -125,8 +123,8 @@ func (s *steady) first(running float64) float64 {
 	return law.FirstMicros*micro + law.FirstSteps*s.step + own + before*s.prompt/s.batches + s.hops(s.input, s.roofline)
 }
 
-// before is for how many prompts one that arrives at random waits: rho / (2 - 2 rho) where prompts take a share
-// rho of the time and are equally long (the queue M/D/1), and never more than all others.
+// before is the number of prompts a random arrival waits for: rho / (2 - 2 rho) if prompts take a share rho of the time
+// and are equally long (the queue M/D/1), and never more than all others.
 func (s *steady) before(running float64) float64 {
 	share := running * s.prompt / s.batches / (s.output * s.token)
 	most := max(running-1, 0)

@@ -19,12 +19,12 @@ import (
 // fitRounds of trying another value of one constant.
 const fitRounds = 12000
 
-// TestFitSpeed fits constants of presets/engines/vllm.yaml to the rows that are not kept out, starting from what
-// they are, and prints them and the errors. It is repeatable: the same rows give the same constants.
+// TestFitSpeed fits constants of presets/engines/vllm.yaml to the rows of the fit, starting from their
+// values, and prints them and the errors. It is repeatable: the same rows give the same constants.
 //
 //	go test -tags fit -run TestFitSpeed -v ./pkg/physics
 //
-// MODELBERTH_FIT names constants that are fitted in place of all: their names begin with it.
+// MODELBERTH_FIT names the prefix of the constants to fit, instead of all.
 func TestFitSpeed(t *testing.T) {
 	rows := benches(t)
 	speed := &rows[0].deployment.Engine.Speed
@@ -43,8 +43,8 @@ func TestFitSpeed(t *testing.T) {
 	logTotals(t, "after", fitted, kept)
 }
 
-// TestLeaveOneLabOut fits to the rows of all labs but one, and prints that lab's errors. It begins at what the
-// constants are, so a constant that only the lab left out says something of stays.
+// TestLeaveOneLabOut fits to the rows of all labs but one, and prints that lab's errors. It begins at the constants, so
+// a constant with rows of the left-out lab only stays.
 func TestLeaveOneLabOut(t *testing.T) {
 	for _, lab := range []string{"GPUStack", "InferenceX", "NVIDIA", "Vultr", "others", "vLLM"} {
 		rows := benches(t)
@@ -67,8 +67,8 @@ func logTotals(t *testing.T, title string, fitted, kept []*bench) {
 	logScores(t, title, totals)
 }
 
-// fitSpeed changes constants so that the rows' errors are small, and draws them to where they began where the rows
-// say little of them.
+// fitSpeed changes constants to make the rows' errors small, and draws them towards their start if the rows say little
+// of them.
 func fitSpeed(t *testing.T, speed *catalog.Speed, rows []*bench, constants []constant) {
 	t.Helper()
 	groups := map[string]float64{}
@@ -111,7 +111,7 @@ func fitSpeed(t *testing.T, speed *catalog.Speed, rows []*bench, constants []con
 	}
 }
 
-// distance of a row's prediction from what was measured, nearly the sum of its relative errors.
+// distance of a row's prediction from the measurement, nearly the sum of its relative errors.
 func (b *bench) distance() float64 {
 	p, sum := b.pace(), 0.0
 	add := func(weight, predicted, measured float64) {
@@ -129,19 +129,19 @@ func (b *bench) distance() float64 {
 	return sum
 }
 
-// constant of the law that is fitted.
+// constant of the law to fit.
 type constant struct {
 	name string
 	get  func(*catalog.Speed) float64
 	set  func(*catalog.Speed, float64)
-	// most that it may be, where there is a bound.
+	// most is its upper bound, if any.
 	most float64
 }
 
-// mostOfPeak is what kernels reach at best.
+// mostOfPeak is the best share that kernels reach.
 const mostOfPeak = 0.95
 
-// fittedConstants are those of which rows say something.
+// fittedConstants are those with evidence in the rows.
 func fittedConstants() []constant {
 	plain := func(name string, of func(*catalog.Speed) *float64) constant {
 		return constant{
@@ -227,7 +227,7 @@ func fittedConstants() []constant {
 			},
 		}
 	}
-	// small is a sum of a middle size, which stays between its neighbours.
+	// small is a sum of a middle size, between its neighbours.
 	small := func(link string, gpus, at int) constant {
 		table := func(s *catalog.Speed) []float64 {
 			i := slices.IndexFunc(s.AllReduce, func(a catalog.AllReduce) bool { return a.Links[0] == link && a.GPUs == gpus })

@@ -7,11 +7,12 @@ import (
 	"slices"
 	"testing"
 
+	"github.com/modelberth/modelberth/pkg/catalog"
 	"github.com/modelberth/modelberth/pkg/model"
 	"github.com/modelberth/modelberth/pkg/physics"
 )
 
-// ofExperts is a model of 128 experts, four of which each token needs.
+// ofExperts is a model of 128 experts; each token needs four.
 func ofExperts() model.Shape {
 	return model.Shape{
 		Layers: 36, Hidden: 2880, Heads: 64, KVHeads: 8, HeadDim: 64, Vocab: 201088,
@@ -19,7 +20,7 @@ func ofExperts() model.Shape {
 	}
 }
 
-// Short prompts that come together are computed in one step: they do not read the weights once each.
+// Short prompts that arrive together are computed in one step: they do not read the weights once each.
 func TestShortPromptsAreComputedTogether(t *testing.T) {
 	s := newShelf(t)
 	x := ordinary(t, s)
@@ -33,7 +34,7 @@ func TestShortPromptsAreComputedTogether(t *testing.T) {
 	}
 }
 
-// Experts of 8 bits are multiplied like those of 16 where the GPU has no 8-bit arithmetic, not like dense matrices.
+// Experts of 8 bits are multiplied like those of 16 if the GPU has no 8-bit arithmetic, not like dense matrices.
 func TestExpertsWithoutEightBitsAreNoDenseMatrices(t *testing.T) {
 	s := newShelf(t)
 	gpu, _ := s.catalog.GPU("A100-80-SXM")
@@ -49,7 +50,7 @@ func TestExpertsWithoutEightBitsAreNoDenseMatrices(t *testing.T) {
 }
 
 // Releases that schedule while the GPU works lose less in each step.
-func TestFormerReleasesLoseMoreInEachStep(t *testing.T) {
+func TestEarlierReleasesLoseMorePerStep(t *testing.T) {
 	s := newShelf(t)
 	x := ordinary(t, s)
 	speed := x.engine.Speed
@@ -63,7 +64,41 @@ func TestFormerReleasesLoseMoreInEachStep(t *testing.T) {
 	}
 }
 
-// Large sums over PCIe are NCCL's, which reaches 28 to 35 GB/s with PCIe 5: an order more than vLLM's own kernel.
+// For a while, releases multiplied a whole block of rows by every expert on Hopper, unless eight GPUs shared the model.
+func TestSomeReleasesMultiplyWholeBlocks(t *testing.T) {
+	s := newShelf(t)
+	for _, tc := range []struct {
+		reason, version, format, gpu string
+		tp                           int
+		blocks                       bool
+	}{
+		{"DeepGEMM multiplies every batch", "0.12.0", "fp8", "H100-80-SXM", 4, true},
+		{"it began with this release", "0.11.1", "fp8", "H200-141-SXM", 2, true},
+		{"only large batches used DeepGEMM", "0.11.0", "fp8", "H100-80-SXM", 4, false},
+		{"empty rows are skipped", "0.13.0", "fp8", "H100-80-SXM", 4, false},
+		{"empty rows are skipped", "", "fp8", "H100-80-SXM", 4, false},
+		{"eight GPUs use Triton", "0.12.0", "fp8", "H100-80-SXM", 8, false},
+		{"Ampere has no DeepGEMM", "0.12.0", "fp8", "A100-80-SXM", 4, false},
+		{"DeepGEMM multiplies blocks of 8 bits", "0.12.0", "bf16", "H100-80-SXM", 4, false},
+		{"and scales each block", "0.12.0", "fp8-channel", "H100-80-SXM", 4, false},
+	} {
+		gpu, known := s.catalog.GPU(tc.gpu)
+		if !known {
+			t.Fatalf("there is no GPU %q", tc.gpu)
+		}
+		x := ordinary(t, s)
+		x.gpu, x.format, x.serving.Version, x.layout.TP, x.kv = gpu, tc.format, tc.version, tc.tp, 20
+		x.load = physics.Load{Input: 10, Output: 500, Concurrency: 8}
+		got := x.pace(t, s, ofExperts()).TPOT
+		x.engine.Speed.FormerBlocks = catalog.FormerBlocks{}
+		if plain := x.pace(t, s, ofExperts()).TPOT; (got > 1.2*plain) != tc.blocks {
+			t.Errorf("release %q in %s on %d × %s: %.2f ms per token, %.2f without blocks, want blocks %t: %s", tc.version, tc.format,
+				tc.tp, tc.gpu, got, plain, tc.blocks, tc.reason)
+		}
+	}
+}
+
+// Large sums over PCIe are NCCL's, at 28 to 35 GB/s with PCIe 5: an order more than vLLM's own kernel.
 func TestSumsOverPCIeAreThoseOfNCCL(t *testing.T) {
 	seen := 0
 	for _, table := range newShelf(t).vllm(t).Speed.AllReduce {
@@ -82,7 +117,7 @@ func TestSumsOverPCIeAreThoseOfNCCL(t *testing.T) {
 	}
 }
 
-// GPUs that NVLink does not join sum over the PCIe of their own machine.
+// GPUs without NVLink sum over the PCIe of their own machine.
 func TestSumsCrossThePCIeOfTheMachine(t *testing.T) {
 	s := newShelf(t)
 	x := ordinary(t, s)
@@ -111,8 +146,8 @@ func TestSkewedRoutersReadFewerExperts(t *testing.T) {
 	}
 }
 
-// Sparse attention attends to what its indexer chose: long contexts cost little more than its keys.
-func TestSparseAttentionReadsWhatItChose(t *testing.T) {
+// Sparse attention attends to its indexer's choice: long contexts cost little more than its keys.
+func TestSparseAttentionReadsChosenTokens(t *testing.T) {
 	s := newShelf(t)
 	shape := model.Shape{
 		Layers: 60, Hidden: 7168, Intermediate: 18432, Heads: 128, KVHeads: 128, HeadDim: 128, Vocab: 129280,
@@ -154,8 +189,8 @@ func TestArrivalsAtRandomAreNoBurst(t *testing.T) {
 	}
 }
 
-// GPUs with whole experts wait for the one with the most to do. Where each has a part of every expert, none waits, and
-// where all experts are read anyway, there is nothing to wait for but the popular ones.
+// GPUs with whole experts wait for the busiest one. If each has a part of every expert, none waits, and if all experts
+// are read anyway, the only wait is for the popular ones.
 func TestGPUsOfWholeExpertsWaitForTheFullest(t *testing.T) {
 	s := newShelf(t)
 	waits := func(gpus, clients int) float64 {
@@ -178,8 +213,8 @@ func TestGPUsOfWholeExpertsWaitForTheFullest(t *testing.T) {
 	}
 }
 
-// A release that is asked to schedule asynchronously loses no more than those that do so by themselves.
-func TestFormerReleasesMayBeAskedToScheduleAsynchronously(t *testing.T) {
+// A release with asynchronous scheduling on request loses no more than those with it by default.
+func TestAsynchronousSchedulingOnRequest(t *testing.T) {
 	s := newShelf(t)
 	x := ordinary(t, s)
 	now := x.pace(t, s, seventy())
@@ -190,7 +225,7 @@ func TestFormerReleasesMayBeAskedToScheduleAsynchronously(t *testing.T) {
 }
 
 // Early releases gained nothing on Hopper from reading a cache of 8 bits: half the bytes at half the rate.
-func TestFormerReleasesReadNarrowCachesSlowly(t *testing.T) {
+func TestEarlierReleasesReadNarrowCachesSlowly(t *testing.T) {
 	s := newShelf(t)
 	for _, tc := range []struct {
 		gpu, version, kvType string

@@ -16,7 +16,7 @@ import (
 	"github.com/modelberth/modelberth/pkg/sku"
 )
 
-// setting is a deployment under a load, with what a test changes.
+// setting is a deployment under a load, with a test's changes.
 type setting struct {
 	format string
 	gpu    sku.GPU
@@ -33,7 +33,7 @@ func seventy() model.Shape {
 	return model.Shape{Layers: 80, Hidden: 8192, Intermediate: 28672, Heads: 64, KVHeads: 8, HeadDim: 128, Vocab: 128256}
 }
 
-// ordinary is a model in 8 bits on four H100 in one machine, with room for what is asked.
+// ordinary is a model in 8 bits on four H100 in one machine, with room for the load.
 func ordinary(t *testing.T, s shelf) setting {
 	t.Helper()
 	gpu, known := s.catalog.GPU("H100-80-SXM")
@@ -63,7 +63,7 @@ func (x setting) pace(t *testing.T, s shelf, shape model.Shape) physics.Pace {
 }
 
 // A change makes a deployment slower or faster, for a reason.
-func TestWhatChangesTheSpeed(t *testing.T) {
+func TestSpeedFactors(t *testing.T) {
 	const faster, same, slower = -1, 0, 1
 	for name, tc := range map[string]struct {
 		reason string
@@ -196,7 +196,7 @@ func TestQueues(t *testing.T) {
 	}
 }
 
-// Who waits for room does so before the first token.
+// Requests wait for room before the first token.
 func TestQueuesWait(t *testing.T) {
 	s := newShelf(t)
 	x := ordinary(t, s)
@@ -206,14 +206,14 @@ func TestQueuesWait(t *testing.T) {
 	if tight.TTFT < 5*roomy.TTFT || tight.OutputTokensPerSecond > roomy.OutputTokensPerSecond {
 		t.Errorf("eight at a time give %+v, all at once %+v", tight, roomy)
 	}
-	// Little's law: all that are open take their turns.
+	// Little's law: all open requests take their turns.
 	turn := (tight.TTFT + 500*tight.TPOT) / 1e3
 	if open := tight.OutputTokensPerSecond / 500 * turn; math.Abs(open-32) > 0.1 {
 		t.Errorf("%.2f requests are open, want 32", open)
 	}
 }
 
-// Nothing is said of a GPU whose peaks are not known.
+// A GPU without known peaks has no prediction.
 func TestUnknownHardwareHasNoPace(t *testing.T) {
 	s := newShelf(t)
 	x := ordinary(t, s)
@@ -316,7 +316,7 @@ func TestSpeedProperties(t *testing.T) {
 	}
 }
 
-// tiny is what the search for a steady state may add: what a prompt shares with a step is computed once.
+// tiny is the surplus that the search for a steady state may add: a prompt's share of a step is computed once.
 const tiny = 0.01
 
 // Whatever the shape, figures are figures.

@@ -23,30 +23,31 @@ import (
 	"github.com/modelberth/modelberth/pkg/sku"
 )
 
-// run is one row of throughput.csv: a benchmark of an engine under one load. What a row does not state is NaN.
+// run is one row of throughput.csv: a benchmark of an engine under one load. Missing figures are NaN.
 type run struct {
 	id, model, gpu, precision, engine, version, flags, note, source string
 	tp, pp, input, output, concurrency                              int
 	tokens, ttft, tpot                                              float64
-	// wholeExperts says that experts were spread whole.
+	// wholeExperts reports whether experts were spread whole.
 	wholeExperts bool
-	// unnamed is the release where the row names none.
+	// unnamed is the release if the row names none.
 	unnamed string
-	// burst says that all requests were sent at one moment, and no others after them.
+	// burst reports whether all requests were sent at one moment, and no others after them.
 	burst bool
 }
 
-// waits says that sequences waited for room: no row without a queue takes so long to the first token.
+// waits reports whether sequences waited for room: without a queue, no row takes so long to the first token.
 func (r *run) waits() bool { return !r.burst && r.ttft > longestPrompt }
 
 // longestPrompt in milliseconds. The next smaller TTFT is 3,445.
 const longestPrompt = 5000
 
-// untuned says that whoever collected the row doubts its setup: a token takes 51 to 59 ms on two H200, at 4
-// requests as at 20, where the same source has 15 to 18 ms for the same model on the same GPUs under SGLang.
+// untuned marks a row with a setup that its collector doubts: a token takes 51 to 59 ms on two H200, at 4 requests as at
+// 20, and 15 to 18 ms from the same source for the same model on the same GPUs under SGLang. No constant is fitted to
+// it. The release explains it: its experts multiply whole blocks (catalog.FormerBlocks).
 func (r *run) untuned() bool { return strings.Contains(r.note, "eager/untuned") }
 
-// doubt says why a row is not what it says; empty where nothing speaks against it.
+// doubt is the objection to a row; empty if there is none.
 func (r *run) doubt() string {
 	switch share := r.inFlight() / float64(r.concurrency); {
 	case strings.Contains(r.note, "do not use"):
@@ -62,9 +63,8 @@ func (r *run) doubt() string {
 	}
 }
 
-// Of a burst of equal requests that are served in turn, at least half are in flight on average, and the mean wait
-// is half of the time that they all take, or less; 0.50 is what most rows say. Clients that keep a number of
-// requests open have that number in flight.
+// Of a burst of equal requests served in turn, at least half are in flight on average, and the mean wait is half of the
+// total time, or less; most rows say 0.50. Clients with a fixed number of open requests have that number in flight.
 const leastOfBurst, mostOfWait, leastOfLoop = 0.48, 0.6, 0.8
 
 // lasted is how long a burst took, in milliseconds.
@@ -72,13 +72,13 @@ func (r *run) lasted() float64 {
 	return float64(r.concurrency*r.output) / r.tokens * 1e3
 }
 
-// inFlight is how many requests were in flight on average, by Little's law; NaN where the row does not say.
+// inFlight is the average number of requests in flight, by Little's law; NaN if the row has none.
 func (r *run) inFlight() float64 {
 	return r.tokens / float64(r.output) * (r.ttft + float64(r.output)*r.tpot) / 1e3
 }
 
-// mixed says that the requests of a burst have very different lengths, of which only the mean is stated: those
-// of ShareGPT, whose longest answers go on for long after the others have ended.
+// mixed reports whether the requests of a burst have very different lengths with only the mean stated: those of
+// ShareGPT, whose longest answers go on long after the others.
 func (r *run) mixed() bool {
 	return r.burst && r.input >= 200 && r.input < 400
 }
@@ -145,7 +145,7 @@ func readRuns(t testing.TB) []run {
 type setup struct {
 	Model, Precision, Flags, Source string
 	GPUs, Versions                  []string
-	// Release of rows that name none.
+	// Release of rows without one.
 	Release string
 	// BatchedPerInput is max-num-batched-tokens for each token of the nominal prompt.
 	BatchedPerInput int
@@ -163,7 +163,7 @@ func readSetups(t testing.TB) (out []setup) {
 	return out
 }
 
-// set adds a row's setup to what the row says.
+// set adds a row's setup.
 func (r *run) set(setups []setup) {
 	for i := range setups {
 		s := &setups[i]
@@ -239,7 +239,7 @@ func benches(t testing.TB) []*bench {
 	return out
 }
 
-// shapeOf a model, which is that of its publication in another format.
+// shapeOf a model, taken from its publication in another format.
 func shapeOf(t testing.TB, s shelf, others map[string]model.Shape, repo string) model.Shape {
 	t.Helper()
 	base := strings.TrimSuffix(repo, "-FP8")
@@ -290,7 +290,7 @@ func newBench(r run, m *physics.Model, gpu *sku.GPU, engine *catalog.Engine) *be
 // leastSequences is the smaller of the engine's defaults.
 const leastSequences = 256
 
-// release of the engine. The rows of InferenceX that name none are of 2025.
+// release of the engine. InferenceX's rows without one are of 2025.
 func (r *run) release() string {
 	switch {
 	case strings.Contains(r.flags, "--performance-mode"):
@@ -302,7 +302,7 @@ func (r *run) release() string {
 	}
 }
 
-// flag is the number that a flag has, else 0.
+// flag is the number of a flag, else 0.
 func (r *run) flag(name string) int {
 	_, after, _ := strings.Cut(r.flags, name)
 	n := 0
@@ -315,7 +315,7 @@ func nominal(tokens int) int { return int(math.Round(0.9 * float64(tokens))) }
 
 func (b *bench) pace() physics.Pace { return b.model.Speed(&b.deployment, b.load) }
 
-// queues says whether the row is said to queue: its longest sequences have the nominal lengths.
+// queues reports whether the row is said to queue: its longest sequences have the nominal lengths.
 func (b *bench) queues() bool {
 	return b.model.Speed(&b.deployment, physics.Load{Input: b.input, Output: b.output, Concurrency: b.concurrency}).Queues
 }

@@ -14,7 +14,7 @@ import (
 	"github.com/modelberth/modelberth/pkg/physics"
 )
 
-// Adapters are low-rank adapters to serve beside the model.
+// Adapters are low-rank adapters to serve with the model.
 type Adapters struct {
 	// Count of them.
 	Count int
@@ -33,7 +33,7 @@ func (a Adapters) rank() (highest int, assumed bool) {
 	return highest, false
 }
 
-// assumedRank stands for unknown ranks. Most published adapters have 8 to 64; with too low a rank an engine does not
+// assumedRank is used for unknown ranks. Most published adapters have 8 to 64; with too low a rank an engine does not
 // start, with too high a one it wastes a little memory.
 const assumedRank = 64
 
@@ -51,8 +51,8 @@ func adapters(r Request, e *catalog.Engine) (physics.Adapters, []string, error) 
 	var warnings []string
 	switch {
 	case told.AdapterRank == 0 && assumed && e.Split == catalog.SplitTensor:
-		warnings = append(warnings, fmt.Sprintf("inference.adapters: not every rank is known before the files are there, so room is kept "+
-			"for %d: set %s in inference.engine.args where one is higher, or to save memory where none is", highest, rankFlag))
+		warnings = append(warnings, fmt.Sprintf("inference.adapters: some ranks are unknown until the files are fetched, so the plan has room "+
+			"for rank %d: set %s in inference.engine.args if one is higher, or to save memory if all are lower", highest, rankFlag))
 	case told.AdapterRank > 0 && told.AdapterRank < highest && !assumed:
 		out.Rank = highest
 		warnings = append(warnings, fmt.Sprintf("%s: %d is replaced by %d, the rank of an adapter", rankFlag, told.AdapterRank, highest))
@@ -81,7 +81,7 @@ func servedRank(rank int, e *catalog.Engine) (int, error) {
 	}
 	return 0, &InfeasibleError{
 		Reason: v1beta1.ReasonSpecInvalid,
-		Message: fmt.Sprintf("inference.adapters: an adapter has rank %d, and engine %s serves ranks up to %d: leave it out",
+		Message: fmt.Sprintf("inference.adapters: an adapter has rank %d, but engine %s serves ranks up to %d: leave it out",
 			rank, e.Name, ranks[len(ranks)-1]),
 	}
 }

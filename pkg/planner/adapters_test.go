@@ -16,8 +16,8 @@ import (
 )
 
 func TestAdapters(t *testing.T) {
-	const assumed = "inference.adapters: not every rank is known before the files are there, so room is kept for 64: " +
-		"set max-lora-rank in inference.engine.args where one is higher, or to save memory where none is"
+	const assumed = "inference.adapters: some ranks are unknown until the files are fetched, so the plan has room for rank 64: " +
+		"set max-lora-rank in inference.engine.args if one is higher, or to save memory if all are lower"
 	type decision struct {
 		Slots, Rank int
 		Warnings    []string
@@ -56,11 +56,11 @@ func TestAdapters(t *testing.T) {
 	}
 }
 
-func TestAdapterOfARankThatNoEngineServes(t *testing.T) {
+func TestAdapterAboveEnginesRanks(t *testing.T) {
 	shop, m := shipped(t, "phi-4")
 	_, err := shop.Plan(planner.Request{Model: m, Adapters: planner.Adapters{Count: 1, Ranks: []int{1024}}})
 	infeasible, ok := errors.AsType[*planner.InfeasibleError](err)
-	const want = "inference.adapters: an adapter has rank 1024, and engine vllm serves ranks up to 512: leave it out"
+	const want = "inference.adapters: an adapter has rank 1024, but engine vllm serves ranks up to 512: leave it out"
 	if !ok || infeasible.Reason != v1beta1.ReasonSpecInvalid || infeasible.Message != want {
 		t.Errorf("error %v, want %s", err, want)
 	}
@@ -99,7 +99,7 @@ func TestAdaptersTakeMemory(t *testing.T) {
 	}
 }
 
-// shipped is a planner of what Modelberth ships, and a model of it.
+// shipped is a planner with the shipped catalogue, and a model of it.
 func shipped(t *testing.T, name string) (*planner.Planner, *model.Model) {
 	t.Helper()
 	all := realCatalog(t)

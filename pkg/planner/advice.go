@@ -10,7 +10,6 @@ import (
 	"strings"
 
 	"github.com/modelberth/modelberth/api/v1beta1"
-	"github.com/modelberth/modelberth/pkg/sku"
 	"github.com/modelberth/modelberth/pkg/usd"
 	"github.com/modelberth/modelberth/pkg/wording"
 )
@@ -26,7 +25,7 @@ func (p *Planner) advice(r Request, d demand, found outcome) []string {
 	var out []string
 	for _, text := range []string{
 		p.fewerBits(r, m, chosen), p.smallerCache(r, m, chosen), m.slice(chosen), m.perToken(options),
-		cmp.Or(found.longer(m), m.whole(options)), m.elsewhere(found), found.sideBySide(p.forRate(r)),
+		cmp.Or(found.longer(m), m.whole(options)), m.elsewhere(found), found.sideBySide(division{p, r}.forRate()),
 	} {
 		if text != "" {
 			out = append(out, wording.Clip(text, longestWarning))
@@ -56,8 +55,8 @@ func (p *Planner) fewerBits(r Request, d *modelDemand, chosen *option) string {
 		return ""
 	}
 	if o.layout.form.insteadOf != "" {
-		return fmt.Sprintf("computed in %s, %s would run on %s instead of %s: nobody has published whether its answers survive that, so "+
-			"try it with inference.engine.allowedQuantizations: [%s]", float16, r.Model.Name, priced(o), usd.PerHour(chosen.price), float16)
+		return fmt.Sprintf("computed in %s, %s would run on %s instead of %s: no published test covers its answers at that "+
+			"precision; to try it, set inference.engine.allowedQuantizations: [%s]", float16, r.Model.Name, priced(o), usd.PerHour(chosen.price), float16)
 	}
 	return fmt.Sprintf("%s weights (%s) would serve it on %s instead of %s: allow them with inference.engine.allowedQuantizations: [%s]",
 		o.layout.form.artifact.Quantization, o.layout.form.artifact.Repo, priced(o), usd.PerHour(chosen.price),
@@ -127,6 +126,8 @@ func (g *goals) saves(o, chosen *option) bool {
 		return o.layout.pace.TPOT > 0 && o.layout.pace.TPOT <= chosen.layout.pace.TPOT
 	case g.optimizeFor == v1beta1.OptimizeForThroughput:
 		return byToken(o, chosen) < 0
+	case g.optimizeFor == v1beta1.OptimizeForBalanced && o.price*(1+g.objective.Premium) >= chosen.price:
+		return byToken(o, chosen) <= 0
 	default:
 		return true
 	}
@@ -162,8 +163,8 @@ func (g *goals) perToken(found []*option) string {
 	if !comparesHours(g.optimizeFor) || chosen.nodeNames != nil || best == chosen || is > was*(1-notable) {
 		return ""
 	}
-	return fmt.Sprintf("%s serves the same load for %s per million output tokens instead of %s, with a token in %.3g ms instead of "+
-		"%.3g: where the load is steady, rank by that, with inference.objectives.optimizeFor Throughput",
+	return fmt.Sprintf("%s serves the same load for %s per million output tokens instead of %s, at %.3g ms per token instead of "+
+		"%.3g: for a steady load, set inference.objectives.optimizeFor: Throughput",
 		priced(best), usd.Significant(is), usd.Significant(was), best.layout.pace.TPOT, chosen.layout.pace.TPOT)
 }
 
@@ -181,7 +182,7 @@ func (g *goals) whole(found []*option) string {
 	if best == nil {
 		return ""
 	}
-	return fmt.Sprintf("%s holds %s: set inference.objectives.maxModelLen: %d and inference.objectives.concurrency: %d to have it",
+	return fmt.Sprintf("%s holds %s: set inference.objectives.maxModelLen: %d and inference.objectives.concurrency: %d to get it",
 		priced(best), g.target, g.target.length, g.target.concurrency)
 }
 
@@ -234,31 +235,22 @@ func (d *modelDemand) slice(chosen *option) string {
 		if profile.Count < 2 || used > profile.MemoryGiB {
 			continue
 		}
+		slice, ok := chosen.machine.gpu.Slice(profile.Name)
+		if !ok {
+			continue
+		}
 		part := *chosen.machine
-		part.gpu = sliced(part.gpu, profile)
+		part.gpu = slice
 		try := *l
 		try.spread.replicas = 1
 		d.judge(&try, &part)
 		if try.pace.TPOT == 0 || try.overrun() || d.isSlow(&try) {
 			continue
 		}
-		return fmt.Sprintf("a %s slice of an %s would meet the objectives, %d to a GPU: where the administrator offers MIG slices, "+
-			"a smaller part of the machine would do", profile.Name, chosen.machine.gpu.Class, profile.Count)
+		return fmt.Sprintf("a %s slice of an %s would meet the objectives, and a GPU has %d of them: if the administrator offers "+
+			"MIG slices, a part of the machine is enough", profile.Name, chosen.machine.gpu.Class, profile.Count)
 	}
 	return ""
-}
-
-// sliced returns a part of a GPU: its share of the memory's bandwidth, and of the compute sevenths. The first digit
-// of a profile's name is the number of the sevenths.
-func sliced(g sku.GPU, profile sku.MIGProfile) sku.GPU {
-	out := g
-	out.BandwidthGBs *= min(profile.MemoryGiB/g.MemoryGiB, 1/float64(profile.Count))
-	share := float64(profile.Name[0]-'0') / 7
-	out.PeakTFLOPs = map[string]float64{}
-	for dtype, peak := range g.PeakTFLOPs {
-		out.PeakTFLOPs[dtype] = peak * min(max(share, 1.0/7), 1)
-	}
-	return out
 }
 
 // comparesHours reports whether the price per hour bounds the choice.

@@ -14,7 +14,7 @@ import (
 	"github.com/modelberth/modelberth/pkg/sku"
 )
 
-// Advice names savings that are worth a change of the request, and no others.
+// Advice names savings worth a change of the request, and no others.
 func TestAdvice(t *testing.T) {
 	const latency, throughput = v1beta1.OptimizeForLatency, v1beta1.OptimizeForThroughput
 	pair := func(dear float64) []sku.SKU {
@@ -58,6 +58,14 @@ func TestAdvice(t *testing.T) {
 			machines: []sku.SKU{machineOf("Large", "Large", 1, 3), machineOf("Dull", "GPU-1", 1, 2)}, not: "q4",
 		},
 		{
+			reason: "fewer bits for a fifth off the hour, at more for a token", gib: [3]float64{50, 0, 14},
+			machines: []sku.SKU{machineOf("Large", "Large", 1, 2.5), machineOf("Dull", "GPU-1", 1, 2)}, not: "q4",
+		},
+		{
+			reason: "who asks for the cheapest hour is told of it", gib: [3]float64{50, 0, 14}, optimizeFor: v1beta1.OptimizeForCost,
+			machines: []sku.SKU{machineOf("Large", "Large", 1, 2.5), machineOf("Dull", "GPU-1", 1, 2)}, want: "q4 weights (org/weights) would serve it on Dull",
+		},
+		{
 			reason: "a dearer hour that takes a fifth off the token", gib: [3]float64{16, 0, 0},
 			machines: []sku.SKU{machineOf("Dull", "GPU-1", 1, 2), machineOf("Swift", "GPU-0", 1, 4)},
 			want:     "Swift ($4.00/h) serves the same load for",
@@ -95,7 +103,7 @@ func TestAdvice(t *testing.T) {
 	}
 }
 
-// Models of which nobody published how they take fp16 are advised to try it where GPUs without bf16 are much cheaper.
+// For models without a published test of fp16, advice is to try it if GPUs without bf16 are much cheaper.
 func TestAdviceOnFloat16(t *testing.T) {
 	c := realCatalog(t)
 	p := planner.New(c, planner.Settings{Clouds: []string{"azure"}})
@@ -122,7 +130,7 @@ func TestAdviceOnFloat16(t *testing.T) {
 }
 
 // A machine with room for one of the longest sequences and for several typical requests is compared under the usual
-// load, so that its price per token is not that of one client.
+// load: its price per token is not that of one client.
 func TestPricesPerTokenCompareUnderOneLoad(t *testing.T) {
 	for _, tc := range []struct {
 		reason     string

@@ -14,7 +14,7 @@ import (
 	"github.com/modelberth/modelberth/pkg/wording"
 )
 
-// standing is how an option stands to the cheapest hour, the better first. Only Balanced tells options apart by it.
+// standing compares an option with the cheapest per hour; lower is better. Only Balanced distinguishes options by it.
 type standing int
 
 const (
@@ -30,6 +30,9 @@ const (
 
 // cent is the difference between unequal prices per hour.
 const cent = 0.01
+
+// rounding is more than the error of a difference of two prices: 2.01 - 2 is a little less than a cent.
+const rounding = 1e-9
 
 // ranking orders options: by the objective, then priced before unpriced, then cheapest, then without
 // InfiniBand, then fewer machines, then fewer GPUs, then by name.
@@ -52,12 +55,12 @@ func byPrice(a, b *option) int {
 	)
 }
 
-// level gives options within a cent of each other the same level.
+// level gives options within less than a cent of each other the same level.
 func level(options []*option) {
 	slices.SortFunc(options, func(a, b *option) int { return cmp.Compare(a.price, b.price) })
 	for i, o := range options {
 		o.level = o.price
-		if i > 0 && o.price >= 0 && o.price-options[i-1].level < cent && options[i-1].level >= 0 {
+		if i > 0 && o.price >= 0 && o.price-options[i-1].level < cent-rounding && options[i-1].level >= 0 {
 			o.level = options[i-1].level
 		}
 	}
@@ -136,16 +139,16 @@ func byToken(a, b *option) int {
 	return cmp.Or(boolOrder(a.perMillion() >= 0, b.perMillion() >= 0), cmp.Compare(a.perMillion(), b.perMillion()))
 }
 
-// outbalanced says why an option is not affordable, or costs more by the token.
+// outbalanced returns why an option is not affordable, or costs more per token.
 func (g *goals) outbalanced(best, other *option) string {
 	switch {
 	case other.price < 0 || best.price < 0:
 		return ""
 	case other.standing == scattered && other.level <= best.level:
-		return fmt.Sprintf("takes %s for %s: they must save %.0f %% against fewer", count(other.nodes, "machine"),
+		return fmt.Sprintf("takes %s for %s, but more machines than in the plan must save %.0f %%", count(other.nodes, "machine"),
 			usd.PerHour(other.price), 100*g.saving(other))
 	case other.standing == affordable && byToken(best, other) != 0 && other.perMillion() < 0:
-		return "how fast it serves is not known"
+		return "its speed is not known"
 	case other.standing == affordable && byToken(best, other) > 0:
 		return fmt.Sprintf("%s more for only %.2f × the tokens per dollar", usd.PerHour(other.price-best.price), best.perMillion()/other.perMillion())
 	case other.standing == affordable && byToken(best, other) != 0:
@@ -192,8 +195,8 @@ func (found *outcome) capLatency(d demand, c Constraints) {
 		if o.price >= 0 && o.price <= limit {
 			return false
 		}
-		reason := fmt.Sprintf("dearer than %g × the cheapest: %s against %s; raise resource.placement.maxHourlyPrice to have it",
-			times, usd.PerHour(o.price), usd.PerHour(limit))
+		reason := fmt.Sprintf("costs %s, above the limit of %g × the cheapest (%s); to allow it, raise resource.placement.maxHourlyPrice",
+			usd.PerHour(o.price), times, usd.PerHour(limit))
 		if o.price < 0 {
 			reason = "no price known in " + o.machine.regionName() + o.machine.soldElsewhere()
 		}
@@ -206,10 +209,10 @@ func (found *outcome) capLatency(d demand, c Constraints) {
 
 // dearerToken describes the surcharge of a token.
 func dearerToken(best, other *option) string {
-	return fmt.Sprintf("dearer per token: %s per million against %s", usd.Significant(other.perMillion()), usd.Significant(best.perMillion()))
+	return fmt.Sprintf("costs more per token: %s per million instead of %s", usd.Significant(other.perMillion()), usd.Significant(best.perMillion()))
 }
 
-// outranked describes in which way an option falls short of the best by the objective; empty if the price says it.
+// outranked describes how an option is worse than the best by the objective; empty if the price explains it.
 func (g *goals) outranked(best, other *option) string {
 	if other.layout.lowered && !best.layout.lowered && other.standing == affordable {
 		return other.layout.holdsLess(best)
@@ -218,7 +221,7 @@ func (g *goals) outranked(best, other *option) string {
 	case v1beta1.OptimizeForBalanced:
 		return g.outbalanced(best, other)
 	case v1beta1.OptimizeForLatency:
-		return fmt.Sprintf("slower: %.3g ms per token against %.3g", other.layout.pace.TPOT, best.layout.pace.TPOT)
+		return fmt.Sprintf("slower: %.3g ms per token instead of %.3g", other.layout.pace.TPOT, best.layout.pace.TPOT)
 	case v1beta1.OptimizeForThroughput:
 		if other.price >= 0 {
 			return dearerToken(best, other)

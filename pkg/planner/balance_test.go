@@ -16,7 +16,7 @@ import (
 	"github.com/modelberth/modelberth/pkg/sku"
 )
 
-// What more than the cheapest hour buys.
+// The benefit of paying more than the cheapest hour.
 func TestBalance(t *testing.T) {
 	pair := func(name string, price, network float64) sku.SKU {
 		s := machineOf(name, "GPU-0", 1, price)
@@ -81,6 +81,16 @@ func TestBalance(t *testing.T) {
 			v1beta1.OptimizeForCost, "1 × A: ",
 		},
 		{
+			"a whole cent decides", 16,
+			[]sku.SKU{machineOf("B", "GPU-1", 1, 2), machineOf("A", "GPU-1", 1, 2.01)},
+			v1beta1.OptimizeForCost, "1 × B: ",
+		},
+		{
+			"of prices within a cent, fewer GPUs decide", 16,
+			[]sku.SKU{machineOf("A", "GPU-1", 2, 2), machineOf("B", "GPU-1", 1, 2.005)},
+			v1beta1.OptimizeForCost, "1 × B: ",
+		},
+		{
 			"two machines over the ordinary network that save 39 % are not worth it", 50,
 			[]sku.SKU{pair("Pair", 3.05, 0), machineOf("Large", "GPU-3", 1, 10)},
 			"", "1 × Large: ",
@@ -128,7 +138,7 @@ func TestBalance(t *testing.T) {
 	}
 }
 
-// The administrator says in an overlay what plans may spend.
+// An overlay of the administrator bounds the cost of plans.
 func TestBalanceIsTheAdministrators(t *testing.T) {
 	w := city(t)
 	w.SKUs = []sku.SKU{machineOf("Dull", "GPU-1", 1, 2), machineOf("Swift", "GPU-0", 1, 2.9)}

@@ -12,8 +12,8 @@ import (
 	"github.com/modelberth/modelberth/pkg/planner"
 )
 
-// BenchmarkPlan plans one model over all machine types of all clouds: one that fits many machines, and
-// one that fits none, for which the planner looks for a way out too.
+// BenchmarkPlan plans one model over all machine types of all clouds: one that fits many machines, and one that fits
+// none, so the planner also looks for a way out.
 func BenchmarkPlan(b *testing.B) {
 	c := realCatalog(b)
 	p := planner.New(c, planner.Settings{})
@@ -40,8 +40,8 @@ func BenchmarkPlan(b *testing.B) {
 	}
 }
 
-// BenchmarkPlanCatalogue plans every model of the catalogue over all machine types of all clouds, and
-// prints what the slowest of them takes: of each model its fastest run, because others work on the machine.
+// BenchmarkPlanCatalogue plans every model of the catalogue over all machine types of all clouds, and prints the time
+// of the slowest: of each model its fastest run, because others work on the machine.
 func BenchmarkPlanCatalogue(b *testing.B) {
 	c := realCatalog(b)
 	p, models := planner.New(c, planner.Settings{}), c.Models()

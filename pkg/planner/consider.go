@@ -18,7 +18,7 @@ func (p *Planner) consider(d demand, c Constraints, m *machine, found *outcome) 
 	}
 	capacityType, reason := p.allowed(c, m)
 	if nodes := d.fewest(); reason == "" && c.MaxNodes > 0 && nodes > c.MaxNodes {
-		reason = fmt.Sprintf("%d nodes are needed, at most %d are allowed", nodes, c.MaxNodes)
+		reason = fmt.Sprintf("needs %d nodes, but at most %d are allowed", nodes, c.MaxNodes)
 	}
 	price := m.priceAs(capacityType)
 	if reason != "" {
@@ -61,6 +61,6 @@ func (mkt *market) lacksDisk(o *option, m *machine) string {
 	if float64(need) <= has {
 		return ""
 	}
-	return fmt.Sprintf("needs %d GiB of disk for image and weights, has %.0f: have the administrator give its NodeClass a larger OS disk",
+	return fmt.Sprintf("needs %d GiB of disk for image and weights, but has %.0f: have the administrator give its NodeClass a larger OS disk",
 		need, has)
 }

@@ -49,7 +49,7 @@ func (mkt *market) unknownTypes(names []string) (warnings []string, all bool, fi
 	}
 	warning := fmt.Sprintf("resource.placement.instanceTypes: %s", first)
 	if len(unknown) > 1 {
-		warning += fmt.Sprintf("; unknown too: %s", strings.Join(unknown[1:], ", "))
+		warning += fmt.Sprintf("; also unknown: %s", strings.Join(unknown[1:], ", "))
 	}
 	return []string{wording.Clip(warning, longestWarning)}, len(unknown) == len(distinct(names)), first
 }
@@ -94,7 +94,7 @@ func (mkt *market) unknownAccelerators(c Constraints) []string {
 	return []string{wording.Clip(warning, longestWarning)}
 }
 
-// isNamed says whether the user named a machine type, alone or in a list.
+// isNamed reports whether the user named a machine type, alone or in a list.
 func isNamed(c Constraints, m *machine) bool {
 	return c.InstanceType != "" || slices.ContainsFunc(c.InstanceTypes, func(name string) bool { return strings.EqualFold(name, m.Name) })
 }
@@ -108,6 +108,9 @@ func isAccelerator(m *machine, name string) bool {
 	name = strings.ReplaceAll(name, " ", "-") // as the catalogue's lookup does
 	same := func(other string) bool { return strings.EqualFold(name, other) }
 	family, _, _ := strings.Cut(m.gpu.Class, "-")
+	if m.gpu.Whole != "" {
+		family = m.gpu.Class // a slice is no whole GPU
+	}
 	return same(m.gpu.Class) || same(m.gpu.Name) || same(family) || slices.ContainsFunc(m.gpu.Aliases, same)
 }
 
@@ -127,20 +130,27 @@ func (mkt *market) payable(c Constraints, m *machine) ([]v1beta1.CapacityType, s
 	launches := func() bool {
 		return mkt.settings.Provisioner == "" || len(m.Provisioners) == 0 || slices.Contains(m.Provisioners, mkt.settings.Provisioner)
 	}
+	// The user's limits come first: a refusal then names the machines within them that cannot be bought.
 	switch {
-	case m.Unusable != "":
-		return nil, "cannot be bought: " + m.Unusable
-	case !launches():
-		return nil, fmt.Sprintf("cannot be bought: %s does not launch it", mkt.settings.Provisioner)
 	case len(c.InstanceTypes) > 0 && !slices.ContainsFunc(c.InstanceTypes, same):
-		return nil, "not among the allowed instance types"
+		return nil, notAllowed + "instance types"
 	case len(c.Accelerators) > 0 && !slices.ContainsFunc(c.Accelerators, func(a string) bool { return isAccelerator(m, a) }):
-		return nil, "not among the allowed accelerators"
+		return nil, notAllowed + "accelerators"
+	case m.Unusable != "":
+		return nil, notForSale + m.Unusable
+	case !launches():
+		return nil, fmt.Sprintf("%s%s does not launch it", notForSale, mkt.settings.Provisioner)
 	case c.GPUs > m.GPUs:
-		return nil, fmt.Sprintf("has %s, %d are asked for", count(m.GPUs, "GPU"), c.GPUs)
+		return nil, fmt.Sprintf("has %s, but %d are requested", count(m.GPUs, "GPU"), c.GPUs)
 	}
 	return notExcluded(c, m)
 }
+
+// notForSale begins the reasons against machines that nobody can buy, and notAllowed those of the user's limits.
+const (
+	notForSale = "cannot be bought: "
+	notAllowed = "not among the allowed "
+)
 
 // notExcluded returns the capacity types of a machine outside the cooldowns, or why none is left.
 func notExcluded(c Constraints, m *machine) ([]v1beta1.CapacityType, string) {
@@ -201,7 +211,7 @@ func tooDear(c Constraints, m *machine, price float64) string {
 		return fmt.Sprintf("no price known in %s%s, so the limit of %s could be exceeded", m.regionName(), m.soldElsewhere(), usd.PerHour(most))
 	case price > most:
 		limit, actual := usd.Apart(most, price)
-		return fmt.Sprintf("dearer than the limit: %s against %s", actual, limit)
+		return fmt.Sprintf("costs %s, above the limit of %s", actual, limit)
 	default:
 		return ""
 	}

@@ -10,7 +10,7 @@ import (
 	"github.com/modelberth/modelberth/pkg/planner"
 )
 
-// GPUs that would hold copies of the KV cache hold other tokens instead, where the user asks for it.
+// GPUs with copies of the KV cache hold other tokens instead, on the user's request.
 func TestContextParallel(t *testing.T) {
 	c, err := loaded()
 	if err != nil {
@@ -34,7 +34,7 @@ func TestContextParallel(t *testing.T) {
 		},
 		{
 			"windows are not spread", "openai/gpt-oss-120b", 2, 8, 1,
-			"decode-context-parallel-size: 2 is replaced by 1: some layers keep a window or a state",
+			"decode-context-parallel-size: 2 is replaced by 1: some layers have sliding-window attention or a recurrent state",
 		},
 	} {
 		t.Run(tc.reason, func(t *testing.T) {

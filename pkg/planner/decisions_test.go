@@ -44,15 +44,15 @@ func TestPlan(t *testing.T) {
 		DiskGiB: 19, CPUs: 2, MemoryGiB: 4, HourlyPrice: 2,
 		Alternatives: []planner.Verdict{
 			{InstanceType: "Four", Nodes: 1, HourlyPrice: 2, GPUsPerNode: 2, TensorParallel: 1, PipelineParallel: 2, DataParallel: 1, Reason: "same price: uses 2 GPUs, the plan uses 1"},
-			{InstanceType: "Spot", Nodes: 1, HourlyPrice: 3, GPUsPerNode: 1, TensorParallel: 1, PipelineParallel: 1, DataParallel: 1, Reason: "dearer: $3.00/h against $2.00/h"},
-			{InstanceType: "Eight", Nodes: 1, HourlyPrice: 14.692, GPUsPerNode: 1, TensorParallel: 1, PipelineParallel: 1, DataParallel: 1, Reason: "dearer: $14.69/h against $2.00/h"},
+			{InstanceType: "Spot", Nodes: 1, HourlyPrice: 3, GPUsPerNode: 1, TensorParallel: 1, PipelineParallel: 1, DataParallel: 1, Reason: "costs more: $3.00/h instead of $2.00/h"},
+			{InstanceType: "Eight", Nodes: 1, HourlyPrice: 14.692, GPUsPerNode: 1, TensorParallel: 1, PipelineParallel: 1, DataParallel: 1, Reason: "costs more: $14.69/h instead of $2.00/h"},
 		},
 		Rejected: []planner.Verdict{
 			{InstanceType: "Ancient", Nodes: 1, HourlyPrice: 0.1, Reason: "engine engine needs compute capability 7.5, Old-40 has 7.0"},
-			{InstanceType: "Foreign", Nodes: 1, HourlyPrice: 0.1, Reason: "engine engine needs an NVIDIA GPU of compute capability 7.5, Other-99 is none"},
+			{InstanceType: "Foreign", Nodes: 1, HourlyPrice: 0.1, Reason: "engine engine needs an NVIDIA GPU of compute capability 7.5, and Other-99 is not one"},
 			{InstanceType: "Retired", Nodes: 1, HourlyPrice: 1, Reason: "cannot be bought: gone since 2020"},
 			{InstanceType: "Small", Nodes: 1, HourlyPrice: 0.5, Reason: "does not fit by 5.5 GiB per GPU at 8192 tokens × 1"},
-			{InstanceType: "Unpriced", Nodes: 1, HourlyPrice: -1, Reason: "no price known in eastus, so it is not chosen unless it is named"},
+			{InstanceType: "Unpriced", Nodes: 1, HourlyPrice: -1, Reason: "no price known in eastus, so it is chosen only by name"},
 		},
 		Advice: []string{"q4 weights (org/weights) would serve it on Small ($0.50/h) instead of $2.00/h: " +
 			"allow them with inference.engine.allowedQuantizations: [q4]"},
@@ -62,7 +62,7 @@ func TestPlan(t *testing.T) {
 	}
 }
 
-// decision is the part of a plan that most cases are about.
+// decision is the tested part of a plan.
 type decision struct {
 	Summary      string
 	Quantization string
@@ -128,7 +128,7 @@ func TestDecisions(t *testing.T) {
 			want: decision{
 				Summary: "1 × Eight (1 of 8 × G-40)", Quantization: "f16", Length: 32768, Sequences: 4, CapacityType: onDemand, Price: 14.692,
 				Warnings: []string{`resource.placement.instanceTypes: instance type "Eigt" is not in the catalogue: did you mean ` +
-					`Eight?; unknown too: nonsense`},
+					`Eight?; also unknown: nonsense`},
 			},
 		},
 		{
@@ -156,7 +156,7 @@ func TestDecisions(t *testing.T) {
 			}},
 			want: decision{
 				Summary: "1 × Spot (1 × G-40)", Quantization: "f16", Length: 32768, Sequences: 4, CapacityType: v1beta1.CapacitySpot, Price: 3,
-				Warnings: []string{"the price is that of on-demand machines: the catalogue has no spot price for it, which is lower"},
+				Warnings: []string{"the price is the on-demand price, because the catalogue has no spot price, which would be lower"},
 			},
 		},
 		{
@@ -166,7 +166,7 @@ func TestDecisions(t *testing.T) {
 			}},
 			want: decision{
 				Summary: "1 × One (1 × G-40)", Quantization: "f16", Length: 32768, Sequences: 4, CapacityType: v1beta1.CapacityReserved, Price: 2,
-				Warnings: []string{"the price is that of on-demand machines: a reservation is paid for already"},
+				Warnings: []string{"the price is the on-demand price, although the reservation is already paid for"},
 			},
 		},
 		{
@@ -229,7 +229,7 @@ func TestDecisions(t *testing.T) {
 			request: planner.Request{Model: modelOf("chat"), Objectives: planner.Objectives{MaxModelLen: 100000, Concurrency: 1}},
 			want: decision{
 				Summary: "1 × One (1 × G-40)", Quantization: "f16", Length: 32768, Sequences: 1, CapacityType: onDemand, Price: 2,
-				Warnings: []string{"inference.objectives.maxModelLen: 100000 is more than the 32768 tokens that chat was made for; 32768 is used"},
+				Warnings: []string{"inference.objectives.maxModelLen: 100000 is more than the 32768-token context of chat; 32768 is used"},
 			},
 		},
 		{
@@ -271,8 +271,8 @@ func TestDecisions(t *testing.T) {
 	}
 }
 
-// What the user did not set is lowered, sequences first. Where there is no other machine, it makes no difference that
-// the manifest names this one.
+// Objectives that the user left unset are lowered, sequences first. Without another machine, naming this one makes no
+// difference.
 func TestLowering(t *testing.T) {
 	// With 1 GiB reserved and 15 layers, 1024 tokens of one sequence take 60 MiB of KV cache.
 	for _, tc := range []struct {
@@ -287,7 +287,7 @@ func TestLowering(t *testing.T) {
 		{
 			"not below one sequence of 2048 tokens", 10.95,
 			planner.Objectives{},
-			"DoesNotFit: lowered on Fixed: does not fit by 0.1 GiB per GPU at 2048 tokens × 1; no machine type of the catalogue would do",
+			"DoesNotFit: lowered on Fixed: does not fit by 0.1 GiB per GPU at 2048 tokens × 1; no machine type of the catalogue is suitable",
 		},
 		{"sequences that are set are not lowered", 10.4, planner.Objectives{Concurrency: 4}, "2560 tokens × 4"},
 		{"a length that is set is not lowered", 10.4, planner.Objectives{MaxModelLen: 4096}, "4096 tokens × 2"},
@@ -333,7 +333,7 @@ func TestLowering(t *testing.T) {
 	}
 }
 
-func TestLoweringSaysSo(t *testing.T) {
+func TestLoweringWarns(t *testing.T) {
 	m := chat()
 	m.Artifacts = []model.Artifact{artifactOf("f16", true, 9.9)}
 	w := town()
@@ -344,8 +344,8 @@ func TestLoweringSaysSo(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	want := []string{"Small holds 9472 tokens × 2 instead of the usual 8192 tokens × 4: set inference.objectives.concurrency to insist, " +
-		"or leave resource.instanceType out to have a machine chosen that holds them"}
+	want := []string{"Small holds 9472 tokens × 2 instead of the usual 8192 tokens × 4: to require that, set inference.objectives.concurrency, " +
+		"or leave resource.instanceType out to get a larger machine"}
 	if diff := cmp.Diff(want, plan.Warnings); diff != "" {
 		t.Errorf("warnings (-want +got):\n%s", diff)
 	}
@@ -371,7 +371,7 @@ func TestRegion(t *testing.T) {
 	}
 }
 
-// A machine that the region does not sell is named with the region that does, and its price there.
+// For a machine missing from the region, the refusal names a region that sells it, and its price there.
 func TestMachinesOfOtherRegionsAreNamed(t *testing.T) {
 	w := town()
 	w.SKUs = w.SKUs[:0]
@@ -380,7 +380,7 @@ func TestMachinesOfOtherRegionsAreNamed(t *testing.T) {
 	w.SKUs = append(w.SKUs, far)
 	p := planner.New(w.load(t), planner.Settings{Region: "eastus"})
 	_, err := p.Plan(planner.Request{Model: modelOf("chat")})
-	const want = "NoMachineAllowed: no machine type that works has a known price in eastus: name one in resource.instanceType, " +
+	const want = "NoMachineAllowed: no suitable machine type has a known price in eastus: name one in resource.instanceType, " +
 		"such as Far ($2.50/h in northeurope), or have the administrator set the region or add prices"
 	if err == nil || err.Error() != want {
 		t.Errorf("error %v, want %s", err, want)
@@ -389,7 +389,7 @@ func TestMachinesOfOtherRegionsAreNamed(t *testing.T) {
 
 // A price of another region than the cluster's is never used without a word.
 func TestPriceOfAnotherRegionIsSaid(t *testing.T) {
-	const want = "the price is that of eastus, and this cluster's region is unknown (no node says): have the administrator set the chart's region"
+	const want = "the price is for eastus, because this cluster's region is unknown (no node says): have the administrator set the chart's region"
 	tests := []struct {
 		reason   string
 		settings planner.Settings

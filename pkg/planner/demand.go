@@ -46,12 +46,12 @@ func (p *Planner) demand(r Request) (demand, error) {
 		return templateDemand{*r.Template}, nil
 	default:
 		return nil, &InfeasibleError{
-			Reason: v1beta1.ReasonSpecInvalid, Message: "there is nothing to plan for: set inference.preset or inference.template",
+			Reason: v1beta1.ReasonSpecInvalid, Message: "the Workspace names no model: set inference.preset or inference.template",
 		}
 	}
 }
 
-// templateDemand wants machines for pods of the user's own.
+// templateDemand requests machines for the user's own pods.
 type templateDemand struct{ want TemplateDemand }
 
 func (d templateDemand) fewest() int              { return max(d.want.Nodes, 1) }
@@ -60,12 +60,12 @@ func (d templateDemand) compare(_, _ *option) int { return 0 }
 
 func (d templateDemand) place(m *machine) (*option, refusal) {
 	if m.GPUs < d.want.GPUs {
-		return nil, refusal{d.fewest(), fmt.Sprintf("has %s, the template asks for %d", count(m.GPUs, "GPU"), d.want.GPUs)}
+		return nil, refusal{d.fewest(), fmt.Sprintf("has %s, but the template requests %d", count(m.GPUs, "GPU"), d.want.GPUs)}
 	}
 	return &option{nodes: d.fewest(), gpus: d.want.GPUs}, refusal{}
 }
 
-// modelDemand wants machines for one deployment of a model.
+// modelDemand requests machines for one deployment of a model.
 type modelDemand struct {
 	parallelism
 	goals
@@ -195,7 +195,7 @@ func (p *parallelism) legalReplicas() (int, string) {
 	case p.dp <= 1 || moe == nil:
 		return p.dp, ""
 	case p.settings.keepsExpertsCut():
-		return 1, "replicas of a mixture share its experts, which enable-expert-parallel forbids"
+		return 1, "data-parallel replicas share the model's experts, but enable-expert-parallel is off"
 	}
 	for replicas := p.dp; ; replicas-- {
 		if over := max(p.tp, 1) * replicas; moe.Experts%over == 0 || replicas == 1 {

@@ -15,7 +15,7 @@ import (
 	"github.com/modelberth/modelberth/pkg/sku"
 )
 
-// TestOtherRegions: advice names a machine that only another region sells, if it would have been chosen there.
+// TestOtherRegions: advice names a machine sold only in another region, if it would have been chosen there.
 func TestOtherRegions(t *testing.T) {
 	const region = "Away has no price in eastus and costs "
 	for _, tc := range []struct {
@@ -68,7 +68,7 @@ func TestOtherRegions(t *testing.T) {
 	}
 }
 
-// TestRefusalsNameOtherRegions: a refusal for want of a price says where there is one.
+// TestRefusalsNameOtherRegions: a refusal for want of a price names a region with one.
 func TestRefusalsNameOtherRegions(t *testing.T) {
 	w := city(t)
 	away := machineOf("Away", "GPU-0", 1, 0)
@@ -84,5 +84,37 @@ func TestRefusalsNameOtherRegions(t *testing.T) {
 			!strings.Contains(infeasible.Rejected[0].Reason, "($1.50/h in westus)") {
 			t.Errorf("%s: %v", reason, err)
 		}
+	}
+}
+
+// A machine type that the user names may lack a price here. A warning says where it has one.
+func TestNamedMachinesWithoutAPriceNameOtherRegions(t *testing.T) {
+	w := city(t)
+	away := machineOf("Away", "GPU-0", 1, 0)
+	away.Prices = map[string]float64{"westus": 1.5, "farwest": 9}
+	w.SKUs = []sku.SKU{away}
+	plan, err := ask(t, w, planner.Request{Constraints: planner.Constraints{InstanceType: "Away"}})
+	if err != nil {
+		t.Fatal(err)
+	}
+	const want = "($1.50/h in westus): have the administrator set the region or add prices"
+	if !slices.ContainsFunc(plan.Warnings, func(w string) bool {
+		return strings.HasPrefix(w, "Away has no known price in ") && strings.HasSuffix(w, want)
+	}) {
+		t.Errorf("warnings %q, want one with %q", plan.Warnings, want)
+	}
+}
+
+// A refusal names the machine types within the user's limits that nobody can buy, with the reason.
+func TestRefusalsNameWhatIsNotSold(t *testing.T) {
+	w := city(t)
+	away := machineOf("Away", "GPU-0", 1, 2)
+	away.Unusable = "its price is not public"
+	here := machineOf("Here", "GPU-1", 1, 2)
+	w.SKUs = []sku.SKU{away, here}
+	_, err := ask(t, w, planner.Request{Constraints: planner.Constraints{InstanceTypes: []string{"Away"}}})
+	const want = "NoMachineAllowed: resource.placement allows only machine types that cannot be bought: Away: its price is not public"
+	if got := answer(planner.Plan{}, err); got != want {
+		t.Errorf("refusal %q, want %q", got, want)
 	}
 }

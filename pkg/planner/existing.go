@@ -14,7 +14,7 @@ import (
 	"github.com/modelberth/modelberth/pkg/wording"
 )
 
-// find looks among existing nodes, then among machines to buy, as the request says.
+// find searches existing nodes, then machines to buy, as the request allows.
 func (p *Planner) find(d demand, r Request) (outcome, error) {
 	source := cmp.Or(r.NodeSource, v1beta1.NodeSourceAny)
 	if source == v1beta1.NodeSourceProvisioned || source == v1beta1.NodeSourceAny && len(r.Nodes) == 0 {
@@ -74,12 +74,21 @@ type nodesFound struct {
 
 // onNodes places a demand on existing nodes.
 func (p *Planner) onNodes(d demand, r Request) nodesFound {
-	found := nodesFound{nodes: len(r.Nodes), foreign: map[string]bool{}}
+	found := nodesFound{nodes: countNodes(r.Nodes), foreign: map[string]bool{}}
 	for _, g := range groups(r.Nodes, func(n *Node) string { return barred(d, r, n) }) {
 		found.consider(d, &g)
 	}
 	slices.SortStableFunc(found.options, byNodes(d))
 	return found
+}
+
+// countNodes counts one with parts once.
+func countNodes(nodes []Node) int {
+	seen := make(map[string]bool, len(nodes))
+	for i := range nodes {
+		seen[nodes[i].Name] = true
+	}
+	return len(seen)
 }
 
 // barred explains why a node is not used, whatever the model's size.
@@ -92,7 +101,7 @@ func barred(d demand, r Request, n *Node) string {
 	case m.fullGPUs > 0 && m.GPUs <= 0 && (asked > 0 || r.Model != nil):
 		return fmt.Sprintf("no GPU is free: %s in use", count(m.fullGPUs, "GPU"))
 	case m.GPUs < asked:
-		return fmt.Sprintf("%d of %s free, %d are asked for", m.GPUs, count(m.fullGPUs, "GPU"), asked)
+		return fmt.Sprintf("%d of %s free, but %d are requested", m.GPUs, count(m.fullGPUs, "GPU"), asked)
 	}
 	if md, ok := d.(*modelDemand); ok {
 		return md.lacksRoom(n, &m)
@@ -105,18 +114,25 @@ func unwanted(c Constraints, n *Node, m *machine) string {
 	same := func(name string) bool { return strings.EqualFold(name, m.Name) }
 	switch {
 	case c.InstanceType != "" && !same(c.InstanceType):
-		return "is not of the instance type that is asked for"
+		return "is not of the requested instance type"
 	case len(c.InstanceTypes) > 0 && !slices.ContainsFunc(c.InstanceTypes, same):
 		return "not among the allowed instance types"
 	case len(c.Accelerators) > 0 && !slices.ContainsFunc(c.Accelerators, func(a string) bool { return isAccelerator(m, a) }):
 		return "not among the allowed accelerators"
+	case c.Slice != "" && !isSlice(m, c.Slice):
+		return "has no MIG slices of " + c.Slice
 	case len(c.Zones) > 0 && !slices.Contains(c.Zones, n.Zone):
 		return "not in one of the allowed zones"
 	case n.CapacityType == v1beta1.CapacitySpot && len(c.CapacityTypes) > 0 && !slices.Contains(c.CapacityTypes, n.CapacityType):
-		return "is a spot machine, which resource.placement.capacityTypes leaves out"
+		return "is a spot machine, and resource.placement.capacityTypes excludes spot"
 	default:
 		return ""
 	}
+}
+
+// isSlice reports whether a machine's GPUs are MIG slices of a profile.
+func isSlice(m *machine, profile string) bool {
+	return m.gpu.Whole != "" && strings.EqualFold(m.gpu.Class, m.gpu.Whole+"-"+profile)
 }
 
 // templateGPUs returns the GPUs in a template's requests.
@@ -130,7 +146,7 @@ func (r *Request) templateGPUs() int {
 // lacksRoom explains why a node's free resources are too small for every form of the model.
 func (d *modelDemand) lacksRoom(n *Node, m *machine) string {
 	if e := d.forms[0].engine; n.FreeVCPUs < e.CPUs || n.FreeMemoryGiB < float64(e.MemoryGiB) {
-		return fmt.Sprintf("%s and %.0f GiB of memory are free, engine %s needs %d and %d",
+		return fmt.Sprintf("%s and %.0f GiB of main memory are free, but engine %s needs %d and %d",
 			count(n.FreeVCPUs, "vCPU"), n.FreeMemoryGiB, e.Name, e.CPUs, e.MemoryGiB)
 	}
 	disk := 0
@@ -154,7 +170,7 @@ func (d *modelDemand) lacksRoom(n *Node, m *machine) string {
 }
 
 func noDisk(need int, n *Node) string {
-	return fmt.Sprintf("needs %d GiB of disk for image and weights, has %.0f free", need, n.FreeDiskGiB)
+	return fmt.Sprintf("needs %d GiB of disk for image and weights, but has %.0f free", need, n.FreeDiskGiB)
 }
 
 // consider places a demand on the nodes of one group and keeps the best way, or why there is none.
@@ -193,6 +209,9 @@ func (found *nodesFound) consider(d demand, g *nodeGroup) {
 // reject keeps a verdict about a group.
 func (found *nodesFound) reject(g *nodeGroup, nodes int, reason string) Verdict {
 	m := g.nodes[0].machine()
+	if part := g.kind.part; part != "" {
+		reason = part + ": " + reason
+	}
 	v := Verdict{InstanceType: m.Name, Nodes: max(nodes, 1), NodeNames: names(g.nodes), Reason: wording.Clip(reason, longestVerdict)}
 	found.rejected = append(found.rejected, v)
 	found.foreign[v.NodeNames[0]] = g.kind.foreign
@@ -202,7 +221,8 @@ func (found *nodesFound) reject(g *nodeGroup, nodes int, reason string) Verdict 
 // onMachine places a demand on some nodes of one kind.
 func onMachine(d demand, m *machine) (*option, refusal) {
 	if d.fewest() > len(m.there) {
-		return nil, refusal{d.fewest(), fmt.Sprintf("%s are needed, %d such are free in one zone", count(d.fewest(), "node"), len(m.there))}
+		return nil, refusal{d.fewest(), fmt.Sprintf("needs %s of this kind in one zone, but only %d are free",
+			count(d.fewest(), "node"), len(m.there))}
 	}
 	o, refused := d.place(m)
 	if o == nil {
@@ -219,7 +239,7 @@ func onMachine(d demand, m *machine) (*option, refusal) {
 	o.machine, o.nodeNames = m, names(chosen[:o.nodes])
 	slices.Sort(o.nodeNames)
 	if m.gpu.BandwidthGBs == 0 && m.GPUs > 0 && o.layout.form != nil {
-		o.warnings = append(o.warnings, fmt.Sprintf("the GPU %s is not in the catalogue: how fast it serves is not known", m.gpu.Name))
+		o.warnings = append(o.warnings, fmt.Sprintf("the GPU %s is not in the catalogue: its speed is not known", m.gpu.Name))
 	}
 	return o, refusal{}
 }
@@ -252,9 +272,9 @@ func (found *nodesFound) infeasible(r Request) error {
 	if r.Model != nil {
 		what = r.Model.Name
 	}
-	const wayOut = "set resource.placement.nodeSource: Any to have machines bought"
+	const wayOut = "set resource.placement.nodeSource: Any to buy machines"
 	if found.nodes == 0 {
-		text = "no node with GPUs is there for it: label nodes so that resource.labelSelector matches them, or " + wayOut
+		text = "no node with GPUs is available: label nodes to match resource.labelSelector, or " + wayOut
 	} else {
 		text += "; " + wayOut
 	}
@@ -267,20 +287,20 @@ func (found *nodesFound) why() (reason, text string) {
 	case found.nodes == 0:
 		return v1beta1.ReasonNoMachineAllowed, ""
 	case found.tried == 0:
-		return v1beta1.ReasonNoMachineAllowed, fmt.Sprintf("of %s none may be used; %s",
+		return v1beta1.ReasonNoMachineAllowed, fmt.Sprintf("none of %s may be used; %s",
 			count(found.nodes, "existing node"), found.each(found.rejected[0]))
 	default:
-		return v1beta1.ReasonDoesNotFit, fmt.Sprintf("of %s none does; %s",
+		return v1beta1.ReasonDoesNotFit, fmt.Sprintf("none of %s is suitable; %s",
 			count(found.nodes, "existing node"), found.each(found.largest))
 	}
 }
 
-// each says of some of the nodes why they do not do, one of them first.
+// each gives the reasons why some of the nodes are unsuitable, one of them first.
 func (found *nodesFound) each(first Verdict) string {
 	const mostGroups, mostWords = 4, 160 // to fit into a condition
 	groups := []Verdict{first}
-	for _, v := range found.rejected { // a node is in one group only
-		if v.NodeNames[0] != first.NodeNames[0] {
+	for _, v := range found.rejected { // a part of a node is in one group only
+		if v.NodeNames[0] != first.NodeNames[0] || v.Reason != first.Reason {
 			groups = append(groups, v)
 		}
 	}

@@ -18,7 +18,7 @@ import (
 	"github.com/modelberth/modelberth/pkg/sku"
 )
 
-// randomNodes are up to eight nodes with the world's GPUs, of which some are free.
+// randomNodes are up to eight nodes with the world's GPUs, some of them free.
 func randomNodes(r *rand.Rand, w world) []planner.Node {
 	var out []planner.Node
 	kinds := 1 + r.IntN(min(len(w.SKUs), 2)) // few, so that some are equal
@@ -45,7 +45,7 @@ func randomNodes(r *rand.Rand, w world) []planner.Node {
 	return out
 }
 
-// alone is a catalogue whose only machine is what is free of a node, at a price.
+// alone is a catalogue with one machine: the free part of a node, at a price.
 func alone(w world, n planner.Node) world {
 	s := n.Machine.SKU
 	s.GPUs, s.VCPUs, s.MemoryGiB, s.Unusable = n.FreeGPUs, n.FreeVCPUs, n.FreeMemoryGiB, ""
@@ -58,7 +58,7 @@ func alone(w world, n planner.Node) world {
 	return w
 }
 
-// checkNodes plans once on random nodes and checks what must hold of every such plan.
+// checkNodes plans once on random nodes and checks the invariants of such plans.
 func checkNodes(t *testing.T, seed uint64, speed catalog.Speed) (planned, several bool) {
 	r := rand.New(rand.NewPCG(seed, 2))
 	w := randomWorld(r)
@@ -103,7 +103,7 @@ func checkNodes(t *testing.T, seed uint64, speed catalog.Speed) (planned, severa
 	return true, plan.Nodes > 1
 }
 
-// checkAccount sees to it that every node is in the plan or in a verdict.
+// checkAccount checks that every node is in the plan or in a verdict.
 func checkAccount(t *testing.T, seed uint64, request planner.Request, plan planner.Plan, err error) {
 	t.Helper()
 	verdicts := slices.Concat(plan.Alternatives, plan.Rejected)
@@ -123,14 +123,14 @@ func checkAccount(t *testing.T, seed uint64, request planner.Request, plan plann
 		}
 	}
 	for _, n := range request.Nodes {
-		// Of a group that works, some nodes are used and the others are not worth a word.
+		// Of a suitable group, some nodes are used and the others are not mentioned.
 		if !kinds[n.Name] && (n.Unusable != "" || err != nil) {
 			t.Errorf("seed %d: nothing is said of %s", seed, n.Name)
 		}
 	}
 }
 
-// checkUse sees to it that the nodes of a plan are equal, near each other, and free.
+// checkUse checks that the nodes of a plan are equal, near each other, and free.
 func checkUse(t *testing.T, seed uint64, request planner.Request, plan planner.Plan) {
 	t.Helper()
 	var used []planner.Node
@@ -162,7 +162,7 @@ func checkUse(t *testing.T, seed uint64, request planner.Request, plan planner.P
 	}
 }
 
-// checkLeast plans on each node alone: none may be better by the order that the plan was chosen by.
+// checkLeast plans on each node alone: none may be better by the plan's own order.
 func checkLeast(t *testing.T, seed uint64, p *planner.Planner, request planner.Request, plan planner.Plan) {
 	t.Helper()
 	if len(plan.Warnings) > 0 {
@@ -185,7 +185,7 @@ func checkLeast(t *testing.T, seed uint64, p *planner.Planner, request planner.R
 	}
 }
 
-// checkSources compares with what Any and Provisioned give.
+// checkSources compares with the plans for Any and Provisioned.
 func checkSources(t *testing.T, seed uint64, p *planner.Planner, request planner.Request, plan planner.Plan, err error) {
 	t.Helper()
 	request.NodeSource = v1beta1.NodeSourceProvisioned
@@ -201,7 +201,7 @@ func checkSources(t *testing.T, seed uint64, p *planner.Planner, request planner
 	switch {
 	case firstErr != nil && boughtErr == nil:
 		t.Errorf("seed %d: it can be bought, but Any says %v", seed, firstErr)
-	// More than two nodes without RDMA are planned only where nothing may be bought.
+	// More than two nodes without RDMA are planned only if nothing may be bought.
 	case firstErr == nil && len(first.NodeNames) == 0 && err == nil && len(plan.Warnings) == 0 && plan.Nodes <= 2:
 		t.Errorf("seed %d: Any buys %s, though %s will do", seed, first.Summary(), plan.Summary())
 	case firstErr == nil && len(first.NodeNames) > 0 && (err != nil || first.Summary() != plan.Summary()):
@@ -209,7 +209,7 @@ func checkSources(t *testing.T, seed uint64, p *planner.Planner, request planner
 	}
 }
 
-// checkAlone compares a plan on each node with one for a machine that is bought and is what the node has free.
+// checkAlone compares a plan on each node with one for a bought machine of the node's free size.
 func checkAlone(t *testing.T, seed uint64, w world, request planner.Request) {
 	t.Helper()
 	request.Constraints.MaxNodes = 1

@@ -15,7 +15,7 @@ import (
 	"github.com/modelberth/modelberth/pkg/sku"
 )
 
-// nodeOf is an idle node with a number of the town's GPUs, of which some are free.
+// nodeOf is an idle node with a number of the town's GPUs, some of them free.
 func nodeOf(name, gpu string, gpus, free int, edits ...func(*planner.Node)) planner.Node {
 	n := planner.Node{
 		Name: name, Zone: "z1", FreeGPUs: free, FreeVCPUs: 64, FreeMemoryGiB: 256, FreeDiskGiB: 100,
@@ -32,7 +32,7 @@ func nodeOf(name, gpu string, gpus, free int, edits ...func(*planner.Node)) plan
 	return n
 }
 
-// choice is the part of a plan on existing nodes that most cases are about.
+// choice is the tested part of a plan on existing nodes.
 type choice struct {
 	Summary   string
 	Nodes     []string
@@ -97,7 +97,7 @@ func TestPlansOnExistingNodes(t *testing.T) {
 			},
 			want: choice{
 				Summary: "existing node b (1 of 8 × G-40)", Nodes: []string{"b"}, Sequences: 4, Zones: []string{"z1"},
-				Next: verdicts{works(verdict("type-G-40", 1, "resource.preferredNodes names others", "a"), 1)},
+				Next: verdicts{works(verdict("type-G-40", 1, "resource.preferredNodes names other nodes", "a"), 1)},
 			},
 		},
 		{
@@ -115,8 +115,8 @@ func TestPlansOnExistingNodes(t *testing.T) {
 					verdict("type-G-12-PCIe", 1, "does not fit by 5.5 GiB per GPU at 8192 tokens × 1", "tiny"),
 					verdict("type-G-40", 1, "no GPU is free: 2 GPUs in use", "busy"),
 					verdict("type-G-40", 1, "is cordoned", "cordoned"),
-					verdict("type-G-40", 1, "1 vCPU and 256 GiB of memory are free, engine engine needs 2 and 4", "cramped"),
-					verdict("type-G-40", 1, "needs 19 GiB of disk for image and weights, has 18 free", "full-disk", "full-disk-2"),
+					verdict("type-G-40", 1, "1 vCPU and 256 GiB of main memory are free, but engine engine needs 2 and 4", "cramped"),
+					verdict("type-G-40", 1, "needs 19 GiB of disk for image and weights, but has 18 free", "full-disk", "full-disk-2"),
 					verdict("type-Old-40", 1, "engine engine needs compute capability 7.5, Old-40 has 7.0", "old"),
 				},
 			},
@@ -137,7 +137,7 @@ func TestPlansOnExistingNodes(t *testing.T) {
 				Summary: "existing node ok (1 × G-40)", Nodes: []string{"ok"}, Sequences: 4, Zones: []string{"z1"},
 				Rejected: verdicts{
 					verdict("type-G-40", 1, "not in one of the allowed zones", "far"),
-					verdict("type-G-40", 1, "is a spot machine, which resource.placement.capacityTypes leaves out", "spot"),
+					verdict("type-G-40", 1, "is a spot machine, and resource.placement.capacityTypes excludes spot", "spot"),
 					verdict("type-Old-40", 1, "not among the allowed instance types", "other"),
 				},
 			},
@@ -148,7 +148,7 @@ func TestPlansOnExistingNodes(t *testing.T) {
 			nodes:       nodes{nodeOf("a", "G-40", 8, 2), nodeOf("b", "G-40", 8, 4)},
 			want: choice{
 				Summary: "existing node b (3 of 8 × G-40)", Nodes: []string{"b"}, Sequences: 4, Zones: []string{"z1"},
-				Rejected: verdicts{verdict("type-G-40", 1, "2 of 8 GPUs free, 3 are asked for", "a")},
+				Rejected: verdicts{verdict("type-G-40", 1, "2 of 8 GPUs free, but 3 are requested", "a")},
 			},
 		},
 		{
@@ -156,8 +156,8 @@ func TestPlansOnExistingNodes(t *testing.T) {
 			nodes:  nodes{nodeOf("n", "G-12-PCIe", 4, 2)}, objectives: planner.Objectives{MaxModelLen: 32768},
 			want: choice{
 				Summary: "existing node n (2 of 4 × G-12)", Nodes: []string{"n"}, Sequences: 2, Zones: []string{"z1"},
-				Warnings: []string{"type-G-12-PCIe holds 32768 tokens × 2 instead of the usual 32768 tokens × 4: set inference.objectives.concurrency to " +
-					"insist, or set resource.placement.nodeSource: Any to have a machine chosen that holds them"},
+				Warnings: []string{"type-G-12-PCIe holds 32768 tokens × 2 instead of the usual 32768 tokens × 4: to require that, " +
+					"set inference.objectives.concurrency, or set resource.placement.nodeSource: Any to get a larger machine"},
 			},
 		},
 		{
@@ -169,8 +169,8 @@ func TestPlansOnExistingNodes(t *testing.T) {
 			reason: "no node does",
 			nodes:  nodes{nodeOf("a", "G-12-PCIe", 4, 1), nodeOf("b", "Old-40", 8, 8), nodeOf("c", "G-40", 1, 0)},
 			want: choice{
-				Failed: "DoesNotFit: chat: of 3 existing nodes none does; b: engine engine needs compute capability 7.5, Old-40 has 7.0; " +
-					"a: does not fit by 5.2 GiB per GPU at 2048 tokens × 1; c: no GPU is free: 1 GPU in use; set resource.placement.nodeSource: Any to have machines bought",
+				Failed: "DoesNotFit: chat: none of 3 existing nodes is suitable; b: engine engine needs compute capability 7.5, Old-40 has 7.0; " +
+					"a: does not fit by 5.2 GiB per GPU at 2048 tokens × 1; c: no GPU is free: 1 GPU in use; set resource.placement.nodeSource: Any to buy machines",
 				Rejected: verdicts{
 					verdict("type-G-12-PCIe", 1, "does not fit by 5.2 GiB per GPU at 2048 tokens × 1", "a"),
 					verdict("type-Old-40", 1, "engine engine needs compute capability 7.5, Old-40 has 7.0", "b"),
@@ -182,16 +182,16 @@ func TestPlansOnExistingNodes(t *testing.T) {
 			reason: "no node may be used",
 			nodes:  nodes{nodeOf("a", "G-40", 1, 0)},
 			want: choice{
-				Failed: "NoMachineAllowed: chat: of 1 existing node none may be used; a: no GPU is free: 1 GPU in use; " +
-					"set resource.placement.nodeSource: Any to have machines bought",
+				Failed: "NoMachineAllowed: chat: none of 1 existing node may be used; a: no GPU is free: 1 GPU in use; " +
+					"set resource.placement.nodeSource: Any to buy machines",
 				Rejected: verdicts{verdict("type-G-40", 1, "no GPU is free: 1 GPU in use", "a")},
 			},
 		},
 		{
 			reason: "no node is there",
 			want: choice{
-				Failed: "NoMachineAllowed: chat: no node with GPUs is there for it: label nodes so that resource.labelSelector matches them, " +
-					"or set resource.placement.nodeSource: Any to have machines bought",
+				Failed: "NoMachineAllowed: chat: no node with GPUs is available: label nodes to match resource.labelSelector, " +
+					"or set resource.placement.nodeSource: Any to buy machines",
 			},
 		},
 	} {
@@ -206,7 +206,7 @@ func TestPlansOnExistingNodes(t *testing.T) {
 	}
 }
 
-// The whole plan says which nodes, and that nothing is bought.
+// The whole plan names the nodes, and buys nothing.
 func TestPlanOfExistingNode(t *testing.T) {
 	got, err := inTown(t).Plan(planner.Request{
 		Model: modelOf("chat"), Nodes: []planner.Node{nodeOf("n", "G-40", 8, 3)}, NodeSource: v1beta1.NodeSourceExisting,
@@ -276,7 +276,7 @@ func TestNodeSources(t *testing.T) {
 	}
 }
 
-// Whose nodes they are that are used by others is no business of a user's: they are counted, not named.
+// Other users' nodes are counted, not named: their owners are no business of the user's.
 func TestNodesOfOthersAreNotNamed(t *testing.T) {
 	theirs := func(n *planner.Node) { n.Foreign, n.Unusable = true, "belongs to another Workspace" }
 	_, err := inTown(t).Plan(planner.Request{
@@ -285,14 +285,14 @@ func TestNodesOfOthersAreNotNamed(t *testing.T) {
 			nodeOf("tenant-1", "G-40", 1, 1, theirs), nodeOf("tenant-2", "G-40", 1, 1, theirs), nodeOf("mine", "G-40", 1, 0),
 		},
 	})
-	const want = "NoMachineAllowed: chat: of 3 existing nodes none may be used; mine: no GPU is free: 1 GPU in use; " +
-		"2 nodes: belongs to another Workspace; set resource.placement.nodeSource: Any to have machines bought"
+	const want = "NoMachineAllowed: chat: none of 3 existing nodes may be used; mine: no GPU is free: 1 GPU in use; " +
+		"2 nodes: belongs to another Workspace; set resource.placement.nodeSource: Any to buy machines"
 	if err == nil || err.Error() != want {
 		t.Errorf("error %v, want %s", err, want)
 	}
 }
 
-// What could be bought is named after what is there, with its price; both are among the refusals.
+// Purchasable machines come after existing nodes, with their price; both are among the refusals.
 func TestBoughtMachinesComeAfterNodes(t *testing.T) {
 	request := planner.Request{
 		Model: modelOf("chat"), Nodes: []planner.Node{nodeOf("n", "G-40", 1, 1)},
@@ -300,10 +300,10 @@ func TestBoughtMachinesComeAfterNodes(t *testing.T) {
 	}
 	got := choose(t, inTown(t), request)
 	want := []planner.Verdict{
-		{InstanceType: "One", Nodes: 1, HourlyPrice: 2, GPUsPerNode: 1, TensorParallel: 1, PipelineParallel: 1, DataParallel: 1, Reason: "would be bought for $2.00/h; the plan's nodes are there already"},
+		{InstanceType: "One", Nodes: 1, HourlyPrice: 2, GPUsPerNode: 1, TensorParallel: 1, PipelineParallel: 1, DataParallel: 1, Reason: "must be bought for $2.00/h; the plan's nodes exist already"},
 		{
 			InstanceType: "Unpriced", Nodes: 1, HourlyPrice: -1, GPUsPerNode: 1, TensorParallel: 1, PipelineParallel: 1, DataParallel: 1,
-			Reason: "would be bought, at a price that is not known; the plan's nodes are there already",
+			Reason: "must be bought, and its price is not known; the plan's nodes exist already",
 		},
 	}
 	if diff := cmp.Diff(want, got.Next); diff != "" {
@@ -311,8 +311,8 @@ func TestBoughtMachinesComeAfterNodes(t *testing.T) {
 	}
 	request.Nodes[0].Unusable, request.Constraints.MaxHourlyPrice = "is cordoned", 1
 	got = choose(t, inTown(t), request)
-	const failed = "NoMachineAllowed: the cheapest way that works is 1 × One at $2.00/h, above resource.placement.maxHourlyPrice $1.00/h: " +
-		"raise the limit; of 1 existing node none may be used; n: is cordoned"
+	const failed = "NoMachineAllowed: the cheapest plan is 1 × One at $2.00/h, above resource.placement.maxHourlyPrice $1.00/h: " +
+		"raise the limit; none of 1 existing node may be used; n: is cordoned"
 	if got.Failed != failed || len(got.Rejected) == 0 || got.Rejected[0].NodeNames == nil {
 		t.Errorf("got %+v, want %s", got, failed)
 	}
@@ -380,24 +380,24 @@ func TestExistingNodesOfLargeModels(t *testing.T) {
 		{
 			reason: "two equal nodes where none holds it", model: "llama-3.3-70b-instruct", nodes: hoppers(1, 0, 1, 1),
 			want: "2 existing nodes a, c (1 of 8 × H100-80)", layout: "1 2 1",
-			warnings: []string{"a token takes 74 ms (estimated), which keeps the limit of 100ms by little"},
+			warnings: []string{"a token takes 74 ms (estimated), close to the limit of 100ms"},
 		},
 		{
 			reason: "not across zones", model: "llama-3.3-70b-instruct", nodes: apart(hoppers(1, 1)),
-			want: "DoesNotFit: llama-3.3-70b-instruct: of 2 existing nodes none does; a: ",
+			want: "DoesNotFit: llama-3.3-70b-instruct: none of 2 existing nodes is suitable; a: ",
 		},
 		{
 			reason: "not beyond resource.count", model: "llama-3.3-70b-instruct", nodes: hoppers(1, 1), limit: 1,
-			want: "DoesNotFit: llama-3.3-70b-instruct: of 2 existing nodes none does; a, b: ",
+			want: "DoesNotFit: llama-3.3-70b-instruct: none of 2 existing nodes is suitable; a, b: ",
 		},
 		{
 			reason: "not where the installation spreads nothing", model: "llama-3.3-70b-instruct", nodes: hoppers(1, 1), single: true,
-			want: "DoesNotFit: llama-3.3-70b-instruct: of 2 existing nodes none does; a, b: ",
+			want: "DoesNotFit: llama-3.3-70b-instruct: none of 2 existing nodes is suitable; a, b: ",
 		},
 		{
 			reason: "an unknown GPU serves, nobody knows how fast", model: "llama-3.1-8b-instruct", nodes: slowly(hoppers(8)),
 			want: "existing node a (1 of 8 × NVIDIA-New)", layout: "1 1 1",
-			warnings: []string{"the GPU NVIDIA-New is not in the catalogue: how fast it serves is not known"},
+			warnings: []string{"the GPU NVIDIA-New is not in the catalogue: its speed is not known"},
 		},
 		{
 			reason: "a GPU of known speed before one of unknown", model: "llama-3.1-8b-instruct",
@@ -445,7 +445,7 @@ func layoutOf(t *testing.T, text string) []int {
 	return out
 }
 
-// A template takes exactly so many equal nodes.
+// A template takes exactly this many equal nodes.
 func TestTemplatesOnExistingNodes(t *testing.T) {
 	for _, tc := range []struct {
 		reason     string
@@ -458,8 +458,8 @@ func TestTemplatesOnExistingNodes(t *testing.T) {
 		{"two nodes", "2 existing nodes b, c (2 of 8 × G-40)", 2, []int{1, 2, 4}, v1beta1.NodeSourceExisting},
 		{
 			"more than there are",
-			"DoesNotFit: the template: of 3 existing nodes none does; b, c: 3 nodes are needed, 2 such are free in one zone; " +
-				"a: 1 of 8 GPUs free, 2 are asked for; set resource.placement.nodeSource: Any to have machines bought",
+			"DoesNotFit: the template: none of 3 existing nodes is suitable; b, c: needs 3 nodes of this kind in one zone, but only 2 are free; " +
+				"a: 1 of 8 GPUs free, but 2 are requested; set resource.placement.nodeSource: Any to buy machines",
 			3,
 			[]int{1, 2, 4},
 			v1beta1.NodeSourceExisting,
@@ -478,7 +478,7 @@ func TestTemplatesOnExistingNodes(t *testing.T) {
 	}
 }
 
-// Objectives that the user set are kept on existing nodes too.
+// The user's objectives are kept on existing nodes, too.
 func TestExistingNodesKeepObjectives(t *testing.T) {
 	c := realCatalog(t)
 	m, ok := c.Model("llama-3.1-8b-instruct")
@@ -489,7 +489,7 @@ func TestExistingNodesKeepObjectives(t *testing.T) {
 		Model: &m, Nodes: []planner.Node{hopper(t, "a", 1)}, NodeSource: v1beta1.NodeSourceExisting,
 		Objectives: planner.Objectives{TimePerOutputToken: time.Millisecond},
 	})
-	want := "DoesNotFit: llama-3.1-8b-instruct: of 1 existing node none does; a: too slow: "
+	want := "DoesNotFit: llama-3.1-8b-instruct: none of 1 existing node is suitable; a: too slow: "
 	if len(got.Failed) < len(want) || got.Failed[:len(want)] != want {
 		t.Errorf("got %+v, want %s…", got, want)
 	}

@@ -60,7 +60,7 @@ func (d *modelDemand) tryTarget(f *form, m *machine, way spread, t target) float
 	return f.need(way, serving, perReplica(t, way)) - f.room(budget)
 }
 
-// settle chooses the settings for a target that fits: as many sequences at once as there is room for.
+// settle chooses the settings for a target that fits: the most sequences at once.
 func (d *modelDemand) settle(f *form, m *machine, way spread, t target) fitted {
 	if f.engine.Split == catalog.SplitLayers {
 		return d.settleLayers(f, m, way, t)
@@ -103,7 +103,7 @@ func (d *modelDemand) serving(f *form, m *machine, t target, sequences, batch in
 		// The engine refuses a batch of fewer tokens than sequences.
 		MaxModelLen: t.length, MaxNumSeqs: sequences, MaxBatchedTokens: max(batch, sequences),
 		Utilization: d.settings.GPUMemoryUtilization, KVType: f.kvType, Eager: d.settings.Eager,
-		TextOnly: d.settings.TextOnly,
+		Media: d.settings.Media,
 	}
 	if out.Utilization == 0 {
 		out.Utilization = utilization(f.engine, m.gpu.MemoryGiB)
@@ -122,7 +122,7 @@ func (d *modelDemand) batchTokens(e *catalog.Engine, m *machine) (usual, least i
 	if asked := d.settings.MaxBatchedTokens; asked > 0 {
 		return asked, asked
 	}
-	_, usual = e.Profile.Default(m.gpu.Class, m.gpu.MemoryGiB)
+	_, usual = e.Profile.Default(m.gpu.Kind(), m.gpu.MemoryGiB)
 	least = usual
 	for i := range e.Profile.Defaults {
 		least = min(least, e.Profile.Defaults[i].BatchTokens)
@@ -247,7 +247,7 @@ func (d *modelDemand) judge(l *layout, m *machine) {
 	if l.form.engine.Speed.Basis == "" {
 		return // nothing is known of the engine's speed
 	}
-	l.pace = l.form.physics.MeasuredSpeed(&deployed, l.load, l.form.runs)
+	l.pace = l.form.speed(&deployed, l.load)
 	l.judgeRate(&deployed)
 	d.judgeUsual(l, &deployed)
 	if !d.saturate || l.pace.TPOT == 0 {
@@ -258,7 +258,7 @@ func (d *modelDemand) judge(l *layout, m *machine) {
 		if load.Concurrency > l.fitted.serving.MaxNumSeqs*l.spread.replicas {
 			return
 		}
-		p := l.form.physics.MeasuredSpeed(&deployed, load, l.form.runs)
+		p := l.form.speed(&deployed, load)
 		if p.Queues || !d.floors.kept(&p) ||
 			p.OutputTokensPerSecond <= l.pace.OutputTokensPerSecond {
 			return
@@ -268,7 +268,7 @@ func (d *modelDemand) judge(l *layout, m *machine) {
 }
 
 // judgeRate checks that a layout keeps up with a rate of requests, and with more by the margin of its figures: a queue
-// in front of a deployment without any to spare grows for ever.
+// in front of a deployment without any to spare grows forever.
 func (l *layout) judgeRate(deployed *physics.Deployment) {
 	if l.load.Rate == 0 || l.pace.TPOT == 0 {
 		return
@@ -276,7 +276,7 @@ func (l *layout) judgeRate(deployed *physics.Deployment) {
 	if !l.pace.Queues {
 		more := l.load
 		more.Rate /= margin(l.pace.Basis)
-		p := l.form.physics.MeasuredSpeed(deployed, more, l.form.runs)
+		p := l.form.speed(deployed, more)
 		l.pace.Queues = p.Queues
 	}
 	l.load.Concurrency = 0
@@ -293,7 +293,7 @@ func (g *goals) judgeUsual(l *layout, deployed *physics.Deployment) {
 	if g.typical.Concurrency > 0 || g.typical.Rate > 0 || usual.Concurrency <= l.load.Concurrency {
 		return
 	}
-	if p := l.form.physics.MeasuredSpeed(deployed, usual, l.form.runs); !p.Queues && g.floors.kept(&p) {
+	if p := l.form.speed(deployed, usual); !p.Queues && g.floors.kept(&p) {
 		l.load, l.pace = usual, p
 	}
 }
@@ -356,29 +356,33 @@ func (g *goals) isSlow(l *layout) bool {
 func (g *goals) slowness(l *layout) string {
 	p := &l.pace
 	if l.overrun() && p.TPOT == 0 {
-		return "how fast it serves is not known, and inference.objectives.requestsPerSecond depends on it"
+		return "its speed is not known, and inference.objectives.requestsPerSecond depends on it"
 	}
 	if l.overrun() {
 		return fmt.Sprintf("does not keep up with %s requests per second", decimal(l.load.Rate))
 	}
 	if p.TPOT == 0 {
 		if g.floors.set {
-			return "how fast it serves is not known, and inference.objectives.timeToFirstToken or inference.objectives.timePerOutputToken sets a limit"
+			return "its speed is not known, and inference.objectives.timeToFirstToken or inference.objectives.timePerOutputToken sets a limit"
 		}
 		return ""
 	}
 	at := "at " + count(l.load.Concurrency, "request")
-	ttft, tpot := g.floors.limits(p.Basis)
+	each, figures := at, string(p.Basis)
+	if p.Slowdown > 1 {
+		each, figures = at+fmt.Sprintf(" (%s × the prediction, as engines of this namespace took)", decimal(p.Slowdown)), "such"
+	}
+	ttft, tpot := g.floors.limits(p)
 	switch {
 	case p.TPOT > millis(g.floors.tpot):
-		return fmt.Sprintf("too slow: %.0f ms per token %s, the limit is %v", p.TPOT, at, g.floors.tpot)
+		return fmt.Sprintf("too slow: %.0f ms per token %s, the limit is %v", p.TPOT, each, g.floors.tpot)
 	case p.TTFT > millis(g.floors.ttft):
 		return fmt.Sprintf("too slow: %.1f s to the first token %s, the limit is %v", p.TTFT/1000, at, g.floors.ttft)
 	case p.TPOT > tpot:
-		return fmt.Sprintf("too slow: %.0f ms per token %s; of the limit of %v, a figure that is %s may use %.0f ms",
-			p.TPOT, at, g.floors.tpot, p.Basis, tpot)
+		return fmt.Sprintf("too slow: %.0f ms per token %s; the limit is %v, and %s figures must stay below %.0f ms",
+			p.TPOT, each, g.floors.tpot, figures, tpot)
 	case p.TTFT > ttft:
-		return fmt.Sprintf("too slow: %.1f s to the first token %s; of the limit of %v, a figure that is %s may use %.1f s",
+		return fmt.Sprintf("too slow: %.1f s to the first token %s; the limit is %v, and %s figures must stay below %.1f s",
 			p.TTFT/1000, at, g.floors.ttft, p.Basis, ttft/1000)
 	default:
 		return ""
@@ -388,12 +392,12 @@ func (g *goals) slowness(l *layout) string {
 // closeness names the floor that a layout barely keeps.
 func (g *goals) closeness(l *layout) string {
 	p := &l.pace
-	ttft, tpot := g.floors.limits(p.Basis)
+	ttft, tpot := g.floors.limits(p)
 	switch {
 	case p.TPOT > closeTo*tpot:
-		return fmt.Sprintf("a token takes %.0f ms (%s), which keeps the limit of %v by little", p.TPOT, p.Basis, g.floors.tpot)
+		return fmt.Sprintf("a token takes %.0f ms (%s), close to the limit of %v", p.TPOT, p.Basis, g.floors.tpot)
 	case p.TTFT > closeTo*ttft:
-		return fmt.Sprintf("the first token takes %.1f s (%s), which keeps the limit of %v by little", p.TTFT/1000, p.Basis, g.floors.ttft)
+		return fmt.Sprintf("the first token takes %.1f s (%s), close to the limit of %v", p.TTFT/1000, p.Basis, g.floors.ttft)
 	default:
 		return ""
 	}

@@ -27,8 +27,8 @@ type computed struct {
 	insteadOf string
 }
 
-// computed adds fp16 to weights that are published in bf16: in place of it where the user says so, else after it, for
-// GPUs that lack bf16, where the model is known to survive that or the user consents.
+// computed adds fp16 to weights that are published in bf16: in its place if the user requests that; otherwise after
+// it, for GPUs without bf16, if the model is known to work or the user consents.
 func (p *Planner) computed(r Request, artifacts []model.Artifact) ([]computed, error) {
 	asked := r.Constraints.Engine.DType
 	inFloat16 := asked == half || asked == "float16"
@@ -43,11 +43,11 @@ func (p *Planner) computed(r Request, artifacts []model.Artifact) ([]computed, e
 		case inFloat16 && r.Model.Float16 == model.Float16Breaks:
 			return nil, &InfeasibleError{
 				Reason: v1beta1.ReasonSpecInvalid,
-				Message: fmt.Sprintf("flag %s: %s overflows in %s, and engine %s refuses to compute it so: leave the flag out",
+				Message: fmt.Sprintf("flag %s: %s overflows in %s, so engine %s refuses it: leave the flag out",
 					dtypeFlag, r.Model.Name, float16, a.Engine),
 			}
 		case inFloat16:
-			out = append(out, computed{artifact: inHalf(a, "inference.engine.args asks for it")})
+			out = append(out, computed{artifact: inHalf(a, "inference.engine.args requests it")})
 		case p.mayConvert(r):
 			converted := inHalf(a, "the GPUs cannot compute in "+bfloat16)
 			out = append(out, same, computed{artifact: converted, insteadOf: a.Quantization})
@@ -58,7 +58,7 @@ func (p *Planner) computed(r Request, artifacts []model.Artifact) ([]computed, e
 	return out, nil
 }
 
-// mayConvert says whether fp16 may stand in for bf16.
+// mayConvert reports whether fp16 may stand in for bf16.
 func (p *Planner) mayConvert(r Request) bool {
 	if asked := r.Constraints.Engine.DType; asked != "" && asked != automatic || r.Model.Float16 == model.Float16Breaks {
 		return false
@@ -80,7 +80,7 @@ func (p *Planner) isBFloat16(a model.Artifact) bool {
 	return a.Quantization == bfloat16 && e != nil && e.Split == catalog.SplitTensor
 }
 
-// isFloat16 says whether a name stands for fp16.
+// isFloat16 reports whether a name stands for fp16.
 func (p *Planner) isFloat16(name string) bool {
 	format, known := p.catalog.Quantization(float16)
 	same := func(other string) bool { return strings.EqualFold(name, other) }

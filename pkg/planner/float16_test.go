@@ -14,7 +14,7 @@ import (
 	"github.com/modelberth/modelberth/pkg/planner"
 )
 
-// chosen is what a plan says about 16 bits.
+// chosen is a plan's statement about 16 bits.
 type chosen struct {
 	Accelerator, Quantization string
 	Flags                     []model.Flag
@@ -23,7 +23,7 @@ type chosen struct {
 func TestFloat16StandsInForBFloat16(t *testing.T) {
 	const t4, a100 = "Standard_NC4as_T4_v3", "Standard_NC24ads_A100_v4"
 	lacking := []model.Flag{{Name: "dtype", Value: "half", Why: "the GPUs cannot compute in bf16"}}
-	told := []model.Flag{{Name: "dtype", Value: "half", Why: "inference.engine.args asks for it"}}
+	told := []model.Flag{{Name: "dtype", Value: "half", Why: "inference.engine.args requests it"}}
 	for _, tc := range []struct {
 		reason, model, machine, dtype string
 		allowed                       []string

@@ -56,7 +56,7 @@ func TestFloorsHaveMargins(t *testing.T) {
 	}
 }
 
-// The refusal is about the layout that comes nearest to the limit, not about the first one.
+// The refusal is about the layout nearest to the limit, not about the first one.
 func TestRefusalIsAboutTheFastestLayout(t *testing.T) {
 	w := city(t)
 	w.SKUs = []sku.SKU{machineOf("Swifts", "GPU-0", 4, 12)}
@@ -74,7 +74,7 @@ func TestRefusalIsAboutTheFastestLayout(t *testing.T) {
 	}
 }
 
-// runOf is a run of the first model on one GPU that took what a plan says.
+// runOf is a run of the first model on one GPU with a plan's figures.
 func runOf(w world, gpu string, p *planner.Performance) catalog.Measurement {
 	a := w.Models[0].Artifacts[0]
 	each := p.TTFTMillis + float64(p.OutputTokens-1)*p.TPOTMillis

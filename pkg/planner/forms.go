@@ -33,6 +33,8 @@ type form struct {
 	runs []catalog.Measurement
 	// starts are those runs with the memory of their start.
 	starts []catalog.Measurement
+	// lessons are the speeds of engines that run the model.
+	lessons []catalog.Measurement
 	// unsplit caches why the model cannot be split 1, 2, 4, … ways; nil if unknown.
 	unsplit [7]*string
 	// unspread is the same for whole experts.
@@ -76,17 +78,22 @@ func (p *Planner) forms(r Request) ([]form, []string, error) {
 			Format: format, Bytes: a.LoadedBytes(), Basis: basis, Adapters: beside,
 		})
 		runs := p.catalog.Measurements(r.Model, &a)
-		starts := append(physics.Starts(runs), r.startsOf(&a)...)
+		own := r.startsOf(&a)
 		types, ignored := kvTypes(r, engine)
 		warnings = append(warnings, slices.DeleteFunc(ignored, func(w string) bool { return slices.Contains(warnings, w) })...)
 		for _, kvType := range types {
 			out = append(out, form{
 				artifact: a, format: format, engine: engine, kvType: kvType, insteadOf: c.insteadOf, weights: r.Weights, physics: weights,
-				runs: runs, starts: starts,
+				runs: runs, starts: append(physics.Starts(runs), physics.Starts(own)...), lessons: physics.Lessons(own),
 			})
 		}
 	}
 	return out, warnings, nil
+}
+
+// speed predicts how fast a deployment serves a load.
+func (f *form) speed(d *physics.Deployment, load physics.Load) pace {
+	return f.physics.LearnedSpeed(d, load, f.runs, f.lessons)
 }
 
 // startsOf returns the starts with the weights of an artifact.
@@ -160,12 +167,12 @@ func (p *Planner) engineFor(r Request) string {
 	return ""
 }
 
-// allows says whether the user may be given a form of the weights.
+// allows reports whether the user may be given a form of the weights.
 func (p *Planner) allows(c Constraints, a model.Artifact) bool {
 	return a.Native || slices.ContainsFunc(c.AllowedQuantizations, func(name string) bool { return p.isFormat(a, name) })
 }
 
-// isFormat says whether a name stands for the format of weights, or for a family of such formats.
+// isFormat reports whether a name stands for the format of weights, or for a family of such formats.
 func (p *Planner) isFormat(a model.Artifact, name string) bool {
 	format, _ := p.catalog.Quantization(a.Quantization) // the catalogue checked that it exists
 	same := func(other string) bool { return strings.EqualFold(name, other) }
@@ -175,7 +182,7 @@ func (p *Planner) isFormat(a model.Artifact, name string) bool {
 // isPublished reports whether a form has the publisher's precision.
 func (f *form) isPublished() bool { return f.artifact.Native && f.insteadOf == "" }
 
-// bits of a parameter, roughly: formats of as many are as good as each other.
+// bits of a parameter, roughly: formats with the same number rank equally.
 func (f *form) bits() int { return int(f.format.BytesPerParam * 8) }
 
 // computes reports whether a GPU has arithmetic for a form of the weights; otherwise kernels unpack them first.
@@ -183,13 +190,13 @@ func (f *form) computes(m *machine) bool {
 	return f.artifact.Native || m.gpu.PeakTFLOPs[f.format.Peak] > 0
 }
 
-// firstLike is the place of the first form with as many bits as another one.
+// firstLike is the index of the first form with the same number of bits as another one.
 func (d *modelDemand) firstLike(f *form) int {
 	return slices.IndexFunc(d.forms, func(g form) bool { return g.bits() == f.bits() && g.artifact.Native == f.artifact.Native })
 }
 
-// formsFor returns the places of the forms in a machine's order: of those with as many bits, the ones that its GPU
-// computes with come first.
+// formsFor returns the indices of the forms in a machine's order: among forms with the same number of bits, those
+// that its GPU computes with come first.
 func (d *modelDemand) formsFor(m *machine) []int {
 	out := d.order[:0]
 	for i := range d.forms {

@@ -25,7 +25,7 @@ import (
 // update rewrites the golden files: go test ./pkg/planner -update.
 var update = flag.Bool("update", false, "rewrite the golden files")
 
-// referenceMachines are those on whose plans every preset's page reports.
+// referenceMachines are the machines in every preset's page.
 func referenceMachines() []string {
 	return []string{
 		"Standard_NC4as_T4_v3", "Standard_NV36ads_A10_v5", "g6.12xlarge", "g6e.xlarge", "Standard_NC24ads_A100_v4",
@@ -34,8 +34,7 @@ func referenceMachines() []string {
 	}
 }
 
-// TestPlansOfPresets keeps one page per preset with its plans, so that a change of a fact or of a rule
-// shows what it changes.
+// TestPlansOfPresets keeps one page per preset with its plans, to show the effect of a changed fact or rule.
 func TestPlansOfPresets(t *testing.T) {
 	c := realCatalog(t)
 	pages := map[string]string{}
@@ -77,8 +76,8 @@ func TestPlansOfPresets(t *testing.T) {
 	}
 }
 
-// page is the plans of one model for each engine that loads it: on any machine of Azure in East US, and
-// on each reference machine.
+// page has the plans of one model for each engine with support for it: on any machine of Azure in East US, and on each
+// reference machine.
 func page(c *catalog.Catalog, m model.Model) string {
 	var out strings.Builder
 	fmt.Fprintf(&out, "%s (%s)\n", m.Name, m.HubID)
@@ -115,7 +114,7 @@ func page(c *catalog.Catalog, m model.Model) string {
 	return out.String()
 }
 
-// writeOn writes what a plan on a named machine type says, in short.
+// writeOn writes a short plan on a named machine type.
 func writeOn(out *strings.Builder, plan planner.Plan, err error) {
 	if err != nil {
 		fmt.Fprintf(out, "%s\n", err)
@@ -130,12 +129,12 @@ func writeOn(out *strings.Builder, plan planner.Plan, err error) {
 			p.TTFTMillis, p.TPOTMillis, p.OutputTokensPerSecond, p.PricePerMillion)
 	}
 	for _, w := range plan.Warnings {
-		first, _, _ := strings.Cut(w, ": set inference.objectives")
+		first, _, _ := strings.Cut(w, ": to require that, set inference.objectives")
 		fmt.Fprintf(out, "warning: %s\n", first)
 	}
 }
 
-// writePlan writes what a plan says, except what it rejects.
+// writePlan writes a plan without its rejections.
 func writePlan(out *strings.Builder, plan planner.Plan, err error) {
 	if infeasible, ok := errors.AsType[*planner.InfeasibleError](err); ok {
 		fmt.Fprintf(out, "%s: %s\n", infeasible.Reason, infeasible.Message)
@@ -171,7 +170,7 @@ func writePlan(out *strings.Builder, plan planner.Plan, err error) {
 	}
 }
 
-// writeRejected writes what a plan rejects, except what no model may have.
+// writeRejected writes a plan's rejections, without those of every model.
 func writeRejected(out *strings.Builder, plan planner.Plan) {
 	for _, v := range plan.Rejected {
 		if !strings.HasPrefix(v.Reason, "cannot be bought") {

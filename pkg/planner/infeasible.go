@@ -4,6 +4,7 @@
 package planner
 
 import (
+	"cmp"
 	"fmt"
 	"strings"
 
@@ -22,7 +23,7 @@ func (p *Planner) infeasible(r Request, found outcome) error {
 	case len(found.unpriced) > 0:
 		out.Reason = v1beta1.ReasonNoMachineAllowed
 		m := found.unpriced[0].machine
-		out.Message = fmt.Sprintf("no machine type that works has a known price in %s: name one in resource.instanceType, such as %s%s, "+
+		out.Message = fmt.Sprintf("no suitable machine type has a known price in %s: name one in resource.instanceType, such as %s%s, "+
 			"or have the administrator set the region or add prices", m.regionName(), m.Name, m.soldElsewhere())
 	case found.tried == 0:
 		out.Reason = v1beta1.ReasonNoMachineAllowed
@@ -38,16 +39,16 @@ func (p *Planner) infeasible(r Request, found outcome) error {
 func (p *Planner) overLimit(r Request, cheapest *option) string {
 	most := r.Constraints.limit()
 	if cheapest.price < 0 {
-		return fmt.Sprintf("no machine that works has a price in %s, so %s %s cannot be kept: have the administrator add prices%s, or %s",
+		return fmt.Sprintf("no suitable machine has a known price in %s, so %s %s cannot be checked: have the administrator add prices%s, or %s",
 			cheapest.machine.regionName(), most.Name, usd.PerHour(most.HourlyPrice), cheapest.machine.soldFor(), most.without())
 	}
 	limit, actual := usd.Apart(most.HourlyPrice, cheapest.price)
-	return fmt.Sprintf("the cheapest way that works is %d × %s at %s, above %s %s: %s%s",
+	return fmt.Sprintf("the cheapest plan is %d × %s at %s, above %s %s: %s%s",
 		cheapest.nodes, cheapest.machine.Name, actual, most.Name, limit, most.Help,
 		p.alternatively(r, relaxations{quantization: true, objectives: true}))
 }
 
-// without says how to do without the limit.
+// without describes how to lift the limit.
 func (c Ceiling) without() string {
 	if c.Name == maxHourlyPrice {
 		return "leave maxHourlyPrice out"
@@ -64,11 +65,33 @@ func (p *Planner) noneAllowed(r Request, found outcome) string {
 		return fmt.Sprintf("resource.instanceType: %s: %s; drop one of the two constraints",
 			found.rejected[0].InstanceType, found.rejected[0].Reason)
 	}
-	if reason := sameReason(found.rejected); reason != "" {
+	if reason := sameReason(found.rejected); reason != "" && !strings.HasPrefix(reason, notAllowed) {
 		return "no machine type is left: " + reason
+	}
+	if left := notSold(found.rejected); left != "" {
+		return "resource.placement allows only machine types that cannot be bought: " + left
 	}
 	const sentence = "resource.placement and resource.count together leave no machine type: widen them"
 	return strings.Join(append([]string{sentence}, found.warnings...), "; ")
+}
+
+// notSold names the machine types within the user's limits, each with the reason why it cannot be bought, if there are
+// no others.
+func notSold(verdicts []Verdict) string {
+	const most = 3
+	var left []string
+	for _, v := range verdicts {
+		switch reason, unsold := strings.CutPrefix(v.Reason, notForSale); {
+		case unsold:
+			left = append(left, v.InstanceType+": "+reason)
+		case !strings.HasPrefix(v.Reason, notAllowed):
+			return ""
+		}
+	}
+	if len(left) > most {
+		left = append(left[:most], fmt.Sprintf("and %d more", len(left)-most))
+	}
+	return strings.Join(left, "; ")
 }
 
 // sameReason returns the common reason of all verdicts, if any.
@@ -138,19 +161,40 @@ func (p *Planner) alternatively(r Request, try relaxations) string {
 		}
 	}
 	if try.objectives {
-		if way := p.byReplicas(r); way != "" {
+		if way := cmp.Or(p.byReplicas(r), p.byLess(r)); way != "" {
 			return way
 		}
 	}
-	if try.objectives && (r.Objectives.Concurrency != 1 || r.Objectives.MaxModelLen > leastModelLen) {
-		relaxed := r
-		relaxed.Objectives.Concurrency, relaxed.Objectives.MaxModelLen = 1, min(r.Model.Context, leastModelLen)
+	return p.anotherMachine(r, try)
+}
+
+// byLess describes the objectives that are feasible with shorter sequences. The concurrency
+// stays.
+func (p *Planner) byLess(r Request) string {
+	least := min(r.Model.Context, leastModelLen)
+	if r.Objectives.Concurrency == 1 && r.Objectives.MaxModelLen <= leastModelLen {
+		return ""
+	}
+	relaxed := r
+	relaxed.Objectives.MaxModelLen = least
+	if r.Objectives.Concurrency < 2 {
+		relaxed.Objectives.Concurrency = 1
 		if o, ok := p.best(relaxed); ok {
 			return fmt.Sprintf("; with inference.objectives.maxModelLen: %d and inference.objectives.concurrency: 1 it works on %s",
 				o.layout.fitted.target.length, priced(o))
 		}
+		return ""
 	}
-	return p.anotherMachine(r, try)
+	if r.Objectives.MaxModelLen <= least {
+		return ""
+	}
+	if o, ok := p.best(relaxed); ok {
+		return fmt.Sprintf("; with inference.objectives.maxModelLen: %d it works on %s", least, priced(o))
+	}
+	if way := p.byReplicas(relaxed); way != "" {
+		return fmt.Sprintf("; with inference.objectives.maxModelLen: %d, %s", least, way[len("; "):])
+	}
+	return ""
 }
 
 // anotherMachine names the best machine if the machines were not constrained.
@@ -162,7 +206,7 @@ func (p *Planner) anotherMachine(r Request, try relaxations) string {
 	c := &relaxed.Constraints
 	c.InstanceType, c.InstanceTypes, c.Accelerators, c.Zones, c.MaxNodes, c.GPUs = "", nil, nil, nil, 0, 0
 	if o, ok := p.best(relaxed); ok {
-		return "; " + priced(o) + " would do"
+		return "; " + priced(o) + " is suitable"
 	}
-	return "; no machine type of the catalogue would do"
+	return "; no machine type of the catalogue is suitable"
 }

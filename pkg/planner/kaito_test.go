@@ -25,8 +25,8 @@ func kaitoMachines() []string {
 	}
 }
 
-// TestNodesAgainstKAITO says that no plan takes more machines than KAITO v0.12.0 asks for on the same
-// machine type, and that what it cuts can be cut.
+// TestNodesAgainstKAITO: no plan takes more machines than KAITO v0.12.0 requests on the same machine type, and its
+// split is legal.
 func TestNodesAgainstKAITO(t *testing.T) {
 	file, err := os.Open("testdata/kaito-nodes.csv")
 	if err != nil {
@@ -77,14 +77,14 @@ func TestNodesAgainstKAITO(t *testing.T) {
 		}
 	}
 	t.Logf("figure: %d plans take as many machines as KAITO, %d take fewer, %d take more, %d are refused", same, fewer, more, refused)
-	// Of those refused, 6 are A10s and A100s for two models with sparse attention: there are no kernels for them.
-	// Encoders of images and the margin of estimates take what KAITO does not count: without them 40 take fewer.
+	// Of those refused, 6 are A10s and A100s for two models with sparse attention: there are no kernels for them. Image
+	// encoders and the margin of estimates take memory that KAITO does not count: without them 40 take fewer.
 	if fewer < 33 || more > 1 || refused > 15 {
 		t.Error("the comparison with KAITO has become worse")
 	}
 }
 
-// checkRefusal says that a refusal names the layer's size or what the GPU cannot do.
+// checkRefusal requires the layer's size or the GPU's limitation in a refusal.
 func checkRefusal(t *testing.T, what string, err error) {
 	t.Helper()
 	text := err.Error()
@@ -96,8 +96,7 @@ func checkRefusal(t *testing.T, what string, err error) {
 	t.Logf("%s: %v", what, err)
 }
 
-// holds says whether machines hold whole layers of a model, with what libraries and the engine's smallest batch take
-// beside them.
+// holds reports whether machines hold whole layers of a model together with libraries and the engine's smallest batch.
 func holds(t *testing.T, c *catalog.Catalog, m model.Model, machine string, nodes int) bool {
 	t.Helper()
 	s, err := c.ResolveSKU(machine)

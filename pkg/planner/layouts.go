@@ -48,7 +48,7 @@ func (p *parallelism) spreads(f *form, m *machine, nodes int) (ways []spread, il
 	}
 	first := max(p.tp, 1)
 	if first > m.GPUs {
-		return nil, fmt.Sprintf("has %s, tensor parallelism over %d is asked for", count(m.GPUs, "GPU"), first)
+		return nil, fmt.Sprintf("has %s, but tensor parallelism over %d is requested", count(m.GPUs, "GPU"), first)
 	}
 	ways = p.ways[:0]
 	for tp := first; tp <= m.GPUs; tp *= 2 {
@@ -100,6 +100,9 @@ func remembered(answers *[7]*string, parts int, ask func() string) string {
 // layerSpreads gives each GPU a run of layers.
 func (p *parallelism) layerSpreads(m *machine, nodes int) []spread {
 	least, most := 1, min(m.GPUs, (p.model.Shape.Layers+1)/nodes)
+	if m.gpu.Whole != "" {
+		most = 1 // a process sees one slice
+	}
 	if p.gpus > 0 {
 		least, most = p.gpus, min(p.gpus, most)
 	}
@@ -110,7 +113,7 @@ func (p *parallelism) layerSpreads(m *machine, nodes int) []spread {
 	return ways
 }
 
-// tensorSpreads adds the ways to use machines with one tensor-parallel size. cut: experts can be cut into so many
+// tensorSpreads adds the ways to use machines with one tensor-parallel size. cut: experts can be cut into this many
 // parts.
 func (p *parallelism) tensorSpreads(ways []spread, m *machine, nodes, tp int, cut bool) []spread {
 	first := 1
@@ -128,7 +131,7 @@ func (p *parallelism) tensorSpreads(ways []spread, m *machine, nodes, tp int, cu
 		way := spread{nodes: nodes, tp: tp, stages: stages, replicas: max(p.dp, 1), cp: p.cp}
 		for ; way.gpus() <= m.GPUs && (nodes == 1 || way.replicas == 1); way.replicas = next(way.replicas) {
 			way.ep = p.sharesExperts(way, cut)
-			if p.isLegal(way, cut) {
+			if p.isLegal(way, cut) && (m.gpu.Whole == "" || way.gpus() == 1) {
 				ways = append(ways, way)
 			}
 			if p.dp > 0 {
@@ -205,7 +208,7 @@ func cannotShareContext(s *model.Shape, tp, parts int) string {
 		return ""
 	}
 	if slices.ContainsFunc(s.Pattern, func(g model.LayerGroup) bool { return g.Mixer != model.MixerFull && g.Mixer != model.MixerNone }) {
-		return "some layers keep a window or a state"
+		return "some layers have sliding-window attention or a recurrent state"
 	}
 	switch copies := tp / s.KVHeads; {
 	case tp%parts != 0:
@@ -270,7 +273,7 @@ func (p *parallelism) legalParallel(wanted, gpus int) (int, string) {
 	}
 	reason := cannot(wanted)
 	if reason == "" && wanted > gpus {
-		reason = fmt.Sprintf("no machine allowed has more than %s", count(gpus, "GPU"))
+		reason = fmt.Sprintf("no allowed machine has more than %s", count(gpus, "GPU"))
 	}
 	if reason == "" {
 		return wanted, ""

@@ -26,7 +26,7 @@ func CannotRun(e *catalog.Engine, s *model.Shape, quantization, kvType string, g
 	}
 	switch {
 	case named && gpu.ComputeCapability == "":
-		return fmt.Sprintf("%s needs an NVIDIA GPU of compute capability %s, %s is none", what, need, gpu.Class)
+		return fmt.Sprintf("%s needs an NVIDIA GPU of compute capability %s, and %s is not one", what, need, gpu.Class)
 	case named && capability(gpu.ComputeCapability) < capability(need):
 		return needsCapability(what, need, gpu)
 	}
@@ -61,8 +61,8 @@ func cannotChoose(e *catalog.Engine, s *model.Shape, kvType string, gpu *sku.GPU
 		case kernels.Capability != gpu.ComputeCapability:
 			runs = append(runs, kernels.Capability)
 		case len(kernels.KVTypes) > 0 && !slices.Contains(kernels.KVTypes, kvType):
-			return fmt.Sprintf("sparse attention on compute capability %s, which %s has, needs a KV cache in %s: "+
-				"allow it with inference.engine.allowedKVCacheTypes", kernels.Capability, gpu.Class, kernels.KVTypes[0])
+			return fmt.Sprintf("sparse attention on %s (compute capability %s) needs a KV cache in %s: "+
+				"allow it with inference.engine.allowedKVCacheTypes", gpu.Class, kernels.Capability, kernels.KVTypes[0])
 		default:
 			return ""
 		}
@@ -100,13 +100,13 @@ func unsuitable(t *catalog.KVCacheType, s *model.Shape) string {
 	case t.For == catalog.AttentionSparse && !isSparse(s):
 		return " is for sparse attention, which the model does not have"
 	case t.For == catalog.AttentionHeads && s.MLA != nil:
-		return " is for keys and values of heads, and the model keeps latent vectors"
+		return " is for keys and values of heads, but the model caches latent vectors"
 	default:
 		return ""
 	}
 }
 
-// hasHeadDims says whether all layers' heads have one of the dimensions.
+// hasHeadDims reports whether all layers' heads have one of the dimensions.
 func hasHeadDims(s *model.Shape, dims []int) bool {
 	return slices.Contains(dims, s.HeadDim) && !slices.ContainsFunc(s.Pattern, func(g model.LayerGroup) bool {
 		return g.HeadDim != 0 && !slices.Contains(dims, g.HeadDim)

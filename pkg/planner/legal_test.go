@@ -18,7 +18,7 @@ func TestCannotRun(t *testing.T) {
 	e, _ := c.Engine("vllm")
 	for _, tc := range []struct{ reason, model, kvType, gpu, want string }{
 		{"the engine's own need", "qwen3-8b", "", "V100-32", "bf16 needs compute capability 8.0, V100-32 has 7.0"},
-		{"a GPU of another maker", "qwen3-8b", "", "MI300X", "bf16 needs an NVIDIA GPU of compute capability 8.0, MI300X is none"},
+		{"a GPU of another maker", "qwen3-8b", "", "MI300X", "bf16 needs an NVIDIA GPU of compute capability 8.0, and MI300X is not one"},
 		{
 			"no kernels of sparse attention", "deepseek-v3.2", "", "A100-80",
 			"sparse attention runs on compute capability 9.0, 10.0, 10.3 or 12.0, A100-80 has 8.0",
@@ -27,7 +27,7 @@ func TestCannotRun(t *testing.T) {
 		{"kernels for a later generation", "glm-5", "", "B300", ""},
 		{
 			"kernels that read 8 bits alone", "deepseek-v3.2", "", "RTX-PRO-6000",
-			"sparse attention on compute capability 12.0, which RTX-PRO-6000 has, needs a KV cache in fp8: " +
+			"sparse attention on RTX-PRO-6000 (compute capability 12.0) needs a KV cache in fp8: " +
 				"allow it with inference.engine.allowedKVCacheTypes",
 		},
 		{"8 bits for them", "deepseek-v3.2", "fp8", "RTX-PRO-6000", ""},
@@ -47,7 +47,7 @@ func TestCannotRun(t *testing.T) {
 		{"a format of vectors that there are none of", "qwen3-8b", "fp8_ds_mla", "H100-80", "a KV cache in fp8_ds_mla is for sparse attention, which the model does not have"},
 		{
 			"a format of heads that there are none of", "deepseek-v3-0324", "fp8_e5m2", "H100-80",
-			"a KV cache in fp8_e5m2 is for keys and values of heads, and the model keeps latent vectors",
+			"a KV cache in fp8_e5m2 is for keys and values of heads, but the model caches latent vectors",
 		},
 	} {
 		m, err := c.ResolveModel(tc.model)
@@ -65,7 +65,7 @@ func TestCannotRun(t *testing.T) {
 	}
 }
 
-// What the engine or the model has no KV cache of is told and not planned.
+// A KV cache without support in the engine or the model is reported and not planned.
 func TestUnknownKVCacheTypes(t *testing.T) {
 	c := realCatalog(t)
 	p := planner.New(c, planner.Settings{Clouds: []string{"azure"}, Engines: []string{"vllm"}})
@@ -101,8 +101,8 @@ func TestUnknownKVCacheTypes(t *testing.T) {
 	}
 }
 
-// A smaller KV cache is advised where it saves money, and on GPUs only that can read it.
-func TestAdviceKnowsWhatReadsAKVCache(t *testing.T) {
+// A smaller KV cache is advised if it saves money, and only on GPUs with support for it.
+func TestKVCacheAdviceFitsGPU(t *testing.T) {
 	c := realCatalog(t)
 	m, err := c.ResolveModel("qwen3-14b")
 	if err != nil {
@@ -132,7 +132,7 @@ func TestAdviceKnowsWhatReadsAKVCache(t *testing.T) {
 	}
 }
 
-// A class without its size stands for all of them.
+// A class without its size means all sizes.
 func TestAcceleratorsWithoutSize(t *testing.T) {
 	c := realCatalog(t)
 	p := planner.New(c, planner.Settings{Clouds: []string{"azure"}, Engines: []string{"vllm"}})

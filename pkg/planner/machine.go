@@ -89,18 +89,22 @@ func (mkt *market) priceWarnings(m *machine, t v1beta1.CapacityType) []string {
 	var out []string
 	switch {
 	case t == v1beta1.CapacitySpot && m.spotPrice < 0:
-		out = append(out, "the price is that of on-demand machines: the catalogue has no spot price for it, which is lower")
+		out = append(out, "the price is the on-demand price, because the catalogue has no spot price, which would be lower")
 	case t == v1beta1.CapacityReserved && !m.Reserved:
-		out = append(out, "the price is that of on-demand machines: a reservation is paid for already")
+		out = append(out, "the price is the on-demand price, although the reservation is already paid for")
+	}
+	if elsewhere := m.soldElsewhere(); m.priceAs(t) < 0 && elsewhere != "" {
+		out = append(out, fmt.Sprintf("%s has no known price in %s%s: have the administrator set the region or add prices",
+			m.Name, m.regionName(), elsewhere))
 	}
 	if mkt.settings.RegionUnknown != "" && m.priceAs(t) >= 0 {
-		out = append(out, fmt.Sprintf("the price is that of %s, and this cluster's region is unknown (%s): "+
+		out = append(out, fmt.Sprintf("the price is for %s, because this cluster's region is unknown (%s): "+
 			"have the administrator set the chart's region", m.regionName(), mkt.settings.RegionUnknown))
 	}
 	return out
 }
 
-// soldElsewhere names the cheapest region of a machine, beside the one without a price; empty without any price.
+// soldElsewhere names the cheapest region with a price for a machine; empty if there is none.
 func (m *machine) soldElsewhere() string {
 	best := m.cheapestRegion()
 	if best == "" {

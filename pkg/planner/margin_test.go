@@ -15,9 +15,9 @@ import (
 	"github.com/modelberth/modelberth/pkg/sku"
 )
 
-// Whatever is planned starts, also where the law is off by as much as it may be: a sequence of the longest length
-// fits in an engine that takes more than it says.
-func TestPlansStartWhereTheLawIsOff(t *testing.T) {
+// Every plan starts, even with the largest allowed error of the law: a sequence of the longest length fits in an engine
+// with more overhead than predicted.
+func TestPlansStartDespiteErrors(t *testing.T) {
 	c, err := loaded()
 	if err != nil {
 		t.Fatal(err)
@@ -57,7 +57,7 @@ func machinesOf(c *catalog.Catalog, random *rand.Rand) []string {
 }
 
 // leftOver is the KV cache beyond one sequence of a plan, in GiB, of an engine whose profile run takes more than the
-// law says: by up to the margin, of which some is the sampler's and some the libraries'.
+// law predicts: up to the margin, in part for the sampler and in part for the libraries.
 func leftOver(t *testing.T, c *catalog.Catalog, random *rand.Rand, m *model.Model, plan *planner.Plan) float64 {
 	t.Helper()
 	engine, _ := c.Engine(plan.Engine)

@@ -18,10 +18,10 @@ import (
 	"github.com/modelberth/modelberth/pkg/sku"
 )
 
-// coverage is the publishers for whose models some plan has a measured speed.
+// coverage is the publishers with a measured speed in some plan.
 type coverage struct{ usual, near map[string]bool }
 
-// measuredClasses are the GPUs that clouds sell most, by the beginning of their classes.
+// measuredClasses are the best-selling GPUs of clouds, by the beginning of their classes.
 func measuredClasses() []string {
 	return []string{"L4", "A10", "A100", "L40S", "RTX-PRO-6000", "H100", "H200", "B200"}
 }
@@ -37,8 +37,8 @@ func classOf(gpu *sku.GPU) string {
 	return ""
 }
 
-// TestMeasuredCoverage prints which models have a measured speed on which GPUs: at the usual load, and at the load of
-// a published run.
+// TestMeasuredCoverage prints the models with a measured speed by GPU: at the usual load, and at the load of a
+// published run.
 func TestMeasuredCoverage(t *testing.T) {
 	c := realCatalog(t)
 	p := planner.New(c, planner.Settings{})
@@ -77,7 +77,7 @@ func TestMeasuredCoverage(t *testing.T) {
 	}
 }
 
-// adversarial are starts of a model on a GPU, in every layout, that claim anything.
+// adversarial are starts of a model on a GPU, in every layout, with arbitrary claims.
 func adversarial(r *rand.Rand, m *model.Model, gpu *sku.GPU) (runs []catalog.Measurement) {
 	for _, tp := range []int{1, 2, 4, 8} {
 		for range 3 {

@@ -50,18 +50,18 @@ func bySpeed(d demand, a, b *option) int {
 func besideNodes(d demand, best, other *option) string {
 	switch {
 	case other.nodeNames == nil && other.price < 0:
-		return "would be bought, at a price that is not known; the plan's nodes are there already"
+		return "must be bought, and its price is not known; the plan's nodes exist already"
 	case other.nodeNames == nil:
-		return fmt.Sprintf("would be bought for %s; the plan's nodes are there already", usd.PerHour(other.price))
+		return fmt.Sprintf("must be bought for %s; the plan's nodes exist already", usd.PerHour(other.price))
 	case other.layout.lowered && !best.layout.lowered:
 		return other.layout.holdsLess(best)
 	case bySpeed(d, best, other) != 0 && other.layout.pace.TPOT == 0:
-		return "how fast it serves is not known"
+		return "its speed is not known"
 	case bySpeed(d, best, other) != 0:
-		return fmt.Sprintf("slower: %.3g ms per token and %.3g tokens/s against %.3g and %.3g", other.layout.pace.TPOT,
+		return fmt.Sprintf("slower: %.3g ms per token and %.3g tokens/s instead of %.3g and %.3g", other.layout.pace.TPOT,
 			other.layout.pace.OutputTokensPerSecond, best.layout.pace.TPOT, best.layout.pace.OutputTokensPerSecond)
 	case best.preferred() != other.preferred():
-		return "resource.preferredNodes names others"
+		return "resource.preferredNodes names other nodes"
 	case other.nodes != best.nodes:
 		return fmt.Sprintf("takes %s, the plan takes %d", count(other.nodes, "node"), best.nodes)
 	case other.memoryGiB() > best.memoryGiB():
@@ -73,6 +73,6 @@ func besideNodes(d demand, best, other *option) string {
 	case other.machine.GPUs != best.machine.GPUs:
 		return fmt.Sprintf("has %s free, the plan's node has %d", count(other.machine.GPUs, "GPU"), best.machine.GPUs)
 	default:
-		return "as good, and later by name"
+		return "equally good, and later by name"
 	}
 }

@@ -27,6 +27,9 @@ type Node struct {
 	FreeDiskGiB   float64
 	// Preferred: the user names the node in resource.preferredNodes.
 	Preferred bool
+	// Part is the share of a node that offers GPUs of several sizes, such as "slices of 1g.10gb": such a node is there
+	// once for each of them. Empty for other nodes.
+	Part string
 	// Unusable is the reason for which the node is not used, for example because it is cordoned; empty otherwise.
 	Unusable string
 	// Foreign: its user may be hidden from the reader of a plan. Messages count it and do not name it.
@@ -47,10 +50,12 @@ func (n *Node) machine() machine {
 // nodeKind holds the common properties of a group's nodes: a model over several needs equal ones, near each other.
 type nodeKind struct {
 	zone, name, gpu    string
+	resource           string
 	memoryGiB          float64
 	gpus, linked       int
 	networkGBs         float64
 	capability, reason string
+	part               string
 	foreign            bool
 }
 
@@ -58,9 +63,9 @@ type nodeKind struct {
 func (n *Node) kind(reason string) nodeKind {
 	s, g := &n.Machine.SKU, &n.Machine.GPU
 	return nodeKind{
-		zone: n.Zone, name: s.Name, gpu: g.Name, memoryGiB: g.MemoryGiB, capability: g.ComputeCapability,
+		zone: n.Zone, name: s.Name, gpu: g.Name, resource: s.Resource, memoryGiB: g.MemoryGiB, capability: g.ComputeCapability,
 		gpus: s.GPUs, linked: s.LinkedGPUs, networkGBs: s.NetworkGBs, reason: reason,
-		foreign: n.Foreign,
+		part: n.Part, foreign: n.Foreign,
 	}
 }
 
@@ -75,7 +80,7 @@ func groups(nodes []Node, barred func(*Node) string) []nodeGroup {
 	byKind := map[nodeKind]*nodeGroup{}
 	var out []*nodeGroup
 	sorted := slices.Clone(nodes)
-	slices.SortFunc(sorted, func(a, b Node) int { return cmp.Compare(a.Name, b.Name) })
+	slices.SortFunc(sorted, func(a, b Node) int { return cmp.Or(cmp.Compare(a.Name, b.Name), cmp.Compare(a.Part, b.Part)) })
 	for i := range sorted {
 		kind := sorted[i].kind(barred(&sorted[i]))
 		if byKind[kind] == nil {
@@ -91,7 +96,7 @@ func groups(nodes []Node, barred func(*Node) string) []nodeGroup {
 	return grouped
 }
 
-// machines returns the offers of a group: nodes with at least so many free GPUs each, for every number of free GPUs
+// machines returns the offers of a group: nodes with at least this many free GPUs each, for every number of free GPUs
 // on one of them. Their other free resources are those of the fullest.
 func (g *nodeGroup) machines() []machine {
 	free := make([]int, len(g.nodes))

@@ -51,14 +51,20 @@ func margin(basis v1beta1.Basis) float64 {
 // closeTo is the part of that above which a figure barely keeps a floor.
 const closeTo = 0.9
 
-// limits returns the longest times in ms for figures of a basis.
-func (f floors) limits(basis v1beta1.Basis) (ttft, tpot float64) {
-	return millis(f.ttft) * margin(basis), millis(f.tpot) * margin(basis)
+// limits returns the longest times in ms for a pace. The margin of an estimate is for engines that take longer than the
+// law says. A time that such engines took leaves the margin of a measured one, if the estimate itself keeps its own: no
+// lesson makes a limit wider.
+func (f floors) limits(p *pace) (ttft, tpot float64) {
+	ttft, tpot = millis(f.ttft)*margin(p.Basis), millis(f.tpot)*margin(p.Basis)
+	if p.Slowdown > 1 {
+		tpot = min(tpot*p.Slowdown, millis(f.tpot)*margin(v1beta1.BasisMeasured))
+	}
+	return ttft, tpot
 }
 
-// kept says whether a pace keeps the floors with the margin of its basis.
+// kept reports whether a pace keeps the floors with its margin.
 func (f floors) kept(p *pace) bool {
-	ttft, tpot := f.limits(p.Basis)
+	ttft, tpot := f.limits(p)
 	return p.TTFT <= ttft && p.TPOT <= tpot
 }
 
@@ -95,7 +101,7 @@ type target struct {
 // lowerable reports whether an unset number can be lowered before another machine is bought for it.
 func (t target) lowerable() bool { return !t.concurrencySet || t.shortest > 0 && !t.lengthSet }
 
-// below says whether a target is less than another one.
+// below reports whether a target is less than another one.
 func (t target) below(other target) bool {
 	return t.concurrency < other.concurrency || t.length < other.length
 }
@@ -119,12 +125,12 @@ func targetFor(m model.Model, o Objectives, named bool) (target, []string) {
 		t.length = min(o.MaxModelLen, m.Context)
 	}
 	if o.MaxModelLen > m.Context {
-		warnings = append(warnings, fmt.Sprintf("inference.objectives.maxModelLen: %d is more than the %d tokens that %s "+
-			"was made for; %d is used", o.MaxModelLen, m.Context, m.Name, m.Context))
+		warnings = append(warnings, fmt.Sprintf("inference.objectives.maxModelLen: %d is more than the %d-token "+
+			"context of %s; %d is used", o.MaxModelLen, m.Context, m.Name, m.Context))
 	}
 	if asked := o.InputTokens + o.OutputTokens; asked > t.length {
 		warnings = append(warnings, fmt.Sprintf("inference.objectives.inputTokens and inference.objectives.outputTokens make "+
-			"a request of %d tokens, sequences may have %d: speeds are those of shorter requests", asked, t.length))
+			"a request of %d tokens, but sequences have at most %d: the speeds are for shorter requests", asked, t.length))
 	}
 	return t, warnings
 }
@@ -201,9 +207,9 @@ func (d *modelDemand) loweredWarning(to target, m *machine) string {
 	if to.concurrency < d.target.concurrency {
 		insist = append(insist, "inference.objectives.concurrency")
 	}
-	text := fmt.Sprintf("%s holds %s instead of the usual %s: set %s to insist", m.Name, to, d.target, strings.Join(insist, " and "))
+	text := fmt.Sprintf("%s holds %s instead of the usual %s: to require that, set %s", m.Name, to, d.target, strings.Join(insist, " and "))
 	if d.named || m.there != nil {
-		text += fmt.Sprintf(", or %s to have a machine chosen that holds them", m.elsewhere())
+		text += fmt.Sprintf(", or %s to get a larger machine", m.elsewhere())
 	}
 	return text
 }

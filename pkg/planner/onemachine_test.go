@@ -11,9 +11,9 @@ import (
 	"github.com/modelberth/modelberth/pkg/planner"
 )
 
-// TestNoModelIsSpreadWhereItMayNotBe: a model that one machine holds is planned onto it, and another one is refused with
-// the reason.
-func TestNoModelIsSpreadWhereItMayNotBe(t *testing.T) {
+// TestModelsOnOneMachineOnly: a model for one machine is planned onto it, and a larger one is refused with the
+// reason.
+func TestModelsOnOneMachineOnly(t *testing.T) {
 	const why = "the cluster does not enforce NetworkPolicies"
 	c := realCatalog(t)
 	for _, tc := range []struct {

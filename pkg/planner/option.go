@@ -83,6 +83,7 @@ func (o *option) performance() *Performance {
 		InputTokens: load.Input, OutputTokens: load.Output, Concurrency: load.Concurrency, RequestsPerSecond: load.Rate,
 		TTFTMillis: significant(p.TTFT), TPOTMillis: significant(p.TPOT),
 		OutputTokensPerSecond: significant(p.OutputTokensPerSecond), PricePerMillion: significant(o.perMillion()), Basis: p.Basis,
+		Slowdown: significant(p.Slowdown),
 	}
 }
 
@@ -97,7 +98,7 @@ func significant(value float64) float64 {
 
 // holdsLess compares the load of a layout with the plan's.
 func (l *layout) holdsLess(best *option) string {
-	return fmt.Sprintf("holds %s, the plan %s", l.fitted.target, best.layout.fitted.target)
+	return fmt.Sprintf("holds %s, and the plan holds %s", l.fitted.target, best.layout.fitted.target)
 }
 
 // holds returns the number of sequences of its length in an option's KV cache; 0 if the engine does not report it.
@@ -105,7 +106,7 @@ func (o *option) holds() int {
 	return int(o.layout.fitted.budget.MaxConcurrency) * o.layout.spread.replicas
 }
 
-// preferred says whether the user names all nodes of an option.
+// preferred reports whether the user names all nodes of an option.
 func (o *option) preferred() bool {
 	return !slices.ContainsFunc(o.machine.there, func(n Node) bool { return !n.Preferred && slices.Contains(o.nodeNames, n.Name) })
 }

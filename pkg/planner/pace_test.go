@@ -50,7 +50,7 @@ func answer(plan planner.Plan, err error) string {
 	return fmt.Sprintf("%s, TP %d PP %d DP %d", plan.Summary(), plan.TensorParallel, plan.PipelineParallel, plan.DataParallel)
 }
 
-// What is not known is never taken for fast or for cheap.
+// An unknown figure never counts as fast or cheap.
 func TestUnknownPace(t *testing.T) {
 	dark := []string{"Dark"}
 	for _, tc := range []struct {
@@ -81,7 +81,7 @@ func TestUnknownPace(t *testing.T) {
 			"nor on a machine that is named",
 			planner.Objectives{TimeToFirstToken: time.Minute},
 			planner.Constraints{InstanceType: "Dark"},
-			"DoesNotFit: chat on Dark: how fast it serves is not known, and inference.objectives.timeToFirstToken or inference.objectives.timePerOutputToken sets a limit; Dull ($2.00/h) would do",
+			"DoesNotFit: chat on Dark: its speed is not known, and inference.objectives.timeToFirstToken or inference.objectives.timePerOutputToken sets a limit; Dull ($2.00/h) is suitable",
 		},
 		{
 			"an unknown pace is not the lowest latency",
@@ -117,7 +117,7 @@ func TestUnknownPace(t *testing.T) {
 	}
 }
 
-// Where a long context leaves room for one sequence, the engine says so itself, and it has a pace.
+// If a long context leaves room for one sequence, the engine reports it, and it has a pace.
 func TestPaceOfOneSequence(t *testing.T) {
 	c := realCatalog(t)
 	m, err := c.ResolveModel("openai/gpt-oss-120b")
@@ -139,7 +139,7 @@ func TestPaceOfOneSequence(t *testing.T) {
 	}
 }
 
-// The lowest latency may cost twice the cheapest way, and what the user says otherwise.
+// The lowest latency may cost twice the cheapest plan, unless the user sets a price.
 func TestPriceOfLatency(t *testing.T) {
 	for _, tc := range []struct {
 		reason       string
@@ -165,8 +165,7 @@ func TestPriceOfLatency(t *testing.T) {
 	}
 }
 
-// Where one machine holds a model and is too slow, stages on further machines take requests in turn: up to
-// four are tried.
+// If one machine holds a model and is too slow, stages on further machines take requests in turn: up to four are tried.
 func TestMachinesForSpeed(t *testing.T) {
 	w := city(t)
 	s := machineOf("Swift", "GPU-0", 1, 3)
@@ -192,8 +191,8 @@ func TestMachinesForSpeed(t *testing.T) {
 	}
 }
 
-// Parts of a prompt pass the stages of a pipeline one after another: where the engine's usual batches make
-// the first token too late, smaller ones are planned.
+// Parts of a prompt pass the stages of a pipeline one after another: if the engine's usual batches make the first token
+// too late, smaller ones are planned.
 func TestSmallerBatchesForSpeed(t *testing.T) {
 	c := realCatalog(t)
 	m, known := c.Model("llama-3.3-70b-instruct")
@@ -226,8 +225,8 @@ func TestSmallerBatchesForSpeed(t *testing.T) {
 	}
 }
 
-// A network that pods cannot use counts for nothing.
-func TestNetworkThatPodsCannotUse(t *testing.T) {
+// A network without access for pods counts for nothing.
+func TestUnusableNetwork(t *testing.T) {
 	w := city(t)
 	s := machineOf("Swift", "GPU-0", 1, 3)
 	s.NetworkGBs = 50
@@ -259,7 +258,7 @@ func TestNetworkThatPodsCannotUse(t *testing.T) {
 	}
 }
 
-// TestLongestPrompt: a plan has the time of its longest prompt, and options that were not chosen do not.
+// TestLongestPrompt: a plan has the time of its longest prompt, and its alternatives do not.
 func TestLongestPrompt(t *testing.T) {
 	longest := func(length int) float64 {
 		plan, err := ask(t, city(t), planner.Request{Objectives: planner.Objectives{MaxModelLen: length}})

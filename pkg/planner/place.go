@@ -24,8 +24,8 @@ const mostNodes = 256
 // fail.
 const plainNodes = 2
 
-// slowNodes is how many machines are tried where fewer hold the model and are too slow. Some split always lacks memory on
-// more machines too, which is no reason to go on.
+// slowNodes is how many machines are tried if fewer hold the model but are too slow. Some layouts lack memory on any
+// number of machines, so a lack of memory is no reason to try more.
 const slowNodes = 4
 
 // layout is a deployment of a model on machines of one type.
@@ -192,6 +192,8 @@ func (d *modelDemand) placeForm(f *form, m *machine, nodes int, lowering bool, w
 	}
 	best.needed = d.needed(best)
 	best.fitted = d.extended(best, m)
+	// Blocks and states of a cache come in steps: what did not fit with the fewest sequences may fit as it is.
+	best.lowered, best.short = best.fitted.target.below(d.target), best.fitted.target.length < d.target.length
 	return best
 }
 
@@ -218,7 +220,7 @@ func (d *modelDemand) try(l *layout, m *machine, lowering bool, why *misfit) boo
 
 // recordSlow keeps the fastest of the slow layouts.
 func (why *misfit) recordSlow(d *modelDemand, l *layout, nodes int) {
-	ttft, tpot := d.floors.limits(l.pace.Basis)
+	ttft, tpot := d.floors.limits(&l.pace)
 	missed := max(l.pace.TTFT/ttft, l.pace.TPOT/tpot)
 	if l.overrun() {
 		missed = math.Inf(1)
@@ -307,7 +309,7 @@ func (d *modelDemand) mostNodes(m *machine) int {
 	if !d.named && d.networkGBs(m) == 0 {
 		most = min(most, plainNodes)
 	}
-	if !d.spreadsOverNodes() {
+	if !d.spreadsOverNodes() || m.gpu.Whole != "" {
 		most = 1
 	}
 	if d.limit > 0 {
@@ -319,7 +321,7 @@ func (d *modelDemand) mostNodes(m *machine) int {
 	return most
 }
 
-// spreadsOverNodes says whether one copy of the model can be served from several machines.
+// spreadsOverNodes reports whether one copy of the model can be served from several machines.
 func (d *modelDemand) spreadsOverNodes() bool {
 	return d.singleNode == "" && d.forms[0].engine.MultiNode
 }
@@ -351,11 +353,11 @@ func (d *modelDemand) verdict(m *machine, why *misfit) string {
 	case why.unsplit != "":
 		return why.unsplit
 	case d.gpus > 0 && d.forms[0].engine.Split == catalog.SplitTensor:
-		return fmt.Sprintf("no legal tensor, pipeline and data parallelism uses %s", count(d.gpus, "GPU"))
+		return fmt.Sprintf("no valid combination of tensor, pipeline and data parallelism uses %s", count(d.gpus, "GPU"))
 	case d.gpus > 0:
-		return fmt.Sprintf("%d GPUs are asked for, the model's layers spread over %d at most", d.gpus, d.model.Shape.Layers+1)
+		return fmt.Sprintf("%d GPUs are requested, but the model's layers spread over at most %d", d.gpus, d.model.Shape.Layers+1)
 	default:
-		return "no legal way to spread the model over its GPUs"
+		return "no valid way to spread the model over its GPUs"
 	}
 }
 
@@ -369,6 +371,8 @@ func (d *modelDemand) doesNotFit(m *machine, why *misfit) string {
 		text += fmt.Sprintf(" on %d machines", why.nodes)
 	}
 	switch {
+	case m.gpu.Whole != "":
+		text += ", and a model cannot spread over slices of a GPU"
 	case why.form.engine.Split == catalog.SplitLayers && !why.form.engine.MultiNode:
 	case !d.spreadsOverNodes():
 		text += ", and " + cmp.Or(d.singleNode, fromOneMachine)
@@ -411,15 +415,15 @@ func (d *modelDemand) layoutWarnings(l *layout, m *machine) []string {
 		warnings = append(warnings, text)
 	}
 	if told := d.settings.MaxNumSeqs; told > 0 && told*l.spread.replicas < d.target.concurrency {
-		warnings = append(warnings, fmt.Sprintf("max-num-seqs: %d on each of %s is fewer than the inference.objectives.concurrency "+
-			"of %d: requests beyond it wait", told, count(l.spread.replicas, "replica"), d.target.concurrency))
+		warnings = append(warnings, fmt.Sprintf("max-num-seqs: %d on each of %s is below inference.objectives.concurrency, "+
+			"%d: further requests wait", told, count(l.spread.replicas, "replica"), d.target.concurrency))
 	}
 	if idle := m.GPUs - l.spread.gpus(); d.named && d.idles(l, m) {
 		warnings = append(warnings, idleWarning(idle, m))
 	}
 	switch slow := d.slowness(l); {
 	case slow != "" && d.floors.waived:
-		warnings = append(warnings, slow+": set inference.objectives.timeToFirstToken or inference.objectives.timePerOutputToken to insist, or "+m.elsewhere()+" to have a faster machine chosen")
+		warnings = append(warnings, slow+": to require that, set inference.objectives.timeToFirstToken or inference.objectives.timePerOutputToken, or "+m.elsewhere()+" to get a faster machine")
 	case slow == "" && d.closeness(l) != "":
 		warnings = append(warnings, d.closeness(l))
 	}
@@ -432,7 +436,7 @@ func idleWarning(idle int, m *machine) string {
 	if m.price > 0 {
 		text += fmt.Sprintf(" (%s of %s)", usd.PerHour(m.price*float64(idle)/float64(m.GPUs)), usd.PerHour(m.price))
 	}
-	return text + ": more of them would not make it faster; leave resource.instanceType out to have a smaller machine chosen"
+	return text + ": using them would not make the model faster; leave resource.instanceType out to get a smaller machine"
 }
 
 // whyNoMore says why more machines do not help.

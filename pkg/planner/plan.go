@@ -15,6 +15,7 @@ import (
 	"github.com/modelberth/modelberth/api/v1beta1"
 	"github.com/modelberth/modelberth/pkg/catalog"
 	"github.com/modelberth/modelberth/pkg/model"
+	"github.com/modelberth/modelberth/pkg/physics"
 )
 
 // Request is the input of a plan.
@@ -23,11 +24,11 @@ type Request struct {
 	Model *model.Model
 	// Engine is the user's engine; empty means the artifact's.
 	Engine string
-	// Adapters to serve beside the model.
+	// Adapters to serve with the model.
 	Adapters Adapters
 	// Weights is the disk use of the model's files on each machine.
 	Weights WeightsDisk
-	// Starts have the memory of engines that run the model. They count beside the catalogue's.
+	// Starts have the memory of engines that run the model. They count in addition to the catalogue's.
 	Starts []catalog.Measurement
 	// Objectives; zero values are unset.
 	Objectives Objectives
@@ -40,7 +41,7 @@ type Request struct {
 	NodeSource v1beta1.NodeSource
 }
 
-// WeightsDisk is how often a machine's disk holds the model's files.
+// WeightsDisk counts the copies of the model on a machine's disk.
 type WeightsDisk int
 
 const (
@@ -107,6 +108,8 @@ type Constraints struct {
 	Engine EngineSettings
 	// GPUs asked for on each machine by partition mode accelerator; 0 means the planner's choice.
 	GPUs int
+	// Slice is the MIG profile asked for by partition mode mig, such as 1g.10gb; empty means the planner's choice.
+	Slice string
 }
 
 // Ceiling is a limit of others than the user on the price of all machines.
@@ -144,9 +147,9 @@ type EngineSettings struct {
 	// DType of 16-bit weights, by the engine's name; empty or auto means the planner's choice.
 	DType string
 	Eager bool
-	// TextOnly: the engine reads no images or videos.
-	TextOnly bool
-	// ExpertParallel spreads whole experts over GPUs, or does not; nil is the planner's choice.
+	// Media are the images and videos that the engine reads.
+	Media physics.Media
+	// ExpertParallel is whether whole experts spread over GPUs; nil is the planner's choice.
 	ExpertParallel *bool
 	// AdapterSlots and AdapterRank are the number and rank of adapters on the GPUs.
 	AdapterSlots, AdapterRank int
@@ -160,7 +163,7 @@ type TemplateDemand struct {
 	GPUs int
 }
 
-// VerifiedWeights are an artifact of a registry with a verified signature.
+// VerifiedWeights are a registry's artifact with a verified signature.
 type VerifiedWeights struct {
 	// Reference by digest.
 	Reference string `json:"reference"`
@@ -274,8 +277,11 @@ type Performance struct {
 	// OutputTokensPerSecond of all replicas together.
 	OutputTokensPerSecond float64 `json:"outputTokensPerSecond"`
 	// PricePerMillion output tokens in USD at that load; negative if no price is known.
-	PricePerMillion float64       `json:"pricePerMillion"`
-	Basis           v1beta1.Basis `json:"basis"`
+	PricePerMillion float64 `json:"pricePerMillion"`
+	// Slowdown is how many times longer a token takes by engines of the namespace than without them; 0 where they
+	// changed nothing.
+	Slowdown float64       `json:"slowdown,omitempty"`
+	Basis    v1beta1.Basis `json:"basis"`
 }
 
 // Memory budget of one GPU, in GiB.

@@ -16,8 +16,8 @@ type Settings struct {
 	Clouds []string
 	// Region of the prices; empty means each cloud's reference region.
 	Region string
-	// RegionUnknown is the reason for which the reference region stands for the unknown region of the machines; empty
-	// if Region is set, or was left out on purpose.
+	// RegionUnknown is why the reference region is used instead of the machines' unknown region; empty if Region is
+	// set, or was left out on purpose.
 	RegionUnknown string
 	// Engines at hand; empty means every engine of the catalogue.
 	Engines []string

@@ -9,7 +9,7 @@ import (
 	"github.com/modelberth/modelberth/pkg/planner"
 )
 
-// What users have found to fit, at the usual objectives, fits.
+// Models that fit in users' reports fit at the usual objectives.
 func TestPresetsOnOneGPU(t *testing.T) {
 	c := realCatalog(t)
 	p := planner.New(c, planner.Settings{})

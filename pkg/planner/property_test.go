@@ -107,8 +107,8 @@ func randomRequest(r *rand.Rand, w world) planner.Request {
 	return request
 }
 
-// bruteNeed is the memory that one GPU of several needs, in GiB, found by handing out the layers one by
-// one as llama.cpp does.
+// bruteNeed is the memory in GiB that one GPU of several needs, found by handing out the layers one by one as llama.cpp
+// does.
 func bruteNeed(m model.Model, a model.Artifact, law catalog.EngineMemory, gpu, gpus, length, concurrency int) float64 {
 	tokens := float64((length+law.ContextMultiple-1)/law.ContextMultiple*law.ContextMultiple) * float64(concurrency)
 	file := float64(a.Bytes())
@@ -146,8 +146,8 @@ func bruteNeed(m model.Model, a model.Artifact, law catalog.EngineMemory, gpu, g
 	return (weights + kv + overhead) / (1 << 30)
 }
 
-// bruteForce returns the machines that are best before their names, and the number of GPUs used.
-// Sizes within rounding of a GPU's memory are told apart by neither side, so it says when to skip.
+// bruteForce returns the best machines before the tie-break by name, and the number of GPUs used. Neither side
+// separates sizes within rounding of a GPU's memory, so it reports when to skip.
 func bruteForce(w world, r planner.Request) (best []string, gpus int, borderline bool) {
 	c := r.Constraints
 	if r.Objectives.TimeToFirstToken > 0 || r.Objectives.TimePerOutputToken > 0 {
@@ -184,13 +184,13 @@ type layerTrial struct {
 	law                 *catalog.EngineMemory
 	gpu                 sku.GPU
 	length, concurrency int
-	// shortest is the least length of sequences that nobody set the length of; 0 where they are not shortened.
+	// shortest is the least length of sequences with an unset length; 0 if they are not shortened.
 	shortest   int
 	borderline bool
 }
 
-// best finds the preferred form that fits, with the fewest GPUs, and at last with what the user left open lowered as far
-// as it goes.
+// best finds the preferred form that fits, with the fewest GPUs, and at last with the unset objectives lowered as far
+// as possible.
 func (t *layerTrial) best(o *tried) bool {
 	m, c := t.request.Model, t.request.Constraints
 	for i := range 2 * len(m.Artifacts) {
@@ -217,7 +217,7 @@ func (t *layerTrial) best(o *tried) bool {
 	return false
 }
 
-// fits says whether every GPU of some holds its layers.
+// fits reports whether every GPU holds its layers.
 func (t *layerTrial) fits(a model.Artifact, gpus, length, concurrency int) bool {
 	most := 0.0
 	for gpu := range gpus {
@@ -227,7 +227,7 @@ func (t *layerTrial) fits(a model.Artifact, gpus, length, concurrency int) bool 
 	return most <= t.gpu.MemoryGiB
 }
 
-// checkProperties plans once for a random world and checks what must hold of every plan.
+// checkProperties plans once for a random world and checks the invariants of every plan.
 func checkProperties(t *testing.T, seed uint64, speed catalog.Speed) (planned, compared bool) {
 	r := rand.New(rand.NewPCG(seed, 1))
 	w := randomWorld(r)
@@ -338,7 +338,7 @@ func checkShuffled(t *testing.T, r *rand.Rand, w world, request planner.Request,
 	}
 }
 
-// encode is everything that a planner answered.
+// encode has the planner's whole answer.
 func encode(t *testing.T, plan planner.Plan, err error) string {
 	t.Helper()
 	data, jsonErr := json.MarshalIndent(map[string]any{"plan": plan, "error": err}, "", " ")
@@ -348,8 +348,8 @@ func encode(t *testing.T, plan planner.Plan, err error) string {
 	return string(data)
 }
 
-// checkMoreMemory plans for machines with more GPU memory: the plan may only get cheaper. Pipelines of many
-// machines are left out: what fits fewer is not spread over so many for the sake of speed.
+// checkMoreMemory plans for machines with more GPU memory: the plan may only get cheaper. Pipelines of many machines
+// are left out: a model on fewer machines is not spread over so many for speed.
 func checkMoreMemory(t *testing.T, seed uint64, w world, request planner.Request, plan planner.Plan) {
 	t.Helper()
 	const slowNodes = 4
@@ -371,11 +371,11 @@ func checkMoreMemory(t *testing.T, seed uint64, w world, request planner.Request
 	}
 }
 
-// worth is how much more than for Cost a plan for Balanced may cost: a quarter more than the cheapest of those that
-// take fewer machines, which may cost so much more than several that save 40 %.
+// worth is the surcharge of Balanced over Cost: a quarter more than the cheapest plan on fewer machines, which may
+// itself cost more than several by the required saving of 40 %.
 const worth = 1.25 / 0.6
 
-// limitOf is what a plan may cost where the cheapest costs a price, and whether its objective bounds it.
+// limitOf is the most that a plan may cost if the cheapest costs a price, and whether its objective bounds it.
 func limitOf(r planner.Request, cheapest float64) (most float64, bound bool) {
 	const cent = 0.01 // prices that differ by less are equal
 	switch aimOf(r) {
@@ -388,7 +388,7 @@ func limitOf(r planner.Request, cheapest float64) (most float64, bound bool) {
 	}
 }
 
-// exceeds says whether a price is above what a plan may cost where another costs so much.
+// exceeds reports whether a price is above the limit for a cheapest price.
 func exceeds(r planner.Request, price, other float64) bool {
 	most, bound := limitOf(r, other)
 	return bound && price > most

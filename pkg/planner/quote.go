@@ -11,8 +11,8 @@ import (
 )
 
 // Quote returns an accepted plan at the price of the day, in USD per hour, or the reason why its machines may not
-// be bought under the constraints of the day. The layout stays as it was accepted. Alternatives were compared at the former
-// price, so a plan whose price has changed only counts them.
+// be bought under the constraints of the day. The layout stays as it was accepted. A plan at another price keeps only the
+// number of its Alternatives: they were compared at the former one.
 func (p *Planner) Quote(plan Plan, c Constraints) (Plan, string) {
 	if len(plan.NodeNames) > 0 {
 		return plan, "" // existing nodes are not bought
@@ -45,7 +45,7 @@ func notPayable(types []v1beta1.CapacityType, m *machine, accepted v1beta1.Capac
 		return unsold
 	}
 	if !slices.Contains(types, accepted) {
-		return fmt.Sprintf("not offered as %s any more", accepted)
+		return fmt.Sprintf("no longer offered as %s", accepted)
 	}
 	return ""
 }
@@ -60,7 +60,7 @@ func notBudgeted(c Constraints, m *machine, price float64) string {
 
 // unknownPrice describes a machine without a known price.
 func unknownPrice(m *machine) string {
-	return fmt.Sprintf("no price known in %s%s, so it is not chosen unless it is named", m.regionName(), m.soldElsewhere())
+	return fmt.Sprintf("no price known in %s%s, so it is chosen only by name", m.regionName(), m.soldElsewhere())
 }
 
 // at is the plan at another price per hour.

@@ -36,18 +36,18 @@ func TestQuote(t *testing.T) {
 		{reason: "existing nodes cost nothing", plan: nodes, with: planner.Constraints{MaxHourlyPrice: 0.01}, want: accepted.HourlyPrice},
 		{
 			reason: "over the user's limit today", plan: cheaper, with: planner.Constraints{MaxHourlyPrice: cheaper.HourlyPrice + 1},
-			why: "dearer than the limit",
+			why: "above the limit of",
 		},
 		{
 			reason: "over the administrator's ceiling today", plan: cheaper,
-			with: planner.Constraints{Ceiling: planner.Ceiling{HourlyPrice: cheaper.HourlyPrice + 1, Name: "ceiling"}}, why: "dearer than the limit",
+			with: planner.Constraints{Ceiling: planner.Ceiling{HourlyPrice: cheaper.HourlyPrice + 1, Name: "ceiling"}}, why: "above the limit of",
 		},
 		{
 			reason: "forbidden today", plan: accepted,
 			with: planner.Constraints{Excluded: []planner.Exclusion{{InstanceType: accepted.InstanceType, Reason: "forbidden"}}}, why: "forbidden",
 		},
 		{reason: "not sold any more", plan: gone, why: "not a machine type"},
-		{reason: "spot is not allowed any more", plan: spot, why: "not offered as spot"},
+		{reason: "spot is not allowed any more", plan: spot, why: "no longer offered as spot"},
 		{
 			reason: "spot is still allowed", plan: spot, with: planner.Constraints{CapacityTypes: []v1beta1.CapacityType{v1beta1.CapacitySpot}},
 			want: spotPrice(t, p, m, accepted.InstanceType),
@@ -69,7 +69,7 @@ func TestQuote(t *testing.T) {
 	}
 }
 
-// spotPrice is what the planner itself says of a machine type.
+// spotPrice is the planner's own price of a spot machine.
 func spotPrice(t *testing.T, p *planner.Planner, m *model.Model, name string) float64 {
 	t.Helper()
 	plan, err := p.Plan(planner.Request{Model: m, Constraints: planner.Constraints{

@@ -106,7 +106,7 @@ func (found outcome) second(d demand, best, other *option) string {
 		return "no price known in " + other.machine.regionName() + other.machine.soldElsewhere()
 	case other.level > best.level:
 		cheaper, dearer := usd.Apart(best.price, other.price)
-		return fmt.Sprintf("dearer: %s against %s", dearer, cheaper)
+		return fmt.Sprintf("costs more: %s instead of %s", dearer, cheaper)
 	default:
 		return "same price: " + tieBreak(best, other)
 	}

@@ -13,8 +13,8 @@ import (
 	"github.com/modelberth/modelberth/pkg/planner"
 )
 
-// A rate of requests is a load: the cheapest hour that keeps up with it, with room to spare, or the refusal with as
-// many replicas as it takes.
+// A rate of requests is a load: the answer is the cheapest hour that keeps up with it, with room to spare, or a refusal
+// with the number of replicas.
 func TestRates(t *testing.T) {
 	for _, tc := range []struct {
 		reason      string
@@ -47,8 +47,8 @@ func TestRates(t *testing.T) {
 		},
 		{
 			reason: "a machine of unknown speed keeps up with nothing", rate: 0.01, machine: "Dark",
-			want: "DoesNotFit: chat on Dark: how fast it serves is not known, and inference.objectives.requestsPerSecond depends on it; " +
-				"Dull ($2.00/h) would do",
+			want: "DoesNotFit: chat on Dark: its speed is not known, and inference.objectives.requestsPerSecond depends on it; " +
+				"Dull ($2.00/h) is suitable",
 		},
 	} {
 		t.Run(tc.reason, func(t *testing.T) {
@@ -78,7 +78,7 @@ func TestRates(t *testing.T) {
 	}
 }
 
-// Replicas that a refusal names do serve the load.
+// The replicas in a refusal do serve the load.
 func TestReplicasOfARefusalKeepUp(t *testing.T) {
 	c := realCatalog(t)
 	for _, name := range []string{"llama-3.1-8b-instruct", "gpt-oss-120b", "qwen3-32b"} {

@@ -24,7 +24,7 @@ func TestRefusals(t *testing.T) {
 		{
 			"nothing to plan for",
 			planner.Request{},
-			planner.InfeasibleError{Reason: v1beta1.ReasonSpecInvalid, Message: "there is nothing to plan for: set inference.preset or inference.template"},
+			planner.InfeasibleError{Reason: v1beta1.ReasonSpecInvalid, Message: "the Workspace names no model: set inference.preset or inference.template"},
 		},
 		{
 			"a machine type that does not exist",
@@ -89,7 +89,7 @@ func TestRefusals(t *testing.T) {
 			planner.Request{Model: modelOf("chat"), Constraints: planner.Constraints{InstanceType: "Four", GPUs: 5}},
 			planner.InfeasibleError{
 				Reason:  v1beta1.ReasonNoMachineAllowed,
-				Message: "resource.instanceType: Four: has 4 GPUs, 5 are asked for; drop one of the two constraints",
+				Message: "resource.instanceType: Four: has 4 GPUs, but 5 are requested; drop one of the two constraints",
 			},
 		},
 		{
@@ -97,8 +97,8 @@ func TestRefusals(t *testing.T) {
 			planner.Request{Model: modelOf("shallow"), Constraints: planner.Constraints{InstanceType: "Eight", GPUs: 4}},
 			planner.InfeasibleError{
 				Reason: v1beta1.ReasonDoesNotFit,
-				Message: "shallow on Eight: 4 GPUs are asked for, the model's layers spread over 3 at most; " +
-					"Small ($0.50/h) would do",
+				Message: "shallow on Eight: 4 GPUs are requested, but the model's layers spread over at most 3; " +
+					"Small ($0.50/h) is suitable",
 			},
 		},
 		{
@@ -106,7 +106,7 @@ func TestRefusals(t *testing.T) {
 			planner.Request{Template: &planner.TemplateDemand{Nodes: 3}, Constraints: planner.Constraints{MaxNodes: 2, InstanceType: "One"}},
 			planner.InfeasibleError{
 				Reason:  v1beta1.ReasonNoMachineAllowed,
-				Message: "resource.instanceType: One: 3 nodes are needed, at most 2 are allowed; drop one of the two constraints",
+				Message: "resource.instanceType: One: needs 3 nodes, but at most 2 are allowed; drop one of the two constraints",
 			},
 		},
 		{
@@ -124,7 +124,7 @@ func TestRefusals(t *testing.T) {
 			planner.InfeasibleError{
 				Reason: v1beta1.ReasonDoesNotFit,
 				Message: "chat on Ancient: engine engine needs compute capability 7.5, Old-40 has 7.0; " +
-					"One ($2.00/h) would do",
+					"One ($2.00/h) is suitable",
 			},
 		},
 		{
@@ -133,7 +133,7 @@ func TestRefusals(t *testing.T) {
 			planner.InfeasibleError{
 				Reason: v1beta1.ReasonDoesNotFit,
 				Message: "chat works on none of the 8 machine types allowed; the largest, Eight: does not fit by 6213.2 GiB per GPU " +
-					"at 8192 tokens × 100000; with inference.objectives.maxModelLen: 2048 and inference.objectives.concurrency: 1 it works on One ($2.00/h)",
+					"at 8192 tokens × 100000; an InferenceSet of 391 replicas with inference.objectives.concurrency: 256 serves it on Eight ($14.69/h) each, $5744.57/h in all",
 			},
 		},
 		{
@@ -163,7 +163,7 @@ func TestRefusals(t *testing.T) {
 			planner.Request{Model: modelOf("chat"), Constraints: planner.Constraints{MaxHourlyPrice: 1.9999}},
 			planner.InfeasibleError{
 				Reason: v1beta1.ReasonNoMachineAllowed,
-				Message: "the cheapest way that works is 1 × One at $2.0000/h, above resource.placement.maxHourlyPrice $1.9999/h: raise the limit; " +
+				Message: "the cheapest plan is 1 × One at $2.0000/h, above resource.placement.maxHourlyPrice $1.9999/h: raise the limit; " +
 					"with inference.engine.allowedQuantizations: [q4] it works on Small ($0.50/h)",
 			},
 		},
@@ -172,7 +172,7 @@ func TestRefusals(t *testing.T) {
 			planner.Request{Model: modelOf("chat"), Constraints: planner.Constraints{MaxHourlyPrice: 100, InstanceType: "Unpriced"}},
 			planner.InfeasibleError{
 				Reason: v1beta1.ReasonNoMachineAllowed,
-				Message: "no machine that works has a price in eastus, so resource.placement.maxHourlyPrice $100.00/h cannot be kept: " +
+				Message: "no suitable machine has a known price in eastus, so resource.placement.maxHourlyPrice $100.00/h cannot be checked: " +
 					"have the administrator add prices, or leave maxHourlyPrice out",
 			},
 		},
@@ -182,7 +182,7 @@ func TestRefusals(t *testing.T) {
 			planner.InfeasibleError{
 				Reason: v1beta1.ReasonDoesNotFit,
 				Message: "the template works on none of the 8 machine types allowed; the largest, Eight: has 8 GPUs, " +
-					"the template asks for 9; no machine type of the catalogue would do",
+					"but the template requests 9; no machine type of the catalogue is suitable",
 			},
 		},
 		{
@@ -206,7 +206,7 @@ func TestRefusals(t *testing.T) {
 			planner.Request{Model: modelOf("later")},
 			planner.InfeasibleError{
 				Reason:  v1beta1.ReasonNotSupported,
-				Message: "preset later needs the vllm engine, which this version cannot run; it serves chat, reduced, shallow",
+				Message: "preset later needs the vllm engine; this version serves chat, reduced, shallow",
 			},
 		},
 		{
@@ -233,7 +233,7 @@ func TestRefusals(t *testing.T) {
 	}
 }
 
-// Names from a manifest can be long and many; the API bounds what a plan says about them.
+// Names from a manifest can be long and many; the API bounds a plan's text about them.
 func TestWarningsAreBounded(t *testing.T) {
 	long := []string{"One"}
 	for i := range 19 {

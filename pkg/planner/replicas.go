@@ -13,41 +13,21 @@ import (
 
 // byReplicas describes how many parallel deployments serve a load beyond one, and their price.
 func (p *Planner) byReplicas(r Request) string {
+	d := division{p, r}
+	side := d.forConcurrency
 	if r.Objectives.RequestsPerSecond > 0 {
-		s, ok := p.forRate(r)
-		if !ok {
-			return ""
-		}
+		side = d.forRate
+	}
+	if s, ok := side(); ok {
 		return "; " + s.String()
 	}
-	const doublings, most = 3, 1000 // deployments with enough memory may yet be too slow
-	asked := r.Objectives.Concurrency
-	if asked < 2 || r.Model == nil {
-		return ""
-	}
-	one := r
-	one.Objectives.Concurrency = 1
-	one.Objectives.MaxModelLen = min(cmp.Or(r.Objectives.MaxModelLen, targetModelLen), r.Model.Context)
-	o, ok := p.best(one)
-	if !ok {
-		return ""
-	}
-	replicas := 2
-	if held := o.holds(); held > 0 {
-		replicas = max(replicas, ceilDiv(asked, held))
-	}
-	for range doublings {
-		if replicas > most {
-			return ""
-		}
-		share := r
-		share.Objectives.Concurrency = ceilDiv(asked, replicas)
-		if o, ok := p.best(share); ok {
-			return "; " + sideBySide{o, replicas, fmt.Sprintf("concurrency: %d", share.Objectives.Concurrency)}.String()
-		}
-		replicas *= 2
-	}
 	return ""
+}
+
+// division of the load of a request among replicas.
+type division struct {
+	planner *Planner
+	whole   Request
 }
 
 // sideBySide is several deployments of an option.
@@ -67,57 +47,133 @@ func (s sideBySide) String() string {
 	return text
 }
 
+// before reports whether replicas come before others: those of one machine, which do not fail together, then the
+// cheaper ones.
+func (s sideBySide) before(other sideBySide) bool {
+	if one, others := s.nodes == 1, other.nodes == 1; one != others {
+		return one
+	}
+	return s.total() < other.total()-cent
+}
+
 // total is the price of all replicas per hour.
 func (s sideBySide) total() float64 { return s.price * float64(s.replicas) }
 
+// mostReplicas is more than anybody runs side by side.
+const mostReplicas = 1_000_000
+
 // forRate returns the cheapest deployments side by side that keep up with the rate of a request, if it has one.
-func (p *Planner) forRate(r Request) (sideBySide, bool) {
-	const most = 1000
-	var best sideBySide
-	if r.Model == nil || r.Objectives.RequestsPerSecond == 0 {
-		return best, false
+func (v division) forRate() (sideBySide, bool) {
+	rate, one := v.whole.Objectives.RequestsPerSecond, v.whole
+	if rate == 0 {
+		return sideBySide{}, false
 	}
-	one, rate := r, r.Objectives.RequestsPerSecond
 	one.Objectives.RequestsPerSecond = min(rate, 0.01)
-	d, err := p.modelDemand(one)
-	if err != nil {
-		return best, false
+	best := v.cheapest(one, func(d *modelDemand, o *option) float64 { return rate / d.capacity(o) })
+	return v.verified(best, func(share *Objectives, replicas int) string {
+		// Rounded up: the parts together are the whole.
+		share.RequestsPerSecond = math.Ceil(100*rate/float64(replicas)) / 100
+		return fmt.Sprintf("requestsPerSecond: %q", decimal(share.RequestsPerSecond))
+	})
+}
+
+// forConcurrency returns the cheapest deployments side by side that hold the sequences of a request at once and keep
+// its floors, if it has more than one.
+func (v division) forConcurrency() (sideBySide, bool) {
+	asked, one := v.whole.Objectives.Concurrency, v.whole
+	if asked < 2 || one.Model == nil {
+		return sideBySide{}, false
 	}
-	d.terse = true
-	found, err := p.search(d, r.Constraints)
-	if err != nil {
-		return best, false
-	}
-	for _, o := range found.options {
-		capacity := d.capacity(o)
-		if capacity <= 0 || o.price < 0 || rate > capacity*most {
-			continue
+	one.Objectives.MaxModelLen = min(cmp.Or(one.Objectives.MaxModelLen, targetModelLen), one.Model.Context)
+	var best sideBySide
+	for part := 1; part < asked; part *= 4 { // a machine's layout for few sequences holds few
+		one.Objectives.Concurrency = part
+		s := v.cheapest(one, func(d *modelDemand, o *option) float64 { return float64(asked) / float64(together(d, o, asked)) })
+		if s.option == nil {
+			break
 		}
-		s := sideBySide{o, int(math.Ceil(rate / capacity)), ""}
-		if best.option == nil || s.total() < best.total()-cent {
+		if best.option == nil || s.before(best) {
 			best = s
 		}
 	}
-	return p.verified(r, best)
+	return v.verified(best, func(share *Objectives, replicas int) string {
+		share.Concurrency = ceilDiv(asked, replicas)
+		return fmt.Sprintf("concurrency: %d", share.Concurrency)
+	})
 }
 
-// verified plans one of several replicas. It takes more of them if one does not keep up with its part.
-func (p *Planner) verified(r Request, s sideBySide) (sideBySide, bool) {
+// cheapest returns the option for a part of a load with the lowest total cost for the whole load.
+func (v division) cheapest(one Request, needed func(*modelDemand, *option) float64) (best sideBySide) {
+	if one.Model == nil {
+		return best
+	}
+	d, err := v.planner.modelDemand(one)
+	if err != nil {
+		return best
+	}
+	d.terse = true
+	found, err := v.planner.search(d, one.Constraints)
+	if err != nil {
+		return best
+	}
+	for _, o := range found.options {
+		replicas := math.Ceil(needed(d, o))
+		if !(replicas <= mostReplicas) || o.price < 0 {
+			continue
+		}
+		if s := (sideBySide{o, int(replicas), ""}); best.option == nil || s.before(best) {
+			best = s
+		}
+	}
+	return best
+}
+
+// verified plans one of several replicas. It takes more of them if one does not serve its part, which share sets and
+// words.
+func (v division) verified(s sideBySide, share func(*Objectives, int) string) (sideBySide, bool) {
 	const tries = 4
 	if s.option == nil {
 		return s, false
 	}
 	for range tries {
-		// Rounded up: the parts together are the whole.
-		share := math.Ceil(100*r.Objectives.RequestsPerSecond/float64(s.replicas)) / 100
-		one := r
-		one.Objectives.RequestsPerSecond, one.Constraints.InstanceTypes = share, []string{s.machine.Name}
-		if o, ok := p.best(one); ok {
-			return sideBySide{o, s.replicas, fmt.Sprintf("requestsPerSecond: %q", decimal(share))}, true
+		one := v.whole
+		each := share(&one.Objectives, s.replicas)
+		one.Constraints.InstanceTypes = []string{s.machine.Name}
+		if o, ok := v.planner.best(one); ok {
+			return sideBySide{o, s.replicas, each}, true
 		}
-		s.replicas++
+		s.replicas += 1 + s.replicas/8
 	}
 	return s, false
+}
+
+// together is how many sequences of the target's length an option holds at once while it keeps the floors, but no
+// more than a number of them; 0 if its speed is unknown and a floor matters.
+func together(d *modelDemand, o *option, most int) int {
+	deployed := d.deployment(&o.layout, o.machine)
+	load := o.layout.load
+	keeps := func(sequences int) bool {
+		load.Concurrency = sequences
+		p := o.layout.form.speed(&deployed, load)
+		return d.floors.waived || d.floors.kept(&p)
+	}
+	if held := o.holds(); held > 0 {
+		most = min(most, held)
+	}
+	return largest(0, most+1, keeps)
+}
+
+// largest returns the largest number from low on, and below high, that holds: low does, high does not, and of the
+// numbers between, those that hold come first.
+func largest(low, high int, holds func(int) bool) int {
+	for high-low > 1 {
+		if middle := (low + high) / 2; holds(middle) {
+			low = middle
+		} else {
+			high = middle
+		}
+	}
+	return low
 }
 
 // capacity is the highest rate of requests per second, with the margin of its figures, under which an option keeps the
@@ -129,12 +185,12 @@ func (d *modelDemand) capacity(o *option) float64 {
 	best := 0.0
 	holds := func(inFlight int) bool {
 		load.Concurrency = inFlight
-		p := o.layout.form.physics.MeasuredSpeed(&deployed, load, o.layout.form.runs)
+		p := o.layout.form.speed(&deployed, load)
 		if p.TPOT == 0 || !d.floors.waived && !d.floors.kept(&p) {
 			return false
 		}
 		load.Concurrency = inFlight + int(math.Ceil(2*math.Sqrt(float64(inFlight))))
-		if busy := o.layout.form.physics.MeasuredSpeed(&deployed, load, o.layout.form.runs); busy.Queues {
+		if busy := o.layout.form.speed(&deployed, load); busy.Queues {
 			return false
 		}
 		best = max(best, margin(p.Basis)*p.OutputTokensPerSecond/float64(load.Output))
@@ -144,13 +200,7 @@ func (d *modelDemand) capacity(o *option) float64 {
 	for holds(high) && high < mostSequences {
 		low, high = high, 2*high
 	}
-	for high-low > 1 {
-		if middle := (low + high) / 2; holds(middle) {
-			low = middle
-		} else {
-			high = middle
-		}
-	}
+	largest(low, high, holds)
 	return best
 }
 

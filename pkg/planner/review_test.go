@@ -19,14 +19,14 @@ import (
 	"github.com/modelberth/modelberth/pkg/planner"
 )
 
-// review is what an expert says of plans.
+// review has an expert's verdicts on plans.
 type review struct {
-	// Changes by name, with what was wrong.
+	// Changes by name, with the fault.
 	Changes []struct{ Name, Was string } `json:"changes"`
 	Plans   []judged                     `json:"plans"`
 }
 
-// judged is one plan that was judged.
+// judged is one plan with a verdict.
 type judged struct {
 	Model, Cloud string
 	Objectives   struct {
@@ -57,8 +57,8 @@ func (j *judged) asked() string {
 	return strings.Join(out, ", ")
 }
 
-// TestReviewedPlans keeps docs/plans.md: the plans as they are now, with the verdicts on them. A plan with other
-// machines than those that were judged fails: it is judged again, by eye.
+// TestReviewedPlans keeps docs/plans.md: the current plans, with the verdicts on them. A plan with other machines than
+// the judged ones fails: judge it again, by eye.
 func TestReviewedPlans(t *testing.T) {
 	const from, page = "testdata/review.yaml", "../../docs/plans.md"
 	data, err := os.ReadFile(from)

@@ -30,7 +30,7 @@ func (w world) machineNamed(name string) (sku.SKU, sku.GPU) {
 	return s, sku.GPU{}
 }
 
-// checkPrice sees to it that a plan pays in a way that is allowed, and that its price is that way's.
+// checkPrice checks that a plan pays in an allowed way, at that way's price.
 func checkPrice(t *testing.T, seed uint64, w world, request planner.Request, plan planner.Plan) {
 	t.Helper()
 	s, _ := w.machineNamed(plan.InstanceType)
@@ -54,7 +54,7 @@ func checkPrice(t *testing.T, seed uint64, w world, request planner.Request, pla
 	}
 }
 
-// checkPace sees to it that a plan says how fast it serves where that is known, and keeps the limits.
+// checkPace checks that a plan has its speed if it is known, and keeps the limits.
 func checkPace(t *testing.T, seed uint64, w world, request planner.Request, plan planner.Plan) {
 	t.Helper()
 	_, g := w.machineNamed(plan.InstanceType)
@@ -87,7 +87,7 @@ func checkPace(t *testing.T, seed uint64, w world, request planner.Request, plan
 	}
 }
 
-// checkServing sees to it that an engine starts with what a plan tells it, and holds what the plan says.
+// checkServing checks that an engine starts with a plan's settings, and holds the plan's load.
 func checkServing(t *testing.T, seed uint64, request planner.Request, plan planner.Plan) {
 	t.Helper()
 	c := request.Constraints

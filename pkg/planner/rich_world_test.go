@@ -15,7 +15,7 @@ import (
 	"github.com/modelberth/modelberth/pkg/planner"
 )
 
-// speedOfVLLM is how fast the engine that we ship serves by tensors.
+// speedOfVLLM is the speed of the shipped tensor-parallel engine.
 func speedOfVLLM(t testing.TB) catalog.Speed {
 	t.Helper()
 	e, known := realCatalog(t).Engine("vllm")
@@ -25,7 +25,7 @@ func speedOfVLLM(t testing.TB) catalog.Speed {
 	return e.Speed
 }
 
-// enrich gives a random world speeds, further prices and shapes that do not split into powers of two.
+// enrich gives a random world speeds, further prices and shapes without powers of two.
 func enrich(r *rand.Rand, w *world, speed catalog.Speed) {
 	for i := range w.GPUs {
 		g := &w.GPUs[i]
@@ -148,7 +148,7 @@ func randomSettings(r *rand.Rand, w world, c *planner.Constraints) {
 	randomSharing(r, w, c)
 }
 
-// mostGPUs of a machine that may be named.
+// mostGPUs of a machine in a manifest.
 func mostGPUs(w world, c planner.Constraints) int {
 	most := 1
 	for _, s := range w.SKUs {

@@ -17,10 +17,10 @@ import (
 	"github.com/modelberth/modelberth/pkg/sku"
 )
 
-// The context that is aimed at holds a typical request.
+// The planned context holds a typical request.
 func TestContextHoldsRequest(t *testing.T) {
-	const short = "inference.objectives.inputTokens and inference.objectives.outputTokens make a request of %d tokens, sequences may have %d: " +
-		"speeds are those of shorter requests"
+	const short = "inference.objectives.inputTokens and inference.objectives.outputTokens make a request of %d tokens, but sequences have at most %d: " +
+		"the speeds are for shorter requests"
 	for _, tc := range []struct {
 		reason     string
 		objectives planner.Objectives
@@ -67,10 +67,10 @@ func TestContextHoldsRequest(t *testing.T) {
 	}
 }
 
-// What has no price is taken only where it is named, and what is dearer than on demand only where it must be.
+// A machine without a price is taken only by name, and one above the on-demand price only if nothing else is allowed.
 func TestPrices(t *testing.T) {
 	const spot, onDemand, reserved = v1beta1.CapacitySpot, v1beta1.CapacityOnDemand, v1beta1.CapacityReserved
-	const nowherePriced = "NoMachineAllowed: no machine type that works has a known price in eastus: name one in resource.instanceType, " +
+	const nowherePriced = "NoMachineAllowed: no suitable machine type has a known price in eastus: name one in resource.instanceType, " +
 		"such as Only, or have the administrator set the region or add prices"
 	priced := func(price, spotPrice float64) sku.SKU {
 		s := machineOf("Only", "G-40", 1, price)
@@ -140,7 +140,7 @@ func TestPrices(t *testing.T) {
 	}
 }
 
-// Settings of the engine are kept where machines can, and replaced by the nearest that they can.
+// Settings of the engine are kept if machines allow it, and otherwise replaced by the nearest possible ones.
 func TestEngineSettings(t *testing.T) {
 	for _, tc := range []struct {
 		reason   string
@@ -177,7 +177,7 @@ func TestEngineSettings(t *testing.T) {
 			"more than a machine has",
 			planner.EngineSettings{TensorParallel: 8},
 			"Swifts",
-			"1 × Swifts (4 × Swift), TP 4 PP 1 DP 1", "tensor-parallel-size: 8 is replaced by 4: no machine allowed has more than 4 GPUs",
+			"1 × Swifts (4 × Swift), TP 4 PP 1 DP 1", "tensor-parallel-size: 8 is replaced by 4: no allowed machine has more than 4 GPUs",
 		},
 		{
 			"more stages than layers",
@@ -221,7 +221,7 @@ func TestGPUsOfTensors(t *testing.T) {
 	}
 }
 
-// A tensor-parallel size is replaced by the nearest that heads and machines admit, a power of two or not.
+// A tensor-parallel size is replaced by the nearest one that heads and machines admit, a power of two or not.
 func TestNearestTensorParallel(t *testing.T) {
 	for _, tc := range []struct {
 		reason                string
@@ -252,7 +252,7 @@ func TestNearestTensorParallel(t *testing.T) {
 
 // The engine refuses to start with a batch of fewer tokens than sequences.
 func TestSequences(t *testing.T) {
-	const fewer = "max-num-seqs: 2 on each of 1 replica is fewer than the inference.objectives.concurrency of 8: requests beyond it wait"
+	const fewer = "max-num-seqs: 2 on each of 1 replica is below inference.objectives.concurrency, 8: further requests wait"
 	for _, tc := range []struct {
 		reason                       string
 		settings                     planner.EngineSettings
@@ -286,12 +286,12 @@ func TestSequences(t *testing.T) {
 	}
 }
 
-// Local disks count only where the administrator says that pods live on them.
+// Local disks count only if the administrator puts pods on them.
 func TestLocalDisk(t *testing.T) {
 	const beginning = "DoesNotFit: chat works on none of the 2 machine types allowed; the largest, Local: "
-	const end = ": have the administrator give its NodeClass a larger OS disk; no machine type of the catalogue would do"
-	const lacks = beginning + "needs 19 GiB of disk for image and weights, has 18" + end
-	const lacksTwice = beginning + "needs 35 GiB of disk for image and weights, has 19" + end
+	const end = ": have the administrator give its NodeClass a larger OS disk; no machine type of the catalogue is suitable"
+	const lacks = beginning + "needs 19 GiB of disk for image and weights, but has 18" + end
+	const lacksTwice = beginning + "needs 35 GiB of disk for image and weights, but has 19" + end
 	for _, tc := range []struct {
 		reason   string
 		settings planner.Settings

@@ -111,6 +111,6 @@ func (found outcome) longer(d *modelDemand) string {
 	if found.usual == nil || found.options[0].nodeNames != nil {
 		return ""
 	}
-	return fmt.Sprintf("%s holds sequences of %d tokens: set inference.objectives.maxModelLen: %d to have it", priced(found.usual),
+	return fmt.Sprintf("%s holds sequences of %d tokens: set inference.objectives.maxModelLen: %d to get it", priced(found.usual),
 		d.target.length, d.target.length)
 }

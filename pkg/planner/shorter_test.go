@@ -17,14 +17,14 @@ import (
 	"github.com/modelberth/modelberth/pkg/sku"
 )
 
-// TestShorterSequences: where nobody set the length of sequences, it gives way before a dearer class of GPU is bought.
+// TestShorterSequences: an unset length of sequences gives way before a more expensive class of GPU is bought.
 func TestShorterSequences(t *testing.T) {
 	small, large := machineOf("Small", "G-12-PCIe", 1, 0.5), machineOf("Large", "G-40", 1, 2)
 	atPrice := func(m sku.SKU, price float64) sku.SKU {
 		m.Prices = map[string]float64{"eastus": price}
 		return m
 	}
-	const advice = "Large ($2.00/h) holds sequences of 8192 tokens: set inference.objectives.maxModelLen: 8192 to have it"
+	const advice = "Large ($2.00/h) holds sequences of 8192 tokens: set inference.objectives.maxModelLen: 8192 to get it"
 	for _, tc := range []struct {
 		reason     string
 		weights    float64 // of the 12 GiB of Small, of which 1 is reserved; 1024 tokens take 60 MiB
@@ -101,7 +101,7 @@ func TestShorterSequences(t *testing.T) {
 
 // TestShorterThanASecondMachine: a second machine saves a class of GPU, and shorter sequences save the second machine.
 func TestShorterThanASecondMachine(t *testing.T) {
-	const advice = "2 × Pair ($6.00/h) holds sequences of 8192 tokens: set inference.objectives.maxModelLen: 8192 to have it"
+	const advice = "2 × Pair ($6.00/h) holds sequences of 8192 tokens: set inference.objectives.maxModelLen: 8192 to get it"
 	for _, tc := range []struct {
 		reason     string
 		gib        float64
@@ -133,7 +133,7 @@ func TestShorterThanASecondMachine(t *testing.T) {
 	}
 }
 
-// TestShorterOnExistingNodes: a node that is there costs nothing, so it comes before a machine that would hold as little.
+// TestShorterOnExistingNodes: an existing node costs nothing, so it comes before a machine with as little room.
 func TestShorterOnExistingNodes(t *testing.T) {
 	w, m := town(), chat()
 	m.Artifacts = []model.Artifact{artifactOf("f16", true, 10.7)}

@@ -13,9 +13,8 @@ import (
 	"github.com/modelberth/modelberth/pkg/planner"
 )
 
-// What an expert with prices at hand objects to in a plan: it passes over an option that is little dearer by the hour
-// and much cheaper by the token, takes two machines where one is little dearer, or keeps a floor by less than the
-// error of its figures.
+// An expert objects to a plan that passes over an option with little more per hour and much less per token, takes two
+// machines instead of one for little more, or keeps a floor by less than the error of its figures.
 const (
 	littleDearer = 1.25
 	muchCheaper  = 1.3
@@ -23,7 +22,7 @@ const (
 	usualTPOT    = 100
 )
 
-// soundness counts what an expert objects to.
+// soundness counts the expert's objections.
 type soundness struct {
 	plans, dominated, split, close int
 }
@@ -57,7 +56,7 @@ func kept(basis v1beta1.Basis) float64 {
 	return 0.95
 }
 
-// dominating is an option that is little dearer by the hour and much cheaper by the token.
+// dominating is an option with little more per hour and much less per token.
 func dominating(plan *planner.Plan, verdicts []planner.Verdict) *planner.Verdict {
 	if plan.Performance == nil || plan.HourlyPrice < 0 {
 		return nil
@@ -76,7 +75,7 @@ func dominating(plan *planner.Plan, verdicts []planner.Verdict) *planner.Verdict
 	return best
 }
 
-// singleMachine is one machine that serves what the plan takes several for, for little more.
+// singleMachine is one machine for the same load as several, for little more.
 func singleMachine(plan *planner.Plan, verdicts []planner.Verdict) *planner.Verdict {
 	if plan.Nodes < 2 {
 		return nil
@@ -90,12 +89,12 @@ func singleMachine(plan *planner.Plan, verdicts []planner.Verdict) *planner.Verd
 	return nil
 }
 
-// loads at which every preset is planned on every cloud.
+// loads of every preset on every cloud.
 func loads() []planner.Objectives {
 	return []planner.Objectives{{}, {Concurrency: 16}}
 }
 
-// TestPlansOfCatalogueAreSound plans every preset on every cloud, and holds the plans to what an expert would sign.
+// TestPlansOfCatalogueAreSound plans every preset on every cloud, and holds the plans to an expert's standard.
 func TestPlansOfCatalogueAreSound(t *testing.T) {
 	c := realCatalog(t)
 	var all soundness
@@ -124,7 +123,7 @@ func TestPlansOfCatalogueAreSound(t *testing.T) {
 	}
 }
 
-// String is what a benchmark prints.
+// String is the benchmark's output.
 func (s soundness) String() string {
 	return fmt.Sprintf("of %d plans: %d (%.0f %%) pass over an option at most 25 %% dearer and 1.3 × cheaper by the token, %d take several "+
 		"machines where one costs less than 25 %% more, %d are within the margin of a floor",

@@ -18,7 +18,7 @@ import (
 	"github.com/modelberth/modelberth/pkg/sku"
 )
 
-// shardTensors turns a random world into one whose engine splits by tensors and profiles its memory.
+// shardTensors turns a random world into one with a tensor-parallel engine that profiles its memory.
 func shardTensors(r *rand.Rand, w *world) {
 	profiled(&w.Engines[0])
 	for i := range w.SKUs {
@@ -32,7 +32,7 @@ func shardTensors(r *rand.Rand, w *world) {
 	}
 }
 
-// profiled makes an engine one that splits by tensors and profiles its memory.
+// profiled makes an engine tensor-parallel, with a profile of its memory.
 func profiled(e *catalog.Engine) {
 	e.Split, e.MultiNode, e.Memory = catalog.SplitTensor, true, catalog.EngineMemory{}
 	e.Profile = catalog.MemoryProfile{
@@ -48,9 +48,8 @@ func tensorSearch(formats map[string]model.Quantization) func(world, planner.Req
 	return func(w world, r planner.Request) ([]string, int, bool) { return tensorBest(w, r, formats) }
 }
 
-// tensorBest returns the machines that are best by the objective, the price and the tie-breaks before the
-// name, found by trying everything, and how many of their GPUs are used. It says when a size is within
-// rounding of a GPU's memory.
+// tensorBest returns the best machines by the objective, the price and the tie-breaks before the name, found by trying
+// everything, and the number of their used GPUs. It reports a size within rounding of a GPU's memory.
 func tensorBest(w world, r planner.Request, formats map[string]model.Quantization) (best []string, gpus int, borderline bool) {
 	gpuOf := map[string]sku.GPU{}
 	for _, g := range w.GPUs {
@@ -82,7 +81,7 @@ func tensorBest(w world, r planner.Request, formats map[string]model.Quantizatio
 	return best, gpus, borderline
 }
 
-// shortened adds machines alone with shorter sequences to options, where one of them is the best then.
+// shortened adds single machines with shorter sequences to options, if one of them is then the best.
 func shortened(r planner.Request, options []tried, search func(shortest, mostNodes int, wanted func(tried) bool) []tried) []tried {
 	asked := r.Objectives.InputTokens + r.Objectives.OutputTokens
 	if r.Objectives.InputTokens == 0 {
@@ -116,7 +115,7 @@ func shortened(r planner.Request, options []tried, search func(shortest, mostNod
 	return options
 }
 
-// firsts are the names of the options that are best before their names, and how many GPUs they use.
+// firsts are the names of the options that are best before their names, and the number of their GPUs.
 func firsts(r planner.Request, options []tried) (best []string, gpus int) {
 	options = affordable(r, slices.Clone(options))
 	if isBalanced(r) {
@@ -146,7 +145,7 @@ func firsts(r planner.Request, options []tried) (best []string, gpus int) {
 	return best, first.gpus
 }
 
-// aim is the context and the concurrency that a request without a machine's name must get.
+// aim is the context and the concurrency for a request without a machine's name.
 func aim(r planner.Request) (length, concurrency int) {
 	o, s := r.Objectives, r.Constraints.Engine
 	load := typical(r)
@@ -158,8 +157,7 @@ func aim(r planner.Request) (length, concurrency int) {
 	return min(length, r.Model.Context), concurrency
 }
 
-// fewer is how many sequences fit in place of those that may not, as far as the user left that open; where none fit,
-// the fewest.
+// fewer is the number of sequences that fit if the user left the number open; the fewest if none fit.
 func fewer(r planner.Request, concurrency int, fits func(concurrency int) bool) int {
 	fewest := 1
 	if r.Objectives.Concurrency > 0 {
@@ -173,7 +171,7 @@ func fewer(r planner.Request, concurrency int, fits func(concurrency int) bool) 
 	return fewest
 }
 
-// typical is the request at which speed is judged.
+// typical is the request for judging speed.
 func typical(r planner.Request) physics.Load {
 	return physics.Load{
 		Open: true, Input: cmp.Or(r.Objectives.InputTokens, 1024), Output: cmp.Or(r.Objectives.OutputTokens, 256),
@@ -181,7 +179,7 @@ func typical(r planner.Request) physics.Load {
 	}
 }
 
-// affordable drops what optimising for latency may not cost.
+// affordable drops options above the price limit of latency.
 func affordable(r planner.Request, options []tried) []tried {
 	if r.Objectives.OptimizeFor != v1beta1.OptimizeForLatency || r.Constraints.MaxHourlyPrice > 0 || len(options) == 0 {
 		return options
@@ -195,15 +193,15 @@ func affordable(r planner.Request, options []tried) []tried {
 	return slices.DeleteFunc(options, func(o tried) bool { return cheapest < math.MaxFloat64 && o.price > 2*cheapest })
 }
 
-// aimOf is what a request optimises for.
+// aimOf is the objective of a request.
 func aimOf(r planner.Request) v1beta1.OptimizeFor {
 	return cmp.Or(r.Objectives.OptimizeFor, v1beta1.OptimizeForBalanced)
 }
 
 func isBalanced(r planner.Request) bool { return aimOf(r) == v1beta1.OptimizeForBalanced }
 
-// balanced keeps what saves enough against fewer machines, and of that what costs a quarter more than the cheapest
-// at most; everything where no price is known.
+// balanced keeps options that save enough against fewer machines, and of these the ones up to a quarter above the
+// cheapest; everything if no price is known.
 func balanced(options []tried) []tried {
 	slices.SortStableFunc(options, func(a, b tried) int { return cmp.Compare(a.nodes, b.nodes) })
 	var kept []tried
@@ -223,8 +221,8 @@ func balanced(options []tried) []tried {
 	return slices.DeleteFunc(kept, func(o tried) bool { return o.price > 1.25*cheapest+0.005 })
 }
 
-// repaid drops what costs more by the hour than what a token of it saves: of options from the cheapest on, each that
-// is kept takes a tenth off the token's price of the one before it.
+// repaid drops options with a surcharge per hour and no matching saving per token: from the cheapest on, each kept one
+// takes a tenth off the previous token price.
 func repaid(options []tried) []tried {
 	perToken := func(o tried) float64 {
 		if o.pace.OutputTokensPerSecond <= 0 || o.price == math.MaxFloat64 {
@@ -245,7 +243,7 @@ func repaid(options []tried) []tried {
 	return kept
 }
 
-// score is what options are ordered by before their names.
+// score orders options before their names.
 type score struct {
 	price       float64
 	network     bool
@@ -264,19 +262,19 @@ func (s score) compare(other score) int {
 		cmp.Compare(s.nodes, other.nodes), cmp.Compare(s.gpus, other.gpus), cmp.Compare(s.machineGPUs, other.machineGPUs))
 }
 
-// tried is what one machine type gives.
+// tried is the result of one machine type.
 type tried struct {
 	score
 	name string
 	pace physics.Pace
-	// lowered says that it holds less than what is aimed at, short that its sequences are shorter.
+	// lowered reports less than the planned load, short shorter sequences.
 	lowered, short bool
 	class          string
 }
 
 func (o tried) isWhole() bool { return !o.lowered }
 
-// compare orders by the objective, what is unknown last.
+// compare orders by the objective, unknown figures last.
 func (o tried) compare(other tried, by v1beta1.OptimizeFor) int {
 	unknownLast := func(x float64, known bool) float64 {
 		if !known {
@@ -298,8 +296,7 @@ func (o tried) compare(other tried, by v1beta1.OptimizeFor) int {
 	return cmp.Or(cmp.Compare(key(o), key(other)), o.score.compare(other.score))
 }
 
-// excluded returns what a machine costs per hour, more than anything where that is not known, and whether
-// it may be used at all.
+// excluded returns a machine's hourly cost, infinite if unknown, and whether it may be used at all.
 func excluded(s sku.SKU, g sku.GPU, c planner.Constraints) (price float64, sold bool) {
 	price, sold = offer(s, c)
 	named := slices.Contains(c.InstanceTypes, s.Name)
@@ -311,7 +308,7 @@ func excluded(s sku.SKU, g sku.GPU, c planner.Constraints) (price float64, sold 
 	return price, sold
 }
 
-// offer is the least that a machine costs in the ways of paying that are allowed.
+// offer is the lowest price of a machine in the allowed ways of paying.
 func offer(s sku.SKU, c planner.Constraints) (price float64, sold bool) {
 	onDemand, priced := s.Prices["eastus"]
 	if !priced {
@@ -339,7 +336,7 @@ func offer(s sku.SKU, c planner.Constraints) (price float64, sold bool) {
 	if may(v1beta1.CapacityOnDemand) {
 		prices = append(prices, onDemand)
 	}
-	// The cloud may hold a reservation that nobody told of, where the user wants one and not on demand.
+	// The cloud may hold an undeclared reservation, if the user wants one and not on demand.
 	if len(prices) == 0 && may(v1beta1.CapacityReserved) && !asked(v1beta1.CapacityOnDemand) {
 		prices = append(prices, onDemand)
 	}
@@ -358,17 +355,17 @@ type tensorTrial struct {
 	length, concurrency int
 	price               float64
 	borderline          bool
-	// lowering says that what the user left open may be lowered.
+	// lowering permits lowering the unset objectives.
 	lowering bool
-	// shortest is the least length of sequences that nobody set the length of; 0 where they are not shortened.
+	// shortest is the least length of sequences with an unset length; 0 if they are not shortened.
 	shortest int
 	// mostNodes is another limit of machines; 0 means none.
 	mostNodes int
-	// slow and lacking say that layouts on a number of machines were too slow and lacked memory.
+	// slow and lacking report layouts on a number of machines as too slow, or short of memory.
 	slow, lacking bool
 }
 
-// tensorLayout is a layout that works.
+// tensorLayout is a possible layout.
 type tensorLayout struct {
 	tp, stages, replicas int
 	whole                bool
@@ -433,7 +430,7 @@ func (t *tensorTrial) mostStages() int {
 	return max((2*t.request.Model.Shape.Layers+2)/3, t.request.Constraints.Engine.PipelineParallel)
 }
 
-// splits says whether a model's layers can be cut in a number of parts.
+// splits reports whether a model's layers can be cut into a number of parts.
 func splits(s *model.Shape, tp int) bool {
 	keep := false
 	possible, _ := shares(s, tensorLayout{tp: tp, stages: 1, replicas: 1}, &keep)
@@ -479,7 +476,7 @@ func (t *tensorTrial) layout(weights *physics.Model, nodes int, cache string) (b
 
 func (l tensorLayout) gpus() int { return l.tp * l.stages * l.replicas }
 
-// faster says whether a layout yields more tokens than another one, if that is known of both.
+// faster reports whether a layout yields more tokens than another one, if both are known.
 func (l tensorLayout) faster(other tensorLayout) bool {
 	step := func(l tensorLayout) bool { return l.whole && l.replicas > 1 }
 	switch {
@@ -524,7 +521,7 @@ func (l tensorLayout) compare(other tensorLayout, by v1beta1.OptimizeFor) int {
 	return order
 }
 
-// try says whether a layout holds the model and is fast enough, and how fast.
+// try reports whether a layout holds the model and is fast enough, and its speed.
 func (t *tensorTrial) try(weights *physics.Model, l *tensorLayout, nodes int, cache string) bool {
 	told := t.request.Constraints.Engine
 	length, concurrency := t.length, t.concurrency
@@ -591,8 +588,8 @@ func (t *tensorTrial) try(weights *physics.Model, l *tensorLayout, nodes int, ca
 	return false
 }
 
-// judge returns the pace under the typical load, or, where throughput is asked for and no concurrency,
-// under the largest load that the floors allow.
+// judge returns the pace under the typical load, or, for throughput without a concurrency, under the largest load
+// within the floors.
 func (t *tensorTrial) judge(weights *physics.Model, d *physics.Deployment, seats, length, concurrency int) physics.Pace {
 	load := typical(*t.request)
 	load.Output = max(1, min(load.Output, length/2))
@@ -618,8 +615,8 @@ func (t *tensorTrial) judge(weights *physics.Model, d *physics.Deployment, seats
 	return pace
 }
 
-// keepsFloors says whether a pace is no slower than the user's limits, or else the usual ones. Where it is
-// not known, it keeps no limit that the user set.
+// keepsFloors reports whether a pace is within the user's limits, or else the usual ones. An unknown pace keeps no
+// limit of the user's.
 func (t *tensorTrial) keepsFloors(p physics.Pace) bool {
 	o := t.request.Objectives
 	if p.TPOT == 0 {

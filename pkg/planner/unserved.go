@@ -54,7 +54,7 @@ func (p *Planner) notSupported(r Request) error {
 	}
 	return &InfeasibleError{
 		Reason: v1beta1.ReasonNotSupported,
-		Message: fmt.Sprintf("preset %s needs the %s engine, which this version cannot run; it serves %s",
+		Message: fmt.Sprintf("preset %s needs the %s engine; this version serves %s",
 			r.Model.Name, needs, strings.Join(served, ", ")),
 	}
 }

@@ -14,10 +14,9 @@ import (
 	"github.com/modelberth/modelberth/pkg/planner"
 )
 
-// What a refusal says would help keeps all that the user set beside the one thing that it names, and what
-// it says stands in the way does.
+// A refusal's way out keeps all settings except the named one, and the named obstacle is a real one.
 func TestWaysOut(t *testing.T) {
-	// What the laws predict is not what this is about.
+	// The laws' predictions do not matter here.
 	millis, gibs := regexp.MustCompile(`\d+ ms`), regexp.MustCompile(`\d+\.\d GiB`)
 	exact := func(length, concurrency int) planner.Objectives {
 		return planner.Objectives{MaxModelLen: length, Concurrency: concurrency}
@@ -41,7 +40,7 @@ func TestWaysOut(t *testing.T) {
 			"fewer and shorter sequences do not make it fast enough: they are not offered", 15, 16,
 			planner.Objectives{TimePerOutputToken: 20 * time.Millisecond},
 			planner.Constraints{InstanceType: "Dull"},
-			"DoesNotFit: chat on Dull: too slow: N ms per token at 4 requests, the limit is 20ms; Swift ($3.00/h) would do",
+			"DoesNotFit: chat on Dull: too slow: N ms per token at 4 requests, the limit is 20ms; Swift ($3.00/h) is suitable",
 		},
 		{
 			"several deployments are, where one does not hold them", 15, 16,
@@ -54,21 +53,21 @@ func TestWaysOut(t *testing.T) {
 			"another machine is not one that was just refused", 15, 16,
 			planner.Objectives{TimePerOutputToken: 20 * time.Millisecond},
 			planner.Constraints{InstanceType: "Dull", Excluded: excluded("Swift")},
-			"DoesNotFit: chat on Dull: too slow: N ms per token at 4 requests, the limit is 20ms; Swifts ($12.00/h) would do",
+			"DoesNotFit: chat on Dull: too slow: N ms per token at 4 requests, the limit is 20ms; Swifts ($12.00/h) is suitable",
 		},
 		{
 			"another machine does with the settings of the engine: one GPU holds the model only with more of its memory", 15, 16,
 			exact(2048, 1),
 			planner.Constraints{InstanceType: "Dull", MaxNodes: 1, Engine: planner.EngineSettings{GPUMemoryUtilization: 0.42}},
 			"DoesNotFit: chat on Dull: does not fit by X GiB per GPU at 2048 tokens × 1, and at most 1 are allowed; " +
-				"2 × Dark ($3.50/h) would do",
+				"2 × Dark ($3.50/h) is suitable",
 		},
 		{
 			"two of its layers do not fit a GPU", 3, 66,
 			exact(2048, 1),
 			planner.Constraints{InstanceType: "Swift"},
 			"DoesNotFit: chat on Swift: does not fit by X GiB per GPU at 2048 tokens × 1 on 2 machines: " +
-				"a layer takes X GiB of each GPU, and two must fit; Swifts ($12.00/h) would do",
+				"a layer takes X GiB of each GPU, and two must fit; Swifts ($12.00/h) is suitable",
 		},
 		{
 			"its layers fit, their KV cache does not", 15, 16,

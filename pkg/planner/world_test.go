@@ -58,7 +58,7 @@ func (w world) load(t testing.TB) *catalog.Catalog {
 	return c
 }
 
-// formats of weights that the world's models have.
+// formats of weights of the world's models.
 func formats() []model.Quantization {
 	return []model.Quantization{
 		{Name: "bf16", BytesPerParam: 2, Scope: model.ScopeAll, Peak: "bf16"},
@@ -76,8 +76,7 @@ func machineOf(name, gpu string, gpus int, price float64) sku.SKU {
 	}
 }
 
-// engineOf is an engine whose memory law has round figures: 1 GiB is reserved, the rest of the overhead
-// is nothing.
+// engineOf is an engine with a memory law in round figures: 1 GiB is reserved, the rest of the overhead is nothing.
 func engineOf(name string) catalog.Engine {
 	return catalog.Engine{
 		Name: name, Version: "1", Image: "image", UserID: 1, HealthPath: "/health", ImageGiB: 2,
@@ -151,7 +150,7 @@ func town() world {
 	}
 }
 
-// inTown returns a planner for the town that buys from azure.
+// inTown returns a planner for the town with purchases from azure.
 func inTown(t testing.TB) *planner.Planner {
 	return planner.New(town().load(t), planner.Settings{Clouds: []string{"azure"}})
 }
@@ -159,7 +158,7 @@ func inTown(t testing.TB) *planner.Planner {
 // loaded is read once: nobody can change it.
 var loaded = sync.OnceValues(func() (*catalog.Catalog, error) { return catalog.Load(presets.FS()) })
 
-// realCatalog is what Modelberth ships.
+// realCatalog is the shipped catalogue.
 func realCatalog(t testing.TB) *catalog.Catalog {
 	t.Helper()
 	c, err := loaded()

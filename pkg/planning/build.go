@@ -22,7 +22,7 @@ import (
 	"github.com/modelberth/modelberth/pkg/workload"
 )
 
-// Limits of a plan, for now.
+// Limits are the limits that apply to a plan at present.
 type Limits struct {
 	// Ceiling on the price.
 	Ceiling planner.Ceiling
@@ -89,7 +89,7 @@ func (b *Builder) restrictTypes(c *planner.Constraints) error {
 	if named, err := b.Catalog.ResolveSKU(c.InstanceType); c.InstanceType != "" && err == nil && !b.allows(named.Name) {
 		return &progress.StalledError{
 			Reason: v1beta1.ReasonNoMachineAllowed,
-			Message: fmt.Sprintf("resource.instanceType: the administrator does not allow %s, but %s: name one of those, "+
+			Message: fmt.Sprintf("resource.instanceType: the administrator does not allow %s: name one of %s, "+
 				"or leave instanceType out", named.Name, allowed),
 		}
 	}
@@ -129,7 +129,7 @@ func (b *Builder) withoutDiscounts() []planner.Exclusion {
 	return out
 }
 
-// ZoneProblem says why machines of a NodeClass cannot be bought in the zones of a plan; empty if they can.
+// ZoneProblem returns why machines of a NodeClass cannot be bought in the zones of a plan; empty if they can.
 func ZoneProblem(plan *planner.Plan, class v1beta1.NodeClassReference) string {
 	if !buysOnDemandOnly(class) || len(plan.Zones) == 0 {
 		return ""
@@ -138,9 +138,9 @@ func ZoneProblem(plan *planner.Plan, class v1beta1.NodeClassReference) string {
 		strings.Join(plan.Zones, ", "))
 }
 
-// Quote returns an accepted revision at the price of the day, or why its machines may not be bought today. A revision
+// Quote returns an accepted revision at the current price, or why its machines may not be bought now. A revision
 // whose price has not changed is returned as it is. A pinned plan decides how a model is laid out, but not what may be
-// spent: each purchase is made within the limits of the day.
+// spent: each purchase is made within the current limits.
 func (b *Builder) Quote(accepted *revision.Revision, ws *v1beta1.Workspace, limits Limits) (*revision.Revision, string) {
 	constraints := request.Constraints(ws)
 	if err := b.Restrict(&constraints, accepted.NodeClass, limits); err != nil {

@@ -32,7 +32,8 @@ func (s shelf) ResolveSKU(name string) (sku.SKU, error) {
 	return sku.SKU{}, errors.New("unknown")
 }
 
-// TestRestrict: what the administrator does not allow is left out of the plan, and said where it is named.
+// TestRestrict: machine types that the administrator does not allow are left out of the plan, and reported if the user
+// names one.
 func TestRestrict(t *testing.T) {
 	tests := []struct {
 		reason  string
@@ -48,7 +49,7 @@ func TestRestrict(t *testing.T) {
 			"one that is named and not allowed",
 			[]string{"g6.*", "g5.*"},
 			"standard_nc4as_t4_v3", nil,
-			"resource.instanceType: the administrator does not allow Standard_NC4as_T4_v3, but g6.*, g5.*: name one of those, or leave instanceType out",
+			"resource.instanceType: the administrator does not allow Standard_NC4as_T4_v3: name one of g6.*, g5.*, or leave instanceType out",
 		},
 		{
 			"one that nobody knows is the planner's to refuse",

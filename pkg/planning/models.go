@@ -45,7 +45,7 @@ func (c *ClusterModels) Model(ctx context.Context, ws *v1beta1.Workspace, commit
 	if c.Hub == nil {
 		said := err.Error()
 		if ws.Inference.Weights != nil {
-			said += "; inference.weights names its files, but the plan also needs its architecture"
+			said += "; inference.weights names the model's files, but the plan also needs its architecture"
 		}
 		return known, nil, &progress.StalledError{
 			Reason: v1beta1.ReasonUnknownPreset,

@@ -6,6 +6,7 @@ package planning
 import (
 	"context"
 	"errors"
+	"slices"
 
 	corev1 "k8s.io/api/core/v1"
 	"k8s.io/utils/clock"
@@ -112,7 +113,7 @@ func (n *Nodes) find(ctx context.Context, b *Builder, wanted existing.Ask) (offe
 	if out.isOpen = len(open) > 0; !out.isOpen {
 		return out, nil
 	}
-	uses, isKnown := n.Uses.Of(open)
+	uses, isKnown := n.Uses.Of(slices.Compact(open)) // sorted; a node with GPUs of several sizes is there for each
 	if !isKnown {
 		return offer{}, progress.Behind("pods of nodes")
 	}

@@ -23,7 +23,7 @@ import (
 	"github.com/modelberth/modelberth/presets"
 )
 
-// usedBy are what pods request of nodes, as a map.
+// usedBy are the requests of pods by node.
 type usedBy map[string][]existing.Use
 
 func (u usedBy) Of(nodes []string) ([]existing.Use, bool) {
@@ -34,7 +34,7 @@ func (u usedBy) Of(nodes []string) ([]existing.Use, bool) {
 	return out, u != nil
 }
 
-// gpuNodes are nodes with 8 GPUs each, all of which two pods of the node request but where some are free.
+// gpuNodes are nodes with 8 GPUs each, all requested by two pods of the node except on the free ones.
 func gpuNodes(tb testing.TB, count, free int) ([]corev1.Node, usedBy) {
 	tb.Helper()
 	uses := usedBy{}
@@ -73,7 +73,7 @@ func useOf(tb testing.TB, node, gpus string) existing.Use {
 	return use
 }
 
-// onNodes returns nodes, and what plans for a Workspace that may use nodes only.
+// onNodes returns nodes, and the planner for a Workspace limited to nodes.
 func onNodes(tb testing.TB, nodes []corev1.Node, uses Uses) (*Nodes, func() (planner.Plan, error)) {
 	tb.Helper()
 	known, err := catalog.Load(presets.FS())
@@ -116,7 +116,7 @@ func TestPlanOnNodes(t *testing.T) {
 	}
 }
 
-// TestPlanWaitsForPods does not take nodes for free whose pods are not known yet.
+// TestPlanWaitsForPods does not count nodes as free before their pods are known.
 func TestPlanWaitsForPods(t *testing.T) {
 	nodes, _ := gpuNodes(t, 1, 1)
 	_, decide := onNodes(t, nodes, usedBy(nil))
@@ -126,7 +126,7 @@ func TestPlanWaitsForPods(t *testing.T) {
 	}
 }
 
-// BenchmarkPlanOnNodes plans for a Workspace that brings its own nodes, 5,000 of them: one that is free, or none.
+// BenchmarkPlanOnNodes plans for a Workspace with its own nodes, 5,000 of them: one is free, or none.
 func BenchmarkPlanOnNodes(b *testing.B) {
 	for _, bench := range []struct {
 		name string

@@ -114,7 +114,7 @@ func (p *Pipeline) Decide(ctx context.Context, ask Ask, demand *Demand) (*revisi
 }
 
 // Verify returns an accepted revision once its weights are verified under the demands of today. Its machines, layout and
-// digest stay; pods that named no digest are rendered anew. The errors are those of Make.
+// digest stay; pods that named no digest are rendered again. The errors are those of Make.
 func (p *Pipeline) Verify(ctx context.Context, ask Ask, accepted *revision.Revision) (*revision.Revision, error) {
 	ask.Replaces = &accepted.Plan
 	demand, err := p.Resolver.Resolve(ctx, ask)

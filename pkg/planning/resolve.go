@@ -67,7 +67,7 @@ type Resolver struct {
 	Supply Supply
 	// AdapterRanks asks the hub for the ranks of adapters by their repositories; nil asks nobody.
 	AdapterRanks func(ctx context.Context, repositories []string) ([]int, error)
-	// Starts returns the memory of engines that already run a Workspace's model; nil returns none.
+	// Starts returns the memory and the speed of engines that already run a Workspace's model; nil returns none.
 	Starts func(ctx context.Context, ws *v1beta1.Workspace) ([]catalog.Measurement, error)
 	// NodeClasses for Workspaces; AnyNodeClass allows all.
 	NodeClasses  []v1beta1.NodeClassReference
@@ -138,7 +138,7 @@ func (r *Resolver) NodeClass(ws *v1beta1.Workspace) (*v1beta1.NodeClassReference
 		allowed = append(allowed, class.Group+"/"+class.Kind+"/"+class.Name)
 	}
 	return nil, progress.Invalid(fmt.Sprintf("%s names NodeClass %q, which the administrator does not allow; allowed: %s",
-		field, name, strings.Join(append(allowed, "none by leaving it out"), ", ")))
+		field, name, strings.Join(append(allowed, "or leave it out"), ", ")))
 }
 
 // adapterRanks returns the hub's ranks of the Workspace's adapters.

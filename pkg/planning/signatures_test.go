@@ -63,7 +63,7 @@ const (
 // asked is a registry that finds every artifact signed, or none.
 type asked struct {
 	err error
-	// references that were asked for, with the fields whose keys were required.
+	// references are the requested ones, with the fields of their required keys.
 	references, fields []string
 }
 
@@ -102,8 +102,7 @@ func (r *reads) Get(ctx context.Context, key client.ObjectKey, into client.Objec
 	return r.Objects.Get(ctx, key, into, options...)
 }
 
-// Weights that nobody has signed as is demanded are refused before a machine is bought, and what is fetched is what was
-// signed.
+// Weights without the required signature are refused before a machine is bought, and pods fetch the signed artifact.
 func TestArtifactIsVerifiedBeforeItIsBoughtFor(t *testing.T) {
 	ours := publicKey(t, 1)
 	theirs := keysOf(t, publicKey(t, 2))
@@ -235,9 +234,9 @@ func TestArtifactIsVerifiedBeforeItIsBoughtFor(t *testing.T) {
 	}
 }
 
-// A plan that was accepted before the administrator demanded signatures buys nothing, and what nobody verifies is no way
-// around the demand.
-func TestNothingIsBoughtForWeightsThatNobodyVerified(t *testing.T) {
+// A plan accepted before the administrator required signatures buys nothing, and unverified sources are no way around
+// the requirement.
+func TestUnverifiedWeightsBuyNothing(t *testing.T) {
 	signers, former := keysOf(t, publicKey(t, 2)), keysOf(t, publicKey(t, 3))
 	users := keysOf(t, publicKey(t, 4))
 	identity := cosign.Requirement{Identity: &cosign.Identity{Issuer: "https://accounts.example", Subject: "me@example"}}

@@ -5,7 +5,7 @@ package planning
 
 import "testing"
 
-// A directory of the node is allowed by whole names: a neighbour's that begins alike is none of it.
+// A directory of the node is allowed by whole names, so a neighbour with the same beginning is not.
 func TestHostPaths(t *testing.T) {
 	for _, tc := range []struct {
 		reason  string

@@ -112,8 +112,8 @@ func pinnedCommit(plan *planner.Plan, repo string) string {
 }
 
 // Unverified says why nothing may be begun with an accepted plan of a Workspace: neither a purchase nor pods that run
-// nowhere yet. Its weights were verified under other demands than those of today. It is empty if they were not; then
-// nothing is read unless a ConfigMap holds the key.
+// nowhere yet. Its weights were verified under other requirements than the current ones. It is empty if the requirements
+// are the same; then nothing is read unless a ConfigMap holds the key.
 func (w *Weights) Unverified(ctx context.Context, ws *v1beta1.Workspace, accepted *planner.Plan) (string, error) {
 	in := ws.Inference
 	if in == nil || in.Preset == nil {
@@ -195,7 +195,7 @@ func (w *Weights) verify(ctx context.Context, d *Demand, reference string, requi
 	case w.verifying <- struct{}{}:
 		defer func() { <-w.verifying }()
 	default:
-		return "", &progress.WaitingError{Message: "waiting for the signatures of other artifacts to be read", IsBrief: true}
+		return "", &progress.WaitingError{Message: "waiting until the signatures of other artifacts are read", IsBrief: true}
 	}
 	credentials, err := credentialsOf(d)
 	if err != nil {
@@ -231,8 +231,8 @@ func (w *Weights) required(ctx context.Context, ws *v1beta1.Workspace) ([]cosign
 	if identity := wanted.Keyless; identity != nil {
 		const field = "inference.weights.oci.verify.keyless"
 		if !w.signatures.VerifiesIdentities {
-			return nil, notVerified(field + " requires a signature without a key, but the administrator trusts no certificate authority for " +
-				"it: have the administrator set weights.oci.keyless.trustedRootConfigMap in the chart's values, or sign with a key")
+			return nil, notVerified(field + " requires a keyless signature, but the administrator trusts no certificate authority: " +
+				"have the administrator set weights.oci.keyless.trustedRootConfigMap in the chart's values, or sign with a key")
 		}
 		return append(out, cosign.Requirement{Field: field, Identity: &cosign.Identity{
 			Issuer: identity.Issuer, Subject: identity.Subject, SubjectRegExp: identity.SubjectRegExp,
@@ -264,7 +264,7 @@ func credentialsOf(d *Demand) (cosign.Credentials, error) {
 	}
 	credentials, err := cosign.ParseCredentials(d.credentials.Registries)
 	if err != nil {
-		return credentials, notVerified(fmt.Sprintf("inference.weights.oci.pullSecret names Secret %q, whose key %s is unusable: %v",
+		return credentials, notVerified(fmt.Sprintf("inference.weights.oci.pullSecret names Secret %q, but its key %s is unusable: %v",
 			d.Workspace.Inference.Weights.OCI.PullSecret, corev1.DockerConfigJsonKey, err))
 	}
 	return credentials, nil

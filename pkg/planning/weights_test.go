@@ -20,7 +20,7 @@ import (
 
 const someCommit = "0123456789abcdef0123456789abcdef01234567"
 
-// fakeHub is a hub that gives one answer, and records what it was asked.
+// fakeHub is a hub with one answer, and records its queries.
 type fakeHub struct {
 	commit string
 	err    error

@@ -9,6 +9,7 @@
 package progress
 
 import (
+	"errors"
 	"time"
 
 	"github.com/modelberth/modelberth/api/v1beta1"
@@ -45,6 +46,12 @@ type WaitingError struct {
 
 // Error returns the message.
 func (e *WaitingError) Error() string { return e.Message }
+
+// LacksMoney reports whether an error means to wait for money: for room below a ceiling or in a budget.
+func LacksMoney(err error) bool {
+	wait, isWaiting := errors.AsType[*WaitingError](err)
+	return isWaiting && (wait.Reason == v1beta1.ReasonSpendingCeiling || wait.Reason == v1beta1.ReasonMonthlyBudget)
+}
 
 // Behind returns a *WaitingError: the cache lags behind the API server.
 func Behind(what string) error {

@@ -20,7 +20,7 @@ import (
 	"github.com/modelberth/modelberth/pkg/workload"
 )
 
-// keyed is what is rendered for a model on machines of a type, by an engine.
+// keyed is the rendering for a model on machines of a type, by an engine.
 func keyed(t *testing.T, name, engineName string, constraints planner.Constraints) render.Input {
 	t.Helper()
 	s := open(t)
@@ -77,7 +77,7 @@ func TestPlainKeyIsRefused(t *testing.T) {
 		}, "inference.engine.env: LLAMA_API_KEY is refused, because every reader of Workspaces can read its value: " + wayOut},
 		{"an engine of an overlay that reads no key", vllm.Name, func(in *render.Input) {
 			in.Workspace.Inference.Engine.APIKeySecret, in.Data.APIKeyVariable = "key", ""
-		}, `inference.engine.apiKeySecret names Secret "key", and engine vllm reads no key from its environment: ` +
+		}, `inference.engine.apiKeySecret names Secret "key", but engine vllm cannot read a key from its environment: ` +
 			"remove apiKeySecret, or choose another engine"},
 	} {
 		t.Run(tc.reason, func(t *testing.T) {
@@ -98,7 +98,7 @@ func TestPlainKeyIsRefused(t *testing.T) {
 	}
 }
 
-// The key reaches what serves and what asks it, from the Secret.
+// The key reaches the engine and its probes from the Secret.
 func TestKeyReachesServerAndAgent(t *testing.T) {
 	two := planner.Constraints{InstanceType: "Standard_ND96isr_H100_v5", MaxNodes: 2, Engine: planner.EngineSettings{
 		TensorParallel: 8, PipelineParallel: 2,
@@ -132,7 +132,7 @@ func TestKeyReachesServerAndAgent(t *testing.T) {
 	}
 }
 
-// keysOf are the variables that come from the key of Secret "key", by container.
+// keysOf are the variables from the key of Secret "key", by container.
 func keysOf(template *corev1.PodTemplateSpec) map[string]string {
 	out := map[string]string{}
 	for _, container := range slices.Concat(template.Spec.InitContainers, template.Spec.Containers) {

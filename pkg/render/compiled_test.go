@@ -21,7 +21,7 @@ func withCache(in render.Input) render.Input {
 	return in
 }
 
-// kept is the directory of the cache in which the engine keeps what it compiles; empty if that ends with the pod.
+// kept is the cache directory for the engine's compiled code; empty if that code ends with the pod.
 func kept(t *testing.T, in render.Input) string {
 	t.Helper()
 	out, _, err := render.Preset(in)
@@ -54,7 +54,7 @@ func kept(t *testing.T, in render.Input) string {
 	return ""
 }
 
-func TestWhatIsCompiledIsKept(t *testing.T) {
+func TestCompiledCodeIsKept(t *testing.T) {
 	if got := kept(t, planned(t)); got != "" {
 		t.Errorf("without a cache it is kept in %s", got)
 	}
@@ -64,8 +64,8 @@ func TestWhatIsCompiledIsKept(t *testing.T) {
 	}
 }
 
-// What was compiled by another build, for another model or for another GPU is not found.
-func TestWhatIsCompiledIsNotSharedWrongly(t *testing.T) {
+// Code compiled by another build, for another model or for another GPU is not found.
+func TestCompiledCodeKeys(t *testing.T) {
 	seen := map[string]string{kept(t, withCache(planned(t))): "as it is"}
 	for reason, change := range map[string]func(*render.Input){
 		"another version": func(in *render.Input) { in.Data.Version = "0.99.0" },
@@ -88,8 +88,8 @@ func TestWhatIsCompiledIsNotSharedWrongly(t *testing.T) {
 	}
 }
 
-// Two Workspaces that run the same share what was compiled, and no third namespace sees it.
-func TestWhatIsCompiledIsOfTheNamespace(t *testing.T) {
+// Two Workspaces with the same engine and model share compiled code, and no third namespace sees it.
+func TestCompiledCodeIsPerNamespace(t *testing.T) {
 	in := withCache(planned(t, func(ws *v1beta1.Workspace) { ws.Name = "another" }))
 	if diff := cmp.Diff(kept(t, withCache(planned(t))), kept(t, in)); diff != "" {
 		t.Errorf("-one +another:\n%s", diff)

@@ -19,9 +19,9 @@ import (
 	"github.com/modelberth/modelberth/pkg/workload"
 )
 
-// TestEarlierRevision says that what an earlier version pinned comes to the same Service and StatefulSet as it
-// did then: one field more or less, and an upgrade restarts every model that runs. testdata/earlier was
-// written by commit 349b578 and is not to be written again.
+// TestEarlierRevision: a revision pinned by an earlier version gives the same Service and StatefulSet as it did then:
+// one field more or less, and an upgrade restarts every running model. Commit 349b578 wrote testdata/earlier; do not
+// write it again.
 func TestEarlierRevision(t *testing.T) {
 	raw, err := os.ReadFile("testdata/earlier/revision.json")
 	if err != nil {

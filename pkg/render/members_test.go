@@ -17,8 +17,8 @@ import (
 	"github.com/modelberth/modelberth/pkg/workload"
 )
 
-// adapted is a Workspace whose model takes two machines, with adapters from the hub and from a volume, flags
-// and variables.
+// adapted is a Workspace with a model on two machines, with adapters from the hub and from a volume, flags and
+// variables.
 func adapted() *v1beta1.Workspace {
 	ws := &v1beta1.Workspace{Inference: &v1beta1.InferenceSpec{
 		Preset: &v1beta1.PresetSpec{Name: "llama-3.3-70b-instruct"},
@@ -50,7 +50,7 @@ func without(args []string, flags map[string]int) []string {
 	return out
 }
 
-// All ranks compute the same, from the same files: one that differs hangs the others, or answers nonsense.
+// All ranks compute the same, from the same files: a different one hangs the others, or answers nonsense.
 func TestMembersDifferInTheirRankOnly(t *testing.T) {
 	s, ws := open(t), adapted()
 	m, found := s.catalog.Model(ws.Inference.Preset.Name)
@@ -94,7 +94,7 @@ func TestMembersDifferInTheirRankOnly(t *testing.T) {
 	if diff := cmp.Diff(fetch(leader.InitContainers[agent].Args), fetch(worker.InitContainers[agent].Args)); diff != "" {
 		t.Errorf("what the agents do: -leader +worker:\n%s", diff)
 	}
-	// What only a pod that serves has.
+	// Parts of serving pods only.
 	for _, container := range []*corev1.Container{&served, &headless, &leader.InitContainers[agent], &worker.InitContainers[agent]} {
 		container.Args, container.Ports = nil, nil
 		container.StartupProbe, container.ReadinessProbe, container.LivenessProbe = nil, nil, nil

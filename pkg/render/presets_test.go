@@ -28,15 +28,14 @@ import (
 
 var update = flag.Bool("update", false, "write the golden files")
 
-// choice is a number of machines of a type, and how a model is to spread over them; zero leaves that to the
-// planner.
+// choice is a number of machines of a type, and a layout over them; zero leaves the layout to the planner.
 type choice struct {
 	nodes            int
 	machine          string
 	tensor, pipeline int
 }
 
-// view is what a preset is shown on: of the choices the first that holds it.
+// view is the machines for a preset's page: the first sufficient choice.
 type view struct {
 	name, engine string
 	choices      []choice
@@ -71,7 +70,7 @@ func views(m model.Model) []view {
 	return out
 }
 
-// shop is what Modelberth ships, and a planner of it.
+// shop is the shipped catalogue, and its planner.
 type shop struct {
 	catalog *catalog.Catalog
 	planner *planner.Planner
@@ -86,7 +85,7 @@ func open(t *testing.T) shop {
 	return shop{all, planner.New(all, planner.Settings{Clouds: []string{"azure", "aws"}, Engines: render.Engines()})}
 }
 
-// serve plans and renders a preset as the controller does, on the first machines that hold it.
+// serve plans and renders a preset like the controller, on the first sufficient machines.
 func (s shop) serve(m model.Model, on view) (planner.Plan, render.Rendered, []string, error) {
 	ws := &v1beta1.Workspace{Inference: &v1beta1.InferenceSpec{Preset: &v1beta1.PresetSpec{Name: m.Name}}}
 	ws.Namespace, ws.Name, ws.UID = "team-a", "chat", "6a3c9b1e-0000-4000-8000-000000000001"
@@ -112,8 +111,7 @@ func (s shop) serve(m model.Model, on view) (planner.Plan, render.Rendered, []st
 	return planner.Plan{}, render.Rendered{}, nil, first
 }
 
-// page shows how a preset is served: what differs from one to another of image, arguments, variables,
-// resources and volumes.
+// page shows the differences between presets: image, arguments, variables, resources and volumes.
 func (s shop) page(t *testing.T, m model.Model) string {
 	t.Helper()
 	var text strings.Builder
@@ -138,14 +136,13 @@ func (s shop) page(t *testing.T, m model.Model) string {
 	return text.String()
 }
 
-// namedPod is one of the templates that a revision keeps.
+// namedPod is one of the templates in a revision.
 type namedPod struct {
 	name string
 	spec corev1.PodSpec
 }
 
-// pods are the templates as a ControllerRevision keeps them: that of the pod that serves, and that of the
-// others where several machines serve together.
+// pods are the templates in a ControllerRevision: one for the serving pod, and one for the others of a group.
 func pods(t *testing.T, rendered render.Rendered) []namedPod {
 	t.Helper()
 	raw, err := json.Marshal(rendered)
@@ -195,7 +192,7 @@ func writePod(text *strings.Builder, pod namedPod) {
 	}
 }
 
-// volume says what is mounted.
+// volume describes a mount.
 func volume(pod corev1.PodSpec, mount corev1.VolumeMount) string {
 	at := slices.IndexFunc(pod.Volumes, func(v corev1.Volume) bool { return v.Name == mount.Name })
 	words := []string{mount.Name}

@@ -17,7 +17,7 @@ import (
 	"github.com/modelberth/modelberth/pkg/workload"
 )
 
-// Pods of a group get the device for RDMA that the plan counts on. Without one NCCL is told so.
+// Pods of a group get the plan's RDMA device. Without one, NCCL does not look for it.
 func TestRDMA(t *testing.T) {
 	const device = "rdma/hca_shared_devices_a"
 	for _, tc := range []struct {

@@ -142,7 +142,7 @@ func worker(in Input, asked *engine.Input, render command) (*engine.Command, err
 	return &out, err
 }
 
-// Template returns the pods of a Workspace with a template of its own.
+// Template returns the pods of a Workspace with its own template.
 func Template(ws *v1beta1.Workspace, plan *planner.Plan) Rendered {
 	return Rendered{Template: workload.TemplatePod(ws, plan.NodeNames)}
 }
@@ -176,7 +176,7 @@ func checkAPIKey(in Input) error {
 	case spec == nil:
 		return nil
 	case spec.APIKeySecret != "" && variable == "":
-		return fmt.Errorf("inference.engine.apiKeySecret names Secret %q, and engine %s reads no key from its environment: "+
+		return fmt.Errorf("inference.engine.apiKeySecret names Secret %q, but engine %s cannot read a key from its environment: "+
 			"remove apiKeySecret, or choose another engine", spec.APIKeySecret, in.Data.Name)
 	case variable != "" && slices.ContainsFunc(spec.Env, func(v v1beta1.EngineEnv) bool { return v.Name == variable }):
 		return fmt.Errorf("inference.engine.env: %s is refused, because every reader of Workspaces can read its value: "+

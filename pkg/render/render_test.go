@@ -23,7 +23,7 @@ import (
 // loaded is read once: nobody can change it.
 var loaded = sync.OnceValues(func() (*catalog.Catalog, error) { return catalog.Load(presets.FS()) })
 
-// planned is a Workspace of a shipped preset with the plan that the shipped catalogue gives it.
+// planned is a Workspace of a shipped preset with its plan from the shipped catalogue.
 func planned(t *testing.T, change ...func(*v1beta1.Workspace)) render.Input {
 	t.Helper()
 	all, err := loaded()
@@ -97,7 +97,7 @@ func TestUnknownEngine(t *testing.T) {
 	}
 }
 
-// A ControllerRevision is all that a controller of another version, and the command line, know of a plan.
+// A controller of another version, and the command line, know a plan only by its ControllerRevision.
 func TestRevisionSurvivesStorage(t *testing.T) {
 	in := planned(t)
 	rendered, _, err := render.Preset(in)
@@ -136,8 +136,9 @@ func TestRevisionSurvivesStorage(t *testing.T) {
 	}
 }
 
-// TestPackLeavesWhatItDoesNotKnow has short JSON, which packed might look like JSON, and other objects kept as they are.
-func TestPackLeavesWhatItDoesNotKnow(t *testing.T) {
+// TestPackKeepsUnknownObjects: short JSON, and other objects, are kept as they are: packed, they might look like
+// JSON.
+func TestPackKeepsUnknownObjects(t *testing.T) {
 	short := `{"plan":{"instanceType":"` + strings.Repeat("x", 90) + `"}}`
 	object := &appsv1.ControllerRevision{Data: runtime.RawExtension{Raw: []byte(short)}}
 	if _, err := render.Pack(object); err != nil || string(object.Data.Raw) != short {

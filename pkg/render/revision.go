@@ -19,17 +19,17 @@ import (
 	"github.com/modelberth/modelberth/pkg/workload"
 )
 
-// Revision is the content of a ControllerRevision: the accepted plan and the rendered pods. A new version of
-// Modelberth, of a preset or of a price changes neither.
+// Revision is the content of a ControllerRevision: the accepted plan and the rendered pods. A new release
+// of Modelberth, a changed preset or a changed price changes neither.
 type Revision struct {
 	// Plan is the accepted plan.
 	Plan planner.Plan `json:"plan"`
 	Rendered
 	// Inputs of the plan; nil if an earlier version pinned it.
 	Inputs *Inputs `json:"inputs,omitempty"`
-	// Passing is set if the plan was made during a cooldown or under a full ceiling: another one may be better at
+	// Provisional is set if the plan was made during a cooldown or under a full ceiling: another one may be better at
 	// the time of the purchase.
-	Passing bool `json:"passing,omitempty"`
+	Provisional bool `json:"passing,omitempty"`
 	// NodeClass to buy with; nil means the installation's.
 	NodeClass *v1beta1.NodeClassReference `json:"nodeClass,omitempty"`
 	// LeftNodes are not used again for a while.

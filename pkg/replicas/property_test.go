@@ -11,7 +11,7 @@ import (
 	"time"
 )
 
-// world is a cluster that does as it is told, in its own time.
+// world is a cluster that obeys, in its own time.
 type world struct {
 	random   *rand.Rand
 	policy   Policy
@@ -100,8 +100,8 @@ func (w *world) nodes() int {
 
 const worlds = 5000
 
-// TestConverges: from any state, a set whose replicas become ready gets to as many replicas as the spec names, or the
-// limit allows, all with the current template but for those that keep theirs.
+// TestConverges: from any state, a set whose replicas become ready reaches as many replicas as the spec names, or the
+// limit allows, all with the current template except those that keep theirs.
 func TestConverges(t *testing.T) {
 	for seed := range uint64(worlds) {
 		w := newWorld(seed)

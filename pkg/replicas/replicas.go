@@ -149,7 +149,7 @@ func (s *state) toRoll() int {
 	return max(0, len(s.live)-s.current-min(s.policy.Partition, s.policy.Replicas))
 }
 
-// surge is how many replicas may exist above the desired number: one, while a rollout goes on.
+// surge is how many replicas may exist above the desired number: one, during a rollout.
 func (s *state) surge() int {
 	if s.isRolling {
 		return 1
@@ -222,8 +222,8 @@ func (s *state) replace(replica Replica, d *Decision) {
 	}
 }
 
-// room is how many replicas can be created within the limit of machines. While no plan says how many machines one
-// needs, there is room for the first only.
+// room is how many replicas can be created within the limit of machines. Until a plan shows how many machines one
+// needs, there is room only for the first.
 func (s *state) room() int {
 	if s.policy.NodeLimit == 0 {
 		return math.MaxInt

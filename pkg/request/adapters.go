@@ -38,8 +38,8 @@ func checkAdapters(adapters []v1beta1.AdapterSpec) error {
 		}
 		for _, name := range adapter.Source.ImagePullSecrets {
 			if secret != "" && name != secret {
-				return invalid(fmt.Sprintf("%s.source.imagePullSecrets names Secret %q beside %q: "+
-					"put the credentials of all registries into one Secret", at, name, secret))
+				return invalid(fmt.Sprintf("%s.source.imagePullSecrets names Secret %q, but another "+
+					"source names %q: put the credentials of all registries into one Secret", at, name, secret))
 			}
 			secret = name
 		}

@@ -113,7 +113,7 @@ func TestCheckAdapters(t *testing.T) {
 			"two Secrets", append(from(v1beta1.DataSource{Image: "i", ImagePullSecrets: []string{"one"}}), adapter("b", func(a *v1beta1.AdapterSpec) {
 				a.Source.ImagePullSecrets = []string{"one", "two"}
 			})),
-			`SpecInvalid: inference.adapters[1].source.imagePullSecrets names Secret "two" beside "one": put the credentials of all registries into one Secret`,
+			`SpecInvalid: inference.adapters[1].source.imagePullSecrets names Secret "two", but another source names "one": put the credentials of all registries into one Secret`,
 		},
 		{"no strength at all", strength("0"), ""},
 		{"full strength", strength("1.0"), ""},

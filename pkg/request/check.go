@@ -32,8 +32,8 @@ func Check(ws *v1beta1.Workspace) error {
 	case ws.Tuning != nil:
 		return &RefusedError{
 			Reason: v1beta1.ReasonTuningNotAvailable,
-			Message: "tuning is not available in this version; nothing is bought. " +
-				"Delete this Workspace, or keep it until a version with tuning is installed",
+			Message: "this version does not support tuning, so nothing is bought: " +
+				"delete this Workspace, or keep it until you install a version with tuning",
 		}
 	case ws.Inference.TemplateError != "":
 		return invalid("inference.template cannot be read: " + ws.Inference.TemplateError)
@@ -61,17 +61,11 @@ func Check(ws *v1beta1.Workspace) error {
 
 func checkResource(resource *v1beta1.ResourceSpec) error {
 	switch {
-	case resource.Partition != nil && resource.Partition.Mode == v1beta1.PartitionMIG:
-		return &RefusedError{
-			Reason: v1beta1.ReasonNotSupported,
-			Message: "resource.partition asks for a MIG slice, which this version does not support: no machine is used or bought " +
-				"for it. Create the Workspace again without resource.partition",
-		}
 	case resource.Partition != nil && resource.EffectiveNodeSource() != v1beta1.NodeSourceExisting:
 		return &RefusedError{
 			Reason: v1beta1.ReasonNotSupported,
-			Message: "resource.partition takes some of the GPUs of existing nodes, and this Workspace may buy machines: nothing is " +
-				"bought for it. Create it again without resource.partition, or with resource.placement.nodeSource Existing",
+			Message: "resource.partition takes some of the GPUs of existing nodes, but this Workspace may buy machines, so nothing " +
+				"is bought for it: create it again without resource.partition, or with resource.placement.nodeSource Existing",
 		}
 	case resource.Placement == nil || resource.Placement.MaxHourlyPrice == "":
 		return nil
@@ -98,7 +92,7 @@ func checkPrice(text string) error {
 			"give a number above 0 in USD per hour, such as 12.50", shortened(text)))
 	case limit <= 0:
 		return invalid(fmt.Sprintf("resource.placement.maxHourlyPrice is %q, which buys nothing: "+
-			"give a price above 0 in USD per hour, or set suspend", shortened(text)))
+			"give a price above 0 in USD per hour, or set suspend: true", shortened(text)))
 	}
 	return nil
 }

@@ -15,8 +15,8 @@ import (
 	"github.com/modelberth/modelberth/pkg/request"
 )
 
-// TestBringYourOwnNeverBuys tries every combination of KAITO's fields beside a labelSelector without an
-// instanceType: the planner is asked for existing nodes only.
+// TestBringYourOwnNeverBuys tries every combination of KAITO's fields with a labelSelector and without
+// an instanceType: only existing nodes are planned.
 func TestBringYourOwnNeverBuys(t *testing.T) {
 	count := 3
 	fields := []func(*v1beta1.Workspace){
@@ -68,7 +68,7 @@ func TestBringYourOwnNeverBuys(t *testing.T) {
 	}
 }
 
-// preset is a Workspace that names a model.
+// preset is a Workspace with a model's name.
 func preset(name string, change ...func(*v1beta1.Workspace)) *v1beta1.Workspace {
 	ws := &v1beta1.Workspace{}
 	ws.Name, ws.Namespace = "chat", "team-a"
@@ -99,8 +99,8 @@ func TestCheck(t *testing.T) {
 		{
 			reason: "tuning buys nothing",
 			ws:     preset("", func(ws *v1beta1.Workspace) { ws.Inference, ws.Tuning = nil, &v1beta1.TuningSpec{} }),
-			want: "TuningNotAvailable: tuning is not available in this version; nothing is bought. " +
-				"Delete this Workspace, or keep it until a version with tuning is installed",
+			want: "TuningNotAvailable: this version does not support tuning, so nothing is bought: " +
+				"delete this Workspace, or keep it until you install a version with tuning",
 		},
 		{
 			reason: "a preset and a template",
@@ -126,7 +126,7 @@ func TestCheck(t *testing.T) {
 			ws: preset("some-model", func(ws *v1beta1.Workspace) {
 				ws.Resource.Placement = &v1beta1.PlacementSpec{MaxHourlyPrice: "0"}
 			}),
-			want: `SpecInvalid: resource.placement.maxHourlyPrice is "0", which buys nothing: give a price above 0 in USD per hour, or set suspend`,
+			want: `SpecInvalid: resource.placement.maxHourlyPrice is "0", which buys nothing: give a price above 0 in USD per hour, or set suspend: true`,
 		},
 		{
 			reason: "a price that every price is below",
@@ -169,20 +169,27 @@ func TestCheck(t *testing.T) {
 			want:   `SpecInvalid: inference.objectives.requestsPerSecond is "NaN", which is not a rate: give a number above 0 and below 1e+06, such as 2.5`,
 		},
 		{
-			reason: "a slice of a GPU",
+			reason: "a slice of a GPU of existing nodes",
+			ws: preset("some-model", func(ws *v1beta1.Workspace) {
+				ws.Resource.Partition = &v1beta1.PartitionSpec{Mode: v1beta1.PartitionMIG, Profile: "1g.10gb"}
+				ws.Resource.Placement = &v1beta1.PlacementSpec{NodeSource: v1beta1.NodeSourceExisting}
+			}),
+		},
+		{
+			reason: "a slice of a GPU that would be bought",
 			ws: preset("some-model", func(ws *v1beta1.Workspace) {
 				ws.Resource.Partition = &v1beta1.PartitionSpec{Mode: v1beta1.PartitionMIG, Profile: "1g.10gb"}
 			}),
-			want: "NotSupported: resource.partition asks for a MIG slice, which this version does not support: no machine is used or bought " +
-				"for it. Create the Workspace again without resource.partition",
+			want: "NotSupported: resource.partition takes some of the GPUs of existing nodes, but this Workspace may buy machines, so nothing " +
+				"is bought for it: create it again without resource.partition, or with resource.placement.nodeSource Existing",
 		},
 		{
 			reason: "a share of a machine that would be bought",
 			ws: preset("some-model", func(ws *v1beta1.Workspace) {
 				ws.Resource.Partition = &v1beta1.PartitionSpec{Mode: v1beta1.PartitionAccelerator, Count: new(1)}
 			}),
-			want: "NotSupported: resource.partition takes some of the GPUs of existing nodes, and this Workspace may buy machines: nothing is " +
-				"bought for it. Create it again without resource.partition, or with resource.placement.nodeSource Existing",
+			want: "NotSupported: resource.partition takes some of the GPUs of existing nodes, but this Workspace may buy machines, so nothing " +
+				"is bought for it: create it again without resource.partition, or with resource.placement.nodeSource Existing",
 		},
 		{
 			reason: "no number",

@@ -61,8 +61,11 @@ func Constraints(ws *v1beta1.Workspace) planner.Constraints {
 	if count := ws.Resource.Count; count != nil && *count > 1 {
 		out.MaxNodes = *count
 	}
-	if partition := ws.Resource.Partition; partition != nil && partition.Count != nil {
-		out.GPUs = *partition.Count
+	if partition := ws.Resource.Partition; partition != nil {
+		out.Slice = partition.Profile // mode accelerator has none, mode mig no count
+		if partition.Count != nil {
+			out.GPUs = *partition.Count
+		}
 	}
 	if ws.Inference.Engine != nil {
 		out.AllowedQuantizations = ws.Inference.Engine.AllowedQuantizations

@@ -17,6 +17,7 @@ import (
 	"github.com/modelberth/modelberth/pkg/catalog"
 	"github.com/modelberth/modelberth/pkg/engine"
 	"github.com/modelberth/modelberth/pkg/model"
+	"github.com/modelberth/modelberth/pkg/physics"
 	"github.com/modelberth/modelberth/pkg/planner"
 	"github.com/modelberth/modelberth/pkg/request"
 	"github.com/modelberth/modelberth/presets"
@@ -112,20 +113,32 @@ func TestForModel(t *testing.T) {
 			ws:     preset("some-model"), model: vllm, config: "vllm:\n  limit-mm-per-prompt: '{\"image\": 0, \"video\": {\"count\": 0}}'\n",
 			want: planner.Request{
 				NodeSource: v1beta1.NodeSourceAny, Model: vllm,
-				Constraints: planner.Constraints{Engine: planner.EngineSettings{TextOnly: true}},
+				Constraints: planner.Constraints{Engine: planner.EngineSettings{Media: physics.Media{NoImages: true, NoVideos: true}}},
 			},
 		},
 		{
-			reason: "a limit for images alone leaves the encoder in use, and saves no memory",
+			reason: "one image, and no video",
 			ws:     preset("some-model"), model: vllm, config: "vllm:\n  limit-mm-per-prompt: '{\"image\": 1, \"video\": 0}'\n",
-			want: planner.Request{NodeSource: v1beta1.NodeSourceAny, Model: vllm},
+			want: planner.Request{
+				NodeSource: v1beta1.NodeSourceAny, Model: vllm,
+				Constraints: planner.Constraints{Engine: planner.EngineSettings{Media: physics.Media{Images: 1, NoVideos: true}}},
+			},
+		},
+		{
+			reason: "images of a size; kinds that the engine does not plan for change nothing",
+			ws:     preset("some-model"), model: vllm,
+			config: "vllm:\n  limit-mm-per-prompt: '{\"image\": {\"count\": 2, \"width\": 640, \"height\": 480}, \"audio\": {\"count\": 1, \"length\": 9}}'\n",
+			want: planner.Request{
+				NodeSource: v1beta1.NodeSourceAny, Model: vllm,
+				Constraints: planner.Constraints{Engine: planner.EngineSettings{Media: physics.Media{Images: 2, Width: 640, Height: 480}}},
+			},
 		},
 		{
 			reason: "the engine's own switch does the same",
 			ws:     preset("some-model"), model: vllm, config: "vllm:\n  language-model-only: true\n",
 			want: planner.Request{
 				NodeSource: v1beta1.NodeSourceAny, Model: vllm,
-				Constraints: planner.Constraints{Engine: planner.EngineSettings{TextOnly: true}},
+				Constraints: planner.Constraints{Engine: planner.EngineSettings{Media: physics.Media{TextOnly: true}}},
 			},
 		},
 		{
@@ -163,6 +176,22 @@ func TestBadFlags(t *testing.T) {
 		{
 			"a number that is none", "vllm: {max-model-len: much}",
 			`SpecInvalid: section "vllm" of inference_config.yaml: flag "max-model-len" of engine vllm needs a whole number, as in 32768, 32k or 32K or one of auto, not "much"`,
+		},
+		{
+			"limits in a list", "vllm: {limit-mm-per-prompt: '[1]'}",
+			`SpecInvalid: flag "limit-mm-per-prompt" of engine vllm: needs an object with a limit for each kind, such as {"image": 2, "video": 0}`,
+		},
+		{
+			"a limit that is no number", "vllm: {limit-mm-per-prompt: '{\"image\": \"two\"}'}",
+			`SpecInvalid: flag "limit-mm-per-prompt" of engine vllm: image: needs a whole number or an object with count, width and height`,
+		},
+		{
+			"a limit below none", "vllm: {limit-mm-per-prompt: '{\"video\": -1}'}",
+			`SpecInvalid: flag "limit-mm-per-prompt" of engine vllm: video: a limit must not be negative`,
+		},
+		{
+			"an option that images lack", "vllm: {limit-mm-per-prompt: '{\"image\": {\"size\": 5}}'}",
+			`SpecInvalid: flag "limit-mm-per-prompt" of engine vllm: image: needs a whole number or an object with count, width and height`,
 		},
 		{
 			"no GPUs", "vllm: {tensor-parallel-size: 0}",

@@ -4,7 +4,6 @@
 package request
 
 import (
-	"encoding/json"
 	"fmt"
 	"strconv"
 
@@ -13,16 +12,13 @@ import (
 	"github.com/modelberth/modelberth/pkg/planner"
 )
 
-// ArgsField is the field with the engine's flags.
-const ArgsField = "inference.engine.args"
-
 // engineSettings are the flags that a plan depends on: those of the Workspace, and below them those of the
 // ConfigMap. Only engines with tensor parallelism and a memory profile have such flags.
 func engineSettings(data catalog.Engine, config engine.Config, args map[string]string) (planner.EngineSettings, error) {
 	if data.Split != catalog.SplitTensor {
 		return planner.EngineSettings{}, nil
 	}
-	settings, _, err := engine.Resolve(data, config.Flags(data.Name), engine.Source{Name: ArgsField, Flags: args})
+	settings, _, err := engine.ResolveUsers(data, config, args)
 	if err != nil {
 		return planner.EngineSettings{}, invalid(err.Error())
 	}
@@ -50,34 +46,17 @@ func engineSettings(data catalog.Engine, config engine.Config, args map[string]s
 		case setting.Name == "enforce-eager":
 			out.Eager = setting.Value == "true"
 		case setting.Name == "language-model-only":
-			out.TextOnly = out.TextOnly || setting.Value == "true"
+			out.Media.TextOnly = setting.Value == "true"
 		case setting.Name == "limit-mm-per-prompt":
-			out.TextOnly = out.TextOnly || readsTextOnly(setting.Value)
+			if err := readMedia(setting.Value, &out.Media); err != nil {
+				return planner.EngineSettings{}, invalid(fmt.Sprintf("flag %q of engine %s: %v", setting.Name, data.Name, err))
+			}
 		case setting.Name == "enable-expert-parallel":
 			whole := setting.Value == "true"
 			out.ExpertParallel = &whole
 		}
 	}
 	return out, nil
-}
-
-// readsTextOnly reports whether limits leave neither images nor videos: {"image": 0, "video": {"count": 0}}. Other
-// limits save no memory: the engine makes room for the largest one.
-func readsTextOnly(limits string) bool {
-	var counts map[string]json.RawMessage
-	if json.Unmarshal([]byte(limits), &counts) != nil {
-		return false
-	}
-	for _, kind := range []string{"image", "video"} {
-		count := struct {
-			Count json.RawMessage `json:"count"`
-		}{counts[kind]}
-		_ = json.Unmarshal(counts[kind], &count) // a number is no object, and stays what it is
-		if string(count.Count) != "0" {
-			return false
-		}
-	}
-	return true
 }
 
 // positive reads a number. Words that the flag accepts besides numbers, such as auto, leave the choice to the plan.

@@ -9,6 +9,7 @@ import (
 	"github.com/modelberth/modelberth/api/v1beta1"
 	"github.com/modelberth/modelberth/pkg/planner"
 	"github.com/modelberth/modelberth/pkg/redact"
+	"github.com/modelberth/modelberth/pkg/wording"
 )
 
 // Bounds of a plan in the status, as in the schema.
@@ -91,7 +92,7 @@ func performance(p *planner.Performance) *v1beta1.PlanPerformance {
 		RequestsPerSecond: known(p.RequestsPerSecond, ""), LongestTimeToFirstToken: known(p.LongestTTFTMillis, "ms"),
 		TimeToFirstToken: millis(p.TTFTMillis), TimePerOutputToken: millis(p.TPOTMillis),
 		OutputTokensPerSecond:       strconv.FormatFloat(p.OutputTokensPerSecond, 'f', -1, 64),
-		PricePerMillionOutputTokens: Price(p.PricePerMillion), Basis: p.Basis,
+		PricePerMillionOutputTokens: Price(p.PricePerMillion), Basis: p.Basis, Slowdown: known(p.Slowdown, ""),
 	}
 }
 
@@ -129,13 +130,5 @@ func gib(value float64) string { return strconv.FormatFloat(value, 'f', 2, 64) }
 
 // Shorten makes a text fit for the API: without secrets in URLs, and with at most limit bytes, cut between runes.
 func Shorten(text string, limit int) string {
-	text = redact.Text(text)
-	if len(text) <= limit {
-		return text
-	}
-	end := limit - len("…")
-	for end > 0 && text[end]&0xC0 == 0x80 {
-		end--
-	}
-	return text[:end] + "…"
+	return wording.ClipBytes(redact.Text(text), limit)
 }

@@ -84,7 +84,7 @@ func TestStatus(t *testing.T) {
 	}
 }
 
-// Kubelets and clouds quote the URLs that registries and stores sign.
+// Kubelets and clouds quote signed URLs of registries and stores.
 func TestStatusTextHasNoSignature(t *testing.T) {
 	text := `failed to pull: Get "https://u:s3cret@store.example/blob?X-Amz-Signature=s3cret": EOF`
 	for _, tc := range []struct {

@@ -43,15 +43,15 @@ func checkWeights(in *v1beta1.InferenceSpec) error {
 	for i, adapter := range in.Adapters {
 		for _, name := range adapter.Source.ImagePullSecrets {
 			if name != from.OCI.PullSecret {
-				return invalid(fmt.Sprintf("inference.adapters[%d].source.imagePullSecrets names Secret %q beside %q of "+
-					"inference.weights.oci.pullSecret: put the credentials of all registries into one Secret", i, name, from.OCI.PullSecret))
+				return invalid(fmt.Sprintf("inference.adapters[%d].source.imagePullSecrets names Secret %q, but "+
+					"inference.weights.oci.pullSecret names %q: put the credentials of all registries into one Secret", i, name, from.OCI.PullSecret))
 			}
 		}
 	}
 	return nil
 }
 
-// verificationProblem says why a demand for a signature is none; empty where it is one.
+// verificationProblem returns why a signature requirement is invalid; empty if it is valid.
 func verificationProblem(wanted *v1beta1.OCIVerification) string {
 	given := 0
 	for _, isGiven := range []bool{wanted.PublicKey != "", wanted.PublicKeyConfigMap != "", wanted.Keyless != nil} {

@@ -40,7 +40,7 @@ func TestCheckWeights(t *testing.T) {
 			"two Secrets",
 			v1beta1.WeightsSource{OCI: oci},
 			withPulled("other"),
-			`SpecInvalid: inference.adapters[0].source.imagePullSecrets names Secret "other" beside "pull" of inference.weights.oci.pullSecret: put the credentials of all registries into one Secret`,
+			`SpecInvalid: inference.adapters[0].source.imagePullSecrets names Secret "other", but inference.weights.oci.pullSecret names "pull": put the credentials of all registries into one Secret`,
 		},
 		{"a pod of the user's own", v1beta1.WeightsSource{OCI: oci}, func(ws *v1beta1.Workspace) {
 			ws.Inference.Preset = nil
@@ -64,7 +64,7 @@ func TestCheckWeights(t *testing.T) {
 	}
 }
 
-// withPulled adds an adapter that needs credentials.
+// withPulled adds an adapter with credentials.
 func withPulled(secret string) func(*v1beta1.Workspace) {
 	return func(ws *v1beta1.Workspace) {
 		ws.Inference.Adapters = []v1beta1.AdapterSpec{

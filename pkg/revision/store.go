@@ -68,40 +68,6 @@ func (s *Store) history(objects []appsv1.ControllerRevision) History {
 	return History{Objects: objects, cache: s.cache}
 }
 
-// Complete adds missing revisions by name from the API server: a cache may lack the newest ones.
-func (s *Store) Complete(ctx context.Context, ws *v1beta1.Workspace, known History, names []string) (History, error) {
-	objects := known.Objects
-	for _, name := range names {
-		if known.Object(name) != nil {
-			continue
-		}
-		object, err := s.get(ctx, ws.Namespace, name)
-		if err != nil {
-			return known, err
-		}
-		if metav1.IsControlledBy(object, ws) {
-			objects = append(objects, *object)
-		}
-	}
-	return s.history(objects), nil
-}
-
-// Exists reports whether the API server has a revision of that name under the Workspace's control.
-func (s *Store) Exists(ctx context.Context, ws *v1beta1.Workspace, name string) (bool, error) {
-	object, err := s.get(ctx, ws.Namespace, name)
-	return err == nil && metav1.IsControlledBy(object, ws), err
-}
-
-// get reads a revision from the API server; an empty one if it does not exist.
-func (s *Store) get(ctx context.Context, namespace, name string) (*appsv1.ControllerRevision, error) {
-	object := &appsv1.ControllerRevision{}
-	err := s.live.Get(ctx, client.ObjectKey{Namespace: namespace, Name: name}, object)
-	if client.IgnoreNotFound(err) != nil {
-		return nil, fmt.Errorf("reading ControllerRevision %s: %w", name, err)
-	}
-	return object, nil
-}
-
 // Pin is a revision to store.
 type Pin struct {
 	Workspace *v1beta1.Workspace
@@ -186,7 +152,7 @@ func (s *Store) adopt(ctx context.Context, pin Pin, object *appsv1.ControllerRev
 	}
 	return nil, &progress.StalledError{
 		Reason: v1beta1.ReasonNameTaken,
-		Message: fmt.Sprintf("ControllerRevision %s/%s exists and does not belong to this Workspace; "+
+		Message: fmt.Sprintf("ControllerRevision %s/%s exists but does not belong to this Workspace: "+
 			"delete it, or create the Workspace under another name", object.Namespace, object.Name),
 		RetryAfter: retryTaken,
 	}

@@ -24,6 +24,7 @@ type Metrics struct {
 	duration  *prometheus.HistogramVec
 	holding   prometheus.Gauge
 	held      *prometheus.CounterVec
+	resumes   *prometheus.CounterVec
 }
 
 // NewMetrics registers the metrics.
@@ -43,11 +44,14 @@ func NewMetrics(registry prometheus.Registerer) (*Metrics, error) {
 		firstByte: histogram("first_byte_seconds", "Time from a request to the first byte of its answer."),
 		duration:  histogram("request_duration_seconds", "Time from a request to the end of its answer."),
 		held:      counter("held_total", "Requests that waited for a first replica, by how the wait ended.", "model", "outcome"),
+		resumes:   counter("resumes_total", "Streams that lost their replica, by how they went on.", "model", "outcome"),
 		holding: prometheus.NewGauge(prometheus.GaugeOpts{
 			Name: "modelberth_router_held_requests", Help: "Requests that wait for a first replica.",
 		}),
 	}
-	for _, collector := range []prometheus.Collector{m.requests, m.retries, m.tokens, m.firstByte, m.duration, m.held, m.holding} {
+	for _, collector := range []prometheus.Collector{
+		m.requests, m.retries, m.tokens, m.firstByte, m.duration, m.held, m.holding, m.resumes,
+	} {
 		if err := registry.Register(collector); err != nil {
 			return nil, err
 		}
@@ -110,15 +114,8 @@ func (x *exchange) account(w *recorder, req *http.Request) {
 	if x.owner != nil {
 		model = x.owner.ID()
 	}
-	var used usage.Tokens
-	if x.answer != nil {
-		used = x.answer.Tokens()
-		if used == (usage.Tokens{}) { // it broke, or the engine reports none
-			used = usage.Tokens{Prompt: x.fields.PromptTokens(), Completion: int(w.bytes / bytesPerAnswerToken(x.fields.Stream))}
-		}
-		used = x.plausible(used)
-		x.client.Charge(now, used.Total()-x.fields.PromptTokens())
-	}
+	used := x.used(w)
+	x.bill.Settle(now, used.Total())
 	m := x.router.metrics
 	m.requests.WithLabelValues(model, x.client.Name(), strconv.Itoa(x.status(w))).Inc()
 	if model != "" && !w.first.IsZero() {
@@ -130,9 +127,35 @@ func (x *exchange) account(w *recorder, req *http.Request) {
 	x.record(w, req, used, now)
 }
 
-// status of the answer. A failure after comments has one, too, although the client has read 200.
+// used are the tokens of the request. Without an answer's usage they are estimated: a client may leave before the first
+// byte, after the engine has read its whole prompt.
+func (x *exchange) used(w *recorder) usage.Tokens {
+	estimate := usage.Tokens{Prompt: x.fields.PromptTokens()}
+	switch {
+	case !x.isSent || isClientError(x.status(w)):
+		return usage.Tokens{} // no engine worked on it
+	case x.answer == nil:
+		return estimate
+	}
+	used := x.answer.Tokens()
+	// It broke, or the engine reports none, or reports them with the last event of a stream that a client closed before.
+	if used == (usage.Tokens{}) || used.Completion == 0 && x.fields.Stream {
+		used.Completion = int(w.bytes / bytesPerAnswerToken(x.fields.Stream))
+	}
+	if used.Prompt == 0 { // no prompt has 0 tokens
+		used.Prompt = estimate.Prompt
+	}
+	return x.plausible(used)
+}
+
+// isClientError reports whether an engine refused a request without working on it.
+func isClientError(status int) bool {
+	return status >= http.StatusBadRequest && status < http.StatusInternalServerError
+}
+
+// status of the answer. A failure after comments or in mid-answer has one, too, although the client has read 200.
 func (x *exchange) status(w *recorder) int {
-	if w.hasBegun && x.failed != nil {
+	if w.status == http.StatusOK && x.failed != nil {
 		return x.failed.Status
 	}
 	return w.status

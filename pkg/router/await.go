@@ -8,6 +8,7 @@ import (
 	"net/http"
 	"time"
 
+	"github.com/modelberth/modelberth/pkg/router/hold"
 	"github.com/modelberth/modelberth/pkg/router/models"
 	"github.com/modelberth/modelberth/pkg/router/openai"
 )
@@ -16,8 +17,8 @@ import (
 type Waker interface{ Wake(owner *models.Owner) }
 
 const (
-	// keepAlive is the time between two comments to a client whose stream waits. Proxies end connections that are idle
-	// for 60 s.
+	// keepAlive is the time between two comments to a client with a waiting stream. Proxies end connections after 60 s
+	// without traffic.
 	keepAlive = 15 * time.Second
 	// wakeTimeout is how long a set may stay at zero after it was asked for replicas. A set with a fixed number of 0 would
 	// hold requests for nothing.
@@ -44,11 +45,12 @@ func (x *exchange) await(req *http.Request, text []byte) *openai.Error {
 		return nil
 	}
 	r, owner := x.router, x.owner
-	place := r.room.Enter(owner.ID(), int64(len(text)), r.clock.Now())
+	who := hold.Request{Model: owner.ID(), Key: x.client.Name(), Bytes: int64(len(text))}
+	place, full := r.room.Enter(who, r.clock.Now())
 	if place == nil {
 		r.metrics.held.WithLabelValues(owner.ID(), outcomeFull).Inc()
 		return openai.Errorf(http.StatusServiceUnavailable, openai.CodeModelUnavailable,
-			"no replica of model %q answers yet, and the queue is full: try again", x.fields.Model).After(x.startsIn())
+			"no replica of model %q answers yet, and the queue for %s is full: try again", x.fields.Model, full).After(x.startsIn())
 	}
 	r.metrics.holding.Inc()
 	err, outcome := x.untilReady(req)

@@ -31,7 +31,7 @@ import (
 	"github.com/modelberth/modelberth/pkg/router/models"
 )
 
-// tables is a directory that changes.
+// tables is a changing directory.
 type tables struct{ models.Current }
 
 func (d *tables) Models() *models.Table {
@@ -53,7 +53,7 @@ func (e engines) RoundTrip(req *http.Request) (*http.Response, error) { return e
 
 const wholeStream = "data: {\"choices\":[{\"delta\":{\"content\":\"hello\"}}]}\n\ndata: [DONE]\n\n"
 
-// says is an answer: a stream if one was asked for, else JSON.
+// says is an answer: a stream if one was requested, else JSON.
 func says(req *http.Request) *http.Response {
 	text, _ := io.ReadAll(req.Body)
 	if strings.Contains(string(text), `"stream":true`) {
@@ -69,7 +69,7 @@ func reply(status int, kind string, body io.Reader) *http.Response {
 	}
 }
 
-// holding is a router whose engines and directory are the test's.
+// holding is a router with the test's engines and directory.
 type holding struct {
 	*Router
 	directory *tables
@@ -107,8 +107,22 @@ func (h *holding) is(owners ...models.Owner) { h.directory.Store(models.New(owne
 func (h *holding) send(ctx context.Context, model string, isStream bool, size int) (got *httptest.ResponseRecorder, isBroken bool) {
 	body := fmt.Sprintf(`{"model":%q,"stream":%t,"prompt":%q}`, model, isStream, strings.Repeat("a", size))
 	got = httptest.NewRecorder()
+	return got, serve(h, got, requestOf(ctx, body))
+}
+
+func requestOf(ctx context.Context, body string) *http.Request {
 	ctx = context.WithValue(ctx, http.ServerContextKey, &http.Server{}) //nolint:gosec // it serves nothing: a proxy breaks connections only under one
-	req := httptest.NewRequestWithContext(ctx, http.MethodPost, "/v1/completions", strings.NewReader(body))
+	return httptest.NewRequestWithContext(ctx, http.MethodPost, "/v1/completions", strings.NewReader(body))
+}
+
+// newStream returns a request with a body, and a recorder of its answer.
+func newStream(t *testing.T, body string) (*http.Request, *httptest.ResponseRecorder) {
+	t.Helper()
+	return requestOf(t.Context(), body), httptest.NewRecorder()
+}
+
+// serve reports whether the answer broke off.
+func serve(h *holding, got *httptest.ResponseRecorder, req *http.Request) (isBroken bool) {
 	defer func() {
 		if problem := recover(); problem != nil {
 			isBroken = problem == http.ErrAbortHandler //nolint:errorlint // the value that net/http documents
@@ -118,7 +132,7 @@ func (h *holding) send(ctx context.Context, model string, isStream bool, size in
 		}
 	}()
 	h.ServeHTTP(got, req)
-	return got, false
+	return false
 }
 
 // TestHeldRequest follows one request through each end of a wait.
@@ -133,7 +147,7 @@ func TestHeldRequest(t *testing.T) {
 	cases := []struct {
 		reason   string
 		isStream bool
-		// after is when the model gets that far.
+		// after is the time of that step of the start.
 		after   time.Duration
 		becomes []models.Owner
 		answers engines
@@ -212,6 +226,43 @@ func TestHeldTooLong(t *testing.T) {
 		}
 		cancel()
 		first.Wait()
+	})
+}
+
+// TestKeysShareTheQueue: a key with more requests than its share of a model's places leaves the others their places.
+func TestKeysShareTheQueue(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		const secretB = "sk-tenant-b-0123456789"
+		h := newHolding(t, hold.Limits{Requests: 4, Bytes: 1 << 20, Time: time.Minute}, func(*holding, *models.Owner) {},
+			func(req *http.Request) (*http.Response, error) { return says(req), nil })
+		h.settings.IsOpen = false
+		two := key(t, map[string]string{"key": secretB, "namespaces": "a"})
+		two.Name = "tenant-b"
+		h.keys.Set([]limit.Key{key(t, map[string]string{"key": secretA, "namespaces": "a"}), two})
+		h.is(set("m", 0))
+		time.AfterFunc(10*time.Second, func() { h.is(set("m", 1)) })
+		send := func(secret string) *httptest.ResponseRecorder {
+			req := httptest.NewRequestWithContext(t.Context(), http.MethodPost, "/v1/completions", strings.NewReader(`{"model":"m"}`))
+			req.Header.Set("Authorization", "Bearer "+secret)
+			got := httptest.NewRecorder()
+			h.ServeHTTP(got, req)
+			return got
+		}
+		var waiting sync.WaitGroup
+		waiting.Go(func() {
+			if got := send(secretA); got.Code != http.StatusOK {
+				t.Errorf("the first request of the key gets %d %s", got.Code, got.Body)
+			}
+		})
+		synctest.Wait()
+		const want = "no replica of model \"m\" answers yet, and the queue for the key is full: try again"
+		if got := send(secretA); got.Code != http.StatusServiceUnavailable || !strings.Contains(got.Body.String(), strings.ReplaceAll(want, `"`, `\"`)) {
+			t.Errorf("a second one gets %d %s", got.Code, got.Body)
+		}
+		if got := send(secretB); got.Code != http.StatusOK {
+			t.Errorf("another key gets %d %s", got.Code, got.Body)
+		}
+		waiting.Wait()
 	})
 }
 
@@ -317,7 +368,7 @@ func randomAnswer(draw func(int) int, req *http.Request) (*http.Response, error)
 	return says(req), nil
 }
 
-// endOf says how a request ended: the answer, the code of the one error, or that it is unclear.
+// endOf returns the end of a request: the answer, the code of the one error, or that it is unclear.
 func endOf(got *httptest.ResponseRecorder, isBroken, isStream, hasGone bool) string {
 	text := strings.ReplaceAll(got.Body.String(), ": the model is starting\n\n", "")
 	switch {

@@ -8,7 +8,6 @@ import (
 	"encoding/hex"
 	"errors"
 	"net/http"
-	"strings"
 	"time"
 
 	"github.com/cespare/xxhash/v2"
@@ -18,6 +17,8 @@ import (
 	"github.com/modelberth/modelberth/pkg/router/limit"
 	"github.com/modelberth/modelberth/pkg/router/models"
 	"github.com/modelberth/modelberth/pkg/router/openai"
+	"github.com/modelberth/modelberth/pkg/router/resume"
+	"github.com/modelberth/modelberth/pkg/router/tokens"
 	"github.com/modelberth/modelberth/pkg/router/usage"
 )
 
@@ -32,7 +33,7 @@ type exchange struct {
 	router *Router
 	route  route
 	start  time.Time
-	client *limit.Client
+	sender
 	fields body.Fields
 	owner  *models.Owner
 	work   balance.Request
@@ -41,18 +42,39 @@ type exchange struct {
 	text    []byte
 	// strips: the client did not ask for the usage, the router did.
 	strips bool
+	attempt
+	answer *usage.Reader
+	failed *openai.Error
+	writer *recorder
+}
+
+// sender is who sent the request.
+type sender struct {
+	client *limit.Client
+	// user is the client's account, if it has no key.
+	user *tokens.User
+	// bill is what the client was charged; nil until the request is admitted.
+	bill *limit.Bill
+}
+
+// attempt is the request at a replica.
+type attempt struct {
 	// isFresh: only a new connection will do for the replica.
 	isFresh bool
-	hold    *balance.Hold
-	answer  *usage.Reader
-	failed  *openai.Error
-	writer  *recorder
+	// isSent: an engine may have begun to work on the request.
+	isSent bool
+	hold   *balance.Hold
+	// plan continues the answer if its replica dies; nil if the router does not.
+	plan *resume.Plan
+	// outgoing is the request as it was sent, and dead the replica that died of or during it.
+	outgoing *http.Request
+	dead     string
 }
 
 // ServeHTTP answers a request.
 func (r *Router) ServeHTTP(w http.ResponseWriter, req *http.Request) {
 	recorder := &recorder{ResponseWriter: w, clock: r.clock}
-	x := &exchange{router: r, start: r.clock.Now(), client: r.anybody, writer: recorder}
+	x := &exchange{router: r, start: r.clock.Now(), sender: sender{client: r.anybody}, writer: recorder}
 	// The server reads the rest of a refused body, too. A writer without deadlines has no connection either.
 	_ = http.NewResponseController(w).SetReadDeadline(x.start.Add(r.settings.BodyTimeout))
 	defer x.account(recorder, req) // also when a replica dies in mid-answer, and the server breaks the connection
@@ -79,7 +101,7 @@ func (x *exchange) serve(w http.ResponseWriter, req *http.Request) *openai.Error
 		return err
 	}
 	if req.Method == http.MethodGet {
-		return r.list(w, req.URL.Path, x.client)
+		return x.list(w, req)
 	}
 	x.route = routes[req.URL.Path]
 	x.isFresh = x.route.keepsState
@@ -95,39 +117,6 @@ func (x *exchange) serve(w http.ResponseWriter, req *http.Request) *openai.Error
 		}
 	}
 	return x.forward(w, req)
-}
-
-// identify finds the client of the key.
-func (x *exchange) identify(req *http.Request) *openai.Error {
-	if x.router.settings.IsOpen {
-		return nil
-	}
-	key := keyOf(req.Header)
-	if key == "" {
-		return openai.Errorf(http.StatusUnauthorized, openai.CodeInvalidKey, "send a key: Authorization: Bearer KEY")
-	}
-	client := x.router.keys.Find(key)
-	if client == nil {
-		return openai.Errorf(http.StatusUnauthorized, openai.CodeInvalidKey, "the key is unknown: ask the administrator for one")
-	}
-	x.client = client
-	return nil
-}
-
-// keyOf reads OpenAI's header, with KAITO's scheme APIKey too, or Anthropic's. Several of them would be ambiguous.
-func keyOf(header http.Header) string {
-	all := append(header.Values("Authorization"), header.Values("X-Api-Key")...)
-	if len(all) != 1 {
-		return ""
-	}
-	if len(header.Values("X-Api-Key")) == 1 {
-		return all[0]
-	}
-	scheme, key, ok := strings.Cut(all[0], " ")
-	if !ok || !strings.EqualFold(scheme, "Bearer") && !strings.EqualFold(scheme, "APIKey") {
-		return ""
-	}
-	return strings.TrimSpace(key)
 }
 
 func (x *exchange) parse(req *http.Request, text []byte) *openai.Error {
@@ -151,9 +140,12 @@ func (x *exchange) parse(req *http.Request, text []byte) *openai.Error {
 }
 
 // find finds the owner of the model among those that the client reaches. A model of others does not exist for it.
-func (x *exchange) find(*http.Request, []byte) *openai.Error {
-	name := x.fields.Model
-	owner := x.router.directory.Models().Find(name, x.client.Sees)
+func (x *exchange) find(req *http.Request, _ []byte) *openai.Error {
+	name, table := x.fields.Model, x.router.directory.Models()
+	if err := x.see(req, table.Namespaces(name)); err != nil {
+		return err
+	}
+	owner := table.Find(name, x.client.Sees)
 	if owner == nil {
 		out := openai.Errorf(http.StatusNotFound, openai.CodeModelNotFound, "there is no model %q: GET /v1/models lists them", name)
 		out.Param = "model"
@@ -191,10 +183,12 @@ func unavailable(name string, owner *models.Owner) *openai.Error {
 }
 
 func (x *exchange) admit(*http.Request, []byte) *openai.Error {
-	if excess := x.client.Admit(x.router.clock.Now(), x.fields.PromptTokens()); excess != nil {
+	bill, excess := x.client.Admit(x.router.clock.Now(), x.fields.PromptTokens())
+	if excess != nil {
 		return openai.Errorf(http.StatusTooManyRequests, openai.CodeRateLimit,
 			"key %q has reached its limit of %s", x.client.Name(), excess.Limit).After(excess.Wait)
 	}
+	x.bill = bill
 	return nil
 }
 
@@ -228,7 +222,7 @@ func (x *exchange) edit(req *http.Request, text []byte) *openai.Error {
 		return openai.Errorf(http.StatusBadRequest, openai.CodeInvalidBody, "the body cannot be read: %v", err)
 	}
 	x.text = edited
-	return nil
+	return x.planAgain()
 }
 
 // maxEdit in bytes is more than an edit adds to a body, but for the options of a stream, which the body has already.

@@ -7,6 +7,7 @@ import (
 	"bytes"
 	"context"
 	"errors"
+	"fmt"
 	"io"
 	"log/slog"
 	"maps"
@@ -70,7 +71,8 @@ func (x *exchange) rewrite(p *httputil.ProxyRequest) {
 
 // RoundTrip sends the request to the chosen replica, and to another one if that was sent nothing.
 func (x *exchange) RoundTrip(req *http.Request) (*http.Response, error) {
-	left := slices.Clone(x.owner.Replicas)
+	x.outgoing = req
+	left := slices.DeleteFunc(slices.Clone(x.owner.Replicas), func(name string) bool { return name == x.dead })
 	last := errNoReplica
 	for try := 0; try <= x.router.settings.Retries; try++ {
 		hold := x.router.counters.Place(left, x.work)
@@ -79,6 +81,7 @@ func (x *exchange) RoundTrip(req *http.Request) (*http.Response, error) {
 		}
 		x.hold = hold
 		answer, err := x.send(req, hold.Replica)
+		x.isSent = x.isSent || !isDial(err)
 		if err == nil {
 			return answer, nil
 		}
@@ -112,7 +115,7 @@ func (x *exchange) send(req *http.Request, replica string) (*http.Response, erro
 }
 
 func (x *exchange) sendOver(transport http.RoundTripper, out *http.Request, replica string) (*http.Response, error) {
-	out.URL.Host = replica
+	out.URL.Host, out.ContentLength = replica, int64(len(x.text))
 	out.GetBody = func() (io.ReadCloser, error) { return io.NopCloser(bytes.NewReader(x.text)), nil }
 	out.Body = io.NopCloser(bytes.NewReader(x.text))
 	return transport.RoundTrip(out)
@@ -131,42 +134,57 @@ var passed = map[string]bool{ //nolint:gochecknoglobals // a constant table
 	"Content-Type": true, "Retry-After": true, "X-Request-Id": true, "X-Kaito-Error-Source": true,
 }
 
+const eventStream = "text/event-stream"
+
 // observe reads the usage of the answer while it passes.
 func (x *exchange) observe(answer *http.Response) error {
 	maps.DeleteFunc(answer.Header, func(name string, _ []string) bool { return !passed[name] })
-	kind, _, _ := mime.ParseMediaType(answer.Header.Get("Content-Type"))
-	isStream := kind == "text/event-stream"
+	isStream := isEventStream(answer)
 	if x.writer.hasBegun && (!isStream || answer.StatusCode != http.StatusOK) {
 		return engineError(answer)
 	}
 	strips := x.strips && isStream && answer.StatusCode == http.StatusOK
-	if strips && answer.ContentLength >= 0 { // it will be shorter
+	if (strips || x.plan != nil) && isStream && answer.ContentLength >= 0 { // it will have another length
 		answer.Header.Del("Content-Length")
 		answer.ContentLength = -1
 	}
 	if isStream {
 		answer.Header.Set("X-Accel-Buffering", "no")
 	}
-	x.answer = usage.NewReader(answer.Body, isStream, strips)
+	body := answer.Body
+	if isStream {
+		body = x.continuing(answer)
+	}
+	x.answer = usage.NewReader(body, isStream, strips)
 	answer.Body = x.answer
 	return nil
+}
+
+// isEventStream reports whether an answer comes in events.
+func isEventStream(answer *http.Response) bool {
+	kind, _, _ := mime.ParseMediaType(answer.Header.Get("Content-Type"))
+	return kind == eventStream
 }
 
 // engineText bounds what a client reads of an engine's error.
 const engineText = 4 << 10
 
-// engineError is an answer of the engine that cannot be passed, because the client's stream has begun.
-func engineError(answer *http.Response) *openai.Error {
+// statusOf describes an answer of an engine by its status and the beginning of its text.
+func statusOf(answer *http.Response) string {
 	text, err := io.ReadAll(io.LimitReader(answer.Body, engineText))
 	if err != nil {
 		text = []byte(err.Error())
 	}
+	return fmt.Sprintf("answered with status %d: %s", answer.StatusCode, strings.TrimSpace(strings.ToValidUTF8(string(text), "")))
+}
+
+// engineError is an answer of the engine that cannot be passed, because the client's stream has begun.
+func engineError(answer *http.Response) *openai.Error {
 	status := answer.StatusCode
 	if status < http.StatusBadRequest {
 		status = http.StatusBadGateway
 	}
-	return openai.Errorf(status, openai.CodeEngine, "the engine answered with status %d: %s",
-		answer.StatusCode, strings.TrimSpace(strings.ToValidUTF8(string(text), "")))
+	return openai.Errorf(status, openai.CodeEngine, "the engine %s", statusOf(answer))
 }
 
 // retryFailed is the advice after a failure of a replica: another one is ready, or this one restarts.

@@ -8,7 +8,6 @@ import (
 	"net/http"
 	"sync"
 
-	"github.com/modelberth/modelberth/pkg/router/limit"
 	"github.com/modelberth/modelberth/pkg/router/models"
 	"github.com/modelberth/modelberth/pkg/router/openai"
 )
@@ -27,11 +26,17 @@ func listedOf(name string, owner *models.Owner) listed {
 }
 
 // list answers with the models that the client may use, or one of them.
-func (r *Router) list(w http.ResponseWriter, path string, client *limit.Client) *openai.Error {
-	table := r.directory.Models()
+func (x *exchange) list(w http.ResponseWriter, req *http.Request) *openai.Error {
+	table, name := x.router.directory.Models(), ""
+	if isModelPath(req.URL.Path) {
+		name = req.URL.Path[len(pathModels)+1:]
+	}
+	if err := x.see(req, table.Namespaces(name)); err != nil {
+		return err
+	}
+	client := x.client
 	var out any
-	if isModelPath(path) {
-		name := path[len(pathModels)+1:]
+	if name != "" {
 		owner := table.Find(name, client.Sees)
 		if owner == nil || !client.Allows(owner.Served(name), owner.ID()) {
 			return openai.Errorf(http.StatusNotFound, openai.CodeModelNotFound, "there is no model %.256q: GET /v1/models lists them", name)

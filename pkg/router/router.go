@@ -4,8 +4,8 @@
 // Package router is the front door: one address for all models, by the name in the request. It answers in OpenAI's
 // shape, passes requests to a replica of the model, and passes answers back as they come.
 //
-// It decides the order of the steps of a request and which failures are tried again. Which replica, which model and
-// which client are decisions of the packages below. It must not know Kubernetes: a Directory has the models.
+// It decides the order of the steps of a request and which failures are tried again. The packages below decide on
+// the replica, the model and the client. It must not know Kubernetes: a Directory has the models.
 package router
 
 import (
@@ -21,6 +21,7 @@ import (
 	"github.com/modelberth/modelberth/pkg/router/hold"
 	"github.com/modelberth/modelberth/pkg/router/limit"
 	"github.com/modelberth/modelberth/pkg/router/models"
+	"github.com/modelberth/modelberth/pkg/router/tokens"
 )
 
 // Directory has the current models.
@@ -38,7 +39,7 @@ type Settings struct {
 	BodyBudget int64
 	// BodyTimeout is how long a client may take to send a body.
 	BodyTimeout time.Duration
-	// Deadline of a request with its answer.
+	// Deadline is the longest time from the start of a request to the end of its answer.
 	Deadline time.Duration
 	// DialTimeout of a connection to a replica.
 	DialTimeout time.Duration
@@ -46,6 +47,8 @@ type Settings struct {
 	Retries int
 	// IsOpen: clients need no key.
 	IsOpen bool
+	// Resumes: another replica continues a stream whose replica died.
+	Resumes bool
 	// Hold bounds the requests that wait for a first replica.
 	Hold hold.Limits
 }
@@ -73,6 +76,7 @@ type Router struct {
 	buffered  atomic.Int64
 	room      *hold.Room
 	waker     Waker
+	tokens    *tokens.Tokens
 }
 
 // Parts are what a router is made of.
@@ -85,6 +89,8 @@ type Parts struct {
 	Clock     clock.WithTicker
 	// Waker may be nil: then no request waits for a replica.
 	Waker Waker
+	// Tokens may be nil: then clients need a key.
+	Tokens *tokens.Tokens
 }
 
 // New returns a router.
@@ -95,12 +101,12 @@ func New(settings Settings, parts Parts) *Router {
 		settings: settings, directory: parts.Directory, keys: parts.Keys, anybody: limit.Anybody(),
 		counters: parts.Counters, metrics: parts.Metrics, log: parts.Log, clock: parts.Clock,
 		transport: transport(settings), fresh: fresh,
-		room: hold.New(settings.Hold), waker: parts.Waker,
+		room: hold.New(settings.Hold), waker: parts.Waker, tokens: parts.Tokens,
 	}
 }
 
-// idleTimeout is below the 5 s after which engines close idle connections: the default of uvicorn, which serves vLLM,
-// and of cpp-httplib, which serves llama.cpp. A request that meets the close is lost.
+// idleTimeout is below 5 s. Engines close idle connections after this time: it is the default of uvicorn, the server of
+// vLLM, and of cpp-httplib, the server of llama.cpp. A request that meets the close is lost.
 const idleTimeout = 4 * time.Second
 
 // transport connects to replicas. It uses no proxy of the environment, and changes no answer.

@@ -3,7 +3,11 @@
 
 package router
 
-import "net/http"
+import (
+	"net/http"
+
+	"github.com/modelberth/modelberth/pkg/router/resume"
+)
 
 // route is a path of the API.
 type route struct {
@@ -14,20 +18,23 @@ type route struct {
 	streams bool
 	// streamsUsage: a stream has its usage only on request, in OpenAI's field.
 	streamsUsage bool
-	// salted: the engine keeps the prompt in a prefix cache.
+	// salted: the engine keeps the prompt in a prefix cache. vLLM reads the member cache_salt on these routes; releases
+	// that do not know it there, and llama.cpp, ignore it.
 	salted bool
+	// resumes: another replica can continue a stream of this kind.
+	resumes resume.Kind
 	// keepsState: the engine remembers the request, so it must not be sent twice.
 	keepsState bool
 }
 
 // routes are all paths that reach a replica. An engine's other paths load adapters or profile it.
 var routes = map[string]route{ //nolint:gochecknoglobals // a constant table
-	"/v1/chat/completions":     {path: "/v1/chat/completions", streams: true, streamsUsage: true, salted: true},
-	"/v1/completions":          {path: "/v1/completions", streams: true, streamsUsage: true, salted: true},
-	"/v1/embeddings":           {path: "/v1/embeddings"},
-	"/v1/rerank":               {path: "/v1/rerank"},
+	"/v1/chat/completions":     {path: "/v1/chat/completions", streams: true, streamsUsage: true, salted: true, resumes: resume.Chat},
+	"/v1/completions":          {path: "/v1/completions", streams: true, streamsUsage: true, salted: true, resumes: resume.Completion},
+	"/v1/embeddings":           {path: "/v1/embeddings", salted: true},
+	"/v1/rerank":               {path: "/v1/rerank", salted: true},
 	"/v1/responses":            {path: "/v1/responses", streams: true, salted: true, keepsState: true},
-	"/v1/messages":             {path: "/v1/messages", streams: true},
+	"/v1/messages":             {path: "/v1/messages", streams: true, salted: true},
 	"/v1/audio/speech":         {path: "/v1/audio/speech"},
 	"/v1/audio/transcriptions": {path: "/v1/audio/transcriptions", isForm: true},
 	"/v1/audio/translations":   {path: "/v1/audio/translations", isForm: true},

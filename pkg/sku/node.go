@@ -8,7 +8,9 @@ type Node struct {
 	// Labels and Annotations as in its metadata.
 	Labels, Annotations map[string]string
 	// GPUs of the resource nvidia.com/gpu, VCPUs and MemoryGiB for all pods together.
-	GPUs      int
+	GPUs int
+	// Slices of GPUs by MIG profile, of the resources nvidia.com/mig-PROFILE.
+	Slices    map[string]int
 	VCPUs     int
 	MemoryGiB float64
 }

@@ -7,8 +7,10 @@
 package sku
 
 import (
+	"cmp"
 	"maps"
 	"slices"
+	"strings"
 )
 
 // GPU is one kind of accelerator.
@@ -28,7 +30,7 @@ type GPU struct {
 	BandwidthGBs float64 `json:"bandwidthGBs"`
 	// ComputeCapability of NVIDIA GPUs, for example 8.0; empty for others.
 	ComputeCapability string `json:"computeCapability,omitempty"`
-	// PeakTFLOPs without sparsity by data type: fp16, bf16, fp8, fp4. An absent type has no hardware of its own.
+	// PeakTFLOPs without sparsity by data type: fp16, bf16, fp8, fp4. An absent type has no hardware support.
 	PeakTFLOPs map[string]float64 `json:"peakTFLOPs,omitempty"`
 	// Link between the GPUs of a machine, for example nvlink4 or pcie4, and its bandwidth in one
 	// direction in GB/s.
@@ -38,6 +40,10 @@ type GPU struct {
 	HostLink string `json:"hostLink,omitempty"`
 	// MIG profiles, smallest first; empty if the GPU cannot be partitioned.
 	MIG []MIGProfile `json:"mig,omitempty"`
+	// SMs are its streaming multiprocessors, where slices are planned for.
+	SMs int `json:"sms,omitempty"`
+	// Whole is the class of the GPU of which this one is a slice; empty otherwise.
+	Whole string `json:"-"`
 }
 
 // MIGProfile is a size of a GPU's partitions.
@@ -48,6 +54,30 @@ type MIGProfile struct {
 	Count int `json:"count"`
 	// MemoryGiB, as a program sees it; the marketing figure of the name if no better one is known.
 	MemoryGiB float64 `json:"memoryGiB"`
+	// SMs of it, and Bandwidth, its share of the memory's bandwidth; 0 if unknown.
+	SMs       int     `json:"sms,omitempty"`
+	Bandwidth float64 `json:"bandwidth,omitempty"`
+}
+
+// Kind is the class of GPUs with the same kernels: a slice's is that of the whole GPU.
+func (g *GPU) Kind() string { return cmp.Or(g.Whole, g.Class) }
+
+// Slice returns a partition as a separate GPU, with its shares of memory, bandwidth and multiprocessors, and without
+// a link: slices do not reach each other. False if the GPU has no such profile, or its shares are unknown.
+func (g *GPU) Slice(profile string) (GPU, bool) {
+	at := slices.IndexFunc(g.MIG, func(p MIGProfile) bool { return strings.EqualFold(p.Name, profile) })
+	if at < 0 || g.SMs == 0 || g.MIG[at].SMs == 0 || g.MIG[at].Bandwidth == 0 {
+		return GPU{}, false
+	}
+	p := g.MIG[at]
+	out := GPU{
+		Name: g.Name + "-" + p.Name, Class: g.Class + "-" + p.Name, Whole: g.Class, MemoryGiB: p.MemoryGiB,
+		BandwidthGBs: g.BandwidthGBs * p.Bandwidth, ComputeCapability: g.ComputeCapability, PeakTFLOPs: map[string]float64{}, SMs: p.SMs,
+	}
+	for dtype, peak := range g.PeakTFLOPs {
+		out.PeakTFLOPs[dtype] = peak * float64(p.SMs) / float64(g.SMs)
+	}
+	return out, true
 }
 
 // SKU is one machine type of one cloud.
@@ -65,7 +95,7 @@ type SKU struct {
 	// VCPUs and MemoryGiB of the machine.
 	VCPUs     int     `json:"vcpus"`
 	MemoryGiB float64 `json:"memoryGiB"`
-	// LocalDiskGiB is NVMe beside the OS disk.
+	// LocalDiskGiB is NVMe in addition to the OS disk.
 	LocalDiskGiB float64 `json:"localDiskGiB,omitempty"`
 	// LinkedGPUs is the number of GPUs that the GPU's own link joins: all, 2 for pairs with bridges, 0 for PCIe
 	// alone.

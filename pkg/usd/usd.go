@@ -1,19 +1,31 @@
 // Copyright The Modelberth Authors.
 // SPDX-License-Identifier: Apache-2.0
 
-// Package usd writes prices in US dollars for people.
+// Package usd writes prices in US dollars for people, and reads the amounts that they set.
 //
 // It decides how prices are rounded: one price looks the same everywhere. It must not know what is priced. Fields
 // for programs, such as status.plan.hourlyPrice, are not written here.
 package usd
 
 import (
+	"math"
 	"strconv"
 	"strings"
 )
 
 // small is the price below which cents are too coarse.
 const small = 0.1
+
+// Parse reads an amount above 0 in plain digits, such as 50 or 0.25; false for any other text.
+func Parse(text string) (amount float64, ok bool) {
+	isNoDigit := func(r rune) bool { return r < '0' || r > '9' }
+	whole, fraction, hasFraction := strings.Cut(text, ".")
+	if whole == "" || strings.ContainsFunc(whole+fraction, isNoDigit) || hasFraction && fraction == "" {
+		return 0, false
+	}
+	amount, err := strconv.ParseFloat(text, 64)
+	return amount, err == nil && amount > 0 && !math.IsInf(amount, 0)
+}
 
 // PerHour writes a price per hour: $3.67/h.
 func PerHour(price float64) string { return "$" + Number(price) + "/h" }
@@ -28,7 +40,7 @@ func Number(price float64) string {
 	return whole + "." + fraction[:2] + strings.TrimRight(fraction[2:], "0")
 }
 
-// Apart writes two prices per hour, with as many decimals as it takes to tell them apart.
+// Apart writes two prices per hour, with enough decimals to distinguish them.
 func Apart(a, b float64) (string, string) {
 	for digits := 3; PerHour(a) == PerHour(b) && digits <= 6; digits++ {
 		if first, second := decimals(a, digits), decimals(b, digits); first != second {

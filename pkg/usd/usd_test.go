@@ -4,6 +4,7 @@
 package usd_test
 
 import (
+	"strings"
 	"testing"
 
 	"github.com/modelberth/modelberth/pkg/usd"
@@ -54,6 +55,18 @@ func TestSignificant(t *testing.T) {
 	for amount, want := range map[float64]string{0.5: "$0.50", 1.234: "$1.23", 13: "$13.0", 12.49: "$12.5", 187.6: "$188"} {
 		if got := usd.Significant(amount); got != want {
 			t.Errorf("%s, want %s", got, want)
+		}
+	}
+}
+
+func TestParse(t *testing.T) {
+	for text, want := range map[string]float64{
+		"50": 50, "0.25": 0.25, "007": 7, "1000000": 1e6, "0": 0, "0.0": 0, "": 0, ".": 0, ".5": 0, "5.": 0, "1.2.3": 0, "-1": 0, "+1": 0,
+		"1e3": 0, "0x10": 0, "1_000": 0, "1,000": 0, "$5": 0, "5 0": 0, "5\n": 0, "inf": 0, "NaN": 0, "٥": 0, strings.Repeat("9", 400): 0,
+	} {
+		got, ok := usd.Parse(text)
+		if ok != (want > 0) || ok && got != want {
+			t.Errorf("%q: %v, %v; want %v", text, got, ok, want)
 		}
 	}
 }

@@ -26,7 +26,7 @@ import (
 	"github.com/modelberth/modelberth/pkg/watched"
 )
 
-// machine is a NodeClaim by its labels, which are those of this project or of KAITO's.
+// machine is a NodeClaim by its labels, this project's or KAITO's.
 func machine(name string, names map[string]string) *unstructured.Unstructured {
 	out := &unstructured.Unstructured{}
 	out.SetGroupVersionKind(claims())
@@ -45,9 +45,9 @@ func machines() *unstructured.UnstructuredList {
 	return out
 }
 
-// TestReaderAsksForWhatItMay: an account with Roles alone may not list across namespaces, and machines of other
+// TestReaderWithRolesAlone: an account with Roles alone may not list across namespaces, and machines of other
 // namespaces' Workspaces must not look like machines without a Workspace.
-func TestReaderAsksForWhatItMay(t *testing.T) {
+func TestReaderWithRolesAlone(t *testing.T) {
 	some := watched.Namespaces{"team-a", "team-b"}
 	ours := map[string]string{v1beta1.LabelMachineWorkspaceNamespace: "team-a"}
 	objects := []client.Object{

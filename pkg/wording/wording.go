@@ -27,3 +27,13 @@ func Clip(text string, most int) string {
 	}
 	return text
 }
+
+// ClipBytes shortens a text to a number of bytes, at least 3, and cuts between characters. A shortened text ends in an
+// ellipsis.
+func ClipBytes(text string, most int) string {
+	const ellipsis = "…"
+	if len(text) <= most {
+		return text
+	}
+	return strings.ToValidUTF8(text[:max(0, most-len(ellipsis))], "") + ellipsis
+}

@@ -45,3 +45,24 @@ func TestClip(t *testing.T) {
 		})
 	}
 }
+
+func TestClipBytes(t *testing.T) {
+	tests := []struct {
+		reason, text string
+		most         int
+		want         string
+	}{
+		{"a short text stays", "größe", 7, "größe"},
+		{"bytes count, not characters", "größe", 6, "gr…"},
+		{"no character is cut in two", "aößen", 6, "aö…"},
+		{"only the ellipsis fits", "größe", 3, "…"},
+		{"a shortened text is valid UTF-8", "a\xffbcdef", 6, "ab…"},
+	}
+	for _, test := range tests {
+		t.Run(test.reason, func(t *testing.T) {
+			if got := wording.ClipBytes(test.text, test.most); got != test.want {
+				t.Errorf("got %q, want %q", got, test.want)
+			}
+		})
+	}
+}

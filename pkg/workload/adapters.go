@@ -27,7 +27,7 @@ const (
 	pullSecretDir    = "/etc/modelberth/pull"
 )
 
-// Adapters are those of a Workspace as an engine is told of them, in the order of the manifest.
+// Adapters are a Workspace's adapters in the engine's form, in the order of the manifest.
 func Adapters(ws *v1beta1.Workspace) []engine.Adapter {
 	var out []engine.Adapter
 	for _, spec := range ws.Inference.Adapters {

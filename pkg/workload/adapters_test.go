@@ -34,7 +34,7 @@ func TestAdapters(t *testing.T) {
 }
 
 // An engine whose path is the file fetches that file.
-func TestAdapterThatIsAFile(t *testing.T) {
+func TestAdapterFile(t *testing.T) {
 	in := input(preset(), 1)
 	in.Workspace.Inference.Adapters = []v1beta1.AdapterSpec{
 		{Source: &v1beta1.DataSource{Name: "a", Repository: "org/a"}, Path: "sub/a-f16.gguf"},
@@ -47,8 +47,8 @@ func TestAdapterThatIsAFile(t *testing.T) {
 	}
 }
 
-// Users' volumes are read, never written, and no mount of the engine's lies in another one: the runtime could
-// not make its mount point where the outer one is read-only.
+// Users' volumes are read, never written, and no mount of the engine's lies in another one: the runtime could not make
+// its mount point in a read-only outer one.
 func TestAdapterMounts(t *testing.T) {
 	template := podTemplate(withAdapters(input(preset(), 1)))
 	mounts := template.Spec.Containers[0].VolumeMounts

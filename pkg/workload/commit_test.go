@@ -14,8 +14,8 @@ import (
 	"github.com/modelberth/modelberth/pkg/workload"
 )
 
-// A commit is settled where the weights may be others tomorrow, and nowhere else: it costs each start a moment.
-func TestWhatIsLeftOpen(t *testing.T) {
+// A commit is settled only if the weights may change tomorrow: it costs each start a moment.
+func TestSettlesCommit(t *testing.T) {
 	commit := strings.Repeat("0a", 20)
 	sum := strings.Repeat("0a", 32)
 	for _, tc := range []struct {

@@ -23,7 +23,7 @@ const (
 	keptDir     = "/var/cache/compiled"
 )
 
-// CompileDir is the directory for the engine's compiled code: for the life of the pod, or beside the weights if the
+// CompileDir is the directory for the engine's compiled code: for the life of the pod, or next to the weights if the
 // namespace has a cache.
 func CompileDir(in Input) string {
 	if in.Compiled == "" || cacheClaim(in) == "" {

@@ -15,13 +15,13 @@ import (
 )
 
 // defaultGracePeriod lets running requests finish. The engine ends them a little earlier than the kubelet ends the
-// engine, so it exits by itself.
+// engine, so it exits on its own.
 const (
 	defaultGracePeriod = 120
 	gracePeriodMargin  = 10
 )
 
-// Drain is how long answers under way may take once the pod is told to end.
+// Drain is how long running requests may take once the pod begins to terminate.
 func Drain(ws *v1beta1.Workspace) time.Duration {
 	seconds := int64(defaultGracePeriod)
 	if ws.Inference != nil && ws.Inference.Pod != nil {
@@ -30,7 +30,7 @@ func Drain(ws *v1beta1.Workspace) time.Duration {
 	return time.Duration(max(0, seconds-gracePeriodMargin)) * time.Second
 }
 
-// drained has the agent wait until no request is under way before the engine is told to end.
+// drained makes the agent wait until no request is running before the engine is signalled to end.
 func drained() *corev1.Lifecycle {
 	return &corev1.Lifecycle{PreStop: &corev1.LifecycleHandler{
 		HTTPGet: &corev1.HTTPGetAction{Path: "/drain", Port: intstr.FromInt32(weightsPort)},

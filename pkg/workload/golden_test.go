@@ -33,7 +33,7 @@ var update = flag.Bool("update", false, "write the golden files")
 
 const separator = "---\n"
 
-// preset is a Workspace that serves a model of the catalogue.
+// preset is a Workspace with a model of the catalogue.
 func preset() *v1beta1.Workspace {
 	return &v1beta1.Workspace{
 		ObjectMeta: metav1.ObjectMeta{Name: "chat", Namespace: "team-a", UID: "6a3c9b1e-0000-4000-8000-000000000001"},
@@ -62,7 +62,7 @@ func input(ws *v1beta1.Workspace, gpus int) workload.Input {
 	}
 }
 
-// everyPodField sets each field of inference.pod, and what else shapes a pod.
+// everyPodField sets each field of inference.pod, and everything else with an effect on a pod.
 func everyPodField() *v1beta1.Workspace {
 	ws := preset()
 	ws.Labels = map[string]string{v1beta1.LabelInferenceSet: "chat-set"}
@@ -133,7 +133,7 @@ func ownTemplate() *v1beta1.Workspace {
 	return ws
 }
 
-// onNodes puts the pods on nodes that are there.
+// onNodes puts the pods on existing nodes.
 func onNodes(in workload.Input, names ...string) workload.Input {
 	in.Plan.Nodes, in.Plan.NodeNames = len(names), names
 	return in
@@ -146,8 +146,8 @@ func withKVEvents(in workload.Input) workload.Input {
 	return in
 }
 
-// wholeRepository is an engine that loads a repository's weights, not files that the preset lists, and
-// reports how much shared memory it needs.
+// wholeRepository is an engine with all of a repository's weights instead of the preset's files, and a stated need for
+// shared memory.
 func wholeRepository(in workload.Input) workload.Input {
 	in.Plan.Artifact = &model.Artifact{Repo: "Org/Some-Model", Revision: "main"}
 	in.Engine = engine.Command{
@@ -163,7 +163,7 @@ func wholeRepository(in workload.Input) workload.Input {
 	return in
 }
 
-// group is an engine that runs with the same flags on four machines.
+// group is an engine with the same flags on four machines.
 func group(in workload.Input) workload.Input {
 	in.Plan.Nodes = 4
 	in = wholeRepository(in)
@@ -283,7 +283,7 @@ func objects(in workload.Input) []runtime.Object {
 	return list
 }
 
-// render writes objects as they are applied: without the status, which others own.
+// render writes objects as applied: without the status, because others own it.
 func render(t *testing.T, in workload.Input) []byte {
 	t.Helper()
 	var documents []string
@@ -323,7 +323,7 @@ func TestGolden(t *testing.T) {
 	}
 }
 
-// Every field that is written is one that the API server knows, by its exact name and type.
+// The API server knows every written field, by its exact name and type.
 func TestGoldenIsStrictlyValid(t *testing.T) {
 	for name := range cases() {
 		t.Run(name, func(t *testing.T) {

@@ -44,7 +44,7 @@ type Members struct {
 }
 
 // GroupSets return the sets of a group, the leader's first. The controller replaces their pods together, so neither
-// set replaces one by itself.
+// set replaces a pod on its own.
 func GroupSets(ws *v1beta1.Workspace, members Members, revision string, group Group) []*appsv1.StatefulSet {
 	first := groupSet(StatefulSet(ws, 1, members.Leader, revision), group)
 	if group.Failures > 0 {

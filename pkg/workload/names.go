@@ -22,7 +22,7 @@ func NameProblem(name string) string {
 		return "the Workspace has no name: give it one in metadata.name"
 	case len(name) > maxName:
 		return fmt.Sprintf("metadata.name %q has %d characters and at most %d are possible, "+
-			"because the StatefulSet appends 11 to label its pods: create the Workspace again under a shorter name",
+			"because the StatefulSet appends 11 characters to label its pods: create the Workspace again under a shorter name",
 			name, len(name), maxName)
 	case len(validation.IsDNS1035Label(name)) > 0:
 		return fmt.Sprintf("metadata.name %q cannot name a Service, which takes lower-case letters, digits and dashes, "+
@@ -40,8 +40,8 @@ func GroupNameProblem(name string) string {
 	if len(name) <= maxGroupName {
 		return NameProblem(name)
 	}
-	return fmt.Sprintf("metadata.name %q has %d characters and at most %d are possible where several machines serve, "+
-		"because the StatefulSet %s%s appends 11 to label its pods: create the Workspace again under a shorter name, "+
+	return fmt.Sprintf("metadata.name %q has %d characters and at most %d are possible when several machines serve, "+
+		"because the StatefulSet %s%s appends 11 characters to label its pods: create the Workspace again under a shorter name, "+
 		"or allow a machine type that holds the model alone",
 		name, len(name), maxGroupName, name, workerSuffix)
 }

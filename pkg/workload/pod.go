@@ -41,7 +41,7 @@ func PodTemplate(in Input) corev1.PodTemplateSpec {
 	template.Spec.ImagePullSecrets = imagePullSecrets(in)
 	template.Spec.RestartPolicy = corev1.RestartPolicyAlways
 	if in.Engine.IgnoresSignals {
-		// Process 1 is the sandbox's then, and the engine ends at once when it is told to.
+		// Process 1 is the sandbox's then, and the engine ends at once when it is signalled.
 		template.Spec.ShareProcessNamespace = new(true)
 	}
 	template.Spec.SecurityContext = podSecurity(in.UserID)

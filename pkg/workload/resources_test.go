@@ -15,7 +15,7 @@ import (
 	"github.com/modelberth/modelberth/pkg/workload"
 )
 
-// An engine without a limit takes the memory of a node that others use, too.
+// An engine without a limit uses the memory of a shared node, too.
 func TestSharedNodeHasMemoryLimit(t *testing.T) {
 	for _, tc := range []struct {
 		reason string
@@ -56,7 +56,7 @@ func TestSharedNodeHasMemoryLimit(t *testing.T) {
 	}
 }
 
-// What a registry or a hub sends must not fill the node's disk.
+// Content from a registry or a hub must not fill the node's disk.
 func TestFetchedWeightsHaveDiskLimit(t *testing.T) {
 	for _, tc := range []struct {
 		reason string

@@ -43,8 +43,8 @@ func isMounted(in Input) bool {
 	return !in.Engine.NoWeights && in.Workspace.Inference.Weights != nil && source(in.Workspace).OCI == nil
 }
 
-// modelsVolume has the weights. If the pod fetches them, the volume has no size limit of its own: the agent's
-// container limits all writes of the pod.
+// modelsVolume has the weights. If the pod fetches them, the volume has no size limit: the agent's container
+// limits all writes of the pod.
 func modelsVolume(in Input) corev1.Volume {
 	volume, from := corev1.VolumeSource{}, source(in.Workspace)
 	switch {

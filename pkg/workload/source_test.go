@@ -12,8 +12,8 @@ import (
 	"github.com/modelberth/modelberth/pkg/workload"
 )
 
-// Whatever holds weights already is never written to, by no container and not by the kubelet, which gives the
-// files of a volume that a pod may write to the pod's group.
+// A source with existing weights is never written to, by no container and not by the kubelet: it gives the files of a
+// writable volume to the pod's group.
 func TestSourcesAreReadOnly(t *testing.T) {
 	for _, tc := range []struct {
 		reason string
@@ -44,7 +44,7 @@ func TestSourcesAreReadOnly(t *testing.T) {
 	}
 }
 
-// A member that reads no files needs no volume of them, which may not even exist where it runs.
+// A member without files needs no volume of them; the volume may not even exist there.
 func TestMembersWithoutFilesMountNoSource(t *testing.T) {
 	in := fromSource(groupOverRPC(input(preset(), 1)), v1beta1.WeightsSource{Image: &v1beta1.ImageWeights{Reference: "r", PullSecret: "s"}})
 	pod := workload.WorkerTemplate(in).Spec
@@ -69,8 +69,8 @@ func TestModelPath(t *testing.T) {
 	}
 }
 
-// TestVerifiedDigestIsWhatIsFetched: the tag may name something else by the time that a pod starts.
-func TestVerifiedDigestIsWhatIsFetched(t *testing.T) {
+// TestPodsFetchVerifiedDigest: the tag may name something else when a pod starts.
+func TestPodsFetchVerifiedDigest(t *testing.T) {
 	const signed = "a.example/model@sha256:0000000000000000000000000000000000000000000000000000000000000001"
 	in := fromSource(wholeRepository(input(preset(), 1)), v1beta1.WeightsSource{OCI: &v1beta1.OCIWeights{Reference: "a.example/model:v1"}})
 	in.Plan.Weights = &planner.VerifiedWeights{Reference: signed}

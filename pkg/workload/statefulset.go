@@ -23,7 +23,7 @@ func StatefulSet(ws *v1beta1.Workspace, replicas int32, template corev1.PodTempl
 			Selector:    &metav1.LabelSelector{MatchLabels: podSelector(ws)},
 			ServiceName: HeadlessName(ws),
 			// Parallel also lets a corrected template replace a pod that never became ready; otherwise, the set
-			// would wait for it for ever.
+			// would wait for it forever.
 			PodManagementPolicy: appsv1.ParallelPodManagement,
 			UpdateStrategy:      appsv1.StatefulSetUpdateStrategy{Type: appsv1.RollingUpdateStatefulSetStrategyType},
 			Template:            *template.DeepCopy(),

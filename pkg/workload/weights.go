@@ -17,8 +17,8 @@ import (
 	"github.com/modelberth/modelberth/pkg/model"
 )
 
-// The startup probe of the agent holds the engine back until every file is verified. The agent gives
-// up by itself when nothing moves any more, so the probe has no opinion: it would take two days to
+// The startup probe of the agent holds the engine back until every file is verified. The agent itself
+// fails when there is no progress, so the probe is lenient: it would take two days to
 // fail.
 const (
 	weightsPeriod   = 2

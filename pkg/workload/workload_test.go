@@ -23,7 +23,7 @@ import (
 	"github.com/modelberth/modelberth/pkg/workload"
 )
 
-// Maps are built anew in another order each time; the result stays the same byte for byte.
+// Maps are built again in another order each time; the result stays the same byte for byte.
 func TestSameInputSameBytes(t *testing.T) {
 	random := rand.New(rand.NewPCG(1, 2))
 	for name := range cases() {
@@ -127,8 +127,8 @@ func TestImmutableFieldsDependOnTheNameOnly(t *testing.T) {
 	}
 }
 
-// A pod that its StatefulSet or Service cannot find would never be used.
-func TestPodsCarryWhatSelectsThem(t *testing.T) {
+// A pod outside the selectors of its StatefulSet or Service would never be used.
+func TestPodsMatchSelectors(t *testing.T) {
 	for name, in := range cases() {
 		t.Run(name, func(t *testing.T) {
 			template := podTemplate(in)
@@ -150,7 +150,7 @@ func TestPodsCarryWhatSelectsThem(t *testing.T) {
 	}
 }
 
-// What a user wrote into a template comes back as it was, apart from labels and placement.
+// A user's template comes back unchanged, apart from labels and placement.
 func TestTemplateIsKept(t *testing.T) {
 	ws := ownTemplate()
 	got := workload.TemplatePod(ws, nil)
@@ -196,7 +196,7 @@ func TestNodesBindEveryAlternative(t *testing.T) {
 	}
 }
 
-// What is planned for is what the pods ask for by themselves.
+// The pods request the planned resources on their own.
 func TestPlacement(t *testing.T) {
 	own, every := ownTemplate(), everyPodField()
 	for _, tc := range []struct {
@@ -256,7 +256,7 @@ func TestPresetPodsAreRestricted(t *testing.T) {
 			}
 			for _, template := range templates {
 				for _, result := range evaluator.EvaluatePod(level, &template.ObjectMeta, &template.Spec) {
-					// A directory of the node needs the administrator's leave, and a namespace that takes it.
+					// A directory of the node needs the administrator's permission, and a namespace that accepts it.
 					isNode := name == "source-node" && result.ForbiddenDetail == `volume "models" uses restricted volume type "hostPath"`
 					if !result.Allowed && !isNode {
 						t.Errorf("%s: %s", result.ForbiddenReason, result.ForbiddenDetail)
@@ -272,7 +272,7 @@ func TestPresetPodsAreRestricted(t *testing.T) {
 	}
 }
 
-// Who reaches the RPC server of a worker controls its process, beside which the agent runs.
+// A client of a worker's RPC server controls its process, and the agent runs next to it.
 func TestWorkerWithoutWeightsGetsNoSecrets(t *testing.T) {
 	in := suppliedWeights(groupOverRPC(input(preset(), 1)))
 	in.Workspace.Inference.Preset.PresetOptions.ModelAccessSecret = "hub-token"
@@ -390,15 +390,15 @@ func TestGroupNameProblem(t *testing.T) {
 		t.Errorf("45 characters: %s", got)
 	}
 	name := strings.Repeat("a", 46)
-	want := `metadata.name "` + name + `" has 46 characters and at most 45 are possible where several machines serve, ` +
-		`because the StatefulSet ` + name + `-worker appends 11 to label its pods: create the Workspace again under a shorter name, ` +
+	want := `metadata.name "` + name + `" has 46 characters and at most 45 are possible when several machines serve, ` +
+		`because the StatefulSet ` + name + `-worker appends 11 characters to label its pods: create the Workspace again under a shorter name, ` +
 		`or allow a machine type that holds the model alone`
 	if diff := cmp.Diff(want, workload.GroupNameProblem(name)); diff != "" {
 		t.Errorf("46 characters: -want +got:\n%s", diff)
 	}
 }
 
-// What Modelberth means as a reference reaches the kubelet as one; the same text of a user's does not.
+// Modelberth's references reach the kubelet as references; the same text from a user does not.
 func TestOnlyTheRankIsAReference(t *testing.T) {
 	in := group(input(preset(), 8))
 	args := workload.WorkerTemplate(in).Spec.Containers[0].Args
@@ -453,7 +453,7 @@ func TestNameProblem(t *testing.T) {
 		{"no name", "", "the Workspace has no name: give it one in metadata.name"},
 		{
 			"too long for the pods' label", strings.Repeat("a", 53),
-			`metadata.name "` + strings.Repeat("a", 53) + `" has 53 characters and at most 52 are possible, because the StatefulSet appends 11 to label its pods: create the Workspace again under a shorter name`,
+			`metadata.name "` + strings.Repeat("a", 53) + `" has 53 characters and at most 52 are possible, because the StatefulSet appends 11 characters to label its pods: create the Workspace again under a shorter name`,
 		},
 		{
 			"a digit in front, which a Service cannot have", "7b-chat",
@@ -496,7 +496,7 @@ func TestDrain(t *testing.T) {
 	}
 }
 
-// TestForgedMarksDoNotReachPods: a Workspace that is older than the rule that refuses them may still carry some.
+// TestForgedMarksDoNotReachPods: a Workspace older than the rule against them may still have some.
 func TestForgedMarksDoNotReachPods(t *testing.T) {
 	marks := map[string]string{
 		v1beta1.LabelWorkspaceUID: "uid-0", v1beta1.AnnotationMachine: "{}", v1beta1.AnnotationRevision: "a", v1beta1.LabelWorkspace: "other", "team": "a",

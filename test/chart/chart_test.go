@@ -20,6 +20,7 @@ import (
 	"github.com/google/go-cmp/cmp"
 	appsv1 "k8s.io/api/apps/v1"
 	corev1 "k8s.io/api/core/v1"
+	networkingv1 "k8s.io/api/networking/v1"
 	rbacv1 "k8s.io/api/rbac/v1"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/labels"
@@ -237,13 +238,18 @@ func TestRefusals(t *testing.T) {
 		{"a log level that zap does not know", append(complete, "--set", "logging.level=verbose"), "/logging/level"},
 		{"a consumer of prompts that is any pod", append(complete, "--set", "kvEvents.consumer.namespace=router"), "kvEvents.consumer is incomplete"},
 		{"a consumer of prompts in no namespace", append(complete, "--set", "kvEvents.consumer.podLabels.app=router"), "kvEvents.consumer is incomplete"},
-		{"limits that nothing enforces", append(complete, "--set", "policies.install=false,allow.templates=false"), "allow is enforced by the policies"},
+		{"limits that nothing enforces", append(complete, "--set", "policies.install=false,allow.templates=false"), "the policies enforce allow"},
 		{
 			"existing nodes of which nobody may see what is free", append(complete, "--set", "capacity.backend=existing,watchNamespaces={team-a}"),
 			"set watchPodsOfNodes",
 		},
 		{"a namespace that no namespace is called", append(complete, "--set", "watchNamespaces={Team}"), "/watchNamespaces/0"},
 		{"an image prefix that would break a rule", append(complete, "--set", "allow.engineImages={a'b}"), "/allow/engineImages/0"},
+		{"an API server by its name", append(complete, "--set", "networkPolicy.apiServer[0].cidr=kubernetes.default.svc"), "/networkPolicy/apiServer/0/cidr"},
+		{"a scraper that is nobody", append(complete, "--set-json", `networkPolicy.metricsFrom=[{}]`), "/networkPolicy/metricsFrom/0"},
+		{"a certificate for a router's plain HTTP", append(complete, "--set", "router.metrics.insecure=true", "--set", "router.metrics.certificateSecret=x"), "router.metrics.certificateSecret has no effect with router.metrics.insecure"},
+		{"tokens at an open router", append(complete, "--set", "router.open=true", "--set", "router.tokens.audience=x"), "router.tokens.audience has no effect with router.open"},
+		{"limits of tokens without an audience", append(complete, "--set", "router.tokens.requestsPerMinute=5"), "router.tokens has limits but no audience"},
 		{"a router without an image", append(complete, "--set", "router.enabled=true"), "router.image.repository is empty"},
 		{"a certificate for plain HTTP", append(complete, "--set", "metrics.insecure=true,metrics.certificateSecret=tls"), "metrics.certificateSecret has no effect"},
 		{"a Kubernetes that is too old", append(complete, "--kube-version", "1.30.9"), "chart requires kubeVersion"},
@@ -274,6 +280,57 @@ func TestCatalogRestarts(t *testing.T) {
 	first, second := checksum("a"), checksum("b")
 	if first == "" || first == second {
 		t.Errorf("the pod template's annotation is %q for one catalogue and %q for another", first, second)
+	}
+}
+
+// TestArbitraryUID checks that no pod names a user or a group where the cluster assigns them.
+func TestArbitraryUID(t *testing.T) {
+	rendered, err := template(t, "--values", "testdata/router.values.yaml", "--set", "arbitraryUID=true")
+	if err != nil {
+		t.Fatal(err)
+	}
+	deployments := find[*appsv1.Deployment](t, rendered)
+	if len(deployments) != 2 {
+		t.Fatalf("there are %d Deployments, want the controller's and the router's", len(deployments))
+	}
+	want := &corev1.PodSecurityContext{
+		RunAsNonRoot: new(true), SeccompProfile: &corev1.SeccompProfile{Type: corev1.SeccompProfileTypeRuntimeDefault},
+	}
+	for _, deployment := range deployments {
+		pod := deployment.Spec.Template.Spec
+		if diff := cmp.Diff(want, pod.SecurityContext); diff != "" {
+			t.Errorf("Deployment %s (-want +got):\n%s", deployment.Name, diff)
+		}
+		for i := range pod.Containers {
+			if of := pod.Containers[i].SecurityContext; of.RunAsUser != nil || of.RunAsGroup != nil {
+				t.Errorf("container %s names a user: %v", pod.Containers[i].Name, of)
+			}
+		}
+	}
+}
+
+// TestNetworkPolicyReachesEngines checks that the controller's own policy closes no port of a Workspace's pods to it. A
+// port that it cannot reach would look isolated, and the engines of a group would start among untrusted pods.
+func TestNetworkPolicyReachesEngines(t *testing.T) {
+	for _, name := range []string{"single", "full"} {
+		rendered, err := template(t, "--values", filepath.Join("testdata", name+".values.yaml"))
+		if err != nil {
+			t.Fatal(err)
+		}
+		policies := find[*networkingv1.NetworkPolicy](t, rendered)
+		if len(policies) != 1 {
+			t.Fatalf("%s: there are %d NetworkPolicies, want 1", name, len(policies))
+		}
+		isOpen := slices.ContainsFunc(policies[0].Spec.Egress, func(rule networkingv1.NetworkPolicyEgressRule) bool {
+			return len(rule.Ports) == 0 && slices.ContainsFunc(rule.To, func(peer networkingv1.NetworkPolicyPeer) bool {
+				pods, err := metav1.LabelSelectorAsSelector(peer.PodSelector)
+				return err == nil && peer.NamespaceSelector != nil && peer.NamespaceSelector.Size() == 0 &&
+					pods.Matches(labels.Set{v1beta1.LabelWorkspace: "any"})
+			})
+		})
+		if !isOpen {
+			t.Errorf("%s: no rule opens all ports of the pods of Workspaces: %+v", name, policies[0].Spec.Egress)
+		}
 	}
 }
 
@@ -358,8 +415,8 @@ func TestBackEndPrivileges(t *testing.T) {
 	}
 }
 
-// TestGeneratedFiles checks that every generated file reaches the cluster unchanged, can be left out, and that a
-// CustomResourceDefinition outlives the release.
+// TestGeneratedFiles checks that every generated file reaches the cluster unchanged and can be left out, and that
+// CustomResourceDefinitions outlive the release.
 func TestGeneratedFiles(t *testing.T) {
 	for _, kind := range []string{"crds", "policies"} {
 		t.Run(kind, func(t *testing.T) {
@@ -454,7 +511,7 @@ func TestDevicePlugin(t *testing.T) {
 }
 
 // TestPods checks that pods can wait for machines of a cloud without a NodeClass, and that the controller may read the
-// answers only then.
+// events only then.
 func TestPods(t *testing.T) {
 	const mayRead = "- apiGroups: [\"\"]\n  resources: [events]\n  verbs: [watch]\n"
 	for _, test := range []struct {
@@ -476,7 +533,7 @@ func TestPods(t *testing.T) {
 
 // TestRouterFlags parses the router's arguments as the router does, with keys and without.
 func TestRouterFlags(t *testing.T) {
-	for _, more := range []string{"router.open=false", "router.open=true"} {
+	for _, more := range []string{"router.open=false", "router.open=true,router.tokens.audience=,router.tokens.requestsPerMinute=0", "router.metrics.insecure=true,router.metrics.certificateSecret="} {
 		t.Run(more, func(t *testing.T) {
 			rendered, err := template(t, "--values", "testdata/router.values.yaml", "--set", more)
 			if err != nil {

@@ -66,7 +66,7 @@ func TestFlags(t *testing.T) {
 	}
 }
 
-// TestTroubleshooting checks that there is an entry for every reason, and none for one that is gone.
+// TestTroubleshooting checks that every reason has an entry, and every entry a reason.
 func TestTroubleshooting(t *testing.T) {
 	want := reasons(t)
 	var got []string
@@ -198,7 +198,7 @@ func blocks(t *testing.T) []block {
 	return out
 }
 
-// TestMakeTargets checks that every target that a page names exists.
+// TestMakeTargets checks that every target named in a page exists.
 func TestMakeTargets(t *testing.T) {
 	targets := map[string]bool{}
 	for _, match := range regexp.MustCompile(`(?m)^([a-z0-9-]+):`).FindAllStringSubmatch(read(t, "Makefile"), -1) {
@@ -261,7 +261,7 @@ func TestManifests(t *testing.T) {
 
 var update = flag.Bool("update", false, "write what commands print into the pages that show it")
 
-// TestConsole runs the commands that pages show, and compares what they print.
+// TestConsole runs the commands shown in pages, and compares their output.
 func TestConsole(t *testing.T) {
 	ran := 0
 	for _, b := range blocks(t) {

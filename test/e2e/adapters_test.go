@@ -29,8 +29,8 @@ import (
 	"github.com/modelberth/modelberth/api/v1beta1"
 )
 
-// adapterImage is pushed by the test, with the files of an adapter where KAITO's images have them. The agent is
-// given the local registry's address: under a name it wants TLS, which that registry does not speak.
+// adapterImage is pushed by the test, with an adapter's files in the place of KAITO's images. The agent gets the local
+// registry's address: a name would need TLS, and that registry has none.
 const (
 	adapterImage     = "registry.local:5000/" + adapterName
 	adapterByAddress = "10.231.0.1:5000/" + adapterName

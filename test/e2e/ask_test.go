@@ -56,7 +56,7 @@ func startCurl(t *testing.T, namespace string, args ...string) *corev1.Pod {
 	return pod
 }
 
-// awaitCurl waits for a pod that asks, and returns what it printed and whether it got its answer.
+// awaitCurl waits for a pod with a request, and returns its output and its success.
 func awaitCurl(t *testing.T, pod *corev1.Pod, timeout time.Duration) (out string, ok bool) {
 	t.Helper()
 	waitFor(t, "curl to end", timeout, func(ctx context.Context) (bool, error) {

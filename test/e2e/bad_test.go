@@ -23,8 +23,8 @@ import (
 	"github.com/modelberth/modelberth/pkg/doctor"
 )
 
-// verdict is what a bad manifest says in its comment about what becomes of it: refused at apply with
-// words of a message, or a condition that is not true with a reason.
+// verdict is the comment of a bad manifest about its fate: refused at apply with words of a message, or a condition
+// that is not true with a reason.
 type verdict struct {
 	refused           string
 	condition, reason string
@@ -124,7 +124,7 @@ func expectDoctor(t *testing.T, ns string, files []string) {
 	}
 }
 
-// expectForeign checks that the objects whose names were taken are as their owner left them.
+// expectForeign checks that the objects under taken names are as their owner left them.
 func expectForeign(t *testing.T, ns string) {
 	objects := []client.Object{
 		&corev1.Service{ObjectMeta: metav1.ObjectMeta{Namespace: ns, Name: "service-name-taken"}},

@@ -45,7 +45,7 @@ func TestCapacity(t *testing.T) {
 	})
 }
 
-// story is one of several that are told at the same time.
+// story is one of several that run at the same time.
 type story struct {
 	name string
 	tell func(*testing.T)
@@ -172,7 +172,7 @@ func waitAttempts(t *testing.T, ns, name string, want ...string) *v1beta1.Worksp
 	return ws
 }
 
-// expectHeld checks that a Workspace holds so many machines and no more, once those that were let go are gone.
+// expectHeld checks that a Workspace has so many machines and no more, once the released ones are gone.
 func expectHeld(t *testing.T, ws *v1beta1.Workspace, count int) {
 	t.Helper()
 	waitFor(t, fmt.Sprintf("Workspace %s to hold %d machines", ws.Name, count), goneTimeout, func(ctx context.Context) (bool, error) {

@@ -18,6 +18,7 @@ import (
 	corev1 "k8s.io/api/core/v1"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/types"
+	"k8s.io/utils/ptr"
 	"sigs.k8s.io/controller-runtime/pkg/client"
 )
 
@@ -132,13 +133,25 @@ func killLeader(ctx context.Context, hard bool) (string, error) {
 	return name, err
 }
 
-// leaderPod returns the pod that holds the lease.
+// waitLeader returns the pod that holds the lease. A leader that a rollout ends gives the lease up, and seconds pass
+// until another pod takes it.
+func waitLeader(t *testing.T) *corev1.Pod {
+	t.Helper()
+	var leader *corev1.Pod
+	waitFor(t, "a leader", time.Minute, func(ctx context.Context) (held bool, err error) {
+		leader, err = leaderPod(ctx)
+		return err == nil, err
+	})
+	return leader
+}
+
+// leaderPod returns the pod that holds the lease. It fails while no living pod does.
 func leaderPod(ctx context.Context) (*corev1.Pod, error) {
 	lease := &coordinationv1.Lease{}
 	if err := local.client.Get(ctx, types.NamespacedName{Namespace: systemNamespace, Name: leaseName}, lease); err != nil {
 		return nil, err
 	}
-	if lease.Spec.HolderIdentity == nil {
+	if ptr.Deref(lease.Spec.HolderIdentity, "") == "" {
 		return nil, fmt.Errorf("nobody holds lease %s", leaseName)
 	}
 	name, _, _ := strings.Cut(*lease.Spec.HolderIdentity, "_")

@@ -4,13 +4,14 @@
 package e2e
 
 import (
+	"errors"
 	"fmt"
 	"os"
 	"path/filepath"
 	"strconv"
 	"strings"
-	"syscall"
 
+	"golang.org/x/sys/unix"
 	"k8s.io/apimachinery/pkg/types"
 )
 
@@ -42,7 +43,7 @@ func kill9(pod types.UID, process string) error {
 		if err != nil {
 			return err
 		}
-		if err := syscall.Kill(pid, syscall.SIGKILL); err != nil {
+		if err := killAndWait(pid); err != nil {
 			return fmt.Errorf("killing process %d: %w", pid, err)
 		}
 		killed++
@@ -51,4 +52,29 @@ func kill9(pod types.UID, process string) error {
 		return fmt.Errorf("no process %s of pod %s runs on this machine", process, pod)
 	}
 	return nil
+}
+
+// killAndWait ends a process, and returns once its sockets are closed. Until then, the kernel accepts connections for it.
+func killAndWait(pid int) error {
+	fd, err := unix.PidfdOpen(pid, 0)
+	if err != nil {
+		return err
+	}
+	defer func() { _ = unix.Close(fd) }()
+	if err := unix.Kill(pid, unix.SIGKILL); err != nil {
+		return err
+	}
+	ended := []unix.PollFd{{Fd: int32(fd), Events: unix.POLLIN}} //nolint:gosec // a file descriptor is small
+	for {
+		n, err := unix.Poll(ended, int(commandTimeout.Milliseconds()))
+		switch {
+		case errors.Is(err, unix.EINTR):
+			continue
+		case err != nil:
+			return err
+		case n == 0:
+			return fmt.Errorf("it has not ended within %s", commandTimeout)
+		}
+		return nil
+	}
 }

@@ -15,7 +15,7 @@ import (
 	"github.com/modelberth/modelberth/api/v1beta1"
 )
 
-// TestDeadlines waits for what never comes, with an installation that waits for less long than others do.
+// TestDeadlines waits for missing machines, with shorter deadlines than other tests.
 func TestDeadlines(t *testing.T) {
 	configure(t, "capacity.initializationDeadline=20s", "capacity.nodeGrace=5s")
 	tellAll(t, []story{
@@ -45,8 +45,8 @@ func noGPUs(t *testing.T) {
 	expectAnswers(t, ws, tinyModel)
 }
 
-// killed has a machine that serves vanish, as when a host fails: nobody takes its node away, and its pod
-// cannot say that it has ended.
+// killed makes a serving machine vanish, as when a host fails: nobody deletes its node, and its pod cannot report its
+// end.
 func killed(t *testing.T) {
 	ns := namespace(t)
 	apply(t, ns, wish("chat", v1beta1.CapacityOnDemand, killedType))

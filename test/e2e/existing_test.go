@@ -12,7 +12,7 @@ import (
 	"k8s.io/apimachinery/pkg/types"
 )
 
-// A machine that somebody bought by himself, and a Workspace that is to run there.
+// A machine bought by a user, and a Workspace for it.
 const (
 	ownMachine = `apiVersion: karpenter.sh/v1
 kind: NodeClaim

@@ -38,9 +38,8 @@ func elapsed(t *testing.T, what string, since time.Time) {
 	figure(t, what, time.Since(since))
 }
 
-// stages tells how long the stages of a Workspace took by its status, which keeps whole seconds: all of them in
-// the log, and as figures the way from a usable machine to ready, and the first token that somebody gets after
-// that.
+// stages logs the duration of a Workspace's stages by its status, in whole seconds, and records the time from a usable
+// machine to ready, and to the first token after that.
 func stages(t *testing.T, ws *v1beta1.Workspace) {
 	t.Helper()
 	var machine time.Time

@@ -30,7 +30,7 @@ const (
 	readyTimeout = 4 * time.Minute
 	// goneTimeout bounds a deletion with its machines.
 	goneTimeout = 2 * time.Minute
-	// seenTimeout bounds what the controller does by itself.
+	// seenTimeout bounds what the controller does on its own.
 	seenTimeout = 30 * time.Second
 	// commandTimeout bounds a command that does not wait for anything.
 	commandTimeout = time.Minute
@@ -74,8 +74,8 @@ func apply(t *testing.T, namespace, manifest string) {
 	kubectl(t, "apply", "--namespace="+namespace, "--filename="+file)
 }
 
-// namespace makes a namespace for one test, which takes no pod that Pod Security's level restricted
-// refuses. When the test ends, its InferenceSets and Workspaces are deleted, and that must give every machine back.
+// namespace makes a namespace for one test, with Pod Security's level restricted. At the end of the test, its
+// InferenceSets and Workspaces are deleted, and that must release every machine.
 func namespace(t *testing.T) string {
 	t.Helper()
 	object := &corev1.Namespace{ObjectMeta: metav1.ObjectMeta{
@@ -158,7 +158,7 @@ func waitGone(t *testing.T, object client.Object) {
 	})
 }
 
-// claimsOf are the machines that are held for a Workspace.
+// claimsOf are the machines of a Workspace.
 func claimsOf(ctx context.Context, uid types.UID) ([]string, error) {
 	claims, err := nodeClaims(ctx, local.client)
 	var names []string

@@ -19,8 +19,8 @@ import (
 	"github.com/modelberth/modelberth/api/v1beta1"
 )
 
-// ledger books every NodeClaim that is ever made for a Workspace, from the first test to the last:
-// a machine that was bought twice and given back at once is seen as well.
+// ledger records every NodeClaim ever made for a Workspace, from the first test to the last: it also sees a machine
+// bought twice and released at once.
 type ledger struct {
 	mu sync.Mutex
 	// bought are the claims by the UID of their Workspace, each once.
@@ -49,8 +49,7 @@ func keepLedger(ctx context.Context, c client.WithWatch) (*ledger, error) {
 			if ctx.Err() != nil {
 				return
 			}
-			// The API server ends a watch now and then: what was made meanwhile is in the list that
-			// the next one begins with.
+			// The API server ends a watch now and then: the list of the next one has the objects made meanwhile.
 			if watcher, err = l.open(ctx, c); err != nil {
 				l.mu.Lock()
 				l.broken = err
@@ -90,8 +89,7 @@ func (l *ledger) book(event watch.Event) {
 // expect fails the test unless so many machines have been bought for the Workspace since it was made.
 func (l *ledger) expect(t *testing.T, ws *v1beta1.Workspace, want int) {
 	t.Helper()
-	// A claim that the API server has is on its way here: wait for the first, and see that no
-	// more than wanted come.
+	// A claim in the API server is on its way here: wait for the first, and check that no more than wanted come.
 	ctx, cancel := context.WithTimeout(t.Context(), 10*time.Second)
 	defer cancel()
 	var got []claim

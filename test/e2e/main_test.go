@@ -67,8 +67,8 @@ func run(m *testing.M) (int, error) {
 	return code, leftovers(ctx)
 }
 
-// connect reads the environment that `make test-e2e` sets. The variable is not KUBECONFIG, so that a
-// plain `go test ./...` never runs this against a cluster that somebody needs.
+// connect reads the environment of `make test-e2e`. The variable is not KUBECONFIG, so that a plain `go test ./...`
+// never runs this against somebody's cluster.
 func connect() (cloud, error) {
 	c := cloud{
 		kubeconfig: os.Getenv("E2E_KUBECONFIG"),

@@ -12,7 +12,7 @@ import (
 )
 
 // TestNodePools has an administrator choose pools, and the cloud refuse the first machine type for as long as
-// anybody asks: Karpenter would ask for ever.
+// anybody asks: Karpenter would ask forever.
 func TestNodePools(t *testing.T) {
 	const refused, next = "Standard_NC4as_T4_v3", "Standard_NC8as_T4_v3"
 	configure(t, "capacity.backend=nodepool")

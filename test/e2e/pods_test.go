@@ -17,7 +17,7 @@ import (
 	"github.com/modelberth/modelberth/api/v1beta1"
 )
 
-// A machine that somebody brings for pods that wait.
+// A machine added for waiting pods.
 const (
 	awaitedType = "Standard_NC16as_T4_v3"
 	awaitedName = "brought-for-pods"
@@ -85,7 +85,7 @@ func waitingPod(t *testing.T, ns, instanceType string) *corev1.Pod {
 	return pod
 }
 
-// turnDown says what cluster autoscaler says to a pod that waits for a machine type.
+// turnDown publishes cluster autoscaler's event for a pod with a machine type.
 func turnDown(t *testing.T, ns, instanceType, message string) {
 	t.Helper()
 	pod := waitingPod(t, ns, instanceType)

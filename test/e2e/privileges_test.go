@@ -23,6 +23,9 @@ func rarelyUsed() privileges.Rare {
 	return privileges.Rare{
 		"kaito.sh workspaces/finalizers update":    "asked for by clusters that check who may block an owner's deletion",
 		"kaito.sh inferencesets/finalizers update": "as for Workspaces",
+		"keda.sh scaledobjects list":               "in clusters with KEDA",
+		"keda.sh scaledobjects watch":              "in clusters with KEDA",
+		"kaito.sh inferencesets/scale patch":       "when the load of a set changes",
 		"kaito.sh workspaces get":                  "when a machine is left of a Workspace that is gone",
 		"apps controllerrevisions delete":          "a Workspace keeps its latest ten",
 		"apps controllerrevisions get":             "when two replicas make the same one",
@@ -40,8 +43,8 @@ func rarelyUsed() privileges.Rare {
 	}
 }
 
-// expectPrivileges compares what the controller was allowed with what it asked for in all tests so
-// far: nothing was refused, and no privilege lies idle.
+// expectPrivileges compares the controller's rights with its requests in all tests so far: nothing was refused, and no
+// privilege lies idle.
 func expectPrivileges(t *testing.T) {
 	requests, err := auditLog()
 	if err != nil {
@@ -73,8 +76,8 @@ func granted(t *testing.T) privileges.Granted {
 	return out
 }
 
-// podsOfOtherBackEnds finds the pods of former configurations: those whose ReplicaSet has another back end, or is gone.
-// When a test takes its configuration back, the role changes first, and a replica of that configuration may lead for a
+// podsOfOtherBackEnds finds the pods of previous configurations: those whose ReplicaSet has another back end, or is
+// gone. If a test reverts its configuration, the role changes first, and a replica of that configuration may lead for a
 // moment. The integration tests compare the role of each back end.
 func podsOfOtherBackEnds(t *testing.T) func(pod string) bool {
 	t.Helper()

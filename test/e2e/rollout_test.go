@@ -20,14 +20,14 @@ import (
 	"github.com/modelberth/modelberth/api/v1beta1"
 )
 
-// rollout is a change of a model that answers, so slowly that an answer outlasts the beginning of its replacement.
+// rollout is a change of an answering model, so slow that an answer outlasts the beginning of its replacement.
 type rollout struct {
 	manifest, name, model string
 	// tokens of the answer under way.
 	tokens int
 	// edit is the object to patch, and how.
 	object, edit string
-	// want is among the arguments that the next pod is started with.
+	// want is among the next pod's arguments.
 	want string
 }
 
@@ -51,9 +51,9 @@ data:
 `
 )
 
-// endlessWorkspace is served by llama.cpp, which forgets the beginning of an answer that becomes too long. Nothing slows it
-// down: its 3,000 tokens take about 50 seconds on two busy cores (61 a second were seen, while 40 tokens alone took 23 ms), and
-// would outlast the few seconds until the rollout begins at ten times that. Its pod may take as long as the test waits.
+// endlessWorkspace is served by llama.cpp; it forgets the beginning of a long answer. Nothing slows it down: its 3,000
+// tokens take about 50 seconds on two busy cores (61 a second were seen, and 40 tokens alone took 23 ms), and would
+// outlast the few seconds until the rollout begins at ten times that. Its pod may take as long as the test waits.
 const endlessWorkspace = `apiVersion: kaito.sh/v1beta1
 kind: Workspace
 metadata:
@@ -84,8 +84,8 @@ func TestRollout(t *testing.T) {
 	}
 }
 
-// run edits a model that answers. The answer under way is finished, and whoever asks meanwhile gets an answer
-// or no connection, never an error of a server that is not ready.
+// run edits an answering model. The answer under way is finished, and a new request gets an answer or no connection,
+// never an error of an unready server.
 func (r rollout) run(t *testing.T) {
 	t.Parallel()
 	ns := namespace(t)
@@ -124,8 +124,8 @@ func (r rollout) run(t *testing.T) {
 	}
 }
 
-// otherMachine edits a model that answers so that it needs another machine: the one that it has answers until
-// the other one is usable, and what is left is the time that a pod takes to start.
+// otherMachine edits an answering model so that it needs another machine: the old one answers until the new one is
+// usable, and the gap is the start of a pod.
 func otherMachine(t *testing.T) {
 	const before, after = "Standard_NC4as_T4_v3", "Standard_NC8as_T4_v3"
 	ns := namespace(t)

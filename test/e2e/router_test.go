@@ -47,9 +47,8 @@ const (
 	keyOfTeam, keyOfOthers, keyWithLimit = "sk-team-0123456789abcdef", "sk-others-0123456789abcdef", "sk-limited-0123456789abcdef"
 )
 
-// TestRouter runs two routers as the chart installs them, before two replicas of a set with a real engine: answers,
-// refusals, limits, a cancelled request, and under load a replica that is killed, a router that is killed and a router
-// that goes.
+// TestRouter runs two routers from the chart, before two replicas of a set with a real engine: answers, refusals,
+// limits, a cancelled request, and under load a killed replica, a killed router and a deleted router.
 func TestRouter(t *testing.T) {
 	ns := namespace(t)
 	apply(t, ns, endlessPair)
@@ -340,8 +339,8 @@ func (d *door) processing(t *testing.T, pods []corev1.Pod) int {
 	return total
 }
 
-// outlivesReplica kills the engine of one replica under load. Requests that begin afterwards are answered by the other
-// one. A request that the killed engine had may fail, with one clear error or in the middle of its answer.
+// outlivesReplica kills the engine of one replica under load. The other one answers requests that begin afterwards. A
+// request in the killed engine may fail, with one clear error or in the middle of its answer.
 func (d *door) outlivesReplica(t *testing.T, set types.NamespacedName) {
 	pods := enginePods(t, set)
 	l := d.startLoad(t)
@@ -383,7 +382,7 @@ func (d *door) outlivesReplica(t *testing.T, set types.NamespacedName) {
 	t.Logf("%d requests, %d of them lost with the replica, %d in mid-answer", len(all)+len(long()), lost, broken)
 }
 
-// waitReturn waits until a pod whose process was killed is ready again, or its successor of that name.
+// waitReturn waits until a pod with a killed process is ready again, or its successor of that name.
 func waitReturn(t *testing.T, what string, before *corev1.Pod) {
 	t.Helper()
 	waitFor(t, what+" to return", readyTimeout, func(ctx context.Context) (bool, error) {

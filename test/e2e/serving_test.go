@@ -85,8 +85,7 @@ func expectColumns(t *testing.T, ns string, planned *v1beta1.Workspace) {
 	}
 }
 
-// expectMachine checks that exactly one machine was bought, of that type, and that its node is the
-// Workspace's own.
+// expectMachine checks that exactly one machine of that type was bought, and that its node is the Workspace's own.
 func expectMachine(t *testing.T, ws *v1beta1.Workspace, instanceType string, labels map[string]string) {
 	t.Helper()
 	local.ledger.expect(t, ws, 1)
@@ -155,7 +154,7 @@ func expectGone(t *testing.T, ws *v1beta1.Workspace) {
 	}
 }
 
-// expectPlanOnly checks that a Workspace is planned and that nothing is bought for it.
+// expectPlanOnly checks that a Workspace is planned and buys nothing.
 func expectPlanOnly(t *testing.T, ws *v1beta1.Workspace) {
 	t.Helper()
 	if ws.Status.Plan == nil || ws.Status.Plan.InstanceType == "" || ws.Status.Plan.Summary == "" {

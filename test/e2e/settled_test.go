@@ -28,10 +28,7 @@ func auditPath() string { return filepath.Join(local.state, "logs", "audit.log")
 // expectSettled restarts the controller and counts what it writes while everything is as it should be.
 func expectSettled(t *testing.T) {
 	waitQuiet(t)
-	leader, err := leaderPod(t.Context())
-	if err != nil {
-		t.Fatal(err)
-	}
+	leader := waitLeader(t)
 	before, err := auditLog()
 	if err != nil {
 		t.Fatal(err)

@@ -24,8 +24,8 @@ import (
 	"github.com/modelberth/modelberth/api/v1beta1"
 )
 
-// The signature of the local cloud's model by an identity, and the roots of trust that it follows from. verifier/ makes
-// both (TestSignedForTheCluster) for the digest that lies beside them.
+// The signature of the local cloud's model by an identity, and its roots of trust. verifier/ makes both
+// (TestSignedForTheCluster) for the digest in the file next to them.
 const (
 	keylessDir = "testdata/keyless"
 	signer     = "https://ci.example/models/release.yml@refs/tags/v1"
@@ -46,8 +46,8 @@ inference:
 ---
 `
 
-// TestSignatures runs modelberth-verifier beside the controller: a model that an identity has signed is served by its
-// digest, and for others no machine is bought, which their conditions explain.
+// TestSignatures runs modelberth-verifier beside the controller: a model signed by an identity is served by its digest,
+// and for others no machine is bought; their conditions explain it.
 func TestSignatures(t *testing.T) {
 	file := hubFile(t, tinyRepository, tinyFile)
 	digest := pushSigned(t, "signed", file)

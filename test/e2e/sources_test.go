@@ -69,8 +69,8 @@ spec:
   hostPath: {path: /var/lib/kubelet/` + nodeModels + `, type: DirectoryOrCreate}
 `
 
-// weightSources serves a model from an artifact of a registry and from a claim that somebody fills, in a
-// namespace that enforces restricted, and is told in a sentence what is wrong with either.
+// weightSources serves a model from an artifact of a registry and from a filled claim, in a namespace that enforces
+// restricted, and reads a sentence about the faults of either.
 func weightSources(t *testing.T) {
 	ns := namespace(t)
 	file := hubFile(t, tinyRepository, tinyFile)

@@ -14,8 +14,7 @@ import (
 	"github.com/modelberth/modelberth/api/v1beta1"
 )
 
-// suspendAndTemplate runs a Workspace that is suspended, let go and suspended again beside one
-// that brings a pod of its own.
+// suspendAndTemplate suspends, resumes and suspends a Workspace again, next to one with its own pod.
 func suspendAndTemplate(t *testing.T) {
 	ns := namespace(t)
 	kubectl(t, "apply", "--namespace="+ns, "--filename="+example("suspended.yaml"), "--filename="+example("template.yaml"))

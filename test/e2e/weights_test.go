@@ -22,8 +22,8 @@ const faultsURL = "http://hub.local:8081/admin/faults"
 // giveUpTimeout covers the minute without progress after which the agent gives up, and some.
 const giveUpTimeout = 2 * time.Minute
 
-// expectWeightFaults starts a pod that has to fetch the model anew from a hub in trouble: the status
-// says what is wrong, nothing is served meanwhile, and it heals by itself.
+// expectWeightFaults starts a pod that fetches the model again from a faulty hub: the status has the fault, nothing is
+// served meanwhile, and the model recovers.
 func expectWeightFaults(t *testing.T, ws *v1beta1.Workspace) {
 	cases := []struct{ name, fault, reason string }{
 		{"the hub is down", `{"outage": true}`, v1beta1.ReasonWeightsHubUnreachable},

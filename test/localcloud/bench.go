@@ -66,7 +66,7 @@ func newBenchCommand(state *stateFlag) *cobra.Command {
 	return cmd
 }
 
-// measureAlone measures on a cloud of its own, with a benchmark's audit policy.
+// measureAlone measures on a separate cloud, with a benchmark's audit policy.
 func measureAlone(ctx context.Context, o *owner, out io.Writer, measure func(context.Context) error) error {
 	policy, err := writePolicy()
 	if err != nil {

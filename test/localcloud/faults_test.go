@@ -35,6 +35,7 @@ rules:
 - {sku: Standard_NC40ads_H100_v5, outcome: neverRegisters}
 - {sku: Standard_NC80adis_H100_v5, outcome: noGPUs, gpus: 1}
 - {sku: Standard_NC4as_T4_v3, outcome: gpuFault, after: 1s}
+- {sku: Standard_ND96asr_v4, outcome: gpusLost, after: 30s, gpus: 7}
 - {sku: Standard_NC64as_T4_v3, cloud: aws, outcome: evicted, after: 10s, notice: 60s}
 - {sku: Standard_NC8as_T4_v3, outcome: dies, after: 10s, removeNode: true}
 `
@@ -49,6 +50,7 @@ rules:
 		{"Standard_NC40ads_H100_v5", "a machine that is no node", "Launched"},
 		{"Standard_NC80adis_H100_v5", "a GPU that is missing", works + " 1 GPUs"},
 		{"Standard_NC4as_T4_v3", "broken GPUs", works + " 1 GPUs AcceleratedHardwareReady=False"},
+		{"Standard_ND96asr_v4", "a GPU that fails later", works + " 7 GPUs"},
 		{"Standard_NC64as_T4_v3", "an eviction", gone + " after SpotInterrupted"},
 		{"Standard_NC8as_T4_v3", "a machine that dies with its node", gone},
 	}

@@ -120,7 +120,7 @@ func TestLifecycle(t *testing.T) {
 	}
 }
 
-// testCloud is a cloud with a state directory of its own.
+// testCloud is a cloud with its own state directory.
 type testCloud struct {
 	layout layout.Layout
 	client *cloud.Client

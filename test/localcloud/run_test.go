@@ -76,7 +76,7 @@ func TestInterruptedCommandLeavesNobody(t *testing.T) {
 	}
 }
 
-// TestEndings asks the program for its ending signals, started by itself and by nohup.
+// TestEndings asks the program for its ending signals, started directly and by nohup.
 func TestEndings(t *testing.T) {
 	if os.Getenv("ENDINGS") != "" {
 		fmt.Println(endings())

@@ -1,7 +1,7 @@
 // Copyright The Modelberth Authors.
 // SPDX-License-Identifier: Apache-2.0
 
-// Package parity compares what the command line shows without a cluster with what a controller pins, for random
+// Package parity compares the command line's output without a cluster with a controller's revisions, for random
 // Workspaces, settings and catalogues.
 package parity
 
@@ -125,8 +125,8 @@ func (c *testCase) byController(t *testing.T) (outcome, *planner.Plan) {
 	return outcome{Plan: text(t, request.Status(&pinned.Plan, "")), Objects: applied(t, objects)}, &pinned.Plan
 }
 
-// byCommandLine returns what the command line shows for a manifest. Its words about a problem differ in what leads to
-// it, so that a problem counts as equal if it ends in the controller's.
+// byCommandLine returns the command line's output for a manifest. Its messages have another beginning, so a problem
+// counts as equal if it ends in the controller's.
 func (c *testCase) byCommandLine(t *testing.T, problem string) outcome {
 	t.Helper()
 	manifest := c.manifest(t)
@@ -205,7 +205,7 @@ func (noMachines) Held(context.Context, capacity.Owner, []capacity.Created) ([]c
 
 func (noMachines) Owners(context.Context, string, string) ([]capacity.Owner, error) { return nil, nil }
 
-func (noMachines) Bills(context.Context) ([]capacity.Bill, error) { return nil, nil }
+func (noMachines) MachineCosts(context.Context) ([]capacity.MachineCost, error) { return nil, nil }
 
 // Of implements planning.Uses: no pod requests anything.
 func (c *testCase) Of([]string) ([]existing.Use, bool) { return nil, true }

@@ -62,6 +62,7 @@ func serveRouter(ctx context.Context, address, engine string) error {
 	var o run.Options
 	o.Bind(flag.NewFlagSet(roleRouter, flag.ContinueOnError))
 	o.Address, o.MetricsAddress, o.ProbeAddress, o.DrainDelay = address, "127.0.0.1:0", "127.0.0.1:0", 0
+	o.MetricsInsecure = true // there is no API server to ask
 	key, err := limit.Parse("bench", map[string][]byte{
 		limit.FieldKey: []byte(clientKey), limit.FieldNamespaces: []byte("bench"), limit.FieldTokensPerMinute: []byte("2000000000"),
 	})

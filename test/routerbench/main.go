@@ -1,8 +1,8 @@
 // Copyright The Modelberth Authors.
 // SPDX-License-Identifier: Apache-2.0
 
-// Command routerbench measures what the router adds to requests, beside a direct connection, nginx and HAProxy. All of
-// them stand before one engine that answers at once, in processes of their own on this machine.
+// Command routerbench measures the router's surcharge on requests, compared with a direct connection, nginx and
+// HAProxy. All of them stand before one engine with immediate answers, in processes of their own on this machine.
 //
 // It decides the loads and prints the figures. It must not judge them: the machine may be shared.
 package main

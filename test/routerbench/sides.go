@@ -81,8 +81,8 @@ var proxies = []struct {
 	{"haproxy", haproxyConfig, func(config string) []string { return []string{"-db", "-f", config} }},
 }
 
-// startSides starts the engine and what stands before it. The direct way is the first. What is not installed is left
-// out. The result stops them all.
+// startSides starts the engine and the proxies. The direct way is the first. Missing programs are left out. The result
+// stops them all.
 func startSides(ctx context.Context, directory string, out io.Writer) ([]*side, func(), error) {
 	ctx, cancel := context.WithCancel(ctx)
 	var started []*exec.Cmd

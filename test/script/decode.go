@@ -118,7 +118,7 @@ func clouds() []Cloud { return []Cloud{Plain, Azure, AzureARM, AWS, GPUProvision
 func outcomes() []Outcome {
 	return []Outcome{
 		Accept, NoCapacity, Quota, APIError, SlowCreate, Hang,
-		Slow, NeverRegisters, NoGPUs, Dies, Evicted, NotReady, GPUFault, Stuck,
+		Slow, NeverRegisters, NoGPUs, Dies, Evicted, NotReady, GPUFault, GPUsLost, Stuck,
 	}
 }
 
@@ -154,6 +154,8 @@ func (o Outcome) wants() []string {
 		return []string{"after!"}
 	case GPUFault:
 		return []string{"cloud", "after!", "condition"}
+	case GPUsLost:
+		return []string{"after!", "gpus"}
 	case Accept, Hang, NeverRegisters:
 	}
 	return nil

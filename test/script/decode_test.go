@@ -23,6 +23,7 @@ func TestParse(t *testing.T) {
 		{SKU: "A*", Outcome: Slow, Delay: seconds(20)},
 		{Zone: "z-?", CapacityType: "spot", Skip: 1, Times: 2, Outcome: Quota, Cloud: AWS, Kind: "zero", Message: "no more"},
 		{Outcome: Dies, After: seconds(5), RemoveNode: true},
+		{Outcome: GPUsLost, After: seconds(1), GPUs: 3},
 		{Outcome: GPUFault, After: seconds(1), Condition: Condition{Type: "GPUs", Status: metav1.ConditionFalse}},
 		{Outcome: NoGPUs, GPUs: 3},
 		{Outcome: Evicted, After: seconds(1), Notice: seconds(30)},
@@ -32,6 +33,7 @@ func TestParse(t *testing.T) {
 			{"sku": "A*", "outcome": "slow", "delay": "20s"},
 			{"zone": "z-?", "capacityType": "spot", "skip": 1, "times": 2, "outcome": "quota", "cloud": "aws", "kind": "zero", "message": "no more"},
 			{"outcome": "dies", "after": "5s", "removeNode": true},
+			{"outcome": "gpusLost", "after": "1s", "gpus": 3},
 			{"outcome": "gpuFault", "after": "1s", "condition": {"type": "GPUs", "status": "False"}},
 			{"outcome": "noGPUs", "gpus": 3},
 			{"outcome": "evicted", "after": "1s", "notice": "30s"}]}`},
@@ -41,6 +43,7 @@ rules:
 - {sku: A*, outcome: slow, delay: 20s}
 - {zone: "z-?", capacityType: spot, skip: 1, times: 2, outcome: quota, cloud: aws, kind: zero, message: no more}
 - {outcome: dies, after: 5s, removeNode: true}
+- {outcome: gpusLost, after: 1s, gpus: 3}
 - {outcome: gpuFault, after: 1s, condition: {type: GPUs, status: "False"}}
 - {outcome: noGPUs, gpus: 3}
 - {outcome: evicted, after: 1s, notice: 30s}

@@ -52,7 +52,7 @@ func NewPlayer(s Script) *Player {
 	return p
 }
 
-// Play sets the script. Counting begins anew with each edition.
+// Play sets the script. Counting starts again with each edition.
 func (p *Player) Play(s Script, edition string) {
 	p.mu.Lock()
 	defer p.mu.Unlock()

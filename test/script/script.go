@@ -41,10 +41,12 @@ const (
 	Dies Outcome = "dies"
 	// Evicted is a machine with its end announced After its start; it is gone Notice later.
 	Evicted Outcome = "evicted"
-	// NotReady is a node silent for ever, After its machine's start; the machine stays.
+	// NotReady is a node silent forever, After its machine's start; the machine stays.
 	NotReady Outcome = "notReady"
 	// GPUFault is a node reporting Condition, After its machine's start.
 	GPUFault Outcome = "gpuFault"
+	// GPUsLost is a node whose device plugin reports all but GPUs of its GPUs as unhealthy, After its machine's start.
+	GPUsLost Outcome = "gpusLost"
 	// Stuck is a machine with a deletion of Delay, by default an endless one.
 	Stuck Outcome = "stuck"
 )

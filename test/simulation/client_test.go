@@ -33,7 +33,7 @@ import (
 type reader struct {
 	see     func(kind) map[types.NamespacedName]client.Object
 	indexes map[string]client.IndexerFunc
-	// fail says that nobody answers.
+	// fail returns the error of an absent server.
 	fail func() error
 }
 
@@ -55,7 +55,7 @@ func copyInto(from, into client.Object) {
 	reflect.ValueOf(into).Elem().Set(reflect.ValueOf(from.DeepCopyObject()).Elem())
 }
 
-// List copies the objects that are selected, by name.
+// List copies the selected objects, by name.
 func (r *reader) List(_ context.Context, into client.ObjectList, options ...client.ListOption) error {
 	if err := r.fail(); err != nil {
 		return err
@@ -118,7 +118,7 @@ func (r *reader) selected(k kind, asked *client.ListOptions) []client.Object {
 	return out
 }
 
-// uses reads what pods request of nodes as it is: the watch of them has tests of its own.
+// uses reads the requests of pods on nodes from the server: their watch has tests of its own.
 type uses struct{ live *reader }
 
 // Of implements planning.Uses.
@@ -136,7 +136,7 @@ func (u uses) Of(nodes []string) ([]existing.Use, bool) {
 	return out, true
 }
 
-// isIndexed says whether an index, or the server's own knowledge of a field, finds an object by a value.
+// isIndexed reports whether an index, or the server's own knowledge of a field, finds an object by a value.
 func (r *reader) isIndexed(known client.Object, field, value string) bool {
 	if index := r.indexes[field]; index != nil {
 		return slices.Contains(index(known), value)
@@ -151,7 +151,7 @@ func (r *reader) isIndexed(known client.Object, field, value string) bool {
 	}
 }
 
-// labelsOf saves the copy that labels.Set would be.
+// labelsOf saves the copy of labels.Set.
 type labelled struct{ of map[string]string }
 
 func labelsOf(known client.Object) labelled         { return labelled{known.GetLabels()} }
@@ -159,8 +159,8 @@ func (l labelled) Has(key string) bool              { _, ok := l.of[key]; return
 func (l labelled) Get(key string) string            { return l.of[key] }
 func (l labelled) Lookup(key string) (string, bool) { value, ok := l.of[key]; return value, ok }
 
-// writer is the client of one process: it reads what the process's watches have seen, and every write may be
-// its last.
+// writer is the client of one process: it reads the objects seen by the process's watches, and every write may be its
+// last.
 type writer struct {
 	client.Client // what is not simulated
 	*reader
@@ -199,7 +199,7 @@ func (w *writer) Create(_ context.Context, object client.Object, options ...clie
 	return w.process.write("create", object, func() error { return w.server.create(object) })
 }
 
-// try says whether an object of which only the intent is known could be made.
+// try reports whether an object known only by its intent could be made.
 func (w *writer) try(object client.Object) error {
 	content, ok := object.(*unstructured.Unstructured)
 	if !ok {
@@ -228,7 +228,7 @@ func (w *writer) Delete(_ context.Context, object client.Object, options ...clie
 	return w.process.write("delete", object, func() error { return w.server.delete(object, uid) })
 }
 
-// Patch implements client.Client: the finalizers of a Workspace are all that is patched beside its status.
+// Patch implements client.Client: beside the status, only the finalizers of a Workspace are patched.
 func (w *writer) Patch(_ context.Context, object client.Object, patch client.Patch, _ ...client.PatchOption) error {
 	return w.process.write("patch", object, func() error {
 		return w.patch(object, patch, func(next *v1beta1.Workspace, ours *v1beta1.Workspace) { next.Finalizers = ours.Finalizers })
@@ -250,8 +250,8 @@ func (w *statusWriter) Patch(_ context.Context, object client.Object, patch clie
 	})
 }
 
-// patch writes what was changed of the version that the patch was made from. One that would write over any
-// version is refused: what was changed could not be told from what is old.
+// patch writes the changes since the patch's base version. A patch over any version is refused, because its changes
+// cannot be separated from old content.
 func (w *writer) patch(object client.Object, patch client.Patch, change func(next, ours *v1beta1.Workspace)) error {
 	ours, isWorkspace := object.(*v1beta1.Workspace)
 	if !isWorkspace || !reflect.ValueOf(patch).Elem().FieldByName("opts").FieldByName("OptimisticLock").Bool() {
@@ -317,7 +317,7 @@ func (w *writer) intent(config runtime.ApplyConfiguration) (client.Object, error
 	return into, runtime.DefaultUnstructuredConverter.FromUnstructured(content.UnstructuredContent(), into)
 }
 
-// apply makes an object, or replaces what one owner owns of it, which is all but its status.
+// apply makes an object, or replaces its fields of one owner: all but its status.
 func (w *writer) apply(intent client.Object) error {
 	key := client.ObjectKeyFromObject(intent)
 	known := w.server.objects[kindOf(intent)][key]

@@ -17,17 +17,17 @@ import (
 	"github.com/modelberth/modelberth/test/script"
 )
 
-// cloud answers requests for machines as its script says, which changes all the time.
+// cloud answers requests for machines by a script that changes all the time.
 type cloud struct {
 	facts  *facts
 	random *rand.Rand
 	// rules by offer; an offer without one is sold and works.
 	rules map[script.Offer]script.Rule
-	// quotas that are used up, by what counts as one: no machine of it is sold, whatever its own rule.
+	// quotas in use, by their unit: no machine of the unit is sold, whatever its own rule.
 	quotas map[quota]script.Rule
 }
 
-// quota is what a cloud counts together.
+// quota is a unit that a cloud counts together.
 type quota struct{ family, capacityType string }
 
 func zones() []string { return []string{"eastus-1", "eastus-2", "eastus-3"} }
@@ -46,14 +46,14 @@ func offers() []script.Offer {
 	return out
 }
 
-// refusalKey is what a refusal's words depend on.
+// refusalKey is the input of a refusal's message.
 type refusalKey struct {
 	offer   script.Offer
 	outcome script.Outcome
 	kind    string
 }
 
-// said are the words of a cloud to a claim that asks first, and again.
+// said are the messages of a cloud for the first request of a claim, and for later ones.
 type said struct{ first, again script.Refusal }
 
 // refusal returns a cloud's words. They are the same in all runs, and made once.
@@ -71,7 +71,7 @@ func (f *facts) refusal(offer script.Offer, rule script.Rule) said {
 	return known
 }
 
-// sale is what the cloud answers: a machine with its fate, or a refusal, after a while.
+// sale is the cloud's answer: a machine with its fate, or a refusal, after a while.
 type sale struct {
 	offer   script.Offer
 	rule    script.Rule
@@ -79,7 +79,7 @@ type sale struct {
 	after   time.Duration
 }
 
-// ask asks for the first of some offers that is sold.
+// ask requests the first available one of some offers.
 func (c *cloud) ask(wanted []script.Offer, isAgain bool) sale {
 	var all []script.Refusal
 	wait := c.between(2*time.Second, 30*time.Second)
@@ -101,7 +101,7 @@ func (c *cloud) ask(wanted []script.Offer, isAgain bool) sale {
 	return sale{refusal: &verdict, after: wait}
 }
 
-// combined is what script.Combine makes of several refusals by Karpenter on Azure.
+// combined is script.Combine's result for several refusals by Karpenter on Azure.
 func combined(all []script.Refusal) script.Refusal {
 	verdict, _ := script.Combine(script.Azure, all)
 	return verdict
@@ -117,10 +117,10 @@ func (c *cloud) stir() {
 			if c.random.IntN(4) > 0 {
 				continue
 			}
-			rule := c.trouble()
+			rule := c.fault()
 			for _, zone := range zones() {
 				if c.random.IntN(8) == 0 { // one zone is another matter
-					rule = c.trouble()
+					rule = c.fault()
 				}
 				c.set(script.Offer{SKU: machine.Name, Zone: zone, CapacityType: capacityType}, rule)
 			}
@@ -128,7 +128,7 @@ func (c *cloud) stir() {
 	}
 }
 
-// stirQuotas uses one quota up and frees the others: a family's, that of all spot machines, or a region's.
+// stirQuotas uses one quota up and frees the others: a family's, the spot machines', or a region's.
 func (c *cloud) stirQuotas() {
 	clear(c.quotas)
 	kind := []string{"", "family", "spot", "regional"}[c.random.IntN(4)]
@@ -146,7 +146,7 @@ func (c *cloud) stirQuotas() {
 	}
 }
 
-// rule is what becomes of an offer; the zero Rule where it is sold and works.
+// rule is the fate of an offer; the zero Rule if it is sold and works.
 func (c *cloud) rule(offer script.Offer) script.Rule {
 	if rule, isUsedUp := c.quotas[quotaOf(offer)]; isUsedUp {
 		return rule
@@ -171,7 +171,7 @@ func (c *cloud) set(offer script.Offer, rule script.Rule) {
 	c.rules[offer] = rule
 }
 
-// heal has some offers work for good in all zones. What comes and goes elsewhere is not sold any more.
+// heal makes some offers work for good in all zones. Changing offers elsewhere are no longer sold.
 func (c *cloud) heal(working []script.Offer) {
 	for _, offer := range offers() {
 		switch c.rules[offer].Outcome {
@@ -187,8 +187,8 @@ func (c *cloud) heal(working []script.Offer) {
 	}
 }
 
-// trouble is one of the ways in which machines fail, or none.
-func (c *cloud) trouble() script.Rule {
+// fault is one of the failures of machines, or none.
+func (c *cloud) fault() script.Rule {
 	during := func(from, to time.Duration) metav1.Duration { return metav1.Duration{Duration: c.between(from, to)} }
 	kind := func(kinds ...string) string { return kinds[c.random.IntN(len(kinds))] }
 	rules := []script.Rule{
@@ -228,7 +228,7 @@ func newCloud(f *facts, random *rand.Rand) *cloud {
 	return c
 }
 
-// String says what does not work.
+// String names the broken part.
 func (c *cloud) String() string {
 	var out []string
 	for _, offer := range offers() {

@@ -18,9 +18,8 @@ import (
 	"sigs.k8s.io/controller-runtime/pkg/client"
 )
 
-// A digest is what two checkouts are compared by: a change of the code that keeps the digests of some thousand stories
-// has changed nothing that the cluster sees. A read that the change adds or saves draws another fault, and so tells
-// another story.
+// A digest compares two checkouts: a change with the same digests of some thousand stories has changed nothing visible
+// to the cluster. A read added or saved by the change draws another fault, and so tells another story.
 
 // digest is a hash of the controller's requests to write and of its events, in their order. The zero value is ready.
 type digest struct {
@@ -28,7 +27,7 @@ type digest struct {
 	sum            hash.Hash
 }
 
-// isDigested says whether anybody reads the digests.
+// isDigested reports whether anybody reads the digests.
 func isDigested() bool { return *sums != "" || *only >= 0 }
 
 // write adds a request with its outcome: the object is as the API server returned it.

@@ -32,29 +32,29 @@ import (
 	"github.com/modelberth/modelberth/presets"
 )
 
-// facts are what all runs have in common.
+// facts are common to all runs.
 type facts struct {
 	scheme *runtime.Scheme
 	mapper meta.RESTMapper
 	// markets are the prices of a version of the controller, and those of the next.
-	markets [2]market
-	words   diagnosis.Signatures
-	answers acquire.Answers
-	classes []v1beta1.NodeClassReference
-	render  render.Settings
+	markets     [2]market
+	words       diagnosis.Signatures
+	acquisition acquire.Settings
+	classes     []v1beta1.NodeClassReference
+	render      render.Settings
 
 	mu      sync.Mutex
 	refused map[refusalKey]said
 	prices  map[string]float64
 }
 
-// Models of the simulation: one that a single GPU holds, and one that needs both GPUs of a Pair or two machines.
+// Models of the simulation: one for a single GPU, and one for both GPUs of a Pair or two machines.
 const (
 	smallModel = "phi-4-mini-instruct"
 	largeModel = "phi-4"
 )
 
-// market is what a version of the controller knows of machine types and their prices.
+// market is a version's catalogue of machine types and prices.
 type market struct {
 	catalog *catalog.Catalog
 	planner *planner.Planner
@@ -107,11 +107,11 @@ func newFacts() (*facts, error) {
 	if out.words, err = diagnosis.Shipped(); err != nil {
 		return nil, err
 	}
-	out.answers = acquire.Answers{
+	out.acquisition = acquire.Settings{
 		Deadlines: refusal.Deadlines{Launched: 10 * time.Minute, Registered: 20 * time.Minute, Initialized: 30 * time.Minute},
 		NodeGrace: 10 * time.Minute, FailureDeadline: failureDeadline,
 	}
-	out.answers.Rules, err = refusal.Shipped()
+	out.acquisition.Rules, err = refusal.Shipped()
 	return out, err
 }
 
@@ -151,7 +151,7 @@ func smallCatalog(types []sku.SKU) (*catalog.Catalog, error) {
 	return catalog.Load(files)
 }
 
-// price is what a Workspace costs in a market on machines of one type; negative where they will not do.
+// price is the cost of a Workspace in a market on machines of one type; negative if they are unsuitable.
 func (f *facts) price(at int, ws *v1beta1.Workspace, machine string, capacityType v1beta1.CapacityType) (float64, error) {
 	f.mu.Lock()
 	defer f.mu.Unlock()

@@ -17,19 +17,19 @@ import (
 	"github.com/modelberth/modelberth/api/v1beta1"
 )
 
-// failureDeadline is how long pods may fail for good before their machines are released.
+// failureDeadline is how long pods may fail permanently before their machines are released.
 const failureDeadline = 30 * time.Minute
 
-// ill is what is wrong with the pods of a Workspace, from a moment on and until another; zero until is for ever.
+// ill is a fault of a Workspace's pods, from a moment on and until another; zero until is forever.
 type ill struct {
 	refused      bool
 	since, until time.Time
 }
 
-// ills are those of Workspaces that had one.
+// ills are the faults of Workspaces.
 type ills map[types.UID]*ill
 
-// of returns what is wrong with the pods of an object's controller now; nil where nothing is.
+// of returns the current fault of the pods of an object's controller; nil if there is none.
 func (known ills) of(object metav1.Object) *ill {
 	owner := metav1.GetControllerOfNoCopy(object)
 	if owner == nil {
@@ -41,7 +41,7 @@ func (known ills) of(object metav1.Object) *ill {
 	return nil
 }
 
-// fallIll has the cluster refuse the pods of a Workspace, or its engine crash with words that no retry mends.
+// fallIll makes the cluster refuse the pods of a Workspace, or its engine crash with a permanent error.
 func (p *people) fallIll(ws *v1beta1.Workspace) {
 	w := p.world
 	if known := w.ills[ws.UID]; known != nil && known.until.IsZero() {
@@ -64,7 +64,7 @@ func (p *people) fallIll(ws *v1beta1.Workspace) {
 	w.after(failureDeadline+late, func() { w.rules.checkIdle(ws.UID, is) })
 }
 
-// cure ends what is wrong with the pods of a Workspace.
+// cure ends the fault of a Workspace's pods.
 func (p *people) cure(ws types.UID) {
 	w := p.world
 	is := w.ills[ws]
@@ -83,8 +83,8 @@ func (p *people) cure(ws types.UID) {
 
 func isCrashing(pod *corev1.Pod) bool { return len(pod.Status.ContainerStatuses) > 0 }
 
-// illOf is what is wrong with a pod: its set's controller is its Workspace. Members of a group do not crash, for that
-// is another story.
+// illOf is the fault of a pod: its set's controller is its Workspace. Members of a group do not crash; that is another
+// story.
 func (k *kubelets) illOf(pod *corev1.Pod) *ill {
 	if pod.Annotations[v1beta1.AnnotationGroup] != "" {
 		return nil
@@ -97,7 +97,7 @@ func (k *kubelets) illOf(pod *corev1.Pod) *ill {
 	return nil
 }
 
-// crash has the engine of a pod end with words that no retry mends.
+// crash ends the engine of a pod with a permanent error.
 func crash(p *corev1.Pod, at time.Time) {
 	ended := corev1.ContainerStateTerminated{ExitCode: 2, Message: "error: invalid argument: --no-such-flag", FinishedAt: metav1.NewTime(at).Rfc3339Copy()}
 	p.Status.Conditions = []corev1.PodCondition{{
@@ -110,7 +110,7 @@ func crash(p *corev1.Pod, at time.Time) {
 	}}
 }
 
-// refuse publishes that the cluster does not let a set create a pod, as often as its controller tries.
+// refuse publishes that the cluster does not let a set create a pod, at each try of its controller.
 func (k *kubelets) refuse(set *appsv1.StatefulSet) {
 	w := k.world
 	name := fmt.Sprintf("%s.refused", set.UID)
@@ -130,7 +130,7 @@ func (k *kubelets) refuse(set *appsv1.StatefulSet) {
 	})
 }
 
-// checkCannotServe says that machines are released for pods that do not fail, or have not failed for long.
+// checkCannotServe reports machines released for pods that do not fail, or have not failed for long.
 func (r *rules) checkCannotServe(ws *v1beta1.Workspace, a *v1beta1.Attempt) {
 	is := r.world.ills[ws.UID]
 	const lag = 15 * time.Minute // of watches, and of a request that came late
@@ -144,7 +144,7 @@ func (r *rules) checkCannotServe(ws *v1beta1.Workspace, a *v1beta1.Attempt) {
 	}
 }
 
-// checkIdle says that a machine stands whose pods have failed for far longer than they may.
+// checkIdle reports a machine whose pods have failed for far longer than allowed.
 func (r *rules) checkIdle(uid types.UID, is *ill) {
 	if !is.until.IsZero() || r.world.process == nil {
 		return
@@ -163,7 +163,7 @@ func (r *rules) checkIdle(uid types.UID, is *ill) {
 	}
 }
 
-// isForIll says that an attempt was ended because its pods failed.
+// isForIll reports whether an attempt ended because its pods failed.
 func isForIll(a *v1beta1.Attempt) bool {
 	return a != nil && a.Reason == v1beta1.ReasonCannotServe && strings.Contains(a.Message, "released")
 }

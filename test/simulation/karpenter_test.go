@@ -22,30 +22,30 @@ import (
 const (
 	launchTimeout   = 5 * time.Minute
 	registerTimeout = 15 * time.Minute
-	// hangs is how long a request lasts that the cloud does not answer.
+	// hangs is the duration of a request without an answer from the cloud.
 	hangs = 12 * time.Minute
 )
 
 const terminationFinalizer = "karpenter.sh/termination"
 
-// karpenter stands in for Karpenter and the machines that it buys.
+// karpenter stands in for Karpenter and its machines.
 type karpenter struct {
 	world *world
 	cloud *cloud
 }
 
-// life is what became of one claim.
+// life is the history of one claim.
 type life struct {
 	claim *karpv1.NodeClaim
 	sale  sale
 	asked int
-	// waits says that the cloud has not answered.
+	// waits reports whether the cloud has not answered.
 	waits bool
-	// isTroubled says that it was refused, does not come as it should, or has met its fate.
+	// isTroubled reports whether it was refused, is late, or has met its fate.
 	isTroubled bool
 }
 
-// noticed is what Karpenter does about a write of a claim.
+// noticed is Karpenter's reaction to a write of a claim.
 func (k *karpenter) noticed(made *change) {
 	before, _ := made.before.(*karpv1.NodeClaim)
 	after, _ := made.after.(*karpv1.NodeClaim)
@@ -66,7 +66,7 @@ func (k *karpenter) noticed(made *change) {
 	}
 }
 
-// expire gives a claim up that has not come so far.
+// expire ends a late claim.
 func (k *karpenter) expire(st *life, stage string) {
 	if claim := k.standing(st); claim != nil && !isTrue(claim, stage) && !st.waits {
 		k.world.tell("Karpenter gives %s up, not %s", claim.Name, stage)
@@ -74,7 +74,7 @@ func (k *karpenter) expire(st *life, stage string) {
 	}
 }
 
-// standing is the claim as it is now; nil where it is gone or on its way out.
+// standing is the current claim; nil if it is gone or being deleted.
 func (k *karpenter) standing(st *life) *karpv1.NodeClaim {
 	claim, ok := k.world.server.objects[claims][nameOf(st.claim.Name)].(*karpv1.NodeClaim)
 	if !ok || claim.UID != st.claim.UID || !claim.DeletionTimestamp.IsZero() {
@@ -109,7 +109,7 @@ func (k *karpenter) ask(st *life) {
 	k.world.after(wait, func() { k.answered(st, got) })
 }
 
-// answered is the cloud's answer. A claim whose end was asked for meanwhile ends now.
+// answered is the cloud's answer. A claim deleted meanwhile ends now.
 func (k *karpenter) answered(st *life, got sale) {
 	st.waits = false
 	st.isTroubled = st.isTroubled || got.refusal != nil || got.rule.Outcome != script.Accept && got.rule.After.Duration == 0
@@ -244,14 +244,14 @@ func (k *karpenter) fail(st *life) {
 	}
 }
 
-// miss has Karpenter find that a machine is gone.
+// miss has Karpenter find a machine gone.
 func (k *karpenter) miss(st *life) {
 	if claim := k.standing(st); claim != nil {
 		_ = k.world.server.delete(claim, &claim.UID)
 	}
 }
 
-// silence is what a cluster says of a node that is not heard of.
+// silence is the cluster's report of a node without contact.
 func silence() script.Condition {
 	return script.Condition{
 		Type: string(corev1.NodeReady), Status: metav1.ConditionUnknown,
@@ -269,7 +269,7 @@ func (k *karpenter) onNode(st *life, change func(*corev1.Node)) {
 	}
 }
 
-// end takes the node and then the claim away. One whose request is not answered has to wait.
+// end deletes the node and then the claim. A claim with an open request has to wait.
 func (k *karpenter) end(st *life) {
 	claim, ok := k.world.server.objects[claims][nameOf(st.claim.Name)].(*karpv1.NodeClaim)
 	if !ok || claim.UID != st.claim.UID || st.waits {
@@ -296,7 +296,7 @@ func requirement(claim *karpv1.NodeClaim, key string) []string {
 	return nil
 }
 
-// offersOf are what a claim allows, in the order in which it asks.
+// offersOf are the offers of a claim, in the order of the requests.
 func offersOf(claim *karpv1.NodeClaim) []script.Offer {
 	places := requirement(claim, corev1.LabelTopologyZone)
 	if len(places) == 0 {

@@ -23,13 +23,13 @@ import (
 
 const gpu = corev1.ResourceName("nvidia.com/gpu")
 
-// kubelets stand in for the controller of StatefulSets, the scheduler and the kubelets: a pod runs once a node
-// is there that it selects, and goes with its node.
+// kubelets stand in for the controller of StatefulSets, the scheduler and the kubelets: a pod runs on a matching node,
+// and ends with its node.
 type kubelets struct {
 	world *world
 	// hashes of templates, by StatefulSet and generation.
 	hashes map[string]string
-	// nodes that are Ready, in order, and free the GPUs that each has left, while pods are scheduled.
+	// nodes are the Ready ones, in order, and free their remaining GPUs, while pods are scheduled.
 	nodes []*corev1.Node
 	free  map[string]int64
 }
@@ -49,7 +49,7 @@ func (k *kubelets) settle() {
 	}
 }
 
-// count finds out which nodes have GPUs left.
+// count finds the nodes with free GPUs.
 func (k *kubelets) count() {
 	k.nodes = slices.DeleteFunc(all[corev1.Node](k.world.server), func(node *corev1.Node) bool { return !isNodeReady(node) })
 	k.free = map[string]int64{}
@@ -93,7 +93,7 @@ func (k *kubelets) run(set *appsv1.StatefulSet) {
 	}
 }
 
-// pod brings one pod of a set a stage further; nil where it had to go.
+// pod brings one pod of a set a stage further; nil if it had to end.
 func (k *kubelets) pod(set *appsv1.StatefulSet, update string, ordinal int) *corev1.Pod {
 	key := nameOf(fmt.Sprintf("%s-%d", set.Name, ordinal))
 	key.Namespace = set.Namespace
@@ -114,7 +114,7 @@ func (k *kubelets) pod(set *appsv1.StatefulSet, update string, ordinal int) *cor
 	return pod
 }
 
-// schedule binds a pod to a node that it selects and that has its GPUs left. It is ready a little later.
+// schedule binds a pod to a matching node with free GPUs. It is ready a little later.
 func (k *kubelets) schedule(pod *corev1.Pod) {
 	for _, node := range k.nodes {
 		if k.free[node.Name] < gpusOf(pod) || !labels.SelectorFromSet(pod.Spec.NodeSelector).Matches(labels.Set(node.Labels)) {
@@ -133,7 +133,7 @@ func (k *kubelets) schedule(pod *corev1.Pod) {
 	}
 }
 
-// isRefused says whether the cluster refuses the pods of a set.
+// isRefused reports whether the cluster refuses the pods of a set.
 func (k *kubelets) isRefused(set *appsv1.StatefulSet) bool {
 	is := k.world.ills.of(set)
 	return is != nil && is.refused

@@ -15,11 +15,11 @@ import (
 	"github.com/modelberth/modelberth/pkg/capacity/nodeclaim"
 )
 
-// late is how long a machine may stand that nobody wants any more.
+// late is the longest time of an unwanted machine.
 const late = time.Hour
 
-// mustGo has a machine that nobody may ask for any more, but whose request was on its way, be wanted or let go
-// after a while. Nothing keeps it from coming.
+// mustGo requires that a machine requested too late be wanted or released after a while. Nothing keeps it from
+// launching.
 func (r *rules) mustGo(claim *karpv1.NodeClaim) {
 	r.world.after(late, func() {
 		known, _ := r.world.server.objects[claims][nameOf(claim.Name)].(*karpv1.NodeClaim)
@@ -36,11 +36,11 @@ func (r *rules) mustGo(claim *karpv1.NodeClaim) {
 	})
 }
 
-// judged is when the last deadline of a machine has passed for good: those of launch, registration and initialization,
-// and an hour in which a controller may be away or behind.
+// judged is the end of a machine's last deadline: those of launch, registration and initialization, and an hour for an
+// absent or late controller.
 const judged = 2 * time.Hour
 
-// mustBeJudged has a machine that never became usable be let go, whatever became of the spec that it was bought for.
+// mustBeJudged requires the release of a machine that never became usable, whatever happened to its spec.
 func (r *rules) mustBeJudged(claim *karpv1.NodeClaim) {
 	r.world.after(judged, func() {
 		known, _ := r.world.server.objects[claims][nameOf(claim.Name)].(*karpv1.NodeClaim)
@@ -52,7 +52,7 @@ func (r *rules) mustBeJudged(claim *karpv1.NodeClaim) {
 	})
 }
 
-// checkSuspended says that a Workspace whose spec has not changed since it was suspended still holds machines.
+// checkSuspended reports a Workspace with an unchanged suspended spec and machines.
 func (r *rules) checkSuspended(before *v1beta1.Workspace) {
 	for _, claim := range r.of(before.UID) {
 		ws := r.ownerOf(claim)
@@ -63,7 +63,7 @@ func (r *rules) checkSuspended(before *v1beta1.Workspace) {
 	}
 }
 
-// lets says that the controller lets go of a machine.
+// lets notes the release of a machine by the controller.
 func (r *rules) lets(claim *karpv1.NodeClaim) {
 	ws := r.ownerOf(claim)
 	if ws == nil || !ws.DeletionTimestamp.IsZero() || ws.Suspend || !claim.DeletionTimestamp.IsZero() {
@@ -98,7 +98,7 @@ func isLost(a *v1beta1.Attempt, claim *karpv1.NodeClaim) bool {
 	})
 }
 
-// letsOthers says that a machine which works and serves by itself is let go because another one of its attempt was lost.
+// letsOthers notes the release of a working machine that serves on its own, because another one of its attempt was lost.
 func (r *rules) letsOthers(ws *v1beta1.Workspace, claim *karpv1.NodeClaim, a *v1beta1.Attempt) {
 	isApart := ws.Inference.Template != nil && ws.Generation == r.wanted[claim.UID]
 	if a != nil && isApart && a.ReadyTime != nil && a.Reason == v1beta1.ReasonLost && r.world.isWorking(claim) && !arrivedLate(a, claim) {
@@ -113,9 +113,8 @@ func arrivedLate(a *v1beta1.Attempt, claim *karpv1.NodeClaim) bool {
 	return a.EndTime != nil && usable != nil && usable.LastTransitionTime.After(a.EndTime.Time)
 }
 
-// letsWanted says that a machine is let go that was bought for what is wanted now. It must not be where all machines of
-// its attempt work, or come as they should, unless money is short: neither a status that was lost nor caches that lag
-// are a reason.
+// letsWanted notes the release of a machine bought for the current spec. It must not happen if all machines of its
+// attempt work, or come in time, unless money is short: neither a lost status nor lagging caches are a reason.
 func (r *rules) letsWanted(ws *v1beta1.Workspace, claim *karpv1.NodeClaim, a *v1beta1.Attempt) {
 	switch {
 	case r.works(ws, claim):
@@ -125,15 +124,15 @@ func (r *rules) letsWanted(ws *v1beta1.Workspace, claim *karpv1.NodeClaim, a *v1
 	}
 }
 
-// isOverLimit says that an attempt was ended because its machines may not be paid for, which it says.
+// isOverLimit reports whether an attempt ended because of the price, by its own message.
 func isOverLimit(a *v1beta1.Attempt) bool {
-	return strings.Contains(a.Message, "ceiling") || strings.Contains(a.Message, "may not be bought any more")
+	return strings.Contains(a.Message, "ceiling") || strings.Contains(a.Message, "may no longer be bought")
 }
 
-// isRecreated says that an attempt was ended to make room for the next one, which it says.
+// isRecreated reports whether an attempt ended to make room for the next one, by its own message.
 func isRecreated(a *v1beta1.Attempt) bool { return strings.Contains(a.Message, "are released first") }
 
-// hasSuccessor says whether a later attempt got its machines, in whose favour one is let go.
+// hasSuccessor reports whether a later attempt got its machines, in exchange for these.
 func (r *rules) hasSuccessor(ws *v1beta1.Workspace, claim *karpv1.NodeClaim) bool {
 	return slices.ContainsFunc(ws.Status.Attempts, func(a v1beta1.Attempt) bool {
 		return a.Number > r.attemptOf(claim) && a.ReadyTime != nil
@@ -142,7 +141,7 @@ func (r *rules) hasSuccessor(ws *v1beta1.Workspace, claim *karpv1.NodeClaim) boo
 	})
 }
 
-// isApart says whether a machine is in another zone than others of its attempt.
+// isApart reports whether a machine is in another zone than others of its attempt.
 func (r *rules) isApart(claim *karpv1.NodeClaim) bool {
 	zone := func(of *karpv1.NodeClaim) string { return of.Labels[corev1.LabelTopologyZone] }
 	return slices.ContainsFunc(all[karpv1.NodeClaim](r.world.server), func(other *karpv1.NodeClaim) bool {
@@ -151,14 +150,14 @@ func (r *rules) isApart(claim *karpv1.NodeClaim) bool {
 	})
 }
 
-// isAskedBy says that a machine is of the kind that an attempt asks for: one that was asked for by a former controller, and
-// whose request came late, may bear the name of one of another kind.
+// isAskedBy reports whether a machine is of an attempt's kind: a late request of a previous controller may give its
+// name to another kind.
 func isAskedBy(a *v1beta1.Attempt, claim *karpv1.NodeClaim) bool {
 	machine := nodeclaim.MachineOf(claim)
 	return machine.InstanceType == a.InstanceType && machine.CapacityType == a.CapacityType
 }
 
-// hasAnswering says whether a pod answers on a machine.
+// hasAnswering reports whether a pod answers on a machine.
 func (r *rules) hasAnswering(claim *karpv1.NodeClaim) bool {
 	return slices.ContainsFunc(all[corev1.Pod](r.world.server), func(pod *corev1.Pod) bool {
 		return pod.Spec.NodeName == nodeName(claim) && isReady(pod)
@@ -168,8 +167,8 @@ func (r *rules) hasAnswering(claim *karpv1.NodeClaim) bool {
 // soonest is the first of the controller's own deadlines for a machine.
 const soonest = 10 * time.Minute
 
-// areSound says whether nothing is wrong with the machines of an attempt: all are there, and none has been refused, has
-// failed or has taken its time.
+// areSound reports whether all machines of an attempt exist, and none has been refused, has failed or is
+// late.
 func (r *rules) areSound(a *v1beta1.Attempt) bool {
 	return len(a.NodeClaims) > 0 && !slices.ContainsFunc(a.NodeClaims, func(name string) bool {
 		claim, isThere := r.world.server.objects[claims][nameOf(name)].(*karpv1.NodeClaim)
@@ -178,7 +177,7 @@ func (r *rules) areSound(a *v1beta1.Attempt) bool {
 	})
 }
 
-// checkEnds says that an attempt is said to have been refused, or to have lost its machines, with which nothing is wrong.
+// checkEnds reports attempts that claim a refusal or a loss, without a fault of their machines.
 func (r *rules) checkEnds(before, after *v1beta1.Workspace) {
 	for i := range after.Status.Attempts {
 		a := &after.Status.Attempts[i]
@@ -194,7 +193,7 @@ func (r *rules) checkEnds(before, after *v1beta1.Workspace) {
 	}
 }
 
-// works says whether all machines of the attempt of a claim work.
+// works reports whether all machines of the attempt of a claim work.
 func (r *rules) works(ws *v1beta1.Workspace, claim *karpv1.NodeClaim) bool {
 	working := 0
 	for _, other := range r.of(ws.UID) {

@@ -76,8 +76,8 @@ func known(w *world, ws *v1beta1.Workspace) *v1beta1.Workspace {
 	return current
 }
 
-// untilMany waits until as many machines work and the Workspace is ready, and returns the UIDs of their claims by name. Those
-// that are gone do not count.
+// untilMany waits until as many machines work and the Workspace is ready, and returns the UIDs of their claims by name.
+// Deleted ones do not count.
 func (w *world) untilMany(t *testing.T, count int, gone map[string]types.UID) map[string]types.UID {
 	t.Helper()
 	for range 12 {

@@ -79,7 +79,7 @@ func (p *people) wish(ws *v1beta1.Workspace) {
 	}
 }
 
-// spoil makes a spec one that has no plan.
+// spoil makes a spec impossible to plan.
 func spoil(ws *v1beta1.Workspace) { ws.Resource.InstanceType = "Standard_Unknown" }
 
 func isSpoiled(ws *v1beta1.Workspace) bool { return ws.Resource.InstanceType != "" }
@@ -108,7 +108,7 @@ func wishOf(ws *v1beta1.Workspace) string {
 	return text
 }
 
-// whatOf is what a Workspace serves.
+// whatOf is the model of a Workspace.
 func whatOf(ws *v1beta1.Workspace) string {
 	what := "a template"
 	if ws.Inference.Preset != nil {
@@ -159,8 +159,8 @@ func (p *people) do(what int, ws *v1beta1.Workspace) {
 	case 11, 12:
 		w.tell("the status of %s is lost", ws.Name)
 		edit(w.server, ws, func(next *v1beta1.Workspace) { next.Status = v1beta1.WorkspaceStatus{} })
-		// Our own status is no news to the controller. What takes it away, the restore of a backup, takes the lease, too,
-		// and whoever leads next has heard of it.
+		// Our own status triggers no pass of the controller. Its removal, by the restore of a backup, takes the lease,
+		// too, and the next leader has seen it.
 		w.server.heard[workspaces] = len(w.server.log[workspaces])
 		w.after(w.karpenter.cloud.between(0, 10*time.Minute), w.kill)
 	case 13:
@@ -220,7 +220,7 @@ func (p *people) retry(ws *v1beta1.Workspace) {
 	p.world.tell("somebody has %s tried again", ws.Name)
 }
 
-// read has somebody do what a condition says.
+// read lets somebody follow the message of a condition.
 func (p *people) read() {
 	for _, ws := range all[v1beta1.Workspace](p.world.server) {
 		stalled := meta.FindStatusCondition(ws.Status.Conditions, v1beta1.ConditionStalled)
@@ -230,7 +230,7 @@ func (p *people) read() {
 	}
 }
 
-// mend ends the trouble: one offer of each Workspace works for good, and nobody's mind changes any more.
+// mend ends the fault: one offer of each Workspace works for good, and nobody's mind changes any more.
 func (p *people) mend() {
 	w := p.world
 	w.faults.meddling, w.faults.outages = 0, 0
@@ -250,10 +250,10 @@ func (p *people) mend() {
 		}
 	}
 	w.karpenter.cloud.heal(working)
-	w.tell("trouble ends: %s", w.karpenter.cloud)
+	w.tell("fault ends: %s", w.karpenter.cloud)
 }
 
-// possible are the offers, in no zone, that a Workspace may be served by as long as it is alone.
+// possible are the offers, in no zone, for a Workspace on its own.
 func (p *people) possible(ws *v1beta1.Workspace) []script.Offer {
 	place, ceilings := ws.Resource.Placement, p.world.ceilings
 	if isSpoiled(ws) {
@@ -285,7 +285,7 @@ func capacityTypesOf(place *v1beta1.PlacementSpec) []v1beta1.CapacityType {
 	return []v1beta1.CapacityType{v1beta1.CapacityOnDemand}
 }
 
-// lacking says why a Workspace is not served although it could be; empty where all are that can be.
+// lacking is the reason for an unserved Workspace that could be served; empty if all possible ones are served.
 func (p *people) lacking() string {
 	for _, ws := range all[v1beta1.Workspace](p.world.server) {
 		if !ws.DeletionTimestamp.IsZero() {
@@ -308,7 +308,7 @@ func (p *people) lacking() string {
 	return ""
 }
 
-// areServed says whether all Workspaces are, and none is on its way out.
+// areServed reports whether all Workspaces are, and none is on its way out.
 func (p *people) areServed() bool {
 	for _, ws := range all[v1beta1.Workspace](p.world.server) {
 		if !meta.IsStatusConditionTrue(ws.Status.Conditions, v1beta1.ConditionReady) || !p.isServed(ws) || !ws.DeletionTimestamp.IsZero() {
@@ -318,7 +318,7 @@ func (p *people) areServed() bool {
 	return true
 }
 
-// works says whether an offer is sold and works wherever a Workspace may have it.
+// works reports whether an offer is sold and works wherever a Workspace may have it.
 func (p *people) works(ws *v1beta1.Workspace, offer script.Offer) bool {
 	places := ws.Resource.Placement.Zones
 	if len(places) == 0 {
@@ -332,7 +332,7 @@ func (p *people) works(ws *v1beta1.Workspace, offer script.Offer) bool {
 	return true
 }
 
-// isLeft says whether nobody else holds the money that a Workspace needs.
+// isLeft reports whether the money for a Workspace is free.
 func (p *people) isLeft(ws *v1beta1.Workspace, price float64) bool {
 	ofNamespace, ofCluster := price, price
 	for _, claim := range all[karpv1.NodeClaim](p.world.server) {
@@ -349,7 +349,7 @@ func (p *people) isLeft(ws *v1beta1.Workspace, price float64) bool {
 		(ceilings.Cluster == 0 || ofCluster <= ceilings.Cluster+tolerance)
 }
 
-// isServed says whether as many machines are there as the plan asks for, and all of them work.
+// isServed reports whether as many machines are there as the plan asks for, and all of them work.
 func (p *people) isServed(ws *v1beta1.Workspace) bool {
 	ready := 0
 	for _, claim := range p.world.rules.of(ws.UID) {

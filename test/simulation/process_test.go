@@ -37,16 +37,16 @@ import (
 
 var errDead = errors.New("the process is dead")
 
-// sweepPeriod is that of the product.
+// sweepPeriod is the product's.
 const sweepPeriod = 5 * time.Minute
 
-// process is one controller from its start to its end: everything that it remembers goes with it.
+// process is one controller from its start to its end: its memory ends with it.
 type process struct {
 	world      *world
 	watched    *watched
 	queue      *queue
 	reconciler *workspace.Reconciler
-	// orders are for the Services that endpoints makes.
+	// orders are for the Services made by endpoints.
 	orders    *queue
 	endpoints *endpoint.Queue
 	sweeper   *sweep.Sweeper
@@ -55,14 +55,14 @@ type process struct {
 	stop      context.CancelFunc
 }
 
-// host is what of a manager a controller is set up with.
+// host is the part of a manager for a controller's setup.
 type host struct {
 	manager.Manager // what is not simulated
 
 	facts   *facts
 	watched *watched
 	indexes map[string]client.IndexerFunc
-	// controllers are what was set up.
+	// controllers are the registered ones.
 	controllers []manager.Runnable
 }
 
@@ -73,7 +73,7 @@ func (h *host) GetFieldIndexer() client.FieldIndexer    { return h }
 func (h *host) GetControllerOptions() config.Controller { return config.Controller{} }
 func (h *host) GetLogger() logr.Logger                  { return logr.Discard() }
 
-// Add implements manager.Manager. What is set up is started once all of it is.
+// Add implements manager.Manager. All runnables start after the setup.
 func (h *host) Add(runnable manager.Runnable) error {
 	h.controllers = append(h.controllers, runnable)
 	return nil
@@ -115,7 +115,7 @@ func newProcess(w *world) (*process, error) {
 	p.endpoints = endpoint.New(applier, w.clock)
 	p.reconciler = workspace.New(workspace.Config{
 		Client: cached, Live: live, Planner: w.market().planner, Catalog: w.market().catalog, Limits: w.limits, Provisioner: provisioner,
-		Applier: applier, Endpoints: p.endpoints, Events: teller{w}, Clock: w.clock, Words: w.facts.words, Answers: w.facts.answers,
+		Applier: applier, Endpoints: p.endpoints, Events: teller{w}, Clock: w.clock, EngineErrors: w.facts.words, Acquisition: w.facts.acquisition,
 		Preflight: preflight.Policy{Dedication: dedicationOf(w.restarts)},
 		Uses:      uses{live}, Memory: &cooldown.Memory{}, Ledger: ledger.New(w.ceilings, provisioner), Render: w.facts.render, NodeClasses: w.facts.classes,
 	})
@@ -125,7 +125,7 @@ func newProcess(w *world) (*process, error) {
 	return p, nil
 }
 
-// setUp has the controller register its watches, and tells it of all that is there.
+// setUp lets the controller register its watches, and shows it all existing objects.
 func (p *process) setUp(h *host) error {
 	ctx, cancel := context.WithCancel(p.world.ctx)
 	p.stop = cancel
@@ -155,13 +155,13 @@ func (p *process) setUp(h *host) error {
 	return nil
 }
 
-// die ends the process in the middle of what it does.
+// die ends the process in the middle of its work.
 func (p *process) die() {
 	p.isDead = true
 	p.world.tell("the controller dies")
 }
 
-// answer says whether the API server answers a question.
+// answer reports whether the API server answers a question.
 func (p *process) answer() error {
 	if p.isDead {
 		return errDead
@@ -261,7 +261,7 @@ func (p *process) serve(request reconcile.Request) {
 	p.work(p.endpoints, p.orders, request)
 }
 
-// work does what is due, and asks for it again as a controller does.
+// work does the due work, and requests it again as a controller does.
 func (p *process) work(does reconcile.Reconciler, queue *queue, request reconcile.Request) {
 	result, err := does.Reconcile(log.IntoContext(p.world.ctx, p.world.logger()), request)
 	switch {
@@ -285,7 +285,7 @@ func (p *process) sweep() {
 	}
 }
 
-// teller tells the story of the events that the controller publishes.
+// teller adds the controller's events to the story.
 type teller struct{ world *world }
 
 // Event implements record.EventRecorder.

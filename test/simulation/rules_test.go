@@ -27,36 +27,35 @@ import (
 	"github.com/modelberth/modelberth/pkg/render"
 )
 
-// mostPlans is how many plans a Workspace may hold machines of at once: that which serves, and the one that is
-// to take its place.
+// mostPlans is the largest number of plans with machines of a Workspace: the serving one, and its successor.
 const mostPlans = 2
 
-// tolerance is a sum's error that is none.
+// tolerance is the rounding error of a sum.
 const tolerance = 1e-6
 
-// rules hold the controller's deeds against what must always be so, at every write.
+// rules check the controller's writes against the invariants.
 type rules struct {
 	world *world
-	// learned is all that was written down since the controller started, whatever became of the status, and hidden
-	// what its watches had not shown by then. atStart is all that was written down then, which it may have learned although
-	// it is not told any more: a status tells of so many attempts.
+	// learned are all attempts recorded since the controller started, whatever happened to the status, and hidden those
+	// not yet shown by its watches. atStart are all attempts recorded by then; it may have learned them although they
+	// are no longer in the status, because a status has a limited number.
 	learned []refusal.Attempt
 	atStart []refusal.Attempt
 	hidden  map[refusal.Attempt]bool
-	// launched are the attempts that had a machine launched, whether or not the controller has seen it.
+	// launched are the attempts with a launched machine, whether or not the controller has seen it.
 	launched []refusal.Attempt
-	// wanted are the generations of the Workspaces that machines were bought for.
+	// wanted are the generations of the Workspaces with purchases.
 	wanted map[types.UID]int64
-	// sizes are how many machines revisions ask for, and of which type.
+	// sizes are the number and the type of machines of revisions.
 	sizes map[types.UID]size
 	// attempts are the claims' by name.
 	attempts map[string]int32
-	// begun says for each attempt why its offer was left alone when it was written down; empty where it was not.
+	// begun has for each attempt the reason for a cooldown of its offer at its record; empty if there was none.
 	begun map[beginning]string
-	// late are the claims whose requests a dead controller had sent.
+	// late are the claims requested by a dead controller.
 	late   map[types.UID]bool
 	bought int
-	// released are the attempts that ended because their pods failed.
+	// released are the attempts ended because of failing pods.
 	released int
 }
 
@@ -81,7 +80,7 @@ func newRules(w *world) *rules {
 	}
 }
 
-// restarted takes the controller's memory away, but for what its watches have shown.
+// restarted clears the controller's memory, except for the objects in its watches.
 func (r *rules) restarted(shown map[types.NamespacedName]client.Object) {
 	r.learned, r.hidden = nil, map[refusal.Attempt]bool{}
 	r.atStart = slices.Concat(r.written(r.world.server.objects[workspaces]), r.written(shown))
@@ -93,7 +92,7 @@ func (r *rules) restarted(shown map[types.NamespacedName]client.Object) {
 	}
 }
 
-// written is what the statuses of Workspaces tell of attempts.
+// written are the attempts in the statuses of Workspaces.
 func (r *rules) written(in map[types.NamespacedName]client.Object) []refusal.Attempt {
 	var out []refusal.Attempt
 	for _, object := range in {
@@ -128,7 +127,7 @@ func (r *rules) noticed(made *change) {
 	r.checkMoney(claim)
 }
 
-// noteLaunch notes that the cloud has launched a machine, which disproves that there is no quota for it.
+// noteLaunch records that the cloud has launched a machine: that disproves a missing quota.
 func (r *rules) noteLaunch(claim *karpv1.NodeClaim) {
 	if !claim.StatusConditions().IsTrue(karpv1.ConditionTypeLaunched) {
 		return
@@ -149,7 +148,7 @@ func askerOf(ws *v1beta1.Workspace) refusal.Asker {
 	return refusal.Asker{Workspace: ws.UID, Namespace: ws.Namespace}
 }
 
-// checkDay says that a machine was bought at a price, or of a type, of another day.
+// checkDay reports a machine bought at a price, or of a type, of another day.
 func (r *rules) checkDay(claim *karpv1.NodeClaim) {
 	machine := nodeclaim.MachineOf(claim)
 	if !r.world.allows(machine.InstanceType) {
@@ -169,7 +168,7 @@ func (r *rules) checkDay(claim *karpv1.NodeClaim) {
 	}
 }
 
-// allows says whether the administrator of the controller that runs allows a machine type.
+// allows reports whether the administrator of the running controller allows a machine type.
 func (w *world) allows(instanceType string) bool {
 	return len(w.limits.InstanceTypes) == 0 || slices.ContainsFunc(w.limits.InstanceTypes, func(pattern string) bool {
 		isMatch, err := path.Match(pattern, instanceType)
@@ -177,7 +176,7 @@ func (w *world) allows(instanceType string) bool {
 	})
 }
 
-// ownerOf is the Workspace of a claim; nil where it is gone.
+// ownerOf is the Workspace of a claim; nil if it is gone.
 func (r *rules) ownerOf(claim *karpv1.NodeClaim) *v1beta1.Workspace {
 	for _, ws := range all[v1beta1.Workspace](r.world.server) {
 		if string(ws.UID) == claim.Labels[v1beta1.LabelWorkspaceUID] {
@@ -187,7 +186,7 @@ func (r *rules) ownerOf(claim *karpv1.NodeClaim) *v1beta1.Workspace {
 	return nil
 }
 
-// attemptOf is the number of the attempt that a claim is of.
+// attemptOf is the number of a claim's attempt.
 func (r *rules) attemptOf(claim *karpv1.NodeClaim) int32 {
 	if known := r.attempts[claim.Name]; known > 0 {
 		return known
@@ -207,7 +206,7 @@ func (r *rules) attemptOf(claim *karpv1.NodeClaim) int32 {
 	return 0
 }
 
-// mayBuy says that a machine was asked for that must not be.
+// mayBuy reports a forbidden request for a machine.
 func (r *rules) mayBuy(claim *karpv1.NodeClaim) {
 	ws := r.ownerOf(claim)
 	switch {
@@ -248,8 +247,7 @@ func (r *rules) mayBuy(claim *karpv1.NodeClaim) {
 	r.checkCooling(ws, a)
 }
 
-// pinned is the first attempt of a Workspace as the revision tells of it that a machine was bought for; nil where
-// none does.
+// pinned is the first attempt of a Workspace by the revision of a purchase; nil if there is none.
 func (r *rules) pinned(ws *v1beta1.Workspace, claim *karpv1.NodeClaim) *v1beta1.Attempt {
 	for _, revision := range all[appsv1.ControllerRevision](r.world.server) {
 		if !metav1.IsControlledBy(revision, ws) {
@@ -271,8 +269,8 @@ func (r *rules) pinned(ws *v1beta1.Workspace, claim *karpv1.NodeClaim) *v1beta1.
 	return nil
 }
 
-// seen is the generation of a Workspace that the controller's watch has shown; 0 where it has shown none. A pass
-// that buys must have made sure that there is none that is newer.
+// seen is the generation of a Workspace shown by the controller's watch; 0 if there is none. A pass that buys must have
+// excluded a newer one.
 func (r *rules) seen(ws *v1beta1.Workspace) int64 {
 	shown := r.world.process.watched.objects[workspaces][client.ObjectKeyFromObject(ws)]
 	if shown == nil || shown.GetUID() != ws.UID {
@@ -281,10 +279,10 @@ func (r *rules) seen(ws *v1beta1.Workspace) int64 {
 	return shown.GetGeneration()
 }
 
-// checkCooling says that an attempt was begun while its offer cooled down, and somebody knew: this controller, or
-// a status. What nobody knows may be asked for once after a restart, and is known then. What is learned after an
-// attempt was begun comes too late for it: an attempt that was written down is completed, whoever was refused
-// before its machines were asked for, even within the second that the status tells.
+// checkCooling reports an attempt begun while its offer cooled down, although this controller, or a status, knew it. An
+// unknown refusal may be repeated once after a restart, and is known then. A refusal learned after the begin of an
+// attempt comes too late for it: a recorded attempt is completed, whatever was refused before its machines were
+// requested, even within the status's second.
 func (r *rules) checkCooling(ws *v1beta1.Workspace, a *v1beta1.Attempt) {
 	why, isKnown := r.begun[beginning{ws.UID, a.Number, a.StartTime.UTC()}]
 	if !isKnown {
@@ -295,10 +293,9 @@ func (r *rules) checkCooling(ws *v1beta1.Workspace, a *v1beta1.Attempt) {
 	}
 }
 
-// cooling is why an attempt's offer is left alone by whoever knows all that is or was told, and by whoever knows no more
-// than this controller must; empty where one of them does not leave it alone. To know more may be to leave less alone:
-// words that do not tell spot machines from others are held against both the first time, and then against what was asked
-// for only.
+// cooling is the reason for a cooldown of an attempt's offer, by all facts and by the facts that this controller must
+// know; empty if one of them has no cooldown. More facts may mean less cooldown: a message that does not name the
+// capacity type counts for both types the first time, and then for the requested one only.
 func (r *rules) cooling(ws *v1beta1.Workspace, a *v1beta1.Attempt) string {
 	told := r.written(r.world.server.objects[workspaces])
 	all := slices.Concat(told, r.learned, r.atStart)
@@ -337,8 +334,8 @@ func (r *rules) checkNumber(claim *karpv1.NodeClaim) {
 	}
 }
 
-// isDeclared says whether machines of an earlier attempt may be held beside a claim: it got them, and it stands in the
-// status that it has them.
+// isDeclared reports whether machines of an earlier attempt may exist beside a claim: it got them, and its status
+// records that.
 func (r *rules) isDeclared(claim *karpv1.NodeClaim, number int32) bool {
 	ws := r.ownerOf(claim)
 	if ws == nil {
@@ -348,7 +345,7 @@ func (r *rules) isDeclared(claim *karpv1.NodeClaim, number int32) bool {
 	return held != nil && held.Reason == "" && held.ReadyTime != nil && number < r.attemptOf(claim)
 }
 
-// attemptIn is the attempt of a number as it stands in the status, or nil.
+// attemptIn is the status's attempt with a number, or nil.
 func attemptIn(ws *v1beta1.Workspace, number int32) *v1beta1.Attempt {
 	i := slices.IndexFunc(ws.Status.Attempts, func(a v1beta1.Attempt) bool { return a.Number == number })
 	if i < 0 {
@@ -384,8 +381,8 @@ func (r *rules) isUnseen(claim *karpv1.NodeClaim) bool {
 	return r.late[claim.UID] && (!ok || shown.GetUID() != claim.UID)
 }
 
-// checkMoney adds up what is paid for, as soon as more is asked for. The request of a dead controller may arrive in the
-// moment of another's purchase: no ceiling can hold then, and mustGo has the machine released.
+// checkMoney adds up the paid machines at each request for more. The request of a dead controller may arrive in the
+// moment of another's purchase: no ceiling can hold then, and mustGo requires the release of the machine.
 func (r *rules) checkMoney(claim *karpv1.NodeClaim) {
 	owner, namespace := claim.Labels[v1beta1.LabelWorkspaceUID], claim.Labels[v1beta1.LabelMachineWorkspaceNamespace]
 	var ofWorkspace, ofNamespace, ofCluster float64
@@ -431,7 +428,7 @@ func priceOf(claim *karpv1.NodeClaim) float64 {
 	return price
 }
 
-// maxPrice is what the user wants to spend at most; 0 is any price.
+// maxPrice is the user's limit; 0 is any price.
 func maxPrice(ws *v1beta1.Workspace) float64 {
 	if ws.Resource.Placement == nil {
 		return 0
@@ -443,7 +440,7 @@ func maxPrice(ws *v1beta1.Workspace) float64 {
 	return price
 }
 
-// heard learns what is written down of attempts, and sees to it that a Workspace goes after its machines.
+// heard learns the recorded attempts, and checks that a Workspace goes after its machines.
 func (r *rules) heard(made *change) {
 	before, _ := made.before.(*v1beta1.Workspace)
 	after, _ := made.after.(*v1beta1.Workspace)
@@ -471,7 +468,7 @@ func (r *rules) heard(made *change) {
 	}
 }
 
-// unanswered learns what the controller is about to write down: it knows that, whether or not it hears how it went.
+// unanswered learns the attempts in the controller's current write: it knows them, with or without an answer.
 func (r *rules) unanswered(object client.Object) {
 	one := func(of client.Object) map[types.NamespacedName]client.Object {
 		return map[types.NamespacedName]client.Object{{}: of}
@@ -512,7 +509,7 @@ func (r *rules) offering(a *v1beta1.Attempt) refusal.Offering {
 	return out
 }
 
-// Writes that a run may take for each Workspace, machine, deed of somebody and restart.
+// Writes allowed for each Workspace, machine, deed of somebody and restart.
 const (
 	writesPerWorkspace = 25
 	writesPerMachine   = 16

@@ -26,7 +26,7 @@ import (
 	"github.com/modelberth/modelberth/api/v1beta1"
 )
 
-// kind of the objects that the controller reads and writes.
+// kind of the controller's objects.
 type kind int
 
 const (
@@ -44,7 +44,7 @@ const (
 	kinds
 )
 
-// kindOf says of which kind an object or a list is.
+// kindOf is the kind of an object or a list.
 func kindOf(object runtime.Object) kind {
 	switch object.(type) {
 	case *v1beta1.Workspace, *v1beta1.WorkspaceList:
@@ -72,7 +72,7 @@ func kindOf(object runtime.Object) kind {
 	}
 }
 
-// change is one write: before is nil where the object was made, after where it is gone.
+// change is one write: before is nil for a new object, after for a deleted one.
 type change struct {
 	kind          kind
 	before, after client.Object
@@ -91,7 +91,7 @@ type server struct {
 	uids    map[types.UID]bool
 	version int64
 	made    int
-	// writes are all that changed something.
+	// writes are those with a change.
 	writes int
 	// onChange is told of every write once it is done.
 	onChange func(*change)
@@ -124,7 +124,7 @@ func (s *server) put(k kind, before, after client.Object) {
 	}
 }
 
-// collect is the garbage collector: what an object that is gone controlled goes, too.
+// collect is the garbage collector: the objects controlled by a deleted one are deleted, too.
 func (s *server) collect(gone client.Object) {
 	for k := range kinds {
 		for _, object := range sorted(s.objects[k]) {
@@ -135,7 +135,7 @@ func (s *server) collect(gone client.Object) {
 	}
 }
 
-// isOrphan says whether an object's controller is gone: it was made by somebody who had not heard of that.
+// isOrphan reports whether an object's controller is gone: a process with an old view made it.
 func (s *server) isOrphan(object client.Object) bool {
 	owner := metav1.GetControllerOfNoCopy(object)
 	return owner != nil && !s.uids[owner.UID]
@@ -144,7 +144,7 @@ func (s *server) isOrphan(object client.Object) bool {
 // remove takes an object away, whatever holds it.
 func (s *server) remove(object client.Object) { s.put(kindOf(object), object, nil) }
 
-// create stores an object that is not there and fills in what a server does.
+// create stores a new object and fills in a server's fields.
 func (s *server) create(object client.Object) error {
 	k, key := kindOf(object), client.ObjectKeyFromObject(object)
 	if s.objects[k][key] != nil {
@@ -160,7 +160,7 @@ func (s *server) create(object client.Object) error {
 	return nil
 }
 
-// delete begins the end of an object, or ends it where nothing holds it.
+// delete begins the end of an object, or ends it without finalizers.
 func (s *server) delete(object client.Object, uid *types.UID) error {
 	k, key := kindOf(object), client.ObjectKeyFromObject(object)
 	known := s.objects[k][key]
@@ -180,7 +180,7 @@ func (s *server) delete(object client.Object, uid *types.UID) error {
 	return nil
 }
 
-// replace stores another version of an object, which goes where that frees it.
+// replace stores another version of an object, and deletes it if that frees it.
 func (s *server) replace(known, next client.Object) {
 	if next.GetDeletionTimestamp() != nil && len(next.GetFinalizers()) == 0 {
 		s.remove(known)
@@ -189,7 +189,7 @@ func (s *server) replace(known, next client.Object) {
 	s.put(kindOf(known), known, next)
 }
 
-// edit changes an object in place of one of the cluster's controllers; false where it is not there any more.
+// edit changes an object like one of the cluster's controllers; false if it no longer exists.
 func edit[T any, P object[T]](s *server, known P, change func(P)) bool {
 	var zero P = new(T)
 	current, ok := s.objects[kindOf(zero)][client.ObjectKeyFromObject(known)].(P)
@@ -203,7 +203,7 @@ func edit[T any, P object[T]](s *server, known P, change func(P)) bool {
 	return true
 }
 
-// object is what every type of the API can do.
+// object is the common interface of the API's types.
 type object[T any] interface {
 	*T
 	client.Object

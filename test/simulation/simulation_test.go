@@ -24,11 +24,11 @@ var (
 	sums = flag.String("digest", "", "file to write a digest of each story's writes and events to")
 )
 
-// Times of a story: trouble for a while, and then long enough for every cooldown.
+// Times of a story: fault for a while, and then long enough for every cooldown.
 const (
 	mostTrouble = 90 * time.Minute
 	patience    = 30 * time.Hour
-	// calm is how long everything has to say what is left to say, and to be swept.
+	// calm is the time for all remaining events and sweeps.
 	calm = 15 * time.Minute
 )
 
@@ -68,7 +68,7 @@ func TestSimulation(t *testing.T) {
 // mostBroken stories are enough.
 const mostBroken = 3
 
-// tellAll tells the stories of all seeds on all processors, and returns what was wrong with some, and the digest of each.
+// tellAll tells the stories of all seeds on all processors, and returns the violations, and the digest of each.
 func tellAll(t *testing.T, f *facts) (map[uint64]error, map[uint64]string) {
 	var next atomic.Uint64
 	next.Store(*from)

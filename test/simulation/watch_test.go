@@ -20,7 +20,7 @@ import (
 	"sigs.k8s.io/controller-runtime/pkg/reconcile"
 )
 
-// watched is what one process has seen by its watches. Each kind lags behind the server on its own.
+// watched are the objects seen by one process's watches. Each kind lags behind the server on its own.
 type watched struct {
 	cache.Cache // what is not simulated
 
@@ -35,7 +35,7 @@ type watched struct {
 // lateness is how far the watches of a process are behind when it begins to lead, and for how long.
 type lateness struct{ by, lasts time.Duration }
 
-// watch has listed what there is when a process takes over: what was shown so far, and of some kinds less.
+// watch has listed the existing objects when a process takes over: those shown so far, and of some kinds fewer.
 func watch(s *server, late func() lateness) *watched {
 	w := &watched{server: s}
 	for k := range kinds {
@@ -73,7 +73,7 @@ func (w *watched) GetInformer(_ context.Context, of client.Object, _ ...cache.In
 // WaitForCacheSync implements cache.Cache.
 func (w *watched) WaitForCacheSync(context.Context) bool { return true }
 
-// begin tells of all that is there.
+// begin shows all existing objects.
 func (w *watched) begin() {
 	for k := range kinds {
 		for _, object := range sorted(w.objects[k]) {
@@ -82,7 +82,7 @@ func (w *watched) begin() {
 	}
 }
 
-// next is when a kind shows its next change; zero where it is up to date.
+// next is the time of a kind's next shown change; zero if it is up to date.
 func (w *watched) next(k kind) time.Time {
 	if w.seen[k] == len(w.server.log[k]) {
 		return time.Time{}
@@ -100,7 +100,7 @@ func (w *watched) step(k kind) {
 	w.show(k, made.before, made.after)
 }
 
-// relist shows a kind as it is: a watch that broke tells nothing of what was in between.
+// relist shows the current state of a kind: a broken watch skips the changes in between.
 func (w *watched) relist(k kind) {
 	w.seen[k] = len(w.server.log[k])
 	for _, before := range sorted(w.objects[k]) {
@@ -130,14 +130,14 @@ func (w *watched) show(k kind, before, after client.Object) {
 	}
 }
 
-// queue is the controller's, on the simulation's clock: what is due is taken by the simulation, and the
-// controller's own workers get nothing.
+// queue is the controller's, on the simulation's clock: the simulation takes the due items, and the controller's own
+// workers get nothing.
 type queue struct {
 	now      func() time.Time
 	ready    []reconcile.Request
 	later    map[reconcile.Request]time.Time
 	failures map[reconcile.Request]int
-	// asked is closed once a worker waits, by which time every watch is set up; done ends its waiting.
+	// asked is closed once a worker waits, because every watch is set up by then; done ends its waiting.
 	asked, done chan struct{}
 	once        sync.Once
 }
@@ -201,7 +201,7 @@ func (q *queue) ShutDown()              { close(q.done) }
 func (q *queue) ShutDownWithDrain()     {}
 func (q *queue) ShuttingDown() bool     { return false }
 
-// take returns what is due, with what is taken of it by pick, which chooses one of so many.
+// take returns a due item, chosen by pick from so many.
 func (q *queue) take(pick func(int) int) (reconcile.Request, bool) {
 	q.ripen()
 	if len(q.ready) == 0 {
@@ -213,7 +213,7 @@ func (q *queue) take(pick func(int) int) (reconcile.Request, bool) {
 	return out, true
 }
 
-// ripen moves what is due to what is ready, in the order in which it came due.
+// ripen moves due items to the ready ones, in order.
 func (q *queue) ripen() {
 	for {
 		var first reconcile.Request
@@ -232,7 +232,7 @@ func (q *queue) ripen() {
 	}
 }
 
-// next is when something is due; zero where nothing is.
+// next is the time of the next due item; zero if there is none.
 func (q *queue) next() time.Time {
 	if len(q.ready) > 0 {
 		return q.now()

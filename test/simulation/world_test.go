@@ -25,29 +25,29 @@ import (
 	"github.com/modelberth/modelberth/pkg/capacity/purchase"
 )
 
-// mostSteps are many more than a story takes that comes to an end: of 2,000 stories the longest took 1,918.
+// mostSteps are many more than any story takes: of 2,000 stories the longest took 1,918.
 const mostSteps = 100_000
 
-// faults are how often something goes wrong in a run: one in so many times, 0 is never.
+// faults are how often something goes wrong in a run: one in this number of times; 0 is never.
 type faults struct {
-	// deaths and lost answers at writes, and reads that nobody answers.
+	// deaths and lost answers at writes, and reads without an answer.
 	deaths, writes, reads int
-	// events that are lost, and watches that break.
+	// events lost, and watches broken.
 	events, watches int
-	// lags are writes that the watches show late, by lag at most.
+	// lags are the delays of writes in watches, lag at most.
 	lags int
 	lag  time.Duration
-	// stalls are writes that arrive once another controller has taken over.
+	// stalls are writes delayed until another controller has taken over.
 	stalls int
-	// oldLists are kinds of objects whose first list is old when a controller takes over: an API server may lag, too.
+	// oldLists are kinds with an old first list for a new controller: an API server may lag, too.
 	oldLists int
-	// meddling is what people do just after the controller has written something.
+	// meddling is people's deeds just after the controller's writes.
 	meddling int
-	// outages are times in which the API server takes no claims: a webhook is away.
+	// outages are times without claims in the API server: a webhook is away.
 	outages int
 }
 
-// deed is something that is due at a time.
+// deed is a task due at a time.
 type deed struct {
 	at time.Time
 	do func()
@@ -68,24 +68,24 @@ type world struct {
 	people    *people
 	rules     *rules
 	ceilings  ledger.Ceilings
-	// today is the market of the controller that runs, and limits what its administrator allows.
+	// today is the market of the running controller, and limits its administrator's settings.
 	today  int
 	limits purchase.Limits
 
-	// deeds that are due, and lives of claims.
+	// deeds due, and lives of claims.
 	deeds []deed
 	lives map[types.UID]*life
-	// isWriting says that the controller writes, and isCalm that nobody else has since it had nothing to do.
+	// isWriting marks the controller's own writes, and isCalm that nobody else has written since it had nothing to do.
 	isWriting, isCalm bool
-	// isStalled says that a request of a former controller is on its way, isLate that it arrives.
+	// isStalled reports a request of a previous controller on its way, isLate its arrival.
 	isStalled, isLate bool
-	// ills are what is wrong with the pods of Workspaces.
+	// ills are the faults of the pods of Workspaces.
 	ills ills
 	// noClaims is until when the API server takes no claims.
 	noClaims time.Time
-	// unsettled says that pods or nodes have changed.
+	// unsettled reports changed pods or nodes.
 	unsettled bool
-	// broken is the first rule that did not hold.
+	// broken is the first violated rule.
 	broken error
 
 	steps, writes, passes, restarts int
@@ -96,7 +96,7 @@ type world struct {
 // start of the simulated time.
 func start() time.Time { return time.Date(2026, 3, 2, 8, 0, 0, 0, time.UTC) }
 
-// newWorld makes the world of a seed, with its story told where there is a builder for it.
+// newWorld makes the world of a seed, with its story in the builder if there is one.
 func newWorld(ctx context.Context, f *facts, seed uint64, story *strings.Builder) *world {
 	random := rand.New(rand.NewPCG(seed, 4))
 	w := &world{
@@ -114,8 +114,8 @@ func newWorld(ctx context.Context, f *facts, seed uint64, story *strings.Builder
 	return w
 }
 
-// systemNode is one of the cluster's own, where the controller runs: without any, nobody could tell machines that
-// are silent from a control plane that does not hear them.
+// systemNode is one of the cluster's own, with the controller: without any, silent machines look like a control plane
+// without contact.
 func systemNode(since time.Time) *corev1.Node {
 	node := &corev1.Node{ObjectMeta: metav1.ObjectMeta{Name: "system"}}
 	node.Status.Conditions = []corev1.NodeCondition{{
@@ -146,10 +146,10 @@ func drawFaults(random *rand.Rand) faults {
 
 func (w *world) now() time.Time { return w.clock.Now() }
 
-// market is that of the controller that runs.
+// market is the running controller's.
 func (w *world) market() market { return w.facts.markets[w.today] }
 
-// draw says whether something happens that does so one in so many times.
+// draw decides on an event with a chance of one in so many.
 func (w *world) draw(in int) bool { return in > 0 && w.random.IntN(in) == 0 }
 
 // after has something done in a while.
@@ -171,7 +171,7 @@ func (w *world) tell(format string, args ...any) {
 	}
 }
 
-// logger brings what the controller logs into the story.
+// logger adds the controller's log to the story.
 func (w *world) logger() logr.Logger {
 	if w.story == nil {
 		return logr.Discard()
@@ -179,7 +179,7 @@ func (w *world) logger() logr.Logger {
 	return funcr.New(func(_, args string) { w.tell("    %s", args) }, funcr.Options{Verbosity: 1})
 }
 
-// fail notes that a rule does not hold.
+// fail records a violated rule.
 func (w *world) fail(format string, args ...any) {
 	if w.broken == nil {
 		w.broken = fmt.Errorf("at %s "+format, append([]any{w.now().Format(time.TimeOnly)}, args...)...)
@@ -216,7 +216,7 @@ func (w *world) changed(made *change) {
 	}
 }
 
-// collect takes an object away whose controller is gone, as the garbage collector does after a while.
+// collect deletes an object without its controller, like the garbage collector after a while.
 func (w *world) collect(orphan client.Object) {
 	w.after(w.karpenter.cloud.between(time.Second, time.Minute), func() {
 		known := w.server.objects[kindOf(orphan)][client.ObjectKeyFromObject(orphan)]
@@ -226,8 +226,7 @@ func (w *world) collect(orphan client.Object) {
 	})
 }
 
-// step has one of those act who have something to do now, or lets time pass until somebody has, but no longer
-// than to a moment.
+// step lets somebody with work act now, or lets time pass until there is work, but no longer than to a moment.
 func (w *world) step(until time.Time) {
 	w.steps++
 	if w.steps > mostSteps {
@@ -264,7 +263,7 @@ func (w *world) step(until time.Time) {
 	acts[w.random.IntN(len(acts))]()
 }
 
-// show has a watch tell what is new, one by one or all at once.
+// show lets a watch show changes, one by one or all at once.
 func (w *world) show(k kind) {
 	if w.draw(w.faults.watches) {
 		w.process.watched.relist(k)
@@ -273,7 +272,7 @@ func (w *world) show(k kind) {
 	w.process.watched.step(k)
 }
 
-// take has the controller do something of what is due.
+// take lets the controller do some of the due work.
 func (w *world) take(from *queue, do func(reconcile.Request)) {
 	if request, ok := from.take(w.random.IntN); ok {
 		do(request)
@@ -281,7 +280,7 @@ func (w *world) take(from *queue, do func(reconcile.Request)) {
 	}
 }
 
-// bury starts another controller in the place of one that died, after a while.
+// bury starts another controller in the place of a dead one, after a while.
 func (w *world) bury() {
 	if w.process == nil || !w.process.isDead {
 		return
@@ -300,7 +299,7 @@ func (w *world) kill() {
 	}
 }
 
-// late is how far one kind of objects is behind for a controller that takes over.
+// late is the lag of one kind of objects for a controller that takes over.
 func (w *world) late() lateness {
 	if !w.draw(w.faults.oldLists) {
 		return lateness{}
@@ -319,7 +318,7 @@ func (w *world) begin() {
 	w.rules.restarted(w.process.watched.objects[workspaces])
 }
 
-// end stops what runs.
+// end stops all running parts.
 func (w *world) end() {
 	if w.process != nil {
 		w.process.stop()
@@ -354,9 +353,9 @@ func (w *world) next(until time.Time) time.Time {
 // nameOf is the key of an object without a namespace.
 func nameOf(name string) types.NamespacedName { return types.NamespacedName{Name: name} }
 
-// isWorking says whether a machine is there and does all that it was bought for.
+// isWorking reports whether a machine exists and does all of its work.
 func (w *world) isWorking(claim *karpv1.NodeClaim) bool {
 	node, ok := w.server.objects[nodes][nameOf(nodeName(claim))].(*corev1.Node)
 	return ok && isTrue(claim, karpv1.ConditionTypeInitialized) && claim.DeletionTimestamp.IsZero() && isNodeReady(node) &&
-		nodehealth.Of(node) == nodehealth.Trouble{}
+		nodehealth.Of(node) == nodehealth.Fault{}
 }

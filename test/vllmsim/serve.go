@@ -64,7 +64,7 @@ func (p *process) listen(ctx context.Context) error {
 	}
 }
 
-// shutDown cuts off the requests under way at once, or after --shutdown-timeout.
+// shutDown cuts off the requests in flight at once, or after --shutdown-timeout.
 func (p *process) shutDown(ctx context.Context, httpServer *http.Server, abort context.CancelFunc) error {
 	seconds := p.setup.Args.Int("shutdown-timeout", 0)
 	p.log.info("APIServer", "launcher.py", "Waiting up to %d seconds for processes to exit", seconds)

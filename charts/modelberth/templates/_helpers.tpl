@@ -48,11 +48,34 @@ app.kubernetes.io/managed-by: {{ .Release.Service }}
 {{- end }}
 {{- end }}
 
+{{/* The security context of pods. With arbitraryUID, the cluster adds the user and the groups. */}}
+{{- define "modelberth.podSecurityContext" -}}
+{{- if .Values.arbitraryUID }}
+{{- toYaml (omit .Values.podSecurityContext "runAsUser" "runAsGroup" "fsGroup") }}
+{{- else }}
+{{- toYaml .Values.podSecurityContext }}
+{{- end }}
+{{- end }}
+
+{{/* Destinations of a NetworkPolicy from address ranges. Without ports, a range allows all ports and protocols. */}}
+{{- define "modelberth.egressTo" -}}
+{{- range . }}
+- to:
+  - ipBlock: {cidr: {{ .cidr | quote }}}
+  {{- with .ports }}
+  ports:
+  {{- range . }}
+  - {port: {{ . }}, protocol: TCP}
+  {{- end }}
+  {{- end }}
+{{- end }}
+{{- end }}
+
 {{- define "modelberth.metricsPort" -}}
 {{- .Values.metrics.insecure | ternary 8080 8443 }}
 {{- end }}
 
-{{/* The NodeClasses to buy with, one group/kind/name in a line. */}}
+{{/* The NodeClasses to buy with, one group/kind/name per line. */}}
 {{- define "modelberth.nodeClasses" -}}
 {{- $defaults := dict "azure" "karpenter.azure.com/AKSNodeClass/default" "aws" "karpenter.k8s.aws/EC2NodeClass/default" }}
 {{- range .Values.nodeClasses }}
@@ -64,17 +87,17 @@ app.kubernetes.io/managed-by: {{ .Release.Service }}
 {{- end }}
 {{- end }}
 
-{{/* Not empty where Karpenter answers in events why it makes no machine of a NodePool. */}}
+{{/* Not empty if Karpenter reports in events why it makes no machine for a NodePool. */}}
 {{- define "modelberth.watchesPools" -}}
 {{- if and (eq .Values.capacity.backend "nodepool") (not .Values.capacity.staticNodePools) }}true{{ end }}
 {{- end }}
 
-{{/* The Lease by which a leader is elected. Installations of some namespaces each have their own, also in one namespace. */}}
+{{/* The Lease for leader election. Each installation with watchNamespaces has its own, even if several share a namespace. */}}
 {{- define "modelberth.leaseName" -}}
 {{- .Values.watchNamespaces | empty | ternary "modelberth-controller" (printf "%s-controller" (include "modelberth.name" .)) }}
 {{- end }}
 
-{{/* Which namespaces a policy of this release is about. */}}
+{{/* The namespaces to which a policy of this release applies. */}}
 {{- define "modelberth.namespaceSelector" -}}
 {{- with .Values.watchNamespaces }}
 namespaceSelector:
@@ -85,7 +108,7 @@ namespaceSelector:
 {{- end }}
 {{- end }}
 
-{{/* Stops with everything that is missing at once. */}}
+{{/* Fails with a list of all missing or contradictory values. */}}
 {{- define "modelberth.validate" -}}
 {{- $problems := list }}
 {{- if not .Values.clouds }}
@@ -97,7 +120,7 @@ namespaceSelector:
 {{- $problems = append $problems "image.repository is empty: build the images with `make images`, push them to a registry that the cluster can pull from, and name the controller's here" }}
 {{- end }}
 {{- if not .Values.agentImage.repository }}
-{{- $problems = append $problems "agentImage.repository is empty: name the repository that the agent's image was pushed to" }}
+{{- $problems = append $problems "agentImage.repository is empty: push the agent's image, and name its repository here" }}
 {{- end }}
 {{- if and .Values.router.enabled (not .Values.router.image.repository) }}
 {{- $problems = append $problems "router.image.repository is empty: push the image of modelberth-router, and name its repository here" }}
@@ -113,9 +136,20 @@ namespaceSelector:
 {{- if and .Values.metrics.insecure .Values.metrics.certificateSecret }}
 {{- $problems = append $problems "metrics.certificateSecret has no effect with metrics.insecure: remove one of them" }}
 {{- end }}
+{{- with .Values.router }}
+{{- if and .open .tokens.audience }}
+{{- $problems = append $problems "router.tokens.audience has no effect with router.open: remove one of them" }}
+{{- end }}
+{{- if and (not .tokens.audience) (or .tokens.requestsPerMinute .tokens.tokensPerMinute) }}
+{{- $problems = append $problems "router.tokens has limits but no audience: name one, or remove the limits" }}
+{{- end }}
+{{- end }}
+{{- if and .Values.router.metrics.insecure .Values.router.metrics.certificateSecret }}
+{{- $problems = append $problems "router.metrics.certificateSecret has no effect with router.metrics.insecure: remove one of them" }}
+{{- end }}
 {{- with .Values.calibration }}
 {{- if ne (empty .configMap) (empty .keys) }}
-{{- $problems = append $problems "calibration needs both configMap and keys: name the ConfigMap with the files, and a public key that signs them" }}
+{{- $problems = append $problems "calibration needs both configMap and keys: name the ConfigMap with the files, and the public keys of their signers" }}
 {{- end }}
 {{- end }}
 {{- with .Values.weights.oci }}
@@ -132,7 +166,7 @@ namespaceSelector:
 {{- with .Values.allow }}
 {{- $limits := or (not .templates) .engineImages (not .loadBalancer) .serviceAccounts .hostPaths }}
 {{- if and $limits (not $.Values.policies.install) }}
-{{- $problems = append $problems "allow is enforced by the policies, and policies.install is false: install them, or remove the limits" }}
+{{- $problems = append $problems "the policies enforce allow, but policies.install is false: install the policies, or remove the limits in allow" }}
 {{- end }}
 {{- end }}
 {{- if $problems }}

@@ -74,7 +74,7 @@ type Drain struct {
 // New returns a Drain. It starts later.
 func New(c Config) *Drain { return &Drain{config: c} }
 
-// IsRunning reports whether a drain is under way.
+// IsRunning reports whether a drain is in progress.
 func (d *Drain) IsRunning() bool { return d.running.Load() > 0 }
 
 // ServeHTTP answers once the drain is over.
@@ -135,7 +135,7 @@ const (
 	whyIdle       = "no request is in flight"
 	whyGone       = "the engine does not answer"
 	whyUnreported = "the engine does not report whether it is busy"
-	whyUnknown    = "no requests to wait for are known"
+	whyUnknown    = "no source reports requests in flight"
 	whyTimeout    = "the time limit has passed"
 	whyCancelled  = "the caller has disconnected"
 )

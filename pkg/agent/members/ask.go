@@ -63,7 +63,7 @@ func NewClient() *Client {
 func (c *Client) Ask(ctx context.Context, peer string) (Identity, error) {
 	req, err := http.NewRequestWithContext(ctx, http.MethodGet, "http://"+peer+Path, http.NoBody)
 	if err != nil {
-		return Identity{}, fmt.Errorf("asking member %q: %w", peer, err)
+		return Identity{}, fmt.Errorf("querying member %q: %w", peer, err)
 	}
 	resp, err := c.http.Do(req)
 	if wrapped := new(url.Error); errors.As(err, &wrapped) {

@@ -66,12 +66,12 @@ type LossError struct {
 	Name, Was string
 	// Is the id of the member that answers in its place; empty if none does.
 	Is string
-	// Silent is how long nobody has answered, and Last why not.
+	// Silent is how long there has been no answer, and Last the reason.
 	Silent time.Duration
 	Last   error
 }
 
-// IsReplacement reports whether somebody else answers under the member's name.
+// IsReplacement reports whether another pod answers under the member's name.
 func (l *LossError) IsReplacement() bool { return l.Is != "" }
 
 func (l *LossError) Error() string {

@@ -18,7 +18,7 @@ var (
 	errLookup  = errors.New("no such host")
 )
 
-// said is what happens when a member is asked: an answer, or an error.
+// said is the result of a query: an answer, or an error.
 type said struct {
 	at     time.Duration
 	answer Identity
@@ -55,7 +55,7 @@ func tell(story []said) (*LossError, time.Duration) {
 	return nil, 0
 }
 
-// value keeps cmp from comparing losses as errors, which are equal only to themselves.
+// value keeps cmp from comparing losses as errors, because an error equals only itself.
 func value(l *LossError) LossError {
 	if l == nil {
 		return LossError{}
@@ -120,8 +120,8 @@ func TestLoss(t *testing.T) {
 	})
 }
 
-// Whatever happens: a loss is told only of a member that was met, never while it answered within the last four
-// seconds under its id, and always within five seconds of steady asking.
+// Invariants: only a known member is reported lost, never while it answered within the last four seconds under its id,
+// and always within five seconds of steady queries.
 func TestLossProperties(t *testing.T) {
 	rnd := rand.New(rand.NewPCG(1, 2))
 	for round := range 20_000 {

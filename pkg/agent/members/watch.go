@@ -63,7 +63,7 @@ func (c Config) watch(ctx context.Context, peer string) error {
 	}
 }
 
-// look asks once. The answer is dated by when it was asked for: it may have been under way for long.
+// look queries once. The answer gets the time of the query, because it may have taken long to arrive.
 func (c Config) look(ctx context.Context, peer string, known member) (member, *LossError) {
 	asked := time.Now()
 	answer, err := c.Ask(ctx, peer)

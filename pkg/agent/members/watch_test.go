@@ -33,7 +33,7 @@ func config(peers ...string) Config {
 	}
 }
 
-// serve is a member on loopback that counts how often it is asked.
+// serve is a member on loopback that counts its queries.
 func serve(t *testing.T, id *atomic.Pointer[string]) (s *httptest.Server, peer string, asked *atomic.Int64) {
 	t.Helper()
 	asked = new(atomic.Int64)
@@ -81,8 +81,7 @@ func TestWatchSeesAMemberReplaced(t *testing.T) {
 	}
 }
 
-// The clock decides and nothing else: a member that hangs is lost after its time, not before, and never while
-// this pod is ending.
+// Only the clock decides: a hanging member is lost after its time, not before, and never while this pod is ending.
 func TestWatchKeepsTime(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		var ending atomic.Bool
@@ -157,7 +156,7 @@ func TestAsk(t *testing.T) {
 	}
 }
 
-// Names decide where a member is; a name server that is down takes none away.
+// Names locate a member; a name server that is down removes none.
 func TestAskFollowsNames(t *testing.T) {
 	_, one, _ := serve(t, named("one"))
 	_, two, _ := serve(t, named("two"))

@@ -58,7 +58,7 @@ type Source struct {
 func New(image string, o Options) (*Source, error) {
 	ref, err := name.ParseReference(image)
 	if err != nil {
-		return nil, fmt.Errorf("%q is no name of an artifact: %w", image, err)
+		return nil, fmt.Errorf("%q is not the name of an artifact: %w", image, err)
 	}
 	return &Source{options: o, ref: ref, bounds: hub.Bounds{
 		Clock: o.Clock, Answer: hub.DefaultAnswerTimeout, Idle: hub.DefaultIdleTimeout,
@@ -196,7 +196,7 @@ func (s *Source) load(ctx context.Context, ref name.Reference) (string, error) {
 		return "", s.explain(f, err)
 	}
 	if len(manifest.Layers) > maxLayers {
-		return "", fmt.Errorf("oci: %s has %d layers: at most %d are possible", f, len(manifest.Layers), maxLayers)
+		return "", fmt.Errorf("oci: %s has %d layers: at most %d are allowed", f, len(manifest.Layers), maxLayers)
 	}
 	layers := map[string]v1.Descriptor{}
 	for i, layer := range manifest.Layers {

@@ -31,7 +31,7 @@ import (
 
 var weights = bytes.Repeat([]byte("0123456789"), 10_000)
 
-// push puts an artifact of two files and a layer that is none into a registry.
+// push puts an artifact of two files and a layer without one into a registry.
 func push(t *testing.T, image string) (digest string) {
 	t.Helper()
 	layer := func(content []byte, annotation, path string) mutate.Addendum {
@@ -190,7 +190,7 @@ func TestRefusals(t *testing.T) {
 	}
 }
 
-// A registry sends blobs from a store, by a URL that is signed.
+// A registry sends blobs from a store, by a signed URL.
 func TestRegistrySignatureStaysOutOfErrors(t *testing.T) {
 	const secret = "s3cret"
 	for _, tc := range []struct{ reason, location string }{

@@ -23,7 +23,7 @@ import (
 	"github.com/klauspost/compress/zstd"
 )
 
-// archive is a tar of files by name; a name that ends in "@" is a link, one in "/" a directory.
+// archive is a tar of files by name; a name ending in "@" is a link, one in "/" a directory.
 func archive(t *testing.T, entries ...[2]string) []byte {
 	t.Helper()
 	var out bytes.Buffer
@@ -160,7 +160,7 @@ func TestUnpack(t *testing.T) {
 	}
 }
 
-// A former try that was cut off leaves nothing that counts, and another image's files give way.
+// An interrupted earlier try leaves nothing that counts, and another image's files are replaced.
 func TestUnpackAgain(t *testing.T) {
 	root, dir := fetched(t, [][]byte{archive(t, [2]string{"data/sub/a", "new"})})
 	for name, content := range map[string]string{stagingDir + "/data/half": "x", "sub/old": "x", unpackedName: "another"} {

@@ -84,7 +84,7 @@ type search struct {
 	ready []int
 }
 
-// loadOf is how many replicas the requests of each slot keep busy, with so many on each.
+// loadOf is how many replicas the requests of each slot keep busy, with this many on each.
 func loadOf(speed *Speed, trace []Request, each float64) []float64 {
 	slots := int(trace[len(trace)-1].At)/slot + 1
 	out := make([]float64, slots)
@@ -203,7 +203,7 @@ func WorkBound(setting Setting, trace []Request) float64 {
 	return seconds / 3600 * setting.ReplicaPrice
 }
 
-// FirstLoad is how many replicas the first quarter of an hour keeps busy, with so many requests on each.
+// FirstLoad is how many replicas the first quarter of an hour keeps busy, with this many requests on each.
 func FirstLoad(speed *Speed, trace []Request, each float64) float64 {
 	load := loadOf(speed, trace, each)
 	load = load[:min(len(load), 15)]

@@ -115,7 +115,7 @@ func (s *Shape) levels(random *rand.Rand) func(float64) float64 {
 	return func(at float64) float64 { return raw(at) / mean }
 }
 
-// at is the factor of an episode, so many seconds after its start.
+// at is the factor of an episode, this many seconds after its start.
 func (b *Bursts) at(since float64) float64 {
 	length, rise := b.Minutes*60, math.Max(b.RiseMinutes*60, 1)
 	if since <= 0 || since >= length {

@@ -44,7 +44,7 @@ func (s *Speed) prompt(tokens int) float64 {
 	return s.PromptSeconds + s.PromptSecondsPerToken*float64(tokens)
 }
 
-// ServiceTime of a request next to so many others, without a wait.
+// ServiceTime of a request next to this many others, without a wait.
 func (s *Speed) ServiceTime(r Request, sequences float64) float64 {
 	return s.prompt(r.Input) + float64(r.Output)*s.perToken(sequences)
 }
@@ -65,6 +65,8 @@ type replica struct {
 	// at is the moment of this state, and promptEnd the end of the first prompt.
 	at, promptEnd float64
 	seen          observed
+	// isKnown: there was a look. The first one has no rates.
+	isKnown bool
 }
 
 // job is a request on a replica.

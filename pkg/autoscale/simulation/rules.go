@@ -46,7 +46,7 @@ type Ratio struct {
 // Steps are the behaviour of one direction: the window of stabilisation, and the change in a period.
 type Steps struct {
 	Window, Period time.Duration
-	// Pods and Share (of the replicas at the start of the period) of one period; the larger counts. Both 0: no limit.
+	// Pods and Share (of the replicas at the period's start) limit the change; the larger counts. Both 0: no limit.
 	Pods  int
 	Share float64
 }

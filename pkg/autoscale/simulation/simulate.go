@@ -252,7 +252,7 @@ func (w *world) finish() {
 // signals are what the engines report.
 func (w *world) signals(interval float64) autoscale.Signals {
 	out := autoscale.Signals{
-		Now: w.at(w.now), Desired: w.desired, Held: len(w.held), ReplicaPrice: w.ReplicaPrice,
+		Now: w.at(w.now), Desired: w.desired, Held: len(w.held), ReplicaPrice: w.ReplicaPrice, IsPlanned: true,
 		StartUps: []time.Duration{w.StartUp},
 	}
 	if !math.IsInf(w.woken, -1) {
@@ -277,20 +277,25 @@ func (r *replica) report(interval float64) autoscale.Engine {
 	nan := math.NaN()
 	out := autoscale.Engine{
 		Running: float64(r.running()), Waiting: float64(len(r.queue)), KVCacheUse: math.Min(1, r.cached/r.speed.CacheTokens),
-		Arrivals: float64(r.seen.arrivals) / interval, ServiceTime: nan, TimeToFirstToken: nan, TimePerOutputToken: nan,
+		Arrivals: nan, ServiceTime: nan, TimeToFirstToken: nan, TimePerOutputToken: nan,
 	}
 	for _, j := range r.queue {
 		out.WaitingTokens += float64(j.Input)
 	}
-	if r.seen.firsts > 0 {
-		out.TimeToFirstToken = r.seen.firstSeconds / float64(r.seen.firsts)
+	seen, isFirst := r.seen, !r.isKnown
+	r.seen, r.isKnown = observed{}, true
+	if isFirst {
+		return out
 	}
-	if r.seen.ended > 0 {
-		out.ServiceTime = r.seen.service / float64(r.seen.ended)
+	out.Arrivals = float64(seen.arrivals) / interval
+	if seen.firsts > 0 {
+		out.TimeToFirstToken = seen.firstSeconds / float64(seen.firsts)
+	}
+	if seen.ended > 0 {
+		out.ServiceTime = seen.service / float64(seen.ended)
 	}
 	if n := len(r.decoding); n > 0 {
 		out.TimePerOutputToken = r.speed.perToken(float64(r.running()))
 	}
-	r.seen = observed{}
 	return out
 }

@@ -86,6 +86,29 @@ func TestRun(t *testing.T) {
 	}
 }
 
+// TestWake: 200 requests wait for the first replica, which answers them before another one could start.
+func TestWake(t *testing.T) {
+	speed := simulation.Speed{
+		Points:        []simulation.Point{{Sequences: 1, Seconds: 0.02}, {Sequences: 64, Seconds: 0.05}},
+		PromptSeconds: 0.05, Seats: 64, CacheTokens: 200_000,
+	}
+	s := setting(speed, 0)
+	s.StartUp = 5 * time.Minute
+	var trace []simulation.Request
+	for i := range 200 {
+		trace = append(trace, simulation.Request{At: float64(i), Input: 200, Output: 200})
+	}
+	for name, targets := range map[string][]autoscale.Target{
+		"the usual targets":  {{Metric: autoscale.KVCacheUse, Value: 0.7}, {Metric: autoscale.WaitingRequests, Value: 1}},
+		"requests in flight": {{Metric: autoscale.RequestsInFlight, Value: 30}},
+	} {
+		got := simulation.Run(s, trace, &simulation.Ours{Policy: autoscale.Policy{Max: 20, Targets: targets, Down: autoscale.Pace{Window: autoscale.FollowsLead}}})
+		if got.Most > 1 {
+			t.Errorf("%s: %d replicas for requests that one answers in 40 s", name, got.Most)
+		}
+	}
+}
+
 // sequence scales to one number after the other.
 type sequence []int
 
@@ -97,7 +120,7 @@ func (s *sequence) Replicas(autoscale.Signals) int {
 	return out
 }
 
-// TestDrain shows that a replica that is let go ends its answers first, and costs until then.
+// TestDrain: a removed replica ends its answers first, and costs until then.
 func TestDrain(t *testing.T) {
 	scaler := &sequence{2, 1}
 	got := simulation.Run(setting(simple(), 2), []simulation.Request{{Output: 400}, {Output: 400}}, scaler)
@@ -109,7 +132,7 @@ func TestDrain(t *testing.T) {
 	}
 }
 
-// TestWithdrawn shows that a replica that is not ready yet goes at once, and costs until then.
+// TestWithdrawn: an unready replica is removed at once, and costs until then.
 func TestWithdrawn(t *testing.T) {
 	scaler := &sequence{2, 1}
 	got := simulation.Run(setting(simple(), 1), []simulation.Request{{Output: 290}}, scaler)
@@ -197,7 +220,7 @@ func TestGeneratedTraces(t *testing.T) {
 	}
 }
 
-// TestClairvoyant shows that the search finds the schedule of a trace with one obvious answer.
+// TestClairvoyant: the search finds the schedule of a trace with one obvious answer.
 func TestClairvoyant(t *testing.T) {
 	speed := simulation.Speed{Points: []simulation.Point{{Sequences: 1, Seconds: 0.1}}, Seats: 1, CacheTokens: 1e6}
 	var trace []simulation.Request

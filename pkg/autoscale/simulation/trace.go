@@ -77,7 +77,7 @@ func ReadTrace(from io.Reader) ([]Request, error) {
 			continue
 		}
 		if out = append(out, request); len(out) > mostRequests {
-			return nil, fmt.Errorf("it has more than %d requests: cut it", mostRequests)
+			return nil, fmt.Errorf("it has more than %d requests: shorten it", mostRequests)
 		}
 	}
 	return normalized(out)
@@ -153,7 +153,7 @@ func normalized(requests []Request) ([]Request, error) {
 		requests[i].At -= first
 	}
 	if last := requests[len(requests)-1].At; last > mostSeconds {
-		return nil, fmt.Errorf("it lasts %.0f days, which is more than %d: cut it", last/86400, mostSeconds/86400)
+		return nil, fmt.Errorf("it lasts %.0f days, which is more than %d: shorten it", last/86400, mostSeconds/86400)
 	}
 	return requests, nil
 }

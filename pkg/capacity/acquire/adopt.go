@@ -43,8 +43,8 @@ func (p *pass) adoptServing() error {
 	return err
 }
 
-// adopt takes held machines into an attempt if no attempt records them. Those with foreign names cannot be told apart
-// later.
+// adopt adds held machines to an attempt if no attempt records them. Machines with foreign names could not be
+// distinguished later.
 func (p *pass) adopt() error {
 	isFound, err := p.adoptFor(p.Accepted)
 	if err == nil && !isFound {
@@ -55,11 +55,8 @@ func (p *pass) adopt() error {
 
 // adoptFor takes held machines that fit a plan into an attempt, with the number in their names.
 func (p *pass) adoptFor(made *Plan) (isFound bool, err error) {
-	if !p.Live.AreMachinesKnown {
-		return false, &missing{Read{Needs: NeedsHeld}}
-	}
-	if err := AwaitMachines(p.Machines, p.Live.Machines); err != nil {
-		return false, err
+	if !p.Live.AreMachinesConfirmed {
+		return false, &missing{Read{Needs: NeedsMachines}}
 	}
 	for number := int32(1); number <= mostAttempts; number++ {
 		names, err := p.Lookup.Names(number, made.Plan.Nodes)
@@ -78,13 +75,16 @@ func (p *pass) adoptFor(made *Plan) (isFound bool, err error) {
 	return false, nil
 }
 
-// AwaitMachines returns an error while the cache lacks a held machine. Without a recorded attempt, a vanished machine
-// would count as serving, or a second one would be requested for one on its way.
+// AwaitMachines returns a *progress.WaitingError unless a cache shows the machines that the API server holds: no other
+// ones, none of an earlier UID, and none as not usable yet. A back end may report names alone.
 func AwaitMachines(shown, held Machines) error {
-	isSame := slices.Equal(slices.Sorted(slices.Values(capacity.MachineNames(shown.Standing()))),
-		slices.Sorted(slices.Values(capacity.MachineNames(held))))
-	if isSame {
-		return nil
+	standing := shown.Standing()
+	isHidden := func(m capacity.Machine) bool {
+		known := standing.Named(m.Name)
+		return known == nil || m.UID != "" && m.UID != known.UID || m.Initialized && !known.Initialized
 	}
-	return progress.Behind("machines")
+	if len(standing) != len(held) || slices.ContainsFunc(held, isHidden) {
+		return progress.Behind("machines")
+	}
+	return nil
 }

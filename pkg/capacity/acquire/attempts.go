@@ -23,9 +23,9 @@ import (
 	"github.com/modelberth/modelberth/pkg/request"
 )
 
-// Bounds of the attempts in a status, as in the schema. Repeated refusals of a machine type take longer to be tried again,
-// and after a restart the status is all that counts them. With ten attempts, six broken offers pushed each other out of
-// it, and the seventh, which worked, was never asked for.
+// Bounds of the attempts in a status, as in the schema. Repeated refusals of a machine type take longer to be tried
+// again, and after a restart the status is all that counts them. With ten attempts, six broken offers displaced each
+// other, and the seventh, which worked, was never requested.
 const (
 	attemptLimit    = 20
 	claimLimit      = 1000

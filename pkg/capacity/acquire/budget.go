@@ -13,8 +13,8 @@ import (
 // PriceTolerance is the rounding error of a sum of prices, in USD per hour.
 const PriceTolerance = 1e-6
 
-// Budget is a Workspace's limit for machines beside the serving ones. The zero value has no limit, and nothing
-// serves.
+// Budget is a Workspace's limit on machines in addition to the serving ones. The zero value has no limit, and
+// nothing serves.
 type Budget struct {
 	// Serving is the serving machine type; empty if none serves. Cost is the price of all its machines in USD per
 	// hour; negative if one is unknown.
@@ -25,14 +25,14 @@ type Budget struct {
 	LimitName string
 }
 
-// RecreateError means that machines cannot be acquired beside the serving ones, so those are released first.
+// RecreateError means that there is no room for more machines while the serving ones exist, so those are released first.
 type RecreateError struct{ Why string }
 
 // Error names the reason.
 func (e *RecreateError) Error() string { return "the serving machines are released first: " + e.Why }
 
-// Beside returns a *RecreateError if the limit has no room for more machines beside the serving ones. Price is that
-// of the new machines in USD per hour; negative if unknown.
+// Beside returns a *RecreateError if the limit has no room for more machines in addition to the serving ones. Price
+// is that of the new machines in USD per hour; negative if unknown.
 func (b *Budget) Beside(instanceType string, price float64) error {
 	if b.Serving == "" || b.Limit <= 0 {
 		return nil
@@ -40,23 +40,29 @@ func (b *Budget) Beside(instanceType string, price float64) error {
 	what := fmt.Sprintf("%s of %s leaves no room for %s", b.LimitName, usd.PerHour(b.Limit), instanceType)
 	switch {
 	case b.Cost < 0 || price < 0:
-		return &RecreateError{what + " beside " + b.Serving + ", as not both prices are known"}
+		return &RecreateError{what + " in addition to " + b.Serving + ", because a price is unknown"}
 	case b.Cost+price > b.Limit+PriceTolerance:
-		return &RecreateError{fmt.Sprintf("%s (%s) beside %s (%s)", what, usd.PerHour(price), b.Serving, usd.PerHour(b.Cost))}
+		return &RecreateError{fmt.Sprintf("%s (%s) in addition to %s (%s)", what, usd.PerHour(price), b.Serving, usd.PerHour(b.Cost))}
 	default:
 		return nil
 	}
 }
 
-// InsteadOf returns a *RecreateError if an administrator's ceiling has room for a plan in place of the serving
-// machines, though not beside them; nil if they are not in the way, or not alone.
+// InsteadOf returns a *RecreateError if an administrator's ceiling has room for a plan instead of the serving
+// machines, though not beside them; nil if they are not in the way, or not alone. Their end gives nothing back to the
+// budget of a month.
 func (b *Budget) InsteadOf(over *ledger.OverError) error {
-	if b.Serving == "" || over.Asked < 0 || over.By() > max(b.Cost, 0)+PriceTolerance {
+	if b.Serving == "" || over.Kind == ledger.NamespaceMonth || over.Asked < 0 || over.By() > max(b.Cost, 0)+PriceTolerance {
 		return nil
 	}
-	return &RecreateError{fmt.Sprintf("the administrator's ceiling %s of %s leaves no room for %s (%s) beside %s (%s)",
+	return &RecreateError{fmt.Sprintf("the administrator's ceiling %s of %s leaves no room for %s (%s) in addition to %s (%s)",
 		over.Kind, usd.PerHour(over.Ceiling), over.InstanceType, usd.PerHour(over.Asked), b.Serving, usd.PerHour(b.Cost))}
 }
 
 // Room returns the rest of a ceiling for a plan in place of the serving machines, in USD per hour.
-func (b *Budget) Room(over *ledger.OverError) float64 { return over.Room + max(b.Cost, 0) }
+func (b *Budget) Room(over *ledger.OverError) float64 {
+	if over.Kind == ledger.NamespaceMonth {
+		return over.Room
+	}
+	return over.Room + max(b.Cost, 0)
+}

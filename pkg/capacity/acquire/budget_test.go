@@ -11,7 +11,7 @@ import (
 	"github.com/modelberth/modelberth/pkg/capacity/ledger"
 )
 
-// TestInsteadOf says when money that is short would do without what serves.
+// TestInsteadOf checks when the remaining money is enough only without the serving machines.
 func TestInsteadOf(t *testing.T) {
 	tests := []struct {
 		reason string
@@ -20,6 +20,7 @@ func TestInsteadOf(t *testing.T) {
 	}{
 		{"what serves is in the way", ledger.OverError{Ceiling: 4, Used: 3, Asked: 3.673}, true},
 		{"others are in the way too: nothing would be won", ledger.OverError{Ceiling: 4, Used: 9, Asked: 3.673}, false},
+		{"its end gives nothing back to the month", ledger.OverError{Kind: ledger.NamespaceMonth, Ceiling: 100, Used: 99, Asked: 3}, false},
 		{"the price is not known", ledger.OverError{Ceiling: 4, Used: 3, Asked: -1}, false},
 	}
 	for _, test := range tests {
@@ -30,6 +31,23 @@ func TestInsteadOf(t *testing.T) {
 				t.Errorf("recreates: %v, want %v", got, test.want)
 			}
 		})
+	}
+}
+
+// TestRoom is what a plan in place of the serving machines may cost.
+func TestRoom(t *testing.T) {
+	budget := acquire.Budget{Serving: "A", Cost: 3}
+	for _, test := range []struct {
+		reason string
+		kind   ledger.Kind
+		want   float64
+	}{
+		{"the price of the serving machines comes back", ledger.PerNamespace, 5},
+		{"their costs of the month do not", ledger.NamespaceMonth, 2},
+	} {
+		if got := budget.Room(&ledger.OverError{Kind: test.kind, Room: 2}); got != test.want {
+			t.Errorf("%s: %v, want %v", test.reason, got, test.want)
+		}
 	}
 }
 
@@ -48,19 +66,19 @@ func TestBesideLimit(t *testing.T) {
 			"both cost too much",
 			acquire.Budget{Serving: "A", Cost: 3, Limit: 5, LimitName: "the limit"},
 			3,
-			"the serving machines are released first: the limit of $5.00/h leaves no room for B ($3.00/h) beside A ($3.00/h)",
+			"the serving machines are released first: the limit of $5.00/h leaves no room for B ($3.00/h) in addition to A ($3.00/h)",
 		},
 		{
 			"the price of what serves is unknown",
 			acquire.Budget{Serving: "A", Cost: -1, Limit: 5, LimitName: "the limit"},
 			3,
-			"the serving machines are released first: the limit of $5.00/h leaves no room for B beside A, as not both prices are known",
+			"the serving machines are released first: the limit of $5.00/h leaves no room for B in addition to A, because a price is unknown",
 		},
 		{
 			"the price of what is asked for is unknown",
 			acquire.Budget{Serving: "A", Cost: 3, Limit: 5, LimitName: "the limit"},
 			-1,
-			"the serving machines are released first: the limit of $5.00/h leaves no room for B beside A, as not both prices are known",
+			"the serving machines are released first: the limit of $5.00/h leaves no room for B in addition to A, because a price is unknown",
 		},
 	}
 	for _, test := range tests {

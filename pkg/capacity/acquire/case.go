@@ -8,7 +8,6 @@ import (
 
 	"github.com/modelberth/modelberth/api/v1beta1"
 	"github.com/modelberth/modelberth/pkg/capacity/refusal"
-	"github.com/modelberth/modelberth/pkg/progress"
 )
 
 // judge returns the state of each machine of an attempt. Events and the node class are read only for a final verdict,
@@ -27,14 +26,10 @@ func (p *pass) judge(attempt *v1beta1.Attempt, names []string) ([]Machine, error
 	if found.Unheard != "" {
 		p.out.Unheard = found.Unheard
 	}
-	switch {
-	case found.IsBehind:
-		return nil, progress.Behind("machines")
-	case found.Needs != NeedsNothing:
+	if found.Needs != NeedsNothing {
 		return nil, &missing{Read{Needs: found.Needs, Attempt: attempt.Number, Lost: found.Final}}
-	default:
-		return found.Machines, nil
 	}
+	return found.Machines, nil
 }
 
 // caseOf returns an attempt with the facts about its machines.
@@ -42,11 +37,11 @@ func (p *pass) caseOf(attempt *v1beta1.Attempt, names []string) *Case {
 	out := &Case{
 		Attempt: attempt, Names: names, Machines: p.Machines, Lost: p.Attempts.LostUIDs(),
 		Offering: p.Lookup.Offering(attempt), GPUs: p.Accepted.Plan.MachineGPUs,
-		Held: p.Live.Machines, IsHeldKnown: p.Live.AreMachinesKnown,
+		IsConfirmed: p.Live.AreMachinesConfirmed,
 	}
 	out.Offering.Zone = p.zone(attempt, out.Offering)
-	// By the attempt's own plan: after an edit the accepted one may ask for larger machines, and those that serve
-	// meanwhile would seem to lack GPUs.
+	// By the attempt's own plan: after an edit, the accepted plan may request larger machines, and the serving ones
+	// would seem to lack GPUs.
 	if own := p.Lookup.Plan(attempt.Revision); own != nil {
 		out.GPUs = own.Plan.MachineGPUs
 	}

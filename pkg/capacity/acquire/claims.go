@@ -65,7 +65,7 @@ func noteMachine(open *v1beta1.Attempt, machine *capacity.Machine, now time.Time
 }
 
 // entry returns the claim of that name and UID, and adds it if it is missing; nil if there is no room. A claim of the
-// same name with another UID is a successor, and begins anew.
+// same name with another UID is a successor, and starts again.
 func entry(open *v1beta1.Attempt, name, uid string) *v1beta1.AttemptClaim {
 	for i := range open.Claims {
 		if open.Claims[i].Name != name {
@@ -145,7 +145,7 @@ func HasLaunched(attempt *v1beta1.Attempt, but string) bool {
 	return slices.ContainsFunc(attempt.Claims, func(claim v1beta1.AttemptClaim) bool { return claim.Stage != "" && claim.Name != but })
 }
 
-// Misses reports whether one of so many machines of an attempt has yet to be bought.
+// Misses reports whether one of this many machines of an attempt has yet to be bought.
 func Misses(attempt *v1beta1.Attempt, machines int) bool {
 	bought := 0
 	for i := range attempt.Claims {

@@ -20,11 +20,11 @@ type Do string
 const (
 	// Keep: nothing, until the world moves or the verdict's LookAgain.
 	Keep Do = "Keep"
-	// AdoptServing: take the serving machines into an attempt; the status has lost theirs.
+	// AdoptServing: record the attempt of the serving machines again, because the status has lost it.
 	AdoptServing Do = "AdoptServing"
 	// Cancel: record the end of the latest attempt, because the earlier machines are suitable again.
 	Cancel Do = "Cancel"
-	// Adopt: take held machines into an attempt; the status has lost theirs.
+	// Adopt: record the attempt of held machines again, because the status has lost it.
 	Adopt Do = "Adopt"
 	// Replace: record the loss of machines of the open attempt, and acquire others in their place. The rest stays.
 	Replace Do = "Replace"
@@ -40,9 +40,9 @@ const (
 	Release Do = "Release"
 	// Ask: request the machines of the open attempt that never existed, and release all others.
 	Ask Do = "Ask"
-	// Await: machines are on their way out, and nothing is asked for before they are gone.
+	// Await: machines are being deleted, and nothing is requested before they are gone.
 	Await Do = "Await"
-	// Stop: nothing more is bought until somebody has mended something.
+	// Stop: nothing more is bought until a person has fixed the cause.
 	Stop Do = "Stop"
 	// Next: choose an offer outside the cooldowns, and begin an attempt.
 	Next Do = "Next"
@@ -53,7 +53,7 @@ type Machine struct {
 	Name string
 	// Ordinal among the machines of the attempt, from 0.
 	Ordinal int
-	// Stands: it exists and is not being deleted. Existed: it existed once.
+	// Stands: it exists and is not being deleted. Existed: it existed at some time.
 	Stands  bool
 	Existed bool
 	// Arriving: it stands and was never usable.
@@ -70,31 +70,31 @@ type Attempt struct {
 	Open bool
 	// Wanted: the open attempt's machines fit the plan.
 	Wanted bool
-	// Former: a former back end began it, so it gets no more machines.
-	Former bool
+	// Retired: a retired back end began it, so it gets no more machines.
+	Retired bool
 	// Machines of the open one.
 	Machines []Machine
 	// Keeps: the open one got all of its machines, and one can be acquired without the others. Apart: another one may
-	// be requested later, as the others are of use without it, and nobody buys it sooner.
+	// be requested later, because the others are useful without it, and no other part buys it sooner.
 	Keeps, Apart bool
 	// Failed is the verdict on the pods of the open one; final once its machines are to be released for it.
 	Failed refusal.Verdict
 	// Cause of a closed one's end; None if its machines were released.
 	Cause refusal.Cause
-	// Unchanged: nobody has acted since the closed one ended. Mended: what stopped it has been mended since.
+	// Unchanged: no user has acted since the closed one ended. Mended: its cause has been fixed since.
 	Unchanged, Mended bool
 }
 
 // State is the input of the decision.
 type State struct {
-	// Unrecorded: no attempt records the machines that serve another plan. Needless: machines are acquired beside
-	// those of an earlier attempt, and those are suitable again. Either is settled before anything else is observed.
+	// Unrecorded: no attempt records the machines that serve another plan. Needless: machines are being acquired,
+	// but those of an earlier attempt are suitable again. Either is settled before anything else is observed.
 	Unrecorded, Needless bool
 	// Last is the latest attempt; nil if none is known.
 	Last *Attempt
-	// Held is the attempt whose machines serve meanwhile; nil if there is none. Its machines are neither strays nor
+	// Serving is the attempt whose machines serve meanwhile; nil if there is none. Its machines are neither strays nor
 	// leaving.
-	Held *Held
+	Serving *Serving
 	// Strays is the number of standing machines outside the open attempt, Leaving that of all machines under
 	// deletion.
 	Strays, Leaving int
@@ -130,7 +130,7 @@ type Decision struct {
 	// Ended are the attempts that end now, Wasted the cost in USD of their machines that never served.
 	Ended  []Ended
 	Wasted float64
-	// LookAgain is when the decision may change by itself; 0 if it does not.
+	// LookAgain is when the decision may change without an event; 0 if it cannot.
 	LookAgain time.Duration
 	// Unheard is why the silence of a node is not held against it; empty if it is, or if no node is silent.
 	Unheard string
@@ -222,7 +222,7 @@ func (s State) decide() Step {
 	case s.Needless:
 		return Step{Do: Cancel, Verdict: Released("the machines were released: the earlier ones are suitable again")}
 	}
-	if step, isDecided := s.Held.decide(s.Last); isDecided {
+	if step, isDecided := s.Serving.decide(s.Last); isDecided {
 		return step
 	}
 	if s.Last != nil && s.Last.Open {
@@ -249,7 +249,7 @@ func (a *Attempt) decide(s State) Step {
 	}
 	isHeld := slices.ContainsFunc(a.Machines, func(m Machine) bool { return m.Stands })
 	if s.Unknown && !isHeld { // an old status was restored: the held machines are of a later attempt
-		return Step{Do: End, Verdict: refusal.Verdict{Message: "machines of another attempt are held"}}
+		return Step{Do: End, Verdict: refusal.Verdict{Message: "the machines belong to another attempt"}}
 	}
 	verdicts := make([]refusal.Verdict, 0, len(a.Machines))
 	isMissing := false
@@ -262,7 +262,7 @@ func (a *Attempt) decide(s State) Step {
 		return a.lose(verdict)
 	}
 	switch {
-	case isMissing && a.Former:
+	case isMissing && a.Retired:
 		return Step{Do: End, Verdict: refusal.Verdict{Message: "the capacity back end changed before all machines were acquired"}}
 	case s.Strays > 0:
 		return Step{Do: Ask}
@@ -291,10 +291,10 @@ func (a *Attempt) lose(verdict refusal.Verdict) Step {
 }
 
 // mayReplace reports whether lost machines are replaced one by one, as long as one machine is usable: the machines serve
-// by themselves, or the replacements can be had at once.
+// on their own, or the replacements can be had at once.
 func (a *Attempt) mayReplace() bool {
 	hasToWait := func(m Machine) bool { return m.Verdict.Final && !m.AskAgain }
-	return a.Keeps && !a.Former && (a.Apart || !slices.ContainsFunc(a.Machines, hasToWait))
+	return a.Keeps && !a.Retired && (a.Apart || !slices.ContainsFunc(a.Machines, hasToWait))
 }
 
 // Earliest returns the earlier of two moments; zero stands for never.

@@ -27,7 +27,7 @@ func TestDecide(t *testing.T) {
 		return &acquire.Attempt{Open: true, Wanted: true, Keeps: true, Apart: isApart, Machines: machines}
 	}
 	former := func(machines ...acquire.Machine) *acquire.Attempt {
-		return &acquire.Attempt{Open: true, Wanted: true, Former: true, Machines: machines}
+		return &acquire.Attempt{Open: true, Wanted: true, Retired: true, Machines: machines}
 	}
 	closed := func(cause refusal.Cause) *acquire.Attempt { return &acquire.Attempt{Cause: cause} }
 	unmended := &acquire.Attempt{Cause: refusal.Misconfigured, Unchanged: true}
@@ -54,12 +54,12 @@ func TestDecide(t *testing.T) {
 		},
 		{"one of two was asked for", acquire.State{Last: open(stands, acquire.Machine{})}, acquire.Step{Do: acquire.Ask}},
 		{
-			"a former back end had one of two asked for",
+			"a retired back end had one of two asked for",
 			acquire.State{Last: former(stands, acquire.Machine{})},
 			acquire.Step{Do: acquire.End, Verdict: refusal.Verdict{Message: "the capacity back end changed before all machines were acquired"}},
 		},
-		{"a former back end lost one of two", acquire.State{Last: former(stands, leaves)}, acquire.Step{Do: acquire.End, Verdict: leaves.Verdict}},
-		{"a former back end has all", acquire.State{Last: former(stands, stands)}, acquire.Step{Do: acquire.Keep}},
+		{"a retired back end lost one of two", acquire.State{Last: former(stands, leaves)}, acquire.Step{Do: acquire.End, Verdict: leaves.Verdict}},
+		{"a retired back end has all", acquire.State{Last: former(stands, stands)}, acquire.Step{Do: acquire.Keep}},
 		{
 			"all stand",
 			acquire.State{Last: open(stands, waits)},
@@ -78,7 +78,7 @@ func TestDecide(t *testing.T) {
 		{
 			"an older status was restored than that of the machines that stand",
 			acquire.State{Last: open(acquire.Machine{}), Strays: 1, Unknown: true},
-			acquire.Step{Do: acquire.End, Verdict: refusal.Verdict{Message: "machines of another attempt are held"}},
+			acquire.Step{Do: acquire.End, Verdict: refusal.Verdict{Message: "the machines belong to another attempt"}},
 		},
 		{
 			"machines that nobody knows stand beside those of the attempt",

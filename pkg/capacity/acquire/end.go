@@ -5,26 +5,18 @@ package acquire
 
 import (
 	"cmp"
-	"slices"
 	"time"
 
 	"github.com/modelberth/modelberth/api/v1beta1"
-	"github.com/modelberth/modelberth/pkg/capacity"
 	"github.com/modelberth/modelberth/pkg/capacity/refusal"
-	"github.com/modelberth/modelberth/pkg/progress"
 )
 
 // end ends the open attempt. If one usable machine would keep it open, or nothing has failed, the API server's machines
 // confirm that first.
 func (p *pass) end(step Step) error {
 	verdict, now := step.Verdict, p.Judge.Now
-	if step.Recheck || verdict.Cause == refusal.None {
-		if !p.Live.AreMachinesKnown {
-			return &missing{Read{Needs: NeedsHeld}}
-		}
-		if err := cmp.Or(awaitUsable(p.Machines, p.Live.Machines), awaitSame(p.Machines, p.Live.Machines)); err != nil {
-			return err
-		}
+	if !p.Live.AreMachinesConfirmed && (step.Recheck || verdict.Cause == refusal.None) {
+		return &missing{Read{Needs: NeedsMachines}}
 	}
 	if p.AsksAgain {
 		verdict = refusal.Verdict{Message: p.Recreates + "; " + verdict.Message}
@@ -79,7 +71,7 @@ func (p *pass) noteReady() {
 // last pass may be long ago.
 func (p *pass) readySince(open *v1beta1.Attempt) time.Time {
 	var since time.Time
-	for _, machine := range p.ServingMachines() {
+	for _, machine := range p.PlannedMachines() {
 		initialized := machine.Words.Initialized.Since
 		if initialized.IsZero() || initialized.After(p.Judge.Now) {
 			return p.Judge.Now
@@ -92,29 +84,4 @@ func (p *pass) readySince(open *v1beta1.Attempt) time.Time {
 		return open.StartTime.Time
 	}
 	return since
-}
-
-// awaitUsable returns an error while the cache shows a usable machine as still on its way. An attempt without a
-// usable machine ends, and would release it.
-func awaitUsable(shown, held []capacity.Machine) error {
-	for i := range held {
-		isBehind := func(m capacity.Machine) bool { return m.Name == held[i].Name && !m.Initialized }
-		if held[i].Initialized && slices.ContainsFunc(shown, isBehind) {
-			return progress.Behind("machines")
-		}
-	}
-	return nil
-}
-
-// awaitSame returns an error while the API server has another machine of a name than the cache shows. An attempt that is
-// about to end, because the one in the cache does not fit its plan, would release the new one. A back end whose
-// machines have no UID while they are held, such as that of pods, cannot confuse two of them.
-func awaitSame(shown, held []capacity.Machine) error {
-	for i := range held {
-		isBehind := func(m capacity.Machine) bool { return m.Name == held[i].Name && m.UID != held[i].UID }
-		if held[i].UID != "" && slices.ContainsFunc(shown, isBehind) {
-			return progress.Behind("machines")
-		}
-	}
-	return nil
 }

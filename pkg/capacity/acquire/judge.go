@@ -14,7 +14,7 @@ import (
 	"github.com/modelberth/modelberth/pkg/capacity/refusal"
 )
 
-// CacheLag is how long a new machine may be missing from the cache. After that, the API server decides whether it
+// CacheLag is how long a new machine may be missing from the cache. After that, the API server confirms whether it
 // vanished.
 const CacheLag = 5 * time.Second
 
@@ -28,7 +28,7 @@ type Judge struct {
 	Nodes Nodes
 	Asker refusal.Asker
 	Now   time.Time
-	// FailureDeadline is how long the pods may fail for good before their machines are released; 0 means for ever.
+	// FailureDeadline is how long the pods may fail permanently before their machines are released; 0 means forever.
 	FailureDeadline time.Duration
 }
 
@@ -40,12 +40,11 @@ type Case struct {
 	// Machines of the Workspace in the caches, and the UIDs of those that open attempts have lost.
 	Machines Machines
 	Lost     []types.UID
-	// Offering that the attempt asks for, and the number of GPUs of one of its machines.
+	// Offering that the attempt requests, and the number of GPUs of one of its machines.
 	Offering refusal.Offering
 	GPUs     int
-	// Held are the API server's machines, if IsHeldKnown.
-	Held        Machines
-	IsHeldKnown bool
+	// IsConfirmed: the API server has the same machines.
+	IsConfirmed bool
 	// Reasons explain the end of machines; nil until they are read.
 	Reasons *Reasons
 }
@@ -72,9 +71,6 @@ type Judgement struct {
 	Needs Need
 	// Final are the UIDs of the lost machines.
 	Final []types.UID
-	// IsBehind: the cache shows a machine under deletion, and the API server has one of its name. A former leader
-	// created its successor.
-	IsBehind bool
 }
 
 // Judge returns the verdicts on the machines of a case.
@@ -97,15 +93,9 @@ func (j *Judge) Judge(c *Case) Judgement {
 		if !out.Machines[i].Verdict.Final {
 			continue
 		}
-		if machine != nil && machine.Deleting {
-			if !c.IsHeldKnown {
-				out.Needs = NeedsHeld
-				return out
-			}
-			if c.Held.Named(name) != nil {
-				out.IsBehind = true
-				return out
-			}
+		if machine != nil && machine.Deleting && !c.IsConfirmed { // a former leader may have created its successor
+			out.Needs = NeedsMachines
+			return out
 		}
 		out.Final = append(out.Final, seen[i].UID)
 	}
@@ -186,7 +176,7 @@ type Observed struct {
 }
 
 // Observe describes one machine of a case. A machine that the cache does not show has vanished only if the API server
-// does not have it either.
+// does not serve it either.
 func (j *Judge) Observe(c *Case, name string) Observed {
 	out := Observed{Observation: refusal.Observation{
 		Provider: j.Provider, Offering: c.Offering, CreatedAt: c.Attempt.StartTime.Time, GPUsWanted: c.GPUs,
@@ -200,7 +190,7 @@ func (j *Judge) Observe(c *Case, name string) Observed {
 		return out
 	}
 	out.WasUsable = WasUsable(c.Attempt, out.CreatedAt)
-	// An attempt that was adopted has noted no machine. A plan that has grown since asks for one that never existed.
+	// An adopted attempt has recorded no machine. A plan that has grown since requests one that never existed.
 	if out.UID == "" && (c.Attempt.ReadyTime == nil || len(c.Attempt.Claims) > 0) {
 		return out
 	}
@@ -209,10 +199,8 @@ func (j *Judge) Observe(c *Case, name string) Observed {
 	switch {
 	case lag > 0:
 		out.Stands, out.LookAgain = true, lag
-	case !c.IsHeldKnown:
-		out.Needs = NeedsHeld
-	case c.Held.Named(name) != nil:
-		out.Stands, out.LookAgain = true, CacheLag
+	case !c.IsConfirmed:
+		out.Needs = NeedsMachines
 	default:
 		out.GoneAt = j.Now
 	}

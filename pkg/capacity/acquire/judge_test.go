@@ -46,7 +46,7 @@ func TestObserve(t *testing.T) {
 	for _, test := range tests {
 		t.Run(test.reason, func(t *testing.T) {
 			judge := acquire.Judge{Now: start.Add(time.Hour)}
-			got := judge.Observe(&acquire.Case{Attempt: test.attempt, Names: []string{test.name}, IsHeldKnown: true}, test.name)
+			got := judge.Observe(&acquire.Case{Attempt: test.attempt, Names: []string{test.name}, IsConfirmed: true}, test.name)
 			if got.Existed != test.existed || !got.CreatedAt.Equal(test.created) || got.WasUsable != test.usable {
 				t.Errorf("existed %t, created %s, usable %t; want %t, %s, %t",
 					got.Existed, got.CreatedAt, got.WasUsable, test.existed, test.created, test.usable)
@@ -55,35 +55,32 @@ func TestObserve(t *testing.T) {
 	}
 }
 
-// TestVanished has the cache lack a machine for long. It has vanished only if the API server lacks it, too: its Workspace
+// TestVanished has the cache lack a machine for long. It has vanished only once the API server confirms that: its Workspace
 // would have a refusal that nobody gave.
 func TestVanished(t *testing.T) {
 	attempt := begun(1, "a")
 	attempt.Claims = []v1beta1.AttemptClaim{{Name: "a", UID: "machine-1"}}
-	held := acquire.Machines{machine(func(m *capacity.Machine) { m.Name = "a" })}
 	tests := []struct {
-		reason  string
-		after   time.Duration
-		isKnown bool
-		held    acquire.Machines
-		stands  bool
-		needs   acquire.Need
-		again   time.Duration
+		reason      string
+		after       time.Duration
+		isConfirmed bool
+		stands      bool
+		needs       acquire.Need
+		again       time.Duration
 	}{
-		{"the cache may be behind", time.Second, false, nil, true, acquire.NeedsNothing, 4 * time.Second},
-		{"the API server has yet to answer", time.Minute, false, nil, false, acquire.NeedsHeld, 0},
-		{"the API server has it", time.Minute, true, held, true, acquire.NeedsNothing, acquire.CacheLag},
-		{"the API server does not have it", time.Minute, true, nil, false, acquire.NeedsNothing, 0},
+		{"the cache may lag", time.Second, false, true, acquire.NeedsNothing, 4 * time.Second},
+		{"the API server has yet to answer", time.Minute, false, false, acquire.NeedsMachines, 0},
+		{"the API server does not serve it", time.Minute, true, false, acquire.NeedsNothing, 0},
 	}
 	for _, test := range tests {
 		t.Run(test.reason, func(t *testing.T) {
 			judge := acquire.Judge{Now: start.Add(test.after)}
-			got := judge.Observe(&acquire.Case{Attempt: &attempt, Names: []string{"a"}, Held: test.held, IsHeldKnown: test.isKnown}, "a")
+			got := judge.Observe(&acquire.Case{Attempt: &attempt, Names: []string{"a"}, IsConfirmed: test.isConfirmed}, "a")
 			if got.Stands != test.stands || got.Needs != test.needs || got.LookAgain != test.again {
 				t.Errorf("stands %t, needs %d, looks again after %s; want %t, %d, %s",
 					got.Stands, got.Needs, got.LookAgain, test.stands, test.needs, test.again)
 			}
-			if isGone := !got.GoneAt.IsZero(); isGone != (test.isKnown && test.held == nil) {
+			if isGone := !got.GoneAt.IsZero(); isGone != test.isConfirmed {
 				t.Errorf("gone at %s", got.GoneAt)
 			}
 		})
@@ -97,20 +94,17 @@ func TestJudgeReadsNoMoreThanItNeeds(t *testing.T) {
 	usable := machine(func(m *capacity.Machine) { m.Name = "a" })
 	reasons := &acquire.Reasons{}
 	tests := []struct {
-		reason  string
-		machine capacity.Machine
-		isKnown bool
-		held    acquire.Machines
-		reasons *acquire.Reasons
-		want    acquire.Need
-		behind  bool
-		final   bool
+		reason      string
+		machine     capacity.Machine
+		isConfirmed bool
+		reasons     *acquire.Reasons
+		want        acquire.Need
+		final       bool
 	}{
-		{"it is usable", usable, false, nil, nil, acquire.NeedsNothing, false, false},
-		{"it is leaving", leaving, false, nil, nil, acquire.NeedsHeld, false, true},
-		{"it is leaving, and a controller that led before has created its successor", leaving, true, acquire.Machines{usable}, nil, acquire.NeedsNothing, true, true},
-		{"it is gone, and nobody knows why", leaving, true, nil, nil, acquire.NeedsReasons, false, true},
-		{"it is gone", leaving, true, nil, reasons, acquire.NeedsNothing, false, true},
+		{"it is usable", usable, false, nil, acquire.NeedsNothing, false},
+		{"it is leaving, and a former leader may have created its successor", leaving, false, nil, acquire.NeedsMachines, true},
+		{"it is leaving for an unknown reason", leaving, true, nil, acquire.NeedsReasons, true},
+		{"it is leaving", leaving, true, reasons, acquire.NeedsNothing, true},
 	}
 	for _, test := range tests {
 		t.Run(test.reason, func(t *testing.T) {
@@ -118,17 +112,16 @@ func TestJudgeReadsNoMoreThanItNeeds(t *testing.T) {
 			judge := acquire.Judge{Now: start.Add(time.Hour)}
 			got := judge.Judge(&acquire.Case{
 				Attempt: &attempt, Names: []string{"a"}, Machines: acquire.Machines{test.machine},
-				Held: test.held, IsHeldKnown: test.isKnown, Reasons: test.reasons,
+				IsConfirmed: test.isConfirmed, Reasons: test.reasons,
 			})
-			if got.Needs != test.want || got.IsBehind != test.behind || got.Machines[0].Verdict.Final != test.final {
-				t.Errorf("needs %d, behind %t, final %t; want %d, %t, %t",
-					got.Needs, got.IsBehind, got.Machines[0].Verdict.Final, test.want, test.behind, test.final)
+			if got.Needs != test.want || got.Machines[0].Verdict.Final != test.final {
+				t.Errorf("needs %d, final %t; want %d, %t", got.Needs, got.Machines[0].Verdict.Final, test.want, test.final)
 			}
 		})
 	}
 }
 
-// TestLostMachineIsNotJudgedAgain: what the cache still shows of a lost machine says nothing of its successor.
+// TestLostMachineIsNotJudgedAgain: a lost machine that the cache still shows does not affect its successor.
 func TestLostMachineIsNotJudgedAgain(t *testing.T) {
 	attempt := begun(1, "a")
 	attempt.Claims = []v1beta1.AttemptClaim{{Name: "a", Lost: &v1beta1.LostClaim{UID: "machine-1"}}}

@@ -71,9 +71,9 @@ func (m Machines) Price(names []string) float64 {
 	return sum
 }
 
-// AreFormer reports whether a retired back end looks after one of the machines: it gets no more.
-func (m Machines) AreFormer() bool {
-	return slices.ContainsFunc(m, func(machine capacity.Machine) bool { return machine.Former })
+// AreRetired reports whether a retired back end manages one of the machines: it gets no more.
+func (m Machines) AreRetired() bool {
+	return slices.ContainsFunc(m, func(machine capacity.Machine) bool { return machine.Retired })
 }
 
 // AreUsable reports whether the machines of a plan are there with their nodes and GPUs.
@@ -129,7 +129,7 @@ func (m Machines) AreWanted(attempt *v1beta1.Attempt, names []string, made *rend
 		isPlace && attempt.InstanceType == plan.InstanceType && attempt.CapacityType == plan.CapacityType
 }
 
-// Fits reports whether a machine is of the kind that a plan asks for, and accepts its pods. A NodeClass counts only if
+// Fits reports whether a machine is of the kind that a plan requests, and accepts its pods. A NodeClass counts only if
 // the Workspace names one: another default of the installation replaces nothing.
 func Fits(machine *capacity.Machine, made *render.Revision) bool {
 	plan, class := &made.Plan, made.NodeClass

@@ -16,11 +16,11 @@ import (
 type Nodes struct {
 	// Silence decides whether nodes that are not Ready count as lost.
 	Silence nodehealth.Silence
-	// Grace is how long a node may be not Ready before its machine counts as lost; 0 means for ever.
+	// Grace is how long a node may be not Ready before its machine counts as lost; 0 means forever.
 	Grace time.Duration
 	// MissingSince is the time since when the status reports nodes as not Ready; zero if it does not.
 	MissingSince time.Time
-	// Excused are the names of machines whose successors are being acquired, so that a broken one may serve on.
+	// Excused are the names of machines whose successors are being acquired, so that a broken one still serves.
 	Excused []string
 }
 
@@ -36,8 +36,8 @@ type Fault struct {
 
 // Fault returns the defect of a machine's node.
 func (n *Nodes) Fault(machine *capacity.Machine, now time.Time) Fault {
-	if trouble := machine.Trouble; trouble.Message != "" && !slices.Contains(n.Excused, machine.Name) {
-		return Fault{Message: trouble.Message, Deadline: trouble.Since.Add(trouble.Grace)}
+	if fault := machine.Fault; fault.Message != "" && !slices.Contains(n.Excused, machine.Name) {
+		return Fault{Message: fault.Message, Deadline: fault.Since.Add(fault.Grace)}
 	}
 	if machine.NodeReady || !machine.Initialized || n.Grace <= 0 {
 		return Fault{}

@@ -4,6 +4,7 @@
 package acquire
 
 import (
+	"errors"
 	"fmt"
 	"testing"
 	"time"
@@ -97,7 +98,7 @@ func TestObserveSurge(t *testing.T) {
 		reason   string
 		attempts []v1beta1.Attempt
 		pinned   int32
-		trouble  nodehealth.Trouble
+		fault    nodehealth.Fault
 		// The first machine is on its way out, is gone, or its node is not Ready.
 		leaves, gone, silent bool
 		serving              int32
@@ -119,14 +120,14 @@ func TestObserveSurge(t *testing.T) {
 		},
 		{
 			reason: "the cloud is about to reclaim its machine", attempts: []v1beta1.Attempt{readyOf(1, "A")},
-			trouble: nodehealth.Trouble{Message: "gone soon"}, serving: 1,
+			fault: nodehealth.Fault{Message: "gone soon"}, serving: 1,
 		},
 		{
-			reason: "its machine has trouble that may pass", attempts: []v1beta1.Attempt{readyOf(1, "A")},
-			trouble: nodehealth.Trouble{Message: "ill", Since: noon.Time, Grace: time.Minute},
+			reason: "its machine has fault that may pass", attempts: []v1beta1.Attempt{readyOf(1, "A")},
+			fault: nodehealth.Fault{Message: "ill", Since: noon.Time, Grace: time.Minute},
 		},
 		{
-			reason:   "its machine leaves, and takes its trouble along",
+			reason:   "its machine leaves, and takes its fault along",
 			attempts: []v1beta1.Attempt{readyOf(1, "A"), attemptOf(2, "A")}, leaves: true, serving: 1,
 		},
 		{
@@ -142,13 +143,13 @@ func TestObserveSurge(t *testing.T) {
 	for _, test := range tests {
 		t.Run(test.reason, func(t *testing.T) {
 			p := begun(test.attempts...)
-			p.Pods.Pinned, p.Live = test.pinned, Live{AreNodesKnown: true, IsSetKnown: true}
+			p.Pods.Pinned, p.Live = test.pinned, Live{ArePodsConfirmed: true}
 			for i := range test.attempts {
 				if test.gone && i == 0 {
 					continue
 				}
 				p.Machines = append(p.Machines, machineOf(int32(i+1), 0, test.attempts[i].InstanceType, func(m *capacity.Machine) {
-					m.Trouble, m.Deleting, m.NodeReady = test.trouble, test.leaves && i == 0, !test.silent || i > 0
+					m.Fault, m.Deleting, m.NodeReady = test.fault, test.leaves && i == 0, !test.silent || i > 0
 				}))
 			}
 			_, isNeedless, err := p.observeSurge()
@@ -168,7 +169,7 @@ func TestSurgeNeedsTheBackEnd(t *testing.T) {
 	}
 }
 
-// TestReadsBeforeACancel asks for live reads before machines count as needless: the caches may lag.
+// TestReadsBeforeACancel needs a confirmation before machines count as needless: the caches may lag.
 func TestReadsBeforeACancel(t *testing.T) {
 	tests := []struct {
 		reason   string
@@ -176,11 +177,11 @@ func TestReadsBeforeACancel(t *testing.T) {
 		want     Read
 	}{
 		{
-			"the trouble of the nodes may not show yet",
+			"the fault of the nodes may not show yet",
 			[]v1beta1.Attempt{readyOf(1, "A"), attemptOf(2, "B")},
-			Read{Needs: NeedsNodes, Attempt: 1},
+			Read{Needs: NeedsPods, Attempt: 1},
 		},
-		{"the pods may have moved already", []v1beta1.Attempt{readyOf(1, "C"), readyOf(2, "B")}, Read{Needs: NeedsSet}},
+		{"the pods may have moved already", []v1beta1.Attempt{readyOf(1, "C"), readyOf(2, "B")}, Read{Needs: NeedsPods, Attempt: 1}},
 	}
 	for _, test := range tests {
 		t.Run(test.reason, func(t *testing.T) {
@@ -227,7 +228,7 @@ func TestPinned(t *testing.T) {
 
 // TestTroubleOfAGroup has a machine break in an attempt that can replace it alone.
 func TestTroubleOfAGroup(t *testing.T) {
-	broken := nodehealth.Trouble{Message: "GPU has fallen off the bus", Since: noon.Add(-time.Hour)}
+	broken := nodehealth.Fault{Message: "GPU has fallen off the bus", Since: noon.Add(-time.Hour)}
 	for _, test := range []struct {
 		reason  string
 		isAlone bool
@@ -240,16 +241,16 @@ func TestTroubleOfAGroup(t *testing.T) {
 			attempt := attemptFor(1, "A", 2)
 			attempt.ReadyTime = &noon
 			p := begun(attempt)
-			p.Machines = Machines{machineOf(1, 0, "A"), machineOf(1, 1, "A", func(m *capacity.Machine) { m.Trouble = broken })}
-			if got := p.trouble(&p.Attempts[0], test.isAlone); got != test.want {
-				t.Errorf("trouble %q, want %q", got, test.want)
+			p.Machines = Machines{machineOf(1, 0, "A"), machineOf(1, 1, "A", func(m *capacity.Machine) { m.Fault = broken })}
+			if got := p.fault(&p.Attempts[0], test.isAlone); got != test.want {
+				t.Errorf("fault %q, want %q", got, test.want)
 			}
 		})
 	}
 }
 
-// TestAdoptReadsLive has a status lost. Only the machines show what was requested, and a cache that lags shows others.
-func TestAdoptReadsLive(t *testing.T) {
+// TestAdoptConfirms has a status lost. Only the machines show what was requested, and a cache that lags shows others.
+func TestAdoptConfirms(t *testing.T) {
 	first, second := nameOf(1, 0), nameOf(2, 0)
 	tests := []struct {
 		reason      string
@@ -266,17 +267,17 @@ func TestAdoptReadsLive(t *testing.T) {
 	for _, test := range tests {
 		t.Run(test.reason, func(t *testing.T) {
 			p := begun()
-			p.Live.AreMachinesKnown = true
 			named := func(name string) capacity.Machine {
 				return machineOf(0, 0, "A", func(m *capacity.Machine) { m.Name, m.Deleting = name, name == test.leaving })
 			}
 			for _, name := range test.shown {
 				p.Machines = append(p.Machines, named(name))
 			}
+			var held Machines
 			for _, name := range test.held {
-				p.Live.Machines = append(p.Live.Machines, named(name))
+				held = append(held, named(name))
 			}
-			err := p.adopt()
+			err := confirmed(t, p, held, p.adopt)
 			if waits := test.want == ""; progress.IsWaiting(err) != waits || err != nil != waits {
 				t.Fatalf("error %v, want to wait: %v", err, waits)
 			}
@@ -291,7 +292,20 @@ func TestAdoptReadsLive(t *testing.T) {
 	}
 }
 
-// TestJudgesMachineOfTheSameName has a former leader request a machine again by the name of one that leaves.
+// confirmed takes a step that needs a confirmation of the machines, and takes it again with one.
+func confirmed(t *testing.T, p *pass, held Machines, step func() error) error {
+	t.Helper()
+	if asked, isMissing := errors.AsType[*missing](step()); !isMissing || asked.Needs != NeedsMachines || p.Open() != nil && p.out.Ended != nil {
+		t.Fatalf("it asks %+v, want a confirmation of the machines first", asked)
+	}
+	if err := AwaitMachines(p.Machines, held); err != nil {
+		return err
+	}
+	p.Live.AreMachinesConfirmed = true
+	return step()
+}
+
+// TestJudgesMachineOfTheSameName has an earlier leader request a machine again by the name of one that leaves.
 func TestJudgesMachineOfTheSameName(t *testing.T) {
 	for _, test := range []struct {
 		reason string
@@ -299,11 +313,15 @@ func TestJudgesMachineOfTheSameName(t *testing.T) {
 	}{{"it goes", nil}, {"it was requested again", Machines{machineOf(1, 0, "A")}}} {
 		t.Run(test.reason, func(t *testing.T) {
 			p := begun(attemptOf(1, "A"))
-			p.Live = Live{Machines: test.held, AreMachinesKnown: true, Reasons: map[int32]*Reasons{1: {}}}
+			p.Live.Reasons = map[int32]*Reasons{1: {}}
 			p.Machines = Machines{machineOf(1, 0, "A", func(m *capacity.Machine) {
 				m.UID, m.Deleting, m.DeletingSince, m.Initialized, m.NodeName = "claim-1", true, noon.Time, false, ""
 			})}
-			judged, err := p.judge(&p.Attempts[0], p.Attempts[0].NodeClaims)
+			var judged []Machine
+			err := confirmed(t, p, test.held, func() (err error) {
+				judged, err = p.judge(&p.Attempts[0], p.Attempts[0].NodeClaims)
+				return err
+			})
 			if waits := len(test.held) > 0; progress.IsWaiting(err) != waits || err != nil != waits {
 				t.Fatalf("error %v, want to wait: %v", err, waits)
 			}
@@ -326,8 +344,8 @@ func TestMachinesAreJudgedByTheirOwnPlan(t *testing.T) {
 	}
 }
 
-// TestEndReadsLive has a machine become usable, or another one take its name, when its attempt is about to end.
-func TestEndReadsLive(t *testing.T) {
+// TestEndConfirms has a machine become usable, or another one take its name, when its attempt is about to end.
+func TestEndConfirms(t *testing.T) {
 	lost := refusal.Verdict{Cause: refusal.Lost, Final: true}
 	usable := func(isUsable bool) func(*capacity.Machine) {
 		return func(m *capacity.Machine) { m.Initialized = isUsable }
@@ -344,7 +362,6 @@ func TestEndReadsLive(t *testing.T) {
 		{"no machine is usable", Step{Verdict: lost, Recheck: true}, usable(false), usable(false), true},
 		{"a usable machine does not show yet", Step{Verdict: lost, Recheck: true}, usable(false), usable(true), false},
 		{"the cache shows what the API server has", Step{Verdict: lost, Recheck: true}, usable(true), usable(true), true},
-		{"the attempt ends whether or not a machine is usable", Step{Verdict: lost}, usable(false), usable(true), true},
 		{"another plan is wanted, and the cache shows the machine", Step{}, uid("new"), uid("new"), true},
 		{"another plan is wanted, and the cache shows one of that name that is gone", Step{}, uid("old"), uid("new"), false},
 		{"another plan is wanted, and the back end reports no UID", Step{}, uid("old"), uid(""), true},
@@ -353,8 +370,7 @@ func TestEndReadsLive(t *testing.T) {
 		t.Run(test.reason, func(t *testing.T) {
 			p := begun(attemptOf(1, "A"))
 			p.Machines = Machines{machineOf(1, 0, "A", test.shown)}
-			p.Live = Live{Machines: Machines{machineOf(1, 0, "A", test.held)}, AreMachinesKnown: true}
-			err := p.end(test.step)
+			err := confirmed(t, p, Machines{machineOf(1, 0, "A", test.held)}, func() error { return p.end(test.step) })
 			if progress.IsWaiting(err) == test.ends || (p.Open() == nil) != test.ends {
 				t.Errorf("error %v, open %v; want the end: %v", err, p.Open(), test.ends)
 			}
@@ -362,7 +378,15 @@ func TestEndReadsLive(t *testing.T) {
 	}
 }
 
-// TestEndIsAboutTheAcceptedPlan ends an attempt that has outlived an edit. The edit is not tried by itself.
+// TestEndNeedsNoConfirmation ends an attempt that no usable machine would keep open.
+func TestEndNeedsNoConfirmation(t *testing.T) {
+	p := begun(attemptOf(1, "A"))
+	if err := p.end(Step{Verdict: refusal.Verdict{Cause: refusal.Lost, Final: true}}); err != nil || p.Open() != nil {
+		t.Errorf("error %v, open %v; want the end", err, p.Open())
+	}
+}
+
+// TestEndIsAboutTheAcceptedPlan ends an attempt that has outlived an edit. The edit is not tried on its own.
 func TestEndIsAboutTheAcceptedPlan(t *testing.T) {
 	attempt := attemptOf(1, "A")
 	attempt.Revision = "before"
@@ -491,7 +515,7 @@ func TestIsVacated(t *testing.T) {
 	}
 }
 
-// TestIsGroup says that no plan is no group.
+// TestIsGroup: without a plan there is no group.
 func TestIsGroup(t *testing.T) {
 	var none *Plan
 	group := wanted(2)

@@ -11,7 +11,7 @@ import (
 // Offer returns the offering of an attempt's request.
 type Offer func(attempt *v1beta1.Attempt) refusal.Offering
 
-// Remember returns attempts in the form of the memory of refusals. An attempt that got its machines and lost them
+// Remember converts attempts for the memory of refusals. An attempt that got its machines and lost them
 // later counts as both.
 func Remember(who refusal.Asker, attempts []v1beta1.Attempt, offer Offer) []refusal.Attempt {
 	var out []refusal.Attempt

@@ -24,8 +24,8 @@ type Plan struct {
 // IsGroup reports whether several machines serve the model together; false for nil.
 func (p *Plan) IsGroup() bool { return p != nil && p.Worker != nil }
 
-// Snapshot is what one pass has read about the machines of a Workspace. Reads past the caches are in Live, once a
-// decision has needed them.
+// Snapshot is what one pass has read from caches about the machines of a Workspace. Live has what the API server was
+// asked beyond them, once a decision has needed it.
 type Snapshot struct {
 	Workspace *v1beta1.Workspace
 	// Accepted is the plan to acquire machines for, Running that of the pods; nil if there is none.
@@ -63,13 +63,12 @@ type Pods struct {
 	IsRolledOut, IsAnswering, HasLeader bool
 }
 
-// Live holds what was read past the caches.
+// Live has the results of live reads. A decision on confirmed objects is equivalent to one on live objects.
 type Live struct {
-	// Machines of the Workspace, if AreMachinesKnown.
-	Machines         Machines
-	AreMachinesKnown bool
-	// IsSetKnown: Pods are of the newest StatefulSet. AreNodesKnown: the nodes of the machines are the newest.
-	IsSetKnown, AreNodesKnown bool
+	// AreMachinesConfirmed: the API server has the same Machines, by AwaitMachines.
+	AreMachinesConfirmed bool
+	// ArePodsConfirmed: the API server has the same StatefulSet, and the same nodes of the serving machines.
+	ArePodsConfirmed bool
 	// Reasons for the end of the machines of attempts, by their numbers.
 	Reasons map[int32]*Reasons
 }
@@ -92,23 +91,21 @@ type Lookup interface {
 	Failing(attempt *v1beta1.Attempt) (string, bool)
 }
 
-// Need is a read past the caches.
+// Need is a question to the API server. A confirmation ends the pass if the caches lag.
 type Need int
 
-// The reads.
+// The questions.
 const (
 	NeedsNothing Need = iota
-	// NeedsHeld: the API server's machines.
-	NeedsHeld
+	// NeedsMachines: a confirmation of the machines.
+	NeedsMachines
+	// NeedsPods: a confirmation of the StatefulSet, and of the nodes of the machines of an attempt.
+	NeedsPods
 	// NeedsReasons: the reasons for the end of machines.
 	NeedsReasons
-	// NeedsSet: the newest StatefulSet.
-	NeedsSet
-	// NeedsNodes: the newest nodes of the machines of an attempt.
-	NeedsNodes
 )
 
-// Read is a read that a decision needs: of the machines of an attempt, and of lost ones by their UIDs.
+// Read is a question that a decision needs: about the machines of an attempt, and about lost ones by their UIDs.
 type Read struct {
 	Needs   Need
 	Attempt int32
@@ -120,14 +117,14 @@ type missing struct{ Read }
 
 func (*missing) Error() string { return "a read is missing" }
 
-// Open returns the open attempt that acquires machines, or nil. The serving one beside it does not count.
+// Open returns the open attempt that acquires machines, or nil. The serving one does not count.
 func (s *Snapshot) Open() *v1beta1.Attempt { return s.Attempts.OpenBut(s.Surge.Serving) }
 
-// Serving returns the attempt whose machines serve beside those of the latest, or nil.
+// Serving returns the attempt that serves while a later one acquires machines, or nil.
 func (s *Snapshot) Serving() *v1beta1.Attempt { return s.Attempts.OpenNumber(s.Surge.Serving) }
 
-// ServingMachines returns the standing machines of the accepted plan's kind, except those of the serving attempt.
-func (s *Snapshot) ServingMachines() Machines {
+// PlannedMachines returns the standing machines of the accepted plan's kind, except those of the serving attempt.
+func (s *Snapshot) PlannedMachines() Machines {
 	lost := s.Attempts.LostUIDs()
 	return slices.DeleteFunc(s.Machines.Standing(), func(machine capacity.Machine) bool {
 		return s.isServing(machine.Name) || machine.Replacement || slices.Contains(lost, machine.UID) ||

@@ -20,14 +20,14 @@ func (p *pass) state() (out State, err error) {
 	if err != nil || out.Unrecorded || out.Needless {
 		return out, err
 	}
-	if out.Held, err = p.servingState(); err != nil {
+	if out.Serving, err = p.servingState(); err != nil {
 		return out, err
 	}
 	last := p.Attempts.LatestBut(p.Surge.Serving)
 	var names []string
-	isFormer := false
+	isRetired := false
 	if last != nil && last.Reason == "" {
-		if names, isFormer, err = p.namesOf(last); err != nil {
+		if names, isRetired, err = p.namesOf(last); err != nil {
 			return out, err
 		}
 	}
@@ -36,7 +36,7 @@ func (p *pass) state() (out State, err error) {
 		if out.Last, err = p.lastState(last, names); err != nil {
 			return out, err
 		}
-		out.Last.Former = isFormer
+		out.Last.Retired = isRetired
 	}
 	out.Unwritten = !p.isImplied(last) && !equality.Semantic.DeepEqual(p.Workspace.Status.Attempts, []v1beta1.Attempt(p.Attempts))
 	return out, nil
@@ -50,7 +50,7 @@ func (p *pass) isImplied(open *v1beta1.Attempt) bool {
 }
 
 // servingState returns the inputs about the serving attempt; nil if there is none.
-func (p *pass) servingState() (*Held, error) {
+func (p *pass) servingState() (*Serving, error) {
 	serving := p.Serving()
 	if serving == nil {
 		return nil, nil
@@ -68,7 +68,7 @@ func (p *pass) servingState() (*Held, error) {
 		p.out.lookAgain(at.Sub(p.Judge.Now))
 	}
 	isOverdue := !p.Judge.Now.Before(p.MoveDeadline())
-	return &Held{Verdict: verdict, Moved: p.IsMoved(), Empty: p.IsVacated(), Overdue: isOverdue}, nil
+	return &Serving{Verdict: verdict, Moved: p.IsMoved(), Empty: p.IsVacated(), Overdue: isOverdue}, nil
 }
 
 // lastState returns the inputs about the latest attempt. names are its machines if it is open.
@@ -95,12 +95,12 @@ func (p *pass) lastState(last *v1beta1.Attempt, names []string) (*Attempt, error
 
 // namesOf returns the names of the machines of an open attempt. If they differ from the back end's names, another
 // back end began it; so it did if that one still manages the machines.
-func (p *pass) namesOf(open *v1beta1.Attempt) (names []string, isFormer bool, err error) {
+func (p *pass) namesOf(open *v1beta1.Attempt) (names []string, isRetired bool, err error) {
 	names, err = p.Lookup.Names(open.Number, p.Accepted.Plan.Nodes)
 	if noted := open.NodeClaims; len(noted) > 0 && !slices.Contains(names, noted[0]) {
 		return noted, true, nil
 	}
-	return names, p.Machines.AreFormer(), err
+	return names, p.Machines.AreRetired(), err
 }
 
 // tally counts the machines outside the given names and the serving attempt.
@@ -121,8 +121,8 @@ func (p *pass) tally(out *State, names []string) {
 	}
 }
 
-// isUnchangedSince reports whether nobody has changed the Workspace since an attempt ended, or asked to have it tried
-// again.
+// isUnchangedSince reports whether no user has changed the Workspace since an attempt ended, or requested a
+// retry.
 func (p *pass) isUnchangedSince(last *v1beta1.Attempt) bool {
 	return last.Generation == p.Workspace.Generation && last.Revision == p.Accepted.Name && !p.Attempts.IsRetry(p.Workspace)
 }

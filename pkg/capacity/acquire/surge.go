@@ -18,8 +18,8 @@ import (
 type Surge struct {
 	// Serving is the number of the attempt whose machines serve while those of a later one are acquired; 0 if there is none.
 	Serving int32
-	// Trouble is the reason for which that attempt's machines are replaced; empty if another plan is wanted.
-	Trouble string
+	// Fault is the reason for which that attempt's machines are replaced; empty if another plan is wanted.
+	Fault string
 	// IsPossible: the back end distinguishes the machines of two attempts. Replaces is its way to replace one machine
 	// of an attempt without the others.
 	IsPossible bool
@@ -28,8 +28,8 @@ type Surge struct {
 	IsGroup bool
 }
 
-// KeepsOthers reports whether one machine of an attempt is replaced without the others. Pods of a group ask for its machines
-// together.
+// KeepsOthers reports whether one machine of an attempt is replaced without the others. Pods of a group request its
+// machines together.
 func (s *Surge) KeepsOthers(attempt *v1beta1.Attempt) bool {
 	if s.Replaces == capacity.ReplacesPod && s.IsGroup {
 		return false
@@ -38,7 +38,7 @@ func (s *Surge) KeepsOthers(attempt *v1beta1.Attempt) bool {
 }
 
 // Verdict sums up the verdicts on the machines of the serving attempt. Machines of a group are lost together. Those that
-// serve by themselves do so until the last one is lost.
+// serve on their own do so until the last one is lost.
 func (s *Surge) Verdict(serving *v1beta1.Attempt, isGroup bool, verdicts []refusal.Verdict) refusal.Verdict {
 	isFinal := func(v refusal.Verdict) bool { return v.Final }
 	if !s.KeepsOthers(serving) || isGroup {
@@ -50,20 +50,20 @@ func (s *Surge) Verdict(serving *v1beta1.Attempt, isGroup bool, verdicts []refus
 	return refusal.Decisive(verdicts)
 }
 
-// Trouble returns the fault of a machine that is broken or about to be reclaimed, for too long to mend by itself; empty if
-// there is none.
-func (m Machines) Trouble(now time.Time) string {
+// Fault returns the fault of a machine that is about to be reclaimed, or has been broken for too long to recover; empty
+// if there is none.
+func (m Machines) Fault(now time.Time) string {
 	for i := range m {
-		if trouble := m[i].Trouble; trouble.Message != "" && !now.Before(trouble.Since.Add(trouble.Grace)) {
-			return trouble.Message
+		if fault := m[i].Fault; fault.Message != "" && !now.Before(fault.Since.Add(fault.Grace)) {
+			return fault.Message
 		}
 	}
 	return ""
 }
 
-// observeSurge finds the serving attempt while the latest acquires its machines. One that fits the accepted plan does
-// not count: the attempt beside it is released. isUnrecorded: no attempt records the serving machines. isNeedless: the
-// serving machines are suitable again, so those of the later attempt are not needed.
+// observeSurge finds the serving attempt while the latest acquires its machines. A serving attempt that fits the
+// accepted plan does not count: the later attempt is released. isUnrecorded: no attempt records the serving machines.
+// isNeedless: the serving machines are suitable again, so those of the later attempt are not needed.
 func (p *pass) observeSurge() (isUnrecorded, isNeedless bool, err error) {
 	p.Surge = Surge{IsPossible: p.Surge.IsPossible, Replaces: p.Surge.Replaces, IsGroup: p.Accepted.IsGroup()}
 	if !p.Surge.IsPossible || !p.Pods.HasSet || p.Recreates != "" {
@@ -80,8 +80,8 @@ func (p *pass) observeSurge() (isUnrecorded, isNeedless bool, err error) {
 		return false, false, err
 	case isHeld:
 		p.Surge.Serving = first.Number
-	case first != last && !p.Live.AreNodesKnown: // the trouble for which others are acquired may not show yet
-		return false, false, &missing{Read{Needs: NeedsNodes, Attempt: first.Number}}
+	case first != last && !p.Live.ArePodsConfirmed: // the fault for which others are acquired may not show yet
+		return false, false, &missing{Read{Needs: NeedsPods, Attempt: first.Number}}
 	case first != last:
 		isNeedless = true
 	}
@@ -89,33 +89,32 @@ func (p *pass) observeSurge() (isUnrecorded, isNeedless bool, err error) {
 }
 
 // isHeld reports whether the machines of the first open attempt are held while those of another plan are acquired, or
-// until its pods are gone. One that never got its machines serves nobody.
+// until its pods are gone. An attempt that never got its machines serves nothing.
 func (p *pass) isHeld(first, last *v1beta1.Attempt) (bool, error) {
 	isWanted, err := p.isWanted(first)
 	if err != nil {
 		return false, err
 	}
-	p.Surge.Trouble = cmp.Or(p.trouble(first, first == last), p.Irreplaceable(first))
-	// Trouble goes with its node: machines without one are unsuitable, whatever else is known about them.
+	p.Surge.Fault = cmp.Or(p.fault(first, first == last), p.Irreplaceable(first))
+	// Fault goes with its node: machines without one are unsuitable, whatever else is known about them.
 	answering := slices.DeleteFunc(p.Machines.Of(first), func(machine capacity.Machine) bool { return !machine.NodeReady })
 	isWhole := first == last || len(answering) >= min(p.Accepted.Plan.Nodes, len(first.NodeClaims))
 	if err := p.needSet(first, last); err != nil {
 		return false, err
 	}
-	isSuitable := isWanted && isWhole && p.Surge.Trouble == ""
+	isSuitable := isWanted && isWhole && p.Surge.Fault == ""
 	return p.pinned() > first.Number || first.ReadyTime != nil && !isSuitable, nil
 }
 
-// needSet returns an error until the StatefulSet has been read live, before the machines of the later attempt count as
-// unused: the cache may lag.
+// needSet returns an error until the StatefulSet is confirmed, before the machines of the later attempt count as unused.
 func (p *pass) needSet(first, last *v1beta1.Attempt) error {
-	if p.pinned() > first.Number || first == last || last.ReadyTime == nil || p.Live.IsSetKnown {
+	if p.pinned() > first.Number || first == last || last.ReadyTime == nil || p.Live.ArePodsConfirmed {
 		return nil
 	}
 	if isWanted, err := p.isWanted(last); err != nil || isWanted {
 		return err
 	}
-	return &missing{Read{Needs: NeedsSet}}
+	return &missing{Read{Needs: NeedsPods, Attempt: first.Number}}
 }
 
 // isWanted reports whether an attempt's machines fit the accepted plan.
@@ -124,16 +123,16 @@ func (p *pass) isWanted(attempt *v1beta1.Attempt) (bool, error) {
 	return err == nil && p.Machines.AreWanted(attempt, names, p.Accepted.Revision), err
 }
 
-// trouble returns the fault of a machine of an attempt that is broken or about to be reclaimed, for too long to mend by
-// itself; empty if there is none. While an attempt is alone and does not serve, a broken machine is replaced by itself.
-// Once another attempt has begun, the trouble for which it began stays: its machines would be released, and the broken
+// fault returns the fault of an attempt's machine that is about to be reclaimed, or has been broken for too long to
+// recover; empty if there is none. While an attempt is alone and does not serve, only the broken machine is replaced.
+// Once another attempt has begun, the fault for which it began stays: its machines would be released, and the broken
 // one be lost after that.
-func (p *pass) trouble(attempt *v1beta1.Attempt, isAlone bool) string {
+func (p *pass) fault(attempt *v1beta1.Attempt, isAlone bool) string {
 	serves := p.Running.IsGroup() && p.Pods.IsAnswering
 	if isAlone && p.Surge.KeepsOthers(attempt) && !serves {
 		return ""
 	}
-	return p.Machines.Of(attempt).Trouble(p.Judge.Now)
+	return p.Machines.Of(attempt).Fault(p.Judge.Now)
 }
 
 // Irreplaceable explains why no machine may be bought for one that an attempt lost while it kept the others; empty if
@@ -148,8 +147,8 @@ func (s *Snapshot) Irreplaceable(attempt *v1beta1.Attempt) string {
 	return ""
 }
 
-// Held is an attempt whose machines are held beside those of the latest.
-type Held struct {
+// Serving is an attempt that serves while the latest acquires machines.
+type Serving struct {
 	// Verdict on its machines; final once they are lost.
 	Verdict refusal.Verdict
 	// Moved: the pods are pinned to the machines of a later attempt. Empty: none of them is left on its own.
@@ -159,7 +158,7 @@ type Held struct {
 }
 
 // decide returns the step for a held attempt, which comes first.
-func (h *Held) decide(last *Attempt) (Step, bool) {
+func (h *Serving) decide(last *Attempt) (Step, bool) {
 	switch {
 	case h == nil:
 		return Step{}, false
@@ -174,6 +173,6 @@ func (h *Held) decide(last *Attempt) (Step, bool) {
 	case h.Overdue:
 		return Step{Do: LetGo}, true
 	default:
-		return Step{Do: Await}, true // the latest serves now: nothing comes beside it before this one is gone
+		return Step{Do: Await}, true // the latest serves now: no further attempt begins before this one is gone
 	}
 }

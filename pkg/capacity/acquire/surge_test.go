@@ -19,60 +19,60 @@ func TestDecideBesideHeld(t *testing.T) {
 		return &acquire.Attempt{Open: true, Wanted: true, Machines: machines}
 	}
 	lost := refusal.Verdict{Cause: refusal.Lost, Final: true}
-	serves, moved, empty := &acquire.Held{}, &acquire.Held{Moved: true}, &acquire.Held{Moved: true, Empty: true}
+	serves, moved, empty := &acquire.Serving{}, &acquire.Serving{Moved: true}, &acquire.Serving{Moved: true, Empty: true}
 	tests := []struct {
 		reason string
 		state  acquire.State
 		want   acquire.Step
 	}{
-		{"another plan is wanted", acquire.State{Held: serves}, acquire.Step{Do: acquire.Next}},
-		{"machines are asked for beside it", acquire.State{Held: serves, Last: open(acquire.Machine{})}, acquire.Step{Do: acquire.Ask}},
-		{"they are there", acquire.State{Held: serves, Last: open(stands)}, acquire.Step{Do: acquire.Keep}},
+		{"another plan is wanted", acquire.State{Serving: serves}, acquire.Step{Do: acquire.Next}},
+		{"machines are asked for beside it", acquire.State{Serving: serves, Last: open(acquire.Machine{})}, acquire.Step{Do: acquire.Ask}},
+		{"they are there", acquire.State{Serving: serves, Last: open(stands)}, acquire.Step{Do: acquire.Keep}},
 		{
 			"another plan yet is wanted: what was begun is ended first",
-			acquire.State{Held: serves, Last: &acquire.Attempt{Open: true}},
+			acquire.State{Serving: serves, Last: &acquire.Attempt{Open: true}},
 			acquire.Step{Do: acquire.End},
 		},
 		{
 			"its machines are let go before others are asked for",
-			acquire.State{Held: serves, Last: &acquire.Attempt{}, Strays: 1},
+			acquire.State{Serving: serves, Last: &acquire.Attempt{}, Strays: 1},
 			acquire.Step{Do: acquire.Release},
 		},
 		{
 			"and gone, so that never more than one is held beside what serves",
-			acquire.State{Held: serves, Last: &acquire.Attempt{}, Leaving: 1},
+			acquire.State{Serving: serves, Last: &acquire.Attempt{}, Leaving: 1},
 			acquire.Step{Do: acquire.Await},
 		},
 		{
 			"it is refused, and somebody has to mend something",
-			acquire.State{Held: serves, Last: &acquire.Attempt{Cause: refusal.Misconfigured, Unchanged: true}},
+			acquire.State{Serving: serves, Last: &acquire.Attempt{Cause: refusal.Misconfigured, Unchanged: true}},
 			acquire.Step{Do: acquire.Stop},
 		},
 		{
 			"what serves is lost, whatever else is to be done",
-			acquire.State{Held: &acquire.Held{Verdict: lost}, Last: open(acquire.Machine{}), Strays: 1},
+			acquire.State{Serving: &acquire.Serving{Verdict: lost}, Last: open(acquire.Machine{}), Strays: 1},
 			acquire.Step{Do: acquire.LetGo, Verdict: lost},
 		},
-		{"the pods have been told to move", acquire.State{Held: moved, Last: open(stands)}, acquire.Step{Do: acquire.Keep}},
-		{"the pods have moved", acquire.State{Held: empty, Last: open(stands)}, acquire.Step{Do: acquire.LetGo}},
+		{"the pods have been told to move", acquire.State{Serving: moved, Last: open(stands)}, acquire.Step{Do: acquire.Keep}},
+		{"the pods have moved", acquire.State{Serving: empty, Last: open(stands)}, acquire.Step{Do: acquire.LetGo}},
 		{
 			"another plan is wanted while the pods move: what serves now is the latest, and one is held at most",
-			acquire.State{Held: moved, Last: &acquire.Attempt{Open: true}},
+			acquire.State{Serving: moved, Last: &acquire.Attempt{Open: true}},
 			acquire.Step{Do: acquire.Await},
 		},
 		{
 			"and pods that do not get there stop nobody for ever",
-			acquire.State{Held: &acquire.Held{Moved: true, Overdue: true}, Last: &acquire.Attempt{Open: true}},
+			acquire.State{Serving: &acquire.Serving{Moved: true, Overdue: true}, Last: &acquire.Attempt{Open: true}},
 			acquire.Step{Do: acquire.LetGo},
 		},
 		{
 			"pods that do not get there stay where they are as long as nothing else is wanted",
-			acquire.State{Held: &acquire.Held{Moved: true, Overdue: true}, Last: open(stands)},
+			acquire.State{Serving: &acquire.Serving{Moved: true, Overdue: true}, Last: open(stands)},
 			acquire.Step{Do: acquire.Keep},
 		},
 		{
 			"the machines that the pods move to are lost",
-			acquire.State{Held: moved, Last: &acquire.Attempt{Cause: refusal.Lost}},
+			acquire.State{Serving: moved, Last: &acquire.Attempt{Cause: refusal.Lost}},
 			acquire.Step{Do: acquire.Await},
 		},
 	}

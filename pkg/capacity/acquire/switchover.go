@@ -44,20 +44,20 @@ func (s *Snapshot) switchover(hasPlan bool) Switchover {
 			out.RunsOn = serving.Number
 		}
 	case wasThere && !isThere && s.Pods.HasLeader:
-		out.Stays = true // more machines beside its own
+		out.Stays = true // more machines in addition to its own
 	case latest != nil && hasMoved:
 		out.RunsOn = latest.Number
 	}
 	return out
 }
 
-func (s *Snapshot) areMachinesUsable() bool { return s.ServingMachines().AreUsable(&s.Accepted.Plan) }
+func (s *Snapshot) areMachinesUsable() bool { return s.PlannedMachines().AreUsable(&s.Accepted.Plan) }
 
 // IsMoved reports whether the pods are pinned to other machines than the serving ones.
 func (s *Snapshot) IsMoved() bool { return s.Surge.Serving > 0 && s.pinned() > s.Surge.Serving }
 
-// pinned returns the attempt to which the pods are pinned; 0 for none or an unknown attempt. Numbers begin anew if a
-// status is lost while nothing is held, and the cache may still show the former set.
+// pinned returns the attempt to which the pods are pinned; 0 for none or an unknown attempt. Numbers start again if a
+// status is lost while nothing is held, and the cache may still show the previous set.
 func (s *Snapshot) pinned() int32 {
 	number := s.Pods.Pinned
 	isHeld := slices.ContainsFunc(s.Machines.Standing(), func(machine capacity.Machine) bool { return machine.Attempt == number })

@@ -6,7 +6,7 @@
 //
 // It is pure: namespace, quotas, limits and pods are values. If the API server may decide differently for a reason
 // outside these values, it admits: a missed refusal costs a machine until the deadline for failing pods, and a
-// wrong refusal blocks a Workspace for ever. It must not know clients, plans or machines.
+// wrong refusal blocks a Workspace forever. It must not know clients, plans or machines.
 package admission
 
 import (
@@ -34,8 +34,8 @@ type Problem struct {
 	Rule Rule
 	// Message names the object, the field, its value and the way out.
 	Message string
-	// Passing reports whether other pods use the missing resource, so it may become free.
-	Passing bool
+	// Transient reports whether other pods use the missing resource, so it may become free.
+	Transient bool
 }
 
 // Namespace has the rules for pods.

@@ -26,7 +26,7 @@ func list(pairs ...string) corev1.ResourceList {
 	return out
 }
 
-// engine is a set of so many pods with 2 GPUs each and a sidecar, as the renderer makes them.
+// engine is a set of this many pods with 2 GPUs each and a sidecar, like those of the renderer.
 func engine(replicas int32, change ...func(*corev1.PodSpec)) *appsv1.StatefulSet {
 	always := corev1.ContainerRestartPolicyAlways
 	spec := corev1.PodSpec{
@@ -85,7 +85,7 @@ func checker(t *testing.T) *admission.Checker {
 	return out
 }
 
-// pod is one of a set that runs.
+// pod is one of a running set.
 func pod(set *appsv1.StatefulSet) corev1.Pod { return corev1.Pod{Spec: set.Spec.Template.Spec} }
 
 func TestMachineForRefusedPodIsNotBought(t *testing.T) {
@@ -128,9 +128,9 @@ func TestMachineForRefusedPodIsNotBought(t *testing.T) {
 			}},
 			demand: admission.Demand{Sets: []*appsv1.StatefulSet{engine(1)}},
 			want: &admission.Problem{
-				Rule: admission.ResourceQuota, Passing: true,
-				Message: "ResourceQuota team-a/limits refuses the pods: requests.nvidia.com/gpu is 4, and too little of it is free " +
-					"for the 2 that the pods need; raise it, or delete what uses it",
+				Rule: admission.ResourceQuota, Transient: true,
+				Message: "ResourceQuota team-a/limits refuses the pods: requests.nvidia.com/gpu is 4, and less than the 2 that the " +
+					"pods need is free; raise it, or delete unused objects",
 			},
 		},
 		{
@@ -139,6 +139,29 @@ func TestMachineForRefusedPodIsNotBought(t *testing.T) {
 				quota(list("requests.nvidia.com/gpu", "2", "pods", "1"), list("requests.nvidia.com/gpu", "2", "pods", "1")),
 			}},
 			demand: admission.Demand{Sets: []*appsv1.StatefulSet{engine(1)}, Pods: []corev1.Pod{pod(engine(1))}, ExistingSets: 1},
+		},
+		{
+			reason: "the quota was lowered below the pods that are there, so their successors would be refused",
+			namespace: admission.Namespace{Quotas: []corev1.ResourceQuota{
+				quota(list("requests.nvidia.com/gpu", "1"), list("requests.nvidia.com/gpu", "2")),
+			}},
+			demand: admission.Demand{Sets: []*appsv1.StatefulSet{engine(1)}, Pods: []corev1.Pod{pod(engine(1))}, ExistingSets: 1},
+			want: &admission.Problem{
+				Rule:    admission.ResourceQuota,
+				Message: "ResourceQuota team-a/limits refuses the pods: requests.nvidia.com/gpu is 1, and the pods need 2" + smaller,
+			},
+		},
+		{
+			reason: "the quota was lowered below what all use, so successors of the pods would be refused",
+			namespace: admission.Namespace{Quotas: []corev1.ResourceQuota{
+				quota(list("requests.nvidia.com/gpu", "3"), list("requests.nvidia.com/gpu", "4")),
+			}},
+			demand: admission.Demand{Sets: []*appsv1.StatefulSet{engine(1)}, Pods: []corev1.Pod{pod(engine(1))}, ExistingSets: 1},
+			want: &admission.Problem{
+				Rule: admission.ResourceQuota, Transient: true,
+				Message: "ResourceQuota team-a/limits refuses the pods: requests.nvidia.com/gpu is 3, and less than the 2 that the " +
+					"pods need is free; raise it, or delete unused objects",
+			},
 		},
 		{
 			reason:    "sidecars count",
@@ -164,7 +187,7 @@ func TestMachineForRefusedPodIsNotBought(t *testing.T) {
 			demand:    admission.Demand{Sets: []*appsv1.StatefulSet{engine(1)}},
 			want: &admission.Problem{
 				Rule: admission.ResourceQuota,
-				Message: "ResourceQuota team-a/limits refuses the pods: it counts limits.memory, and container \"agent\" does not specify that; " +
+				Message: "ResourceQuota team-a/limits refuses the pods: it counts limits.memory, which container \"agent\" does not specify; " +
 					"set it in inference.pod, or give the namespace a LimitRange with defaults",
 			},
 		},
@@ -260,7 +283,7 @@ func TestMachineForRefusedPodIsNotBought(t *testing.T) {
 	}
 }
 
-// Two Workspaces that ask at once must not both buy for the last GPUs of a quota.
+// Two Workspaces in the same moment must not both buy for the last GPUs of a quota.
 func TestLastRoomIsPromisedOnce(t *testing.T) {
 	noon := time.Date(2026, 11, 20, 12, 0, 0, 0, time.UTC)
 	book := admission.NewBook(checker(t))
@@ -277,7 +300,7 @@ func TestLastRoomIsPromisedOnce(t *testing.T) {
 		t.Errorf("the first is refused beside its own promise: %s", problem.Message)
 	}
 	problem := book.Reserve(noon, "second", gpus("0"), demand)
-	if problem == nil || !problem.Passing || !strings.Contains(problem.Message, "too little of it is free") {
+	if problem == nil || !problem.Transient || !strings.Contains(problem.Message, "less than the 2 that the pods need is free") {
 		t.Errorf("the second: got %+v, want that too little is free", problem)
 	}
 	elsewhere := gpus("0")
@@ -294,5 +317,29 @@ func TestLastRoomIsPromisedOnce(t *testing.T) {
 	}
 	if problem := book.Reserve(noon.Add(time.Hour), "first", gpus("0"), demand); problem != nil {
 		t.Errorf("a promise whose pods never came is kept for ever: %s", problem.Message)
+	}
+}
+
+// TestLastSetIsPromisedOnce: no answer of the API server is asked for each StatefulSet, so the quota of them counts here.
+func TestLastSetIsPromisedOnce(t *testing.T) {
+	noon := time.Date(2026, 11, 20, 12, 0, 0, 0, time.UTC)
+	book := admission.NewBook(checker(t))
+	sets := func(used string) admission.Namespace {
+		return admission.Namespace{Name: "team-a", Quotas: []corev1.ResourceQuota{
+			quota(list("count/statefulsets.apps", "2"), list("count/statefulsets.apps", used)),
+		}}
+	}
+	group := admission.Demand{Sets: []*appsv1.StatefulSet{engine(1), engine(3)}, ExistingSets: 1}
+	demand := admission.Demand{Sets: []*appsv1.StatefulSet{engine(1)}}
+	if problem := book.Reserve(noon, "group", sets("1"), group); problem != nil {
+		t.Fatalf("the second set of a group is refused: %s", problem.Message)
+	}
+	problem := book.Reserve(noon, "second", sets("1"), demand)
+	if problem == nil || !problem.Transient || !strings.Contains(problem.Message, "count/statefulsets.apps is 2, and less than the 1 that the pods need is free") {
+		t.Errorf("another Workspace: got %+v, want that too little is free", problem)
+	}
+	book.Settle("group")
+	if problem := book.Reserve(noon, "second", sets("1"), demand); problem != nil {
+		t.Errorf("refused although the group is gone: %s", problem.Message)
 	}
 }

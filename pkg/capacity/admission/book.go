@@ -14,7 +14,7 @@ import (
 // created within seconds, and used counts them from then on.
 const promiseLife = 2 * time.Minute
 
-// Book checks one Workspace after the other, each beside the earlier reservations. If it is lost, two simultaneous
+// Book checks one Workspace at a time, together with the earlier reservations. If it is lost, two simultaneous
 // Workspaces may both be admitted.
 type Book struct {
 	checker *Checker

@@ -9,6 +9,7 @@ import (
 	"slices"
 	"strings"
 
+	"github.com/samber/lo" // a widely used, maintained library of generic helpers
 	corev1 "k8s.io/api/core/v1"
 	"k8s.io/apimachinery/pkg/api/resource"
 	helper "k8s.io/component-helpers/resource"
@@ -17,25 +18,28 @@ import (
 // countSets is how ResourceQuotas count StatefulSets.
 const countSets = corev1.ResourceName("count/statefulsets.apps")
 
-// Usage is the share of pods in the ResourceQuotas of their namespace.
+// Usage is the share of equal pods, and of their StatefulSet, in the ResourceQuotas of their namespace.
 type Usage struct {
 	spec  *corev1.PodSpec
 	count int64
+	// sets is 1 if the StatefulSet does not exist yet.
+	sets int64
 }
 
-// UsageOf returns the usage of a demand's missing pods.
+// UsageOf returns the usage of a demand's missing pods and StatefulSets.
 func UsageOf(namespace Namespace, demand Demand) []Usage {
-	missing := -int64(len(demand.Pods))
 	wanted := podsOf(demand.Sets)
+	missing, missingSets := -int64(len(demand.Pods)), int64(len(wanted)-demand.ExistingSets)
 	for _, pods := range wanted {
 		missing += pods.count
 	}
 	var out []Usage
 	for _, pods := range slices.Backward(wanted) { // the leader comes first, and is there first
-		if count := min(missing, pods.count); count > 0 {
-			out = append(out, Usage{withDefaults(pods.spec, namespace.Limits), count})
-			missing -= count
+		usage := Usage{withDefaults(pods.spec, namespace.Limits), max(0, min(missing, pods.count)), max(0, min(missingSets, 1))}
+		if usage.count > 0 || usage.sets > 0 {
+			out = append(out, usage)
 		}
+		missing, missingSets = missing-usage.count, missingSets-usage.sets
 	}
 	return out
 }
@@ -69,6 +73,7 @@ func checkQuotas(namespace Namespace, wanted []pods, demand Demand, promised []U
 		if len(quota.Spec.Scopes) == 0 && quota.Spec.ScopeSelector == nil {
 			whole[countSets] = *resource.NewQuantity(int64(len(wanted)), resource.DecimalSI)
 			need[countSets] = *resource.NewQuantity(int64(len(wanted)-demand.ExistingSets), resource.DecimalSI)
+			others[countSets] = *resource.NewQuantity(lo.SumBy(promised, func(u Usage) int64 { return u.sets }), resource.DecimalSI)
 		}
 		if problem := short(namespace, quota, whole, need, others); problem != nil {
 			return problem
@@ -80,31 +85,34 @@ func checkQuotas(namespace Namespace, wanted []pods, demand Demand, promised []U
 // short returns the exhausted resource of a quota, or nil.
 func short(namespace Namespace, quota *corev1.ResourceQuota, whole, need, others corev1.ResourceList) *Problem {
 	for _, name := range slices.Sorted(maps.Keys(quota.Spec.Hard)) {
-		hard, missing := quota.Spec.Hard[name], need[name]
-		if missing.Sign() <= 0 {
+		hard, missing, all := quota.Spec.Hard[name], need[name], whole[name]
+		if all.Sign() <= 0 {
 			continue
 		}
-		all := whole[name]
-		if all.Cmp(hard) > 0 {
+		if all.Cmp(hard) > 0 { // even if existing pods use as much: the new ones come when those are gone
 			return quotaProblem(namespace, quota, fmt.Sprintf(
 				"%s is %s, and the pods need %s; raise it, or allow only smaller machine types in resource.placement.instanceTypes",
 				name, hard.String(), all.String()), false)
+		}
+		rest := missing
+		if rest.Sign() <= 0 {
+			rest = all
 		}
 		used := quota.Status.Used[name]
 		used.Add(others[name])
 		used.Add(missing)
 		if used.Cmp(hard) > 0 {
 			return quotaProblem(namespace, quota, fmt.Sprintf(
-				"%s is %s, and too little of it is free for the %s that the pods need; raise it, or delete what uses it",
-				name, hard.String(), missing.String()), true)
+				"%s is %s, and less than the %s that the pods need is free; raise it, or delete unused objects",
+				name, hard.String(), rest.String()), true)
 		}
 	}
 	return nil
 }
 
-func quotaProblem(namespace Namespace, quota *corev1.ResourceQuota, why string, passing bool) *Problem {
+func quotaProblem(namespace Namespace, quota *corev1.ResourceQuota, why string, transient bool) *Problem {
 	return &Problem{
-		Rule: ResourceQuota, Passing: passing,
+		Rule: ResourceQuota, Transient: transient,
 		Message: fmt.Sprintf("ResourceQuota %s/%s refuses the pods: %s", namespace.Name, quota.Name, why),
 	}
 }
@@ -152,7 +160,7 @@ func inScope(scope corev1.ScopedResourceSelectorRequirement, spec *corev1.PodSpe
 	return false
 }
 
-// isBestEffort reports whether no container asks for CPU or memory.
+// isBestEffort reports whether no container requests CPU or memory.
 func isBestEffort(spec *corev1.PodSpec) bool {
 	return !slices.ContainsFunc(slices.Concat(spec.InitContainers, spec.Containers), func(container corev1.Container) bool {
 		for _, list := range []corev1.ResourceList{container.Resources.Requests, container.Resources.Limits} {
@@ -176,7 +184,7 @@ func unspecified(quota *corev1.ResourceQuota, spec *corev1.PodSpec) string {
 		}
 		for _, container := range slices.Concat(spec.InitContainers, spec.Containers) {
 			if _, isGiven := computed(container.Resources.Requests, container.Resources.Limits)[name]; !isGiven {
-				return fmt.Sprintf("it counts %s, and container %q does not specify that", name, container.Name)
+				return fmt.Sprintf("it counts %s, which container %q does not specify", name, container.Name)
 			}
 		}
 	}

@@ -13,20 +13,20 @@ import (
 	"github.com/modelberth/modelberth/pkg/capacity/refusal"
 )
 
-// asking are the attempts that go on and have not got their machines, one of each Workspace.
+// asking are the open attempts that lack their machines, one of each Workspace.
 type asking struct {
 	attempts map[types.UID]probe
-	// around are the same by the scopes that they are part of, in the order in which they began.
+	// around are the same by their scopes, in the order of their beginning.
 	around map[refusal.Scope][]refusal.Attempt
 }
 
-// probe is an attempt, and the scopes that it is the first to ask for after their cooldowns.
+// probe is an attempt, with its scopes after a cooldown: it is the first to request them.
 type probe struct {
 	refusal.Attempt
 	scopes []refusal.Scope
 }
 
-// begin adds the attempt of a Workspace in place of its former one.
+// begin adds the attempt of a Workspace in place of its previous one.
 func (a *asking) begin(attempt refusal.Attempt, first []refusal.Scope) {
 	if known, ok := a.attempts[attempt.Workspace]; ok {
 		if known.Offering == attempt.Offering && known.Started.Equal(attempt.Started) {
@@ -51,8 +51,7 @@ func inOrder(a, b refusal.Attempt) int {
 	return cmp.Or(a.Started.Compare(b.Started), cmp.Compare(a.Workspace, b.Workspace))
 }
 
-// end removes the attempt of a Workspace unless it began later than the one that has ended. A status keeps whole
-// seconds only.
+// end removes the attempt of a Workspace unless it began after the ended one. A status keeps whole seconds only.
 func (a *asking) end(workspace types.UID, started time.Time) []refusal.Scope {
 	known, ok := a.attempts[workspace]
 	if !ok || started.Before(known.Started.Truncate(time.Second)) {
@@ -61,7 +60,7 @@ func (a *asking) end(workspace types.UID, started time.Time) []refusal.Scope {
 	return a.forget(workspace)
 }
 
-// forget removes the attempt of a Workspace, and returns the scopes that it was the first to ask for.
+// forget removes the attempt of a Workspace, and returns the scopes of its probe.
 func (a *asking) forget(workspace types.UID) []refusal.Scope {
 	known, ok := a.attempts[workspace]
 	if !ok {
@@ -80,7 +79,7 @@ func (a *asking) forget(workspace types.UID) []refusal.Scope {
 	return known.scopes
 }
 
-// first returns when another Workspace began to ask for a scope after its cooldown: the latest of them.
+// first returns when another Workspace began to request a scope after its cooldown: the latest such time.
 func (a *asking) first(who refusal.Asker, unproven refusal.Cooldown) (time.Time, bool) {
 	for _, attempt := range slices.Backward(a.around[unproven.Scope]) {
 		if attempt.Started.Before(unproven.Until) {

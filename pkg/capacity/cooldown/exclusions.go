@@ -11,7 +11,7 @@ import (
 	"github.com/modelberth/modelberth/pkg/capacity/refusal"
 )
 
-// Exclusion is an offer that is left alone.
+// Exclusion is an excluded offer.
 type Exclusion struct {
 	Offering refusal.Offering
 	Until    time.Time
@@ -19,7 +19,7 @@ type Exclusion struct {
 }
 
 // Reopens returns the earliest time at which a plan is possible again: isEnough is called with the remaining
-// exclusions. Zero means that none of the exclusions is in the way alone.
+// exclusions. Zero means that no single exclusion is the obstacle.
 func Reopens(excluded []Exclusion, isEnough func(excluded []Exclusion) bool) time.Time {
 	var moments []time.Time
 	for _, e := range excluded {
@@ -27,7 +27,7 @@ func Reopens(excluded []Exclusion, isEnough func(excluded []Exclusion) bool) tim
 	}
 	slices.SortFunc(moments, time.Time.Compare)
 	moments = slices.CompactFunc(moments, time.Time.Equal)
-	// The later, the less is left alone.
+	// The later, the less is excluded.
 	i := sort.Search(len(moments), func(i int) bool {
 		return isEnough(slices.DeleteFunc(slices.Clone(excluded), func(e Exclusion) bool { return !e.Until.After(moments[i]) }))
 	})

@@ -1,9 +1,11 @@
 // Copyright The Modelberth Authors.
 // SPDX-License-Identifier: Apache-2.0
 
-// Package cooldown remembers what all Workspaces together learned from refusals: which offers nobody asks for now, until
-// when, and who asks first after that. It keeps nothing beyond the process: the attempts of all Workspaces rebuild it.
-// It must not know how an answer of a cloud is read (package refusal does) or what a Workspace does next.
+// Package cooldown is the memory of all Workspaces' refusals.
+//
+// It decides the excluded offers, the end of each exclusion, and the first Workspace to try an offer again. The memory is
+// lost with the process and rebuilt from the attempts of all Workspaces. The package must not know how to interpret a
+// cloud's answer (package refusal does), or a Workspace's next step.
 package cooldown
 
 import (
@@ -32,8 +34,7 @@ type Memory struct {
 	asking    asking
 }
 
-// Load has the attempts of all Workspaces loaded once, but for those that a wrong clock dated into the
-// future.
+// Load loads the attempts of all Workspaces once, except those with times in the future from a wrong clock.
 func (m *Memory) Load(now time.Time, load func() ([]refusal.Attempt, error)) error {
 	m.mu.Lock()
 	isLoaded := m.isLoaded
@@ -57,8 +58,8 @@ func (m *Memory) Load(now time.Time, load func() ([]refusal.Attempt, error)) err
 	return err
 }
 
-// Learn takes in attempts, also those that go on; repeating one changes nothing. It returns the scopes that may have
-// opened for others: a machine proved it, or the first to ask again has its answer.
+// Learn records attempts, including open ones; repeating one changes nothing. It returns the scopes that may
+// have opened for others, because a machine disproved the refusal or the first new request has its result.
 func (m *Memory) Learn(now time.Time, attempts ...refusal.Attempt) (opened []refusal.Scope) {
 	if len(attempts) == 0 {
 		return nil
@@ -90,16 +91,15 @@ func (m *Memory) ask(now time.Time, attempt refusal.Attempt) {
 	m.asking.begin(attempt, probes)
 }
 
-// Forget removes a Workspace from those that ask: nothing will become of its attempt. It returns the scopes that
-// others waited for.
+// Forget ends the probe of a Workspace whose attempt will not continue. It returns the scopes of the probe.
 func (m *Memory) Forget(workspace types.UID) (opened []refusal.Scope) {
 	m.mu.Lock()
 	defer m.mu.Unlock()
 	return m.asking.forget(workspace)
 }
 
-// Exclusions returns which of the offers a Workspace leaves alone now, in their order: those that are
-// cooling down, and those that another one is the first to ask for again.
+// Exclusions returns the offers to exclude for a Workspace now, in their order: they are cooling down, or another
+// Workspace is the first to request them again.
 func (m *Memory) Exclusions(now time.Time, who refusal.Asker, offers iter.Seq[refusal.Offering]) []Exclusion {
 	m.mu.Lock()
 	defer m.mu.Unlock()
@@ -112,7 +112,7 @@ func (m *Memory) Exclusions(now time.Time, who refusal.Asker, offers iter.Seq[re
 	return out
 }
 
-// IsOpen says whether a Workspace may ask for one of some offers now.
+// IsOpen reports whether a Workspace may request one of these offers now.
 func (m *Memory) IsOpen(now time.Time, who refusal.Asker, offers []refusal.Offering) bool {
 	m.mu.Lock()
 	defer m.mu.Unlock()
@@ -130,15 +130,15 @@ func (m *Memory) exclusion(now time.Time, who refusal.Asker, offer refusal.Offer
 	return Exclusion{Offering: offer, Until: until, Cause: cause}, ok
 }
 
-// Zones returns the zones in which a Workspace leaves an offer alone now that it would take in any.
+// Zones returns the zones to exclude for a Workspace that would take an offer in any zone.
 func (m *Memory) Zones(now time.Time, who refusal.Asker, offer refusal.Offering) []string {
 	m.mu.Lock()
 	defer m.mu.Unlock()
 	return m.cooldowns.Zones(now, who, offer)
 }
 
-// Ask reports whether a Workspace may request an offer now. After a cooldown one asks first, and the others wait for
-// its result: they would all be refused at once.
+// Ask reports whether a Workspace may request an offer now. After a cooldown, one Workspace tries first, and the others
+// wait for its result, because otherwise all of them might be refused at once.
 func (m *Memory) Ask(now time.Time, who refusal.Asker, offer refusal.Offering) bool {
 	m.mu.Lock()
 	defer m.mu.Unlock()
@@ -149,7 +149,7 @@ func (m *Memory) Ask(now time.Time, who refusal.Asker, offer refusal.Offering) b
 	return true
 }
 
-// probed returns until when the offer is left to another Workspace that asks for it first.
+// probed returns when another Workspace's reservation of an offer for its probe ends.
 func (m *Memory) probed(now time.Time, who refusal.Asker, offer refusal.Offering) (time.Time, refusal.Cause, bool) {
 	for _, unproven := range m.cooldowns.Unproven(now, who, offer) {
 		if began, ok := m.asking.first(who, unproven); ok && began.Add(probeLimit).After(now) {
@@ -159,7 +159,7 @@ func (m *Memory) probed(now time.Time, who refusal.Asker, offer refusal.Offering
 	return time.Time{}, refusal.None, false
 }
 
-// Active is how many offers are left alone now.
+// Active is the number of excluded offers now.
 func (m *Memory) Active(now time.Time) int {
 	m.mu.Lock()
 	defer m.mu.Unlock()

@@ -22,7 +22,7 @@ func offer(name string) refusal.Offering {
 	return refusal.Offering{InstanceType: name, Family: "family-" + name, CapacityType: v1beta1.CapacityOnDemand}
 }
 
-// refusedFor is an attempt whose machine type is left alone for a while.
+// refusedFor is an attempt whose machine type is cooling down for a while.
 func refusedFor(name string, cooldown time.Duration) refusal.Attempt {
 	return refusal.Attempt{
 		Offering: offer(name), Started: start.Add(-time.Minute), Ended: start, Cause: refusal.Quota, Cooldown: cooldown,

@@ -4,6 +4,7 @@
 package existing
 
 import (
+	"strings"
 	"sync"
 	"time"
 
@@ -16,24 +17,34 @@ import (
 // Promise has the planned nodes of a Workspace, and its share of each. The accepted plan stores it, so a restart
 // loses nothing.
 type Promise struct {
-	Owner     capacity.Owner `json:"-"`
-	Nodes     []string       `json:"nodes"`
-	GPUs      int            `json:"gpus,omitempty"`
-	CPUs      int            `json:"cpus,omitempty"`
-	MemoryGiB int            `json:"memoryGiB,omitempty"`
-	DiskGiB   int            `json:"diskGiB,omitempty"`
+	Owner capacity.Owner `json:"-"`
+	Nodes []string       `json:"nodes"`
+	// GPUs of the Resource; promises of earlier versions name none.
+	GPUs      int    `json:"gpus,omitempty"`
+	Resource  string `json:"resource,omitempty"`
+	CPUs      int    `json:"cpus,omitempty"`
+	MemoryGiB int    `json:"memoryGiB,omitempty"`
+	DiskGiB   int    `json:"diskGiB,omitempty"`
 }
 
 // PromiseOf returns a plan's use of existing nodes; it has no nodes if machines are bought.
 func PromiseOf(owner capacity.Owner, plan *planner.Plan) Promise {
 	return Promise{
 		Owner: owner, Nodes: plan.NodeNames,
-		GPUs: plan.GPUsPerNode, CPUs: plan.CPUs, MemoryGiB: plan.MemoryGiB, DiskGiB: plan.DiskGiB,
+		GPUs: plan.GPUsPerNode, Resource: plan.GPUResource, CPUs: plan.CPUs, MemoryGiB: plan.MemoryGiB, DiskGiB: plan.DiskGiB,
 	}
 }
 
 func (p *Promise) amount() amount {
-	return amount{gpus: int64(p.GPUs), millis: int64(p.CPUs) * 1000, memory: int64(p.MemoryGiB) << 30, disk: int64(p.DiskGiB) << 30}
+	out := amount{millis: int64(p.CPUs) * 1000, memory: int64(p.MemoryGiB) << 30, disk: int64(p.DiskGiB) << 30}
+	profile, isSlice := strings.CutPrefix(p.Resource, sliceResource)
+	if isSlice || p.Resource == "" {
+		out.slices = map[string]int64{profile: int64(p.GPUs)}
+	}
+	if !isSlice {
+		out.gpus = int64(p.GPUs)
+	}
+	return out
 }
 
 // bookLife is how long the book keeps a promise: after that the plan is stored and in the cache, or was never

@@ -11,6 +11,7 @@ import (
 
 	"github.com/google/go-cmp/cmp"
 	corev1 "k8s.io/api/core/v1"
+	"k8s.io/apimachinery/pkg/api/resource"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/types"
 
@@ -20,7 +21,7 @@ import (
 	"github.com/modelberth/modelberth/pkg/planner"
 )
 
-func TestWhatOthersWerePromised(t *testing.T) {
+func TestPromisedNodes(t *testing.T) {
 	you := capacity.Owner{Namespace: "theirs", Name: "other", UID: "uid-2"}
 	plan := &planner.Plan{NodeNames: []string{"n"}, GPUsPerNode: 3, CPUs: 4, MemoryGiB: 100, DiskGiB: 60}
 	yours, mine := existing.PromiseOf(you, plan), existing.PromiseOf(me, plan)
@@ -120,6 +121,10 @@ func TestKeep(t *testing.T) {
 		n.Spec.Unschedulable = true
 		n.Status.Images = []corev1.ContainerImage{{Names: []string{"registry.example/huge:1"}}}
 		n.Status.NodeInfo = corev1.NodeSystemInfo{Architecture: "arm64", KernelVersion: "6.1"}
+		n.Status.Capacity = corev1.ResourceList{
+			"cpu": resource.MustParse("1k"), "nvidia.com/gpu": resource.MustParse("64"), "example.com/nic": resource.MustParse("1"),
+		}
+		n.Status.Allocatable = corev1.ResourceList{"nvidia.com/gpu": resource.MustParse("63"), "example.com/nic": resource.MustParse("1")}
 		n.Status.Conditions[0].LastHeartbeatTime = metav1.Now()
 		n.Status.Conditions[0].LastTransitionTime = metav1.Unix(1, 0)
 	})
@@ -127,6 +132,8 @@ func TestKeep(t *testing.T) {
 		n.Annotations = map[string]string{v1beta1.AnnotationGPU: "G"}
 		n.Spec.Unschedulable = true
 		n.Status.NodeInfo = corev1.NodeSystemInfo{Architecture: "arm64"}
+		n.Status.Capacity = corev1.ResourceList{"nvidia.com/gpu": resource.MustParse("64")}
+		n.Status.Allocatable = corev1.ResourceList{"nvidia.com/gpu": resource.MustParse("63"), "example.com/nic": resource.MustParse("1")}
 		n.Status.Conditions[0].LastTransitionTime = metav1.Unix(1, 0)
 	})
 	got, err := existing.Keep(&full)

@@ -11,12 +11,14 @@ package existing
 
 import (
 	"fmt"
+	"maps"
 	"slices"
 	"strings"
 
 	corev1 "k8s.io/api/core/v1"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/labels"
+	"k8s.io/apimachinery/pkg/types"
 	"k8s.io/component-helpers/scheduling/corev1/nodeaffinity"
 
 	"github.com/modelberth/modelberth/api/v1beta1"
@@ -24,17 +26,21 @@ import (
 	"github.com/modelberth/modelberth/pkg/capacity/nodehealth"
 	"github.com/modelberth/modelberth/pkg/planner"
 	"github.com/modelberth/modelberth/pkg/sku"
+	"github.com/modelberth/modelberth/pkg/takeover"
 )
 
 // gpuResource is the resource of NVIDIA's device plugin.
 const gpuResource corev1.ResourceName = "nvidia.com/gpu"
+
+// sliceResource begins the resources of MIG slices.
+const sliceResource = "nvidia.com/mig-"
 
 // labelGPUPresent is a label of every node on which GPU feature discovery found a GPU.
 const labelGPUPresent = "nvidia.com/gpu.product"
 
 // Ask describes the wanted nodes and the Workspace.
 type Ask struct {
-	// Owner is the Workspace. The share of its own pods counts as free: they make room for their successors.
+	// Owner is the Workspace. The resources of its own pods count as free, because their successors replace them.
 	Owner capacity.Owner
 	// Selector of nodes; nil means all nodes with GPUs.
 	Selector *metav1.LabelSelector
@@ -66,10 +72,10 @@ func Candidates(nodes []corev1.Node, uses []Use, known Catalogue, ask Ask) ([]pl
 	var out []planner.Node
 	for i := range nodes {
 		if node := &nodes[i]; isMeant(node, matches) {
-			out = append(out, candidate(node, used[node.Name], known, ask))
+			out = append(out, candidates(node, used[node.Name], known, ask)...)
 		}
 	}
-	slices.SortFunc(out, func(a, b planner.Node) int { return strings.Compare(a.Name, b.Name) })
+	slices.SortStableFunc(out, func(a, b planner.Node) int { return strings.Compare(a.Name, b.Name) })
 	return out, nil
 }
 
@@ -108,43 +114,75 @@ func selector(of *metav1.LabelSelector) (labels.Selector, error) {
 
 // hasGPU reports whether a node has GPUs, announced or not.
 func hasGPU(node *corev1.Node) bool {
-	gpus := node.Status.Allocatable[gpuResource]
 	_, labelled := node.Labels[labelGPUPresent]
-	return !gpus.IsZero() || labelled
+	all := amountOf(node.Status.Allocatable)
+	return labelled || all.gpus > 0 || len(all.slices) > 0
 }
 
-// candidate is one node.
-func candidate(node *corev1.Node, used amount, known Catalogue, ask Ask) planner.Node {
+// offer is what a node announces of one resource, and how many of them are free.
+type offer struct {
+	gpus   int
+	slices map[string]int
+	free   int
+}
+
+// offers of a node: its whole GPUs and its MIG slices of each profile, with names if there are several. A node without
+// any has one that is empty.
+func offers(all, used amount) map[string]offer {
+	out := map[string]offer{}
+	if all.gpus > 0 || len(all.slices) == 0 {
+		out["whole GPUs"] = offer{gpus: int(all.gpus), free: int(all.less(used).gpus)}
+	}
+	for profile, announced := range all.slices {
+		out["slices of "+profile] = offer{
+			slices: map[string]int{profile: int(announced)}, free: all.freeSlices(profile, used),
+		}
+	}
+	return out
+}
+
+// candidates are one node, once for each size of its GPUs.
+func candidates(node *corev1.Node, used amount, known Catalogue, ask Ask) []planner.Node {
 	all := amountOf(node.Status.Allocatable)
-	free := all.less(used)
-	machine, err := known.Identify(sku.Node{
-		Labels: node.Labels, Annotations: node.Annotations,
-		GPUs: int(all.gpus), VCPUs: int(all.millis / 1000), MemoryGiB: gib(all.memory),
-	})
-	out := planner.Node{
-		Name: node.Name, Zone: node.Labels[corev1.LabelTopologyZone], Machine: machine, CapacityType: capacityType(node),
-		FreeGPUs: int(free.gpus), FreeVCPUs: int(free.millis / 1000), FreeMemoryGiB: gib(free.memory), FreeDiskGiB: -1,
-		Preferred: slices.Contains(ask.Preferred, node.Name), Unusable: unusable(node, ask),
-	}
-	if !isOwn(node, ask.Owner) {
-		_, out.Foreign = otherOwner(node, ask.Owner)
-	}
-	if all.disk > 0 {
-		out.FreeDiskGiB = gib(free.disk)
-	}
-	if err != nil && out.Unusable == "" {
-		out.Unusable = err.Error()
+	free, sizes := all.less(used), offers(all, used)
+	out := make([]planner.Node, 0, len(sizes))
+	for _, part := range slices.Sorted(maps.Keys(sizes)) {
+		size := sizes[part]
+		machine, err := known.Identify(sku.Node{
+			Labels: node.Labels, Annotations: node.Annotations,
+			GPUs: size.gpus, Slices: size.slices, VCPUs: int(all.millis / 1000), MemoryGiB: gib(all.memory),
+		})
+		n := planner.Node{
+			Name: node.Name, Zone: node.Labels[corev1.LabelTopologyZone], Machine: machine, CapacityType: capacityType(node),
+			FreeGPUs: size.free, FreeVCPUs: int(free.millis / 1000), FreeMemoryGiB: gib(free.memory), FreeDiskGiB: -1,
+			Preferred: slices.Contains(ask.Preferred, node.Name), Unusable: unusable(node, ask),
+		}
+		if len(sizes) > 1 {
+			n.Part = part
+		}
+		if !isOwn(node, ask.Owner) {
+			_, n.Foreign = otherOwner(node, ask.Owner)
+		}
+		if all.disk > 0 {
+			n.FreeDiskGiB = gib(free.disk)
+		}
+		if err != nil && n.Unusable == "" {
+			n.Unusable = err.Error()
+		}
+		out = append(out, n)
 	}
 	return out
 }
 
 func gib(bytes int64) float64 { return float64(bytes) / (1 << 30) }
 
-// unusable says why a node is left alone, whatever it is.
+// unusable returns why a node is not used, whatever its GPUs.
 func unusable(node *corev1.Node, ask Ask) string {
 	switch owner, _ := otherOwner(node, ask.Owner); {
 	case isOwn(node, ask.Owner):
 		return "was bought for this Workspace and is deleted with its NodeClaim"
+	case takeover.IsNode(node, types.NamespacedName{Namespace: ask.Owner.Namespace, Name: ask.Owner.Name}):
+		return "KAITO's controller bought it for this Workspace; it is deleted after the takeover"
 	case owner != "":
 		return "belongs to " + owner
 	case node.DeletionTimestamp != nil:
@@ -157,13 +195,13 @@ func unusable(node *corev1.Node, ask Ask) string {
 	if problem := notReady(node); problem != "" {
 		return problem
 	}
-	if trouble := nodehealth.Of(node); trouble.Message != "" {
-		return strings.TrimPrefix(trouble.Message, "node "+node.Name+" ")
+	if fault := nodehealth.Of(node); fault.Message != "" {
+		return strings.TrimPrefix(fault.Message, "node "+node.Name+" ")
 	}
 	for i := range node.Spec.Taints {
 		taint := &node.Spec.Taints[i]
 		if taint.Effect != corev1.TaintEffectPreferNoSchedule && !tolerated(taint, ask.Pod.Tolerations) {
-			return fmt.Sprintf("has the taint %s, which the pods do not tolerate", taint.ToString())
+			return fmt.Sprintf("has the taint %s, and the pods do not tolerate it", taint.ToString())
 		}
 	}
 	// Invalid terms match nothing, as for the scheduler.
@@ -192,7 +230,7 @@ func otherOwner(node *corev1.Node, owner capacity.Owner) (text string, foreign b
 	case name == "" || namespace != owner.Namespace:
 		return "another Workspace", true
 	case name == owner.Name:
-		return "a former Workspace " + name, false
+		return "a deleted Workspace " + name, false
 	default:
 		return "Workspace " + name, false
 	}
@@ -220,7 +258,7 @@ func notReady(node *corev1.Node) string {
 	return "is not ready"
 }
 
-// tolerated reports whether pods may be put on a node in spite of a taint.
+// tolerated reports whether pods may be put on a node despite a taint.
 func tolerated(taint *corev1.Taint, tolerations []corev1.Toleration) bool {
 	return slices.ContainsFunc(tolerations, func(t corev1.Toleration) bool {
 		if t.Effect != "" && t.Effect != taint.Effect || t.Key != "" && t.Key != taint.Key {
@@ -230,7 +268,7 @@ func tolerated(taint *corev1.Taint, tolerations []corev1.Toleration) bool {
 	})
 }
 
-// capacityType is how a machine is paid for, as its provisioner's label says; empty if none does.
+// capacityType is how a machine is paid for, from its provisioner's label; empty without such a label.
 func capacityType(node *corev1.Node) v1beta1.CapacityType {
 	for _, label := range capacity.SpotLabels() {
 		if node.Labels[label.Key] == label.Value {

@@ -20,7 +20,7 @@ import (
 	"github.com/modelberth/modelberth/pkg/sku"
 )
 
-// echo is a catalogue that knows every node by its label.
+// echo is a catalogue with every node, by its label.
 type echo struct{}
 
 func (echo) Identify(n sku.Node) (sku.Machine, error) {
@@ -60,7 +60,7 @@ func tainted(key, value string, effect corev1.TaintEffect) func(*corev1.Node) {
 	}
 }
 
-// list leaves out what is empty.
+// list leaves empty entries out.
 func list(gpus, cpu, memory, disk string) corev1.ResourceList {
 	out := corev1.ResourceList{}
 	for name, text := range map[corev1.ResourceName]string{
@@ -112,6 +112,33 @@ func candidates(t *testing.T, nodes []corev1.Node, pods []corev1.Pod, ask existi
 	return got
 }
 
+// slicer is a catalogue that reports what it is asked.
+type slicer struct{ asked *[]sku.Node }
+
+func (s slicer) Identify(n sku.Node) (sku.Machine, error) {
+	*s.asked = append(*s.asked, n)
+	return sku.Machine{SKU: sku.SKU{GPUs: n.Slices["3g.40gb"], Resource: "nvidia.com/mig-3g.40gb"}}, nil
+}
+
+// Slices of GPUs with a resource of their own are counted as GPUs are, by a selector and without one.
+func TestSlicesAreCounted(t *testing.T) {
+	sliced := node("a", func(n *corev1.Node) {
+		delete(n.Labels, "nvidia.com/gpu.product")
+		n.Status.Allocatable["nvidia.com/gpu"] = resource.MustParse("0")
+		n.Status.Allocatable["nvidia.com/mig-3g.40gb"] = resource.MustParse("4")
+		n.Status.Allocatable["nvidia.com/mig-1g.10gb"] = resource.MustParse("0")
+	})
+	theirs := pod("a", corev1.ResourceRequirements{Limits: corev1.ResourceList{"nvidia.com/mig-3g.40gb": resource.MustParse("1")}})
+	var asked []sku.Node
+	got, err := existing.Candidates([]corev1.Node{sliced}, uses([]corev1.Pod{theirs}), slicer{&asked}, existing.Ask{Owner: me})
+	if err != nil || len(got) != 1 {
+		t.Fatalf("%d candidates, want one: %v", len(got), err)
+	}
+	if want := map[string]int{"3g.40gb": 4}; cmp.Diff(want, asked[0].Slices) != "" || asked[0].GPUs != 0 || got[0].FreeGPUs != 3 {
+		t.Errorf("asked for %+v, %d free, want %v and 3", asked[0], got[0].FreeGPUs, want)
+	}
+}
+
 // The whole of two nodes, by name.
 func TestCandidates(t *testing.T) {
 	got := candidates(t,
@@ -148,7 +175,7 @@ func TestWhyNodesAreLeftAlone(t *testing.T) {
 		reason, want string
 		edits        []func(*corev1.Node)
 		left, unseen bool
-		// foreign says that whoever plans is not told of the node by name.
+		// foreign hides the node's name from the planner.
 		foreign bool
 	}{
 		{reason: "a free node"},
@@ -191,7 +218,7 @@ func TestWhyNodesAreLeftAlone(t *testing.T) {
 			},
 		},
 		{
-			reason: "bought for one of that name that is gone", want: "belongs to a former Workspace chat",
+			reason: "bought for one of that name that is gone", want: "belongs to a deleted Workspace chat",
 			edits: []func(*corev1.Node){
 				labelled(v1beta1.LabelWorkspaceUID, "uid-2"), labelled(v1beta1.LabelMachineWorkspaceName, "chat"),
 				labelled(v1beta1.LabelMachineWorkspaceNamespace, "mine"),
@@ -202,19 +229,28 @@ func TestWhyNodesAreLeftAlone(t *testing.T) {
 			edits: []func(*corev1.Node){labelled(v1beta1.LabelWorkspaceUID, "uid-2")},
 		},
 		{
-			reason: "bought by KAITO for this one",
+			reason: "bought by KAITO's gpu-provisioner for this one: the end of the takeover deletes it",
+			want:   "KAITO's controller bought it for this Workspace; it is deleted after the takeover",
 			edits:  []func(*corev1.Node){labelled(v1beta1.LabelWorkspace, "chat"), labelled(v1beta1.LabelWorkspaceNamespace, "mine")},
 		},
+		{
+			reason: "bought by KAITO's NodePool for this one",
+			want:   "KAITO's controller bought it for this Workspace; it is deleted after the takeover",
+			edits: []func(*corev1.Node){
+				labelled(v1beta1.LabelMachineWorkspaceName, "chat"), labelled(v1beta1.LabelMachineWorkspaceNamespace, "mine"),
+			},
+		},
+		{reason: "the user's own, with a label that a user chose", edits: []func(*corev1.Node){labelled("apps", "chat")}},
 		{reason: "the usual taints of GPU nodes", edits: []func(*corev1.Node){
 			tainted("sku", "gpu", corev1.TaintEffectNoSchedule), tainted("nvidia.com/gpu", "present", corev1.TaintEffectNoExecute),
 			tainted("slow", "", corev1.TaintEffectPreferNoSchedule),
 		}},
 		{
-			reason: "a taint with another value", want: "has the taint sku=cpu:NoSchedule, which the pods do not tolerate",
+			reason: "a taint with another value", want: "has the taint sku=cpu:NoSchedule, and the pods do not tolerate it",
 			edits: []func(*corev1.Node){tainted("sku", "cpu", corev1.TaintEffectNoSchedule)},
 		},
 		{
-			reason: "tolerated for scheduling, not for staying", want: "has the taint sku=gpu:NoExecute, which the pods do not tolerate",
+			reason: "tolerated for scheduling, not for staying", want: "has the taint sku=gpu:NoExecute, and the pods do not tolerate it",
 			edits: []func(*corev1.Node){tainted("sku", "gpu", corev1.TaintEffectNoExecute)},
 		},
 		{
@@ -263,7 +299,7 @@ func TestWhyNodesAreLeftAlone(t *testing.T) {
 	}
 }
 
-// notIn is what keeps pods out of a zone.
+// notIn keeps pods out of a zone.
 func notIn(zone string) *corev1.Affinity {
 	return &corev1.Affinity{NodeAffinity: &corev1.NodeAffinity{RequiredDuringSchedulingIgnoredDuringExecution: &corev1.NodeSelector{
 		NodeSelectorTerms: []corev1.NodeSelectorTerm{{MatchExpressions: []corev1.NodeSelectorRequirement{{
@@ -328,7 +364,7 @@ func TestSelectors(t *testing.T) {
 	}
 }
 
-func TestWhatIsFree(t *testing.T) {
+func TestFreeResources(t *testing.T) {
 	always := corev1.ContainerRestartPolicyAlways
 	one := asks("1", "1", "10Gi", "1Gi")
 	for _, tc := range []struct {
@@ -406,6 +442,62 @@ func TestCapacityTypes(t *testing.T) {
 			got := candidates(t, []corev1.Node{node("n", labelled(tc.label, tc.value))}, nil, existing.Ask{})[0].CapacityType
 			if got != tc.want {
 				t.Errorf("capacity type %q, want %q", got, tc.want)
+			}
+		})
+	}
+}
+
+// A node whose GPUs have several sizes is a candidate once for each of them, with the free ones of that size.
+func TestNodesWithSeveralSizes(t *testing.T) {
+	mixed := node("a", func(n *corev1.Node) {
+		n.Status.Allocatable["nvidia.com/gpu"] = resource.MustParse("2")
+		n.Status.Allocatable["nvidia.com/mig-3g.40gb"] = resource.MustParse("4")
+		n.Status.Allocatable["nvidia.com/mig-1g.10gb"] = resource.MustParse("7")
+	})
+	slicesOf := func(profile, number string) corev1.ResourceRequirements {
+		return corev1.ResourceRequirements{Limits: corev1.ResourceList{corev1.ResourceName("nvidia.com/mig-" + profile): resource.MustParse(number)}}
+	}
+	other := capacity.Owner{Namespace: "mine", Name: "other", UID: "uid-2"}
+	for _, tc := range []struct {
+		reason   string
+		pods     []corev1.Pod
+		promised []existing.Promise
+		want     map[string]int
+	}{
+		{"all are free", nil, nil, map[string]int{"slices of 1g.10gb": 7, "slices of 3g.40gb": 4, "whole GPUs": 2}},
+		{
+			"each pod takes its own size",
+			[]corev1.Pod{
+				pod("a", slicesOf("3g.40gb", "1")), pod("a", slicesOf("3g.40gb", "2")), pod("a", slicesOf("1g.10gb", "9")), pod("a", asks("1", "", "", "")),
+			},
+			nil,
+			map[string]int{"slices of 1g.10gb": 0, "slices of 3g.40gb": 1, "whole GPUs": 1},
+		},
+		{
+			"a promise takes its own size", nil,
+			[]existing.Promise{{Owner: other, Nodes: []string{"a"}, GPUs: 1, Resource: "nvidia.com/mig-1g.10gb"}},
+			map[string]int{"slices of 1g.10gb": 6, "slices of 3g.40gb": 4, "whole GPUs": 2},
+		},
+		{
+			"a promise of an earlier version may be of any size", nil,
+			[]existing.Promise{{Owner: other, Nodes: []string{"a"}, GPUs: 1}},
+			map[string]int{"slices of 1g.10gb": 6, "slices of 3g.40gb": 3, "whole GPUs": 1},
+		},
+	} {
+		t.Run(tc.reason, func(t *testing.T) {
+			got, err := existing.Candidates([]corev1.Node{mixed}, uses(tc.pods), echo{}, existing.Ask{Owner: me, Promised: tc.promised})
+			if err != nil {
+				t.Fatal(err)
+			}
+			free := map[string]int{}
+			for _, n := range got {
+				if n.Name != "a" {
+					t.Errorf("candidate %q, want a", n.Name)
+				}
+				free[n.Part] = n.FreeGPUs
+			}
+			if diff := cmp.Diff(tc.want, free); diff != "" {
+				t.Errorf("free (-want +got):\n%s", diff)
 			}
 		})
 	}

@@ -4,6 +4,8 @@
 package existing
 
 import (
+	"strings"
+
 	corev1 "k8s.io/api/core/v1"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 
@@ -24,12 +26,28 @@ func Keep(object any) (any, error) {
 		node.Annotations = map[string]string{v1beta1.AnnotationGPU: gpu}
 	}
 	node.Status = corev1.NodeStatus{
-		Allocatable: node.Status.Allocatable, Conditions: node.Status.Conditions,
+		Allocatable: node.Status.Allocatable, Capacity: exceeding(&node.Status), Conditions: node.Status.Conditions,
 		NodeInfo: corev1.NodeSystemInfo{Architecture: node.Status.NodeInfo.Architecture}, // an image may not be made for it
 	}
 	for i := range node.Status.Conditions {
-		// It tells no news, but changes all the time.
+		// It changes all the time without a meaning for us.
 		node.Status.Conditions[i].LastHeartbeatTime = metav1.Time{}
 	}
 	return node, nil
+}
+
+// exceeding is the capacity of devices that a node cannot allocate in full; nil for most nodes.
+func exceeding(status *corev1.NodeStatus) corev1.ResourceList {
+	var out corev1.ResourceList
+	for name, has := range status.Capacity {
+		usable := status.Allocatable[name]
+		if !strings.Contains(string(name), "/") || usable.Cmp(has) >= 0 { // devices have a domain in their names
+			continue
+		}
+		if out == nil {
+			out = corev1.ResourceList{}
+		}
+		out[name] = has
+	}
+	return out
 }

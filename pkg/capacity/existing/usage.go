@@ -5,34 +5,75 @@ package existing
 
 import (
 	"maps"
+	"strings"
 
 	corev1 "k8s.io/api/core/v1"
 
 	"github.com/modelberth/modelberth/api/v1beta1"
 )
 
-// amount of resources in pods' requests: GPUs, thousandths of a CPU, bytes of memory and of disk.
-type amount struct{ gpus, millis, memory, disk int64 }
+// amount of resources in pods' requests: GPUs, MIG slices by profile, thousandths of a CPU, bytes of memory and of disk.
+// Slices of the profile "" are of every profile.
+type amount struct {
+	gpus, millis, memory, disk int64
+	slices                     map[string]int64
+}
 
 // amountOf reads a list of resources.
 func amountOf(list corev1.ResourceList) amount {
 	gpus, cpu := list[gpuResource], list[corev1.ResourceCPU]
 	memory, disk := list[corev1.ResourceMemory], list[corev1.ResourceEphemeralStorage]
-	return amount{gpus: gpus.Value(), millis: cpu.MilliValue(), memory: memory.Value(), disk: disk.Value()}
+	out := amount{gpus: gpus.Value(), millis: cpu.MilliValue(), memory: memory.Value(), disk: disk.Value()}
+	for name, quantity := range list {
+		profile, isSlice := strings.CutPrefix(string(name), sliceResource)
+		if !isSlice || quantity.IsZero() {
+			continue
+		}
+		if out.slices == nil {
+			out.slices = map[string]int64{}
+		}
+		out.slices[profile] = quantity.Value()
+	}
+	return out
+}
+
+// freeSlices of a profile: those of an amount that another one leaves.
+func (a amount) freeSlices(profile string, used amount) int {
+	return int(max(a.slices[profile]-used.slices[profile]-used.slices[""], 0))
 }
 
 func (a amount) plus(b amount) amount {
-	return amount{a.gpus + b.gpus, a.millis + b.millis, a.memory + b.memory, a.disk + b.disk}
+	return amount{
+		a.gpus + b.gpus, a.millis + b.millis, a.memory + b.memory, a.disk + b.disk,
+		joined(a.slices, b.slices, func(x, y int64) int64 { return x + y }),
+	}
 }
 
-// less is the remainder, never below zero.
+// less is the remainder without slices, never below zero.
 func (a amount) less(b amount) amount {
-	return amount{max(a.gpus-b.gpus, 0), max(a.millis-b.millis, 0), max(a.memory-b.memory, 0), max(a.disk-b.disk, 0)}
+	return amount{
+		gpus: max(a.gpus-b.gpus, 0), millis: max(a.millis-b.millis, 0), memory: max(a.memory-b.memory, 0), disk: max(a.disk-b.disk, 0),
+	}
 }
 
 // most is the larger of either.
 func (a amount) most(b amount) amount {
-	return amount{max(a.gpus, b.gpus), max(a.millis, b.millis), max(a.memory, b.memory), max(a.disk, b.disk)}
+	return amount{
+		max(a.gpus, b.gpus), max(a.millis, b.millis), max(a.memory, b.memory), max(a.disk, b.disk),
+		joined(a.slices, b.slices, func(x, y int64) int64 { return max(x, y) }),
+	}
+}
+
+// joined are numbers of slices put together by profile; nil without any.
+func joined(a, b map[string]int64, by func(x, y int64) int64) map[string]int64 {
+	if len(b) == 0 {
+		return a
+	}
+	out := maps.Clone(b)
+	for profile, number := range a {
+		out[profile] = by(number, b[profile])
+	}
+	return out
 }
 
 // Use is the share of one pod in a node.

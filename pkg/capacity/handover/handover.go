@@ -1,14 +1,14 @@
 // Copyright The Modelberth Authors.
 // SPDX-License-Identifier: Apache-2.0
 
-// Package handover lets an administrator choose another back end while machines are held: none is lost sight
-// of, and none is bought twice.
+// Package handover lets an administrator change the back end while Workspaces have machines: none is forgotten, and
+// none is bought twice.
 //
-// It decides which back end a Workspace uses: a former one as long as it holds something for the Workspace, else
-// the configured one. The objects of former back ends identify them, as the API server has them when this process
-// begins to lead. One look is enough, because nobody creates more of them: only the leader requests machines, and a
-// process leads once. Before it gives up its Lease, it has ended its passes; if it loses the Lease, it ends some
-// seconds before another process gets it. It must not know how a back end gets machines.
+// It decides the back end of a Workspace: a retired one as long as it has machines of the Workspace, otherwise the
+// configured one. The API server's objects at the start of the leader identify the retired ones. One look is enough,
+// because nobody creates more of them: only the leader requests machines, and a process leads once. Before it releases
+// its Lease, it has ended its passes; if it loses the Lease, it ends some seconds before another process gets it. The
+// package must not know how a back end gets machines.
 package handover
 
 import (
@@ -31,43 +31,43 @@ import (
 type BackEnd interface {
 	capacity.Observer
 	capacity.Actor
-	capacity.Biller
+	capacity.CostSource
 }
 
-// Former is a back end other than the configured one.
-type Former interface {
+// Retired is a back end other than the configured one.
+type Retired interface {
 	BackEnd
 	// Holders are the Workspaces with objects of this back end, as the API server has them.
 	Holders(ctx context.Context) ([]capacity.Owner, error)
 }
 
-// BackEnds are the one that is set and the former ones, as one. It may be used from several goroutines.
+// BackEnds are the one that is set and the retired ones, as one. It may be used from several goroutines.
 type BackEnds struct {
 	// BackEnd is the configured one.
 	BackEnd
-	former []Former
-	clock  clock.PassiveClock
-	reads  lookup.Reads
+	retired []Retired
+	clock   clock.PassiveClock
+	reads   lookup.Reads
 
 	mu       sync.Mutex
 	isLoaded bool
-	// holders are the Workspaces of former back ends, by UID.
+	// holders are the Workspaces of retired back ends, by UID.
 	holders map[types.UID]holder
 }
 
-// holder is a Workspace of former back ends: of the first one until that holds nothing for it.
+// holder is a Workspace of retired back ends: of the first one until that holds nothing for it.
 type holder struct {
 	capacity.Owner
-	with []Former
+	with []Retired
 }
 
-// New returns the configured back end combined with the former ones.
-func New(clock clock.PassiveClock, set BackEnd, former ...Former) *BackEnds {
-	return &BackEnds{BackEnd: set, former: former, clock: clock, holders: map[types.UID]holder{}}
+// New returns the configured back end combined with the retired ones.
+func New(clock clock.PassiveClock, set BackEnd, retired ...Retired) *BackEnds {
+	return &BackEnds{BackEnd: set, retired: retired, clock: clock, holders: map[types.UID]holder{}}
 }
 
-// load finds the Workspaces of former back ends, once. Only the leader may call it: before, another process may
-// still create machines with a former back end. It holds no lock during requests to the API server.
+// load finds the Workspaces of retired back ends, once. Only the leader may call it: before, another process may
+// still create machines with a retired back end. It holds no lock during requests to the API server.
 func (b *BackEnds) load(ctx context.Context) error {
 	for {
 		b.mu.Lock()
@@ -76,7 +76,7 @@ func (b *BackEnds) load(ctx context.Context) error {
 		if isLoaded {
 			return nil
 		}
-		_, err := b.reads.Do(ctx, "machines of former back ends", b.clock.Now(), b.loadHolders)
+		_, err := b.reads.Do(ctx, "machines of previous back ends", b.clock.Now(), b.loadHolders)
 		if err != nil {
 			return err
 		}
@@ -85,13 +85,13 @@ func (b *BackEnds) load(ctx context.Context) error {
 
 func (b *BackEnds) loadHolders(ctx context.Context) error {
 	found := map[types.UID]holder{}
-	for _, former := range b.former {
-		owners, err := former.Holders(ctx)
+	for _, retired := range b.retired {
+		owners, err := retired.Holders(ctx)
 		if err != nil {
-			return fmt.Errorf("looking for machines of former back ends: %w", err)
+			return fmt.Errorf("listing machines of previous back ends: %w", err)
 		}
 		for _, owner := range owners {
-			found[owner.UID] = holder{Owner: owner, with: append(found[owner.UID].with, former)}
+			found[owner.UID] = holder{Owner: owner, with: append(found[owner.UID].with, retired)}
 		}
 	}
 	b.mu.Lock()
@@ -102,8 +102,8 @@ func (b *BackEnds) loadHolders(ctx context.Context) error {
 	return nil
 }
 
-// formerOf returns a Workspace's former back end, or nil.
-func (b *BackEnds) formerOf(owner capacity.Owner) Former {
+// retiredOf returns a Workspace's retired back end, or nil.
+func (b *BackEnds) retiredOf(owner capacity.Owner) Retired {
 	b.mu.Lock()
 	defer b.mu.Unlock()
 	if known := b.holders[owner.UID]; len(known.with) > 0 {
@@ -114,19 +114,19 @@ func (b *BackEnds) formerOf(owner capacity.Owner) Former {
 
 // of returns a Workspace's back end.
 func (b *BackEnds) of(owner capacity.Owner) BackEnd {
-	if former := b.formerOf(owner); former != nil {
-		return former
+	if retired := b.retiredOf(owner); retired != nil {
+		return retired
 	}
 	return b.BackEnd
 }
 
-// leave records that a former back end holds nothing more for a Workspace. Another goroutine may have recorded it
-// before; the Workspace's next back end must not be dropped for that.
-func (b *BackEnds) leave(owner capacity.Owner, former Former) {
+// leave records that a retired back end has no more machines of a Workspace. Another goroutine may have recorded it
+// before; then the Workspace's next back end must stay.
+func (b *BackEnds) leave(owner capacity.Owner, retired Retired) {
 	b.mu.Lock()
 	defer b.mu.Unlock()
 	known := b.holders[owner.UID]
-	if len(known.with) == 0 || known.with[0] != former {
+	if len(known.with) == 0 || known.with[0] != retired {
 		return
 	}
 	if known.with = known.with[1:]; len(known.with) == 0 {
@@ -136,25 +136,25 @@ func (b *BackEnds) leave(owner capacity.Owner, former Former) {
 	b.holders[owner.UID] = known
 }
 
-// Observe returns the machines of a Workspace's back end, and hands it over if there are none.
+// Observe returns the machines of a Workspace's back end, and switches it to the configured back end if there are none.
 func (b *BackEnds) Observe(
 	ctx context.Context, owner capacity.Owner, known []capacity.Created, gpuResource string,
 ) ([]capacity.Machine, error) {
 	if err := b.load(ctx); err != nil {
 		return nil, err
 	}
-	for former := b.formerOf(owner); former != nil; former = b.formerOf(owner) {
-		machines, err := former.Observe(ctx, owner, known, gpuResource)
+	for retired := b.retiredOf(owner); retired != nil; retired = b.retiredOf(owner) {
+		machines, err := retired.Observe(ctx, owner, known, gpuResource)
 		if err != nil {
 			return nil, err
 		}
 		for i := range machines {
-			machines[i].Former = true
+			machines[i].Retired = true
 		}
 		if len(machines) > 0 {
 			return machines, nil
 		}
-		left, err := former.Held(ctx, owner, known)
+		left, err := retired.Held(ctx, owner, known)
 		if err != nil {
 			return nil, err
 		}
@@ -162,7 +162,7 @@ func (b *BackEnds) Observe(
 			return nil, fmt.Errorf("machines of workspace %s/%s are not in the cache yet: %s",
 				owner.Namespace, owner.Name, strings.Join(capacity.MachineNames(left), ", "))
 		}
-		b.leave(owner, former)
+		b.leave(owner, retired)
 	}
 	return b.BackEnd.Observe(ctx, owner, known, gpuResource)
 }
@@ -180,9 +180,9 @@ func (b *BackEnds) Names(owner capacity.Owner, attempt int32, count int) ([]stri
 	return b.of(owner).Names(owner, attempt, count)
 }
 
-// Aim has pods run on the machines of a request.
-func (b *BackEnds) Aim(req capacity.Request, pods *corev1.PodTemplateSpec) error {
-	return b.of(req.Owner).Aim(req, pods)
+// PinPods has pods run on the machines of a request.
+func (b *BackEnds) PinPods(req capacity.Request, pods *corev1.PodTemplateSpec) error {
+	return b.of(req.Owner).PinPods(req, pods)
 }
 
 // Ensure makes the machines match a request.
@@ -190,7 +190,7 @@ func (b *BackEnds) Ensure(ctx context.Context, req capacity.Request) (capacity.O
 	return b.of(req.Owner).Ensure(ctx, req)
 }
 
-// CanSurge reports whether the machines of two attempts of a Workspace are told apart.
+// CanSurge reports whether the machines of two attempts of a Workspace can be distinguished.
 func (b *BackEnds) CanSurge(owner capacity.Owner) bool {
 	with, ok := b.of(owner).(capacity.Surger)
 	return ok && with.CanSurge(owner)
@@ -218,11 +218,11 @@ func (b *BackEnds) Release(ctx context.Context, owner capacity.Owner) ([]string,
 	if err := b.load(ctx); err != nil {
 		return nil, err
 	}
-	for former := b.formerOf(owner); former != nil; former = b.formerOf(owner) {
-		if left, err := former.Release(ctx, owner); err != nil || len(left) > 0 {
+	for retired := b.retiredOf(owner); retired != nil; retired = b.retiredOf(owner) {
+		if left, err := retired.Release(ctx, owner); err != nil || len(left) > 0 {
 			return left, err
 		}
-		b.leave(owner, former)
+		b.leave(owner, retired)
 	}
 	return b.BackEnd.Release(ctx, owner)
 }
@@ -257,23 +257,25 @@ func (b *BackEnds) Events(ctx context.Context, machines []types.UID) ([]refusal.
 	return nil, nil
 }
 
-// Bills returns the cost of every machine, from the cache.
-func (b *BackEnds) Bills(ctx context.Context) ([]capacity.Bill, error) {
-	return b.bills(ctx, BackEnd.Bills)
+// MachineCosts returns the cost of every machine, from the cache.
+func (b *BackEnds) MachineCosts(ctx context.Context) ([]capacity.MachineCost, error) {
+	return b.costs(ctx, BackEnd.MachineCosts)
 }
 
-// LiveBills returns the same as the API server has it.
-func (b *BackEnds) LiveBills(ctx context.Context) ([]capacity.Bill, error) {
-	return b.bills(ctx, BackEnd.LiveBills)
+// LiveMachineCosts returns the same as the API server has it.
+func (b *BackEnds) LiveMachineCosts(ctx context.Context) ([]capacity.MachineCost, error) {
+	return b.costs(ctx, BackEnd.LiveMachineCosts)
 }
 
-// bills are those of all Workspaces from their present and future back ends. Several may see the same machine under
+// costs are those of all Workspaces from their present and future back ends. Several may see the same machine under
 // different names. It counts once, as its Workspace's first back end reports it.
-func (b *BackEnds) bills(ctx context.Context, of func(BackEnd, context.Context) ([]capacity.Bill, error)) ([]capacity.Bill, error) {
+func (b *BackEnds) costs(
+	ctx context.Context, of func(BackEnd, context.Context) ([]capacity.MachineCost, error),
+) ([]capacity.MachineCost, error) {
 	if err := b.load(ctx); err != nil {
 		return nil, err
 	}
-	var out []capacity.Bill
+	var out []capacity.MachineCost
 	paid := map[types.UID]bool{}
 	for _, end := range append(b.inUse(), b.BackEnd) {
 		all, err := of(end, ctx)
@@ -291,22 +293,22 @@ func (b *BackEnds) bills(ctx context.Context, of func(BackEnd, context.Context) 
 	return out, nil
 }
 
-// isWith reports whether a Workspace holds something with a former back end.
-func (b *BackEnds) isWith(owner capacity.Owner, former BackEnd) bool {
+// isWith reports whether a Workspace holds something with a retired back end.
+func (b *BackEnds) isWith(owner capacity.Owner, retired BackEnd) bool {
 	b.mu.Lock()
 	defer b.mu.Unlock()
-	return slices.ContainsFunc(b.holders[owner.UID].with, func(with Former) bool { return with == former })
+	return slices.ContainsFunc(b.holders[owner.UID].with, func(with Retired) bool { return with == retired })
 }
 
-// inUse are the former back ends with Workspaces.
+// inUse are the retired back ends with Workspaces.
 func (b *BackEnds) inUse() []BackEnd {
 	b.mu.Lock()
 	defer b.mu.Unlock()
 	var out []BackEnd
-	for _, former := range b.former {
+	for _, retired := range b.retired {
 		for _, known := range b.holders {
-			if slices.Contains(known.with, former) {
-				out = append(out, former)
+			if slices.Contains(known.with, retired) {
+				out = append(out, retired)
 				break
 			}
 		}

@@ -22,7 +22,7 @@ import (
 
 var owner = capacity.Owner{Namespace: "team-a", Name: "chat", UID: "1"}
 
-// backEnd holds machines for owner, of which the cache may show fewer.
+// backEnd has machines for owner; the cache may show fewer.
 type backEnd struct {
 	capacity.Absent
 	name         string
@@ -74,10 +74,10 @@ func (b *backEnd) Release(context.Context, capacity.Owner) ([]string, error) {
 	return left, nil
 }
 
-func (b *backEnd) Bills(context.Context) ([]capacity.Bill, error) {
-	var out []capacity.Bill
+func (b *backEnd) MachineCosts(context.Context) ([]capacity.MachineCost, error) {
+	var out []capacity.MachineCost
 	for _, name := range b.cached {
-		out = append(out, capacity.Bill{Owner: owner, Machine: b.name + " tells of " + name, UID: types.UID(name)})
+		out = append(out, capacity.MachineCost{Owner: owner, Machine: b.name + " tells of " + name, UID: types.UID(name)})
 	}
 	return out, nil
 }
@@ -99,15 +99,15 @@ func machineNames(machines []capacity.Machine) []string {
 	var out []string
 	for _, machine := range machines {
 		name := machine.Name
-		if machine.Former {
-			name = "former " + name
+		if machine.Retired {
+			name = "retired " + name
 		}
 		out = append(out, name)
 	}
 	return out
 }
 
-// TestObserve: a Workspace is with a former back end as long as that holds anything for it.
+// TestObserve: a Workspace stays with a previous back end while that back end has any of its machines.
 func TestObserve(t *testing.T) {
 	tests := []struct {
 		reason        string
@@ -118,8 +118,8 @@ func TestObserve(t *testing.T) {
 	}{
 		{"nobody holds anything", &backEnd{name: "set"}, &backEnd{name: "old"}, &backEnd{name: "odd"}, nil, "set-1", false},
 		{"the one that is set does", (&backEnd{name: "set"}).hold("a"), &backEnd{name: "old"}, &backEnd{name: "odd"}, []string{"a"}, "set-1", false},
-		{"a former one does", &backEnd{name: "set"}, &backEnd{name: "old"}, (&backEnd{name: "odd"}).hold("b"), []string{"former b"}, "odd-1", false},
-		{"two do, and the first goes first", &backEnd{name: "set"}, (&backEnd{name: "old"}).hold("a"), (&backEnd{name: "odd"}).hold("b"), []string{"former a"}, "old-1", false},
+		{"a retired one does", &backEnd{name: "set"}, &backEnd{name: "old"}, (&backEnd{name: "odd"}).hold("b"), []string{"retired b"}, "odd-1", false},
+		{"two do, and the first goes first", &backEnd{name: "set"}, (&backEnd{name: "old"}).hold("a"), (&backEnd{name: "odd"}).hold("b"), []string{"retired a"}, "old-1", false},
 		{"the cache does not show it yet", &backEnd{name: "set"}, &backEnd{name: "old", held: []string{"a"}}, &backEnd{name: "odd"}, nil, "old-1", true},
 		{"nobody may look", &backEnd{name: "set"}, &backEnd{name: "old", broken: errors.New("forbidden")}, &backEnd{name: "odd"}, nil, "set-1", true},
 	}
@@ -140,7 +140,7 @@ func TestObserve(t *testing.T) {
 	}
 }
 
-// TestLooksOnce: a look that failed is repeated, and none that did not. Waiting is to cost nothing.
+// TestLooksOnce: only a failed read is repeated. Waiting costs nothing.
 func TestLooksOnce(t *testing.T) {
 	old, odd := (&backEnd{name: "old"}).hold("a"), &backEnd{name: "odd", broken: errors.New("timed out")}
 	clock := testclock.NewFakePassiveClock(time.Now())
@@ -157,19 +157,19 @@ func TestLooksOnce(t *testing.T) {
 	look(true) // it failed just now
 	clock.SetTime(clock.Now().Add(time.Minute))
 	for range 3 {
-		look(false, "former a")
+		look(false, "retired a")
 	}
 	if old.looks != 2 || odd.looks != 2 {
 		t.Errorf("looked %d and %d times, want 2: for what failed and for what did not", old.looks, odd.looks)
 	}
 }
 
-// TestHandedOver: what a former back end is rid of is the matter of the one that is set, and stays it.
+// TestHandedOver: once a previous back end has no machines, the current one takes over for good.
 func TestHandedOver(t *testing.T) {
 	set, old := &backEnd{name: "set"}, (&backEnd{name: "old"}).hold("a")
 	all := handover.New(testclock.NewFakePassiveClock(time.Now()), set, old)
 	if left, err := all.Release(t.Context(), owner); err != nil || !slices.Equal(left, []string{"a"}) || set.released > 0 {
-		t.Fatalf("left %v, error %v, of the one that is set released %d times; want the former one's first", left, err, set.released)
+		t.Fatalf("left %v, error %v, of the one that is set released %d times; want the retired one's first", left, err, set.released)
 	}
 	if left, err := all.Release(t.Context(), owner); err != nil || len(left) > 0 || set.released != 1 {
 		t.Fatalf("left %v, error %v, of the one that is set released %d times; want it to follow", left, err, set.released)
@@ -181,8 +181,8 @@ func TestHandedOver(t *testing.T) {
 	}
 }
 
-// TestHandedOverTwice: the sweeper and a pass may both find that a former back end is rid of everything. The next one
-// still has a machine that costs money.
+// TestHandedOverTwice: the sweeper and a pass may both find that a previous back end is empty. The next one still has a
+// machine that costs money.
 func TestHandedOverTwice(t *testing.T) {
 	set, old, odd := &backEnd{name: "set"}, (&backEnd{name: "old"}).hold("a"), (&backEnd{name: "odd"}).hold("b")
 	all := handover.New(testclock.NewFakePassiveClock(time.Now()), set, old, odd)
@@ -196,27 +196,27 @@ func TestHandedOverTwice(t *testing.T) {
 		}
 	}
 	if left, err := all.Release(t.Context(), owner); err != nil || !slices.Equal(left, []string{"b"}) || set.released > 0 {
-		t.Errorf("left %v, error %v, of the one that is set released %d times; want what the second former one holds", left, err, set.released)
+		t.Errorf("left %v, error %v, of the one that is set released %d times; want what the second retired one holds", left, err, set.released)
 	}
 }
 
-// TestBills: everything is paid for, and nothing twice that two back ends see.
-func TestBills(t *testing.T) {
+// TestMachineCosts: everything is paid for, and nothing twice if two back ends see it.
+func TestMachineCosts(t *testing.T) {
 	all := handover.New(testclock.NewFakePassiveClock(time.Now()), (&backEnd{name: "set"}).hold("a", "c"), (&backEnd{name: "old"}).hold("a"), (&backEnd{name: "odd"}).hold("a", "b"))
-	bills, err := all.Bills(t.Context())
+	costs, err := all.MachineCosts(t.Context())
 	if err != nil {
 		t.Fatal(err)
 	}
 	var got []string
-	for _, bill := range bills {
+	for _, bill := range costs {
 		got = append(got, bill.Machine)
 	}
 	if diff := cmp.Diff([]string{"old tells of a", "odd tells of b", "set tells of c"}, got); diff != "" {
-		t.Errorf("bills (-want +got):\n%s", diff)
+		t.Errorf("costs (-want +got):\n%s", diff)
 	}
 }
 
-// TestOwners finds who is gone and left machines with a former back end.
+// TestOwners finds deleted owners with machines of a previous back end.
 func TestOwners(t *testing.T) {
 	all := handover.New(testclock.NewFakePassiveClock(time.Now()), &backEnd{name: "set"}, (&backEnd{name: "old"}).hold("a"))
 	for name, want := range map[string][]capacity.Owner{"chat": {owner}, "other": nil} {
@@ -227,7 +227,7 @@ func TestOwners(t *testing.T) {
 	}
 }
 
-// TestEvents: what was said counts once, whoever hears of it, and is heard of where only a former back end listens.
+// TestEvents: an event counts once, for any number of readers, also if only a previous back end watches it.
 func TestEvents(t *testing.T) {
 	tests := []struct {
 		reason   string

@@ -4,14 +4,15 @@
 // Package kaito finds and releases the machines of KAITO's controller for a Workspace: a NodePool and its
 // NodeClaims in karpenter mode, single NodeClaims with gpu-provisioner.
 //
-// It decides from labels which of these objects belong to which Workspace. It only ever deletes them, and must not
-// know what runs on the machines.
+// Package takeover decides from their form which of these objects belong to which Workspace. This one only ever deletes
+// them, and must not know what runs on the machines.
 package kaito
 
 import (
 	"context"
 	"fmt"
 	"slices"
+	"strings"
 
 	apierrors "k8s.io/apimachinery/pkg/api/errors"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
@@ -23,10 +24,8 @@ import (
 
 	"github.com/modelberth/modelberth/api/v1beta1"
 	"github.com/modelberth/modelberth/pkg/capacity/nodeclaim"
+	"github.com/modelberth/modelberth/pkg/takeover"
 )
-
-// labelManagedBy marks NodePools of KAITO's controller.
-const labelManagedBy = "karpenter.kaito.sh/managed-by"
 
 // index finds objects by the Workspace in their labels.
 const index = "kaito.workspace"
@@ -37,26 +36,36 @@ const (
 	nodeClaim = "NodeClaim"
 )
 
-// form is one form of KAITO's objects: the kind, a selector of KAITO's objects, and the labels with their
-// Workspace.
+// form is one form of KAITO's objects: the kind, a selector of KAITO's objects, the labels with their Workspace, and
+// the check of one object.
 type form struct {
 	kind, selector, name, namespace string
+
+	isOf func(object metav1.Object, workspace types.NamespacedName) bool
 }
 
 // notOurs excludes this controller's machines. They have the same labels with names of Workspaces.
 const notOurs = "!" + v1beta1.LabelWorkspaceUID + "," + v1beta1.LabelManagedBy + "!=" + v1beta1.ManagedBy
 
-// pools and agentPools are watched. The NodeClaims of a NodePool come and go with it, and are read on release only.
+// The NodeClaims of NodePools are in a cache of their own, because a cache has one selector for a kind.
 func pools() form {
-	return form{nodePool, labelManagedBy + "=kaito," + notOurs, v1beta1.LabelMachineWorkspaceName, v1beta1.LabelMachineWorkspaceNamespace}
+	return form{
+		nodePool, takeover.LabelManagedBy + "=" + takeover.ManagedBy + "," + notOurs,
+		v1beta1.LabelMachineWorkspaceName, v1beta1.LabelMachineWorkspaceNamespace, takeover.IsPool,
+	}
 }
 
 func agentPools() form {
-	return form{nodeClaim, v1beta1.LabelWorkspace + "," + notOurs, v1beta1.LabelWorkspace, v1beta1.LabelWorkspaceNamespace}
+	return form{
+		nodeClaim, v1beta1.LabelWorkspace + "," + notOurs, v1beta1.LabelWorkspace, v1beta1.LabelWorkspaceNamespace,
+		takeover.IsAgentClaim,
+	}
 }
 
 func poolClaims() form {
-	return form{nodeClaim, notOurs, v1beta1.LabelMachineWorkspaceName, v1beta1.LabelMachineWorkspaceNamespace}
+	return form{
+		nodeClaim, v1beta1.LabelMachineWorkspaceName + "," + notOurs, v1beta1.LabelMachineWorkspaceName, v1beta1.LabelMachineWorkspaceNamespace, takeover.IsPoolClaim,
+	}
 }
 
 // object is an empty object of the form; only metadata is ever read.
@@ -98,14 +107,17 @@ func (f form) workspace(object client.Object) types.NamespacedName {
 
 // Machines are those bought by KAITO's controller.
 type Machines struct {
-	cached client.Reader
+	cached Caches[client.Reader]
 	live   client.Reader
 	writer client.Writer
 	forms  []form
 }
 
-// New returns the machines of a cluster with these kinds. The cache is that of CacheOptions.
-func New(cached, live client.Reader, writer client.Writer, kinds []schema.GroupKind) *Machines {
+// Caches are that of NodePools and gpu-provisioner's NodeClaims, and that of the NodeClaims of NodePools.
+type Caches[T any] struct{ Main, PoolClaims T }
+
+// New returns the machines of a cluster with these kinds. The caches are those of CacheOptions.
+func New(cached Caches[client.Reader], live client.Reader, writer client.Writer, kinds []schema.GroupKind) *Machines {
 	return &Machines{cached: cached, live: live, writer: writer, forms: served([]form{pools(), agentPools()}, kinds)}
 }
 
@@ -117,9 +129,18 @@ func served(forms []form, kinds []schema.GroupKind) []form {
 // namespace. The manager's own cache keeps the same kinds with another selector.
 func CacheOptions(
 	kinds []schema.GroupKind, narrow func(selector labels.Selector, key string) labels.Selector,
-) (cache.Options, error) {
+) (Caches[cache.Options], error) {
+	main, err := cacheOf(served([]form{pools(), agentPools()}, kinds), narrow)
+	if err != nil {
+		return Caches[cache.Options]{}, err
+	}
+	claims, err := cacheOf(served([]form{poolClaims()}, kinds), narrow)
+	return Caches[cache.Options]{Main: main, PoolClaims: claims}, err
+}
+
+func cacheOf(forms []form, narrow func(selector labels.Selector, key string) labels.Selector) (cache.Options, error) {
 	byObject := map[client.Object]cache.ByObject{}
-	for _, f := range served([]form{pools(), agentPools()}, kinds) {
+	for _, f := range forms {
 		selector, err := labels.Parse(f.selector)
 		if err != nil {
 			return cache.Options{}, fmt.Errorf("selecting KAITO's %ss: %w", f.kind, err)
@@ -137,9 +158,24 @@ func keep(object any) (any, error) {
 	return object, nil
 }
 
-// Index has the cache filled, and indexed by Workspace.
-func (m *Machines) Index(ctx context.Context, indexer client.FieldIndexer) error {
-	for _, f := range m.forms {
+// Index has the caches filled, and indexed by Workspace.
+func (m *Machines) Index(ctx context.Context, indexers Caches[client.FieldIndexer]) error {
+	if err := fill(ctx, indexers.Main, m.forms); err != nil {
+		return err
+	}
+	return fill(ctx, indexers.PoolClaims, m.claims())
+}
+
+// claims is the form of the NodeClaims of NodePools, if the cluster has both.
+func (m *Machines) claims() []form {
+	if !slices.ContainsFunc(m.forms, func(f form) bool { return f.kind == nodePool }) {
+		return nil
+	}
+	return []form{poolClaims()}
+}
+
+func fill(ctx context.Context, indexer client.FieldIndexer, forms []form) error {
+	for _, f := range forms {
 		err := indexer.IndexField(ctx, f.object(), index, func(object client.Object) []string {
 			if workspace := f.workspace(object); workspace.Name != "" {
 				return []string{workspace.String()}
@@ -159,10 +195,14 @@ type Watched struct {
 	WorkspaceOf func(object client.Object) types.NamespacedName
 }
 
-// Watched returns the watched kinds.
-func (m *Machines) Watched() []Watched {
+// Watched returns the watched kinds by their cache. The end of a NodeClaim ends the wait for its release.
+func (m *Machines) Watched() Caches[[]Watched] {
+	return Caches[[]Watched]{Main: watchedOf(m.forms), PoolClaims: watchedOf(m.claims())}
+}
+
+func watchedOf(forms []form) []Watched {
 	var out []Watched
-	for _, f := range m.forms {
+	for _, f := range forms {
 		out = append(out, Watched{Object: f.object(), WorkspaceOf: f.workspace})
 	}
 	return out
@@ -172,24 +212,55 @@ func (m *Machines) Watched() []Watched {
 func (m *Machines) Of(ctx context.Context, workspace types.NamespacedName) ([]string, error) {
 	var out []string
 	for _, f := range m.forms {
-		list := f.list()
-		err := m.cached.List(ctx, list, client.MatchingFields{index: workspace.String()}, client.UnsafeDisableDeepCopy)
+		found, err := f.find(ctx, m.cached.Main, workspace)
 		if err != nil {
-			return nil, fmt.Errorf("listing KAITO's %ss of workspace %s: %w", f.kind, workspace, err)
+			return nil, err
 		}
-		out = append(out, names(f.kind, list.Items)...)
+		out = append(out, names(f.kind, found)...)
 	}
 	slices.Sort(out)
 	return out, nil
+}
+
+// NodeClaims returns KAITO's NodeClaims for a Workspace by name, from the caches. Nothing of them is to be changed.
+func (m *Machines) NodeClaims(ctx context.Context, workspace types.NamespacedName) ([]metav1.PartialObjectMetadata, error) {
+	var out []metav1.PartialObjectMetadata
+	for _, f := range m.forms {
+		if f.kind != nodeClaim {
+			continue
+		}
+		found, err := f.find(ctx, m.cached.Main, workspace)
+		if err != nil {
+			return nil, err
+		}
+		out = append(out, found...)
+	}
+	for _, f := range m.claims() {
+		found, err := f.find(ctx, m.cached.PoolClaims, workspace)
+		if err != nil {
+			return nil, err
+		}
+		out = append(out, found...)
+	}
+	slices.SortFunc(out, func(a, b metav1.PartialObjectMetadata) int { return strings.Compare(a.Name, b.Name) })
+	return out, nil
+}
+
+// find returns the objects of the form for a Workspace from a cache.
+func (f form) find(ctx context.Context, cached client.Reader, workspace types.NamespacedName) ([]metav1.PartialObjectMetadata, error) {
+	list := f.list()
+	err := cached.List(ctx, list, client.MatchingFields{index: workspace.String()}, client.UnsafeDisableDeepCopy)
+	if err != nil {
+		return nil, fmt.Errorf("listing KAITO's %ss of workspace %s: %w", f.kind, workspace, err)
+	}
+	return f.those(list.Items, workspace), nil
 }
 
 // Release deletes KAITO's objects for a Workspace, and returns the sorted names of the remaining ones. None means
 // that the API server confirmed it.
 func (m *Machines) Release(ctx context.Context, workspace types.NamespacedName) ([]string, error) {
 	forms := slices.Clone(m.forms) // a NodePool goes before its NodeClaims: it would replace them
-	if slices.Contains(forms, pools()) {
-		forms = append(forms, poolClaims())
-	}
+	forms = append(forms, m.claims()...)
 	var left []string
 	for _, f := range forms {
 		selector, err := f.of(workspace)
@@ -200,15 +271,22 @@ func (m *Machines) Release(ctx context.Context, workspace types.NamespacedName) 
 		if err := m.live.List(ctx, list, client.MatchingLabelsSelector{Selector: selector}); err != nil {
 			return left, fmt.Errorf("listing KAITO's %ss of workspace %s: %w", f.kind, workspace, err)
 		}
-		left = append(left, names(f.kind, list.Items)...)
-		for i := range list.Items {
-			if err := m.delete(ctx, f, &list.Items[i]); err != nil {
+		objects := f.those(list.Items, workspace)
+		left = append(left, names(f.kind, objects)...)
+		for i := range objects {
+			if err := m.delete(ctx, f, &objects[i]); err != nil {
 				return left, err
 			}
 		}
 	}
 	slices.Sort(left)
 	return slices.Compact(left), nil
+}
+
+// those returns the objects that have the form for a Workspace. Labels alone are no proof: whoever makes a NodePool may
+// write KAITO's labels into it, and its machines serve others.
+func (f form) those(objects []metav1.PartialObjectMetadata, workspace types.NamespacedName) []metav1.PartialObjectMetadata {
+	return slices.DeleteFunc(slices.Clone(objects), func(object metav1.PartialObjectMetadata) bool { return !f.isOf(&object, workspace) })
 }
 
 func (m *Machines) delete(ctx context.Context, f form, object *metav1.PartialObjectMetadata) error {

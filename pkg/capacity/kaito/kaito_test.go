@@ -34,7 +34,7 @@ func machine(kind, name string, labels ...string) client.Object {
 }
 
 func pool(namespace, workspace string, more ...string) client.Object {
-	return machine("NodePool", "p", append([]string{
+	return machine("NodePool", namespace+"-"+workspace, append([]string{
 		"karpenter.kaito.sh/workspace-namespace", namespace, "karpenter.kaito.sh/workspace-name", workspace,
 	}, more...)...)
 }
@@ -42,12 +42,13 @@ func pool(namespace, workspace string, more ...string) client.Object {
 func poolClaim(namespace, workspace string, more ...string) client.Object {
 	return machine("NodeClaim", "c", append([]string{
 		"karpenter.kaito.sh/workspace-namespace", namespace, "karpenter.kaito.sh/workspace-name", workspace,
+		"karpenter.sh/nodepool", namespace + "-" + workspace,
 	}, more...)...)
 }
 
 func agentClaim(namespace, workspace string, more ...string) client.Object {
 	return machine("NodeClaim", "c", append([]string{
-		"kaito.sh/workspacenamespace", namespace, "kaito.sh/workspace", workspace,
+		"kaito.sh/workspacenamespace", namespace, "kaito.sh/workspace", workspace, "karpenter.sh/nodepool", "kaito",
 	}, more...)...)
 }
 
@@ -67,6 +68,10 @@ func clusterOf(t *testing.T, objects ...client.Object) client.WithWatch {
 		scheme.AddKnownTypeWithName(nodeclaim.GroupVersion().WithKind(kind.Kind+"List"), &metav1.PartialObjectMetadataList{})
 	}
 	return fake.NewClientBuilder().WithScheme(scheme).WithRESTMapper(mapper()).WithObjects(objects...).Build()
+}
+
+func both(cluster client.Client) kaito.Caches[client.Reader] {
+	return kaito.Caches[client.Reader]{Main: cluster, PoolClaims: cluster}
 }
 
 func mapper() meta.RESTMapper {
@@ -106,6 +111,16 @@ func TestReleaseTakesOnlyWhatKAITOHoldsForTheWorkspace(t *testing.T) {
 		{"the NodePool of a Workspace of that name elsewhere", pool("other", "chat", byKAITO, "kaito"), false},
 		{"the NodePool of another Workspace", pool("ns", "chat-2", byKAITO, "kaito"), false},
 		{"a NodePool that somebody else made", pool("ns", "chat"), false},
+		{
+			"a NodePool of another name, with KAITO's labels", machine("NodePool", "shared", byKAITO, "kaito",
+				"karpenter.kaito.sh/workspace-namespace", "ns", "karpenter.kaito.sh/workspace-name", "chat"), false,
+		},
+		{
+			"the NodePool of a Workspace whose names make the same name", machine("NodePool", "ns-chat", byKAITO, "kaito",
+				"karpenter.kaito.sh/workspace-namespace", "n", "karpenter.kaito.sh/workspace-name", "s-chat"), false,
+		},
+		{"a NodeClaim of another NodePool, with KAITO's labels", poolClaim("ns", "chat", "karpenter.sh/nodepool", "shared"), false},
+		{"a NodeClaim of a NodePool, with gpu-provisioner's labels", agentClaim("ns", "chat", "karpenter.sh/nodepool", "shared"), false},
 		{"the NodeClaim of another Workspace", poolClaim("ns", "other"), false},
 		{"the NodeClaim of a Workspace of that name elsewhere, in karpenter mode", poolClaim("other", "chat"), false},
 		{"the NodeClaim of another Workspace, in gpu-provisioner mode", agentClaim("ns", "other"), false},
@@ -120,7 +135,7 @@ func TestReleaseTakesOnlyWhatKAITOHoldsForTheWorkspace(t *testing.T) {
 		t.Run(test.reason, func(t *testing.T) {
 			cluster := clusterOf(t, test.object)
 			held := remaining(t, cluster)
-			machines := kaito.New(cluster, cluster, cluster, kinds())
+			machines := kaito.New(both(cluster), cluster, cluster, kinds())
 			left, err := machines.Release(t.Context(), types.NamespacedName{Namespace: "ns", Name: "chat"})
 			if err != nil {
 				t.Fatal(err)
@@ -149,11 +164,11 @@ func TestReleaseFailsBeforeClaims(t *testing.T) {
 	writer := interceptor.NewClient(cluster, interceptor.Funcs{
 		Delete: func(context.Context, client.WithWatch, client.Object, ...client.DeleteOption) error { return refused },
 	})
-	left, err := kaito.New(cluster, cluster, writer, kinds()).Release(t.Context(), types.NamespacedName{Namespace: "ns", Name: "chat"})
-	if !errors.Is(err, refused) || !slices.Equal(left, []string{"NodePool p"}) {
+	left, err := kaito.New(both(cluster), cluster, writer, kinds()).Release(t.Context(), types.NamespacedName{Namespace: "ns", Name: "chat"})
+	if !errors.Is(err, refused) || !slices.Equal(left, []string{"NodePool ns-chat"}) {
 		t.Errorf("left %v, error %v; want the NodePool, and the refusal", left, err)
 	}
-	if diff := cmp.Diff([]string{"NodePool p", "NodeClaim c"}, remaining(t, cluster)); diff != "" {
+	if diff := cmp.Diff([]string{"NodePool ns-chat", "NodeClaim c"}, remaining(t, cluster)); diff != "" {
 		t.Errorf("remaining (-want +got):\n%s", diff)
 	}
 }
@@ -169,7 +184,7 @@ func TestReleaseReadsOnlyServedKinds(t *testing.T) {
 			return inner.List(ctx, list, options...)
 		},
 	})
-	machines := kaito.New(claimsOnly, claimsOnly, claimsOnly, kinds()[1:])
+	machines := kaito.New(both(claimsOnly), claimsOnly, claimsOnly, kinds()[1:])
 	left, err := machines.Release(t.Context(), types.NamespacedName{Namespace: "ns", Name: "chat"})
 	if err != nil || !slices.Equal(left, []string{"NodeClaim c"}) {
 		t.Errorf("left %v, error %v; want the NodeClaim", left, err)

@@ -11,6 +11,7 @@ package ledger
 import (
 	"cmp"
 	"context"
+	"errors"
 	"maps"
 	"slices"
 	"sync"
@@ -35,10 +36,14 @@ type Ceilings struct {
 	Workspace, Namespace, Cluster float64
 	// IsNamespaceOwn is set if Namespace comes from the annotation of one namespace.
 	IsNamespaceOwn bool
+	// Month returns the use of the namespace's budget, once something has to be bought; nil if nothing stops purchases.
+	Month func() (Month, error)
 }
 
 // IsSet reports whether there is any.
-func (c Ceilings) IsSet() bool { return c.Workspace > 0 || c.Namespace > 0 || c.Cluster > 0 }
+func (c Ceilings) IsSet() bool {
+	return c.Workspace > 0 || c.Namespace > 0 || c.Cluster > 0 || c.Month != nil
+}
 
 // perNamespace is the kind of the ceiling for a namespace.
 func (c Ceilings) perNamespace() Kind {
@@ -65,7 +70,7 @@ func (c Ceilings) Lowest() (Kind, float64) {
 // Ledger grants money. It may be used from several goroutines.
 type Ledger struct {
 	ceilings Ceilings
-	books    capacity.Biller
+	source   capacity.CostSource
 
 	reads lookup.Reads
 
@@ -77,13 +82,13 @@ type Ledger struct {
 
 // grant is a bill to come.
 type grant struct {
-	capacity.Bill
+	capacity.MachineCost
 	at time.Time
 }
 
-// New returns a Ledger that reads books.
-func New(ceilings Ceilings, books capacity.Biller) *Ledger {
-	return &Ledger{ceilings: ceilings, books: books, granted: map[string]grant{}}
+// New returns a Ledger over a source of machine costs.
+func New(ceilings Ceilings, source capacity.CostSource) *Ledger {
+	return &Ledger{ceilings: ceilings, source: source, granted: map[string]grant{}}
 }
 
 // Ceilings are the administrator's ceilings.
@@ -91,15 +96,44 @@ func (l *Ledger) Ceilings() Ceilings { return l.ceilings }
 
 // Reserve grants the money for machines of one owner, all or none. Existing machines cost nothing more: a lower
 // ceiling removes nothing. The error is an *OverError if a ceiling would be exceeded.
-func (l *Ledger) Reserve(ctx context.Context, now time.Time, asked []capacity.Bill) error {
+func (l *Ledger) Reserve(ctx context.Context, now time.Time, asked []capacity.MachineCost) error {
 	return l.ReserveWithin(ctx, now, asked, l.ceilings)
 }
 
-// ReserveWithin is Reserve for an owner with ceilings of its own.
-func (l *Ledger) ReserveWithin(ctx context.Context, now time.Time, asked []capacity.Bill, ceilings Ceilings) error {
+// ReserveWithin is Reserve for an owner with its own ceilings.
+func (l *Ledger) ReserveWithin(ctx context.Context, now time.Time, asked []capacity.MachineCost, ceilings Ceilings) error {
 	if !ceilings.IsSet() || len(asked) == 0 {
 		return nil
 	}
+	return l.decide(ctx, now, func(held map[string]capacity.MachineCost) error {
+		asked := slices.DeleteFunc(slices.Clone(asked), func(bill capacity.MachineCost) bool {
+			_, isGranted := l.granted[bill.Machine]
+			_, isHeld := held[bill.Machine]
+			if isHeld && isGranted { // for another plan, maybe: the current request counts
+				delete(held, bill.Machine)
+				return false
+			}
+			return isHeld
+		})
+		if len(asked) == 0 {
+			return nil
+		}
+		if err := checkMonth(held, asked, ceilings, now); err != nil {
+			return err
+		}
+		if over := check(held, asked, ceilings); over != nil {
+			return over
+		}
+		for _, bill := range asked {
+			l.granted[bill.Machine] = grant{MachineCost: bill, at: now}
+		}
+		return nil
+	})
+}
+
+// decide calls a function with the cost of every present or granted machine, while no other decision is made. An
+// *OverError from it gets the time when the earliest grant is overdue.
+func (l *Ledger) decide(ctx context.Context, now time.Time, decision func(held map[string]capacity.MachineCost) error) error {
 	if err := l.settle(ctx, now); err != nil {
 		return err
 	}
@@ -109,47 +143,32 @@ func (l *Ledger) ReserveWithin(ctx context.Context, now time.Time, asked []capac
 	if err != nil {
 		return err
 	}
-	asked = slices.DeleteFunc(slices.Clone(asked), func(bill capacity.Bill) bool {
-		_, isGranted := l.granted[bill.Machine]
-		_, isHeld := held[bill.Machine]
-		if isHeld && isGranted { // for another plan, maybe: what is asked for now counts
-			delete(held, bill.Machine)
-			return false
-		}
-		return isHeld
-	})
-	if len(asked) == 0 {
-		return nil
-	}
-	if over := check(held, asked, ceilings); over != nil {
+	err = decision(held)
+	if over, isOver := errors.AsType[*OverError](err); isOver {
 		over.LookAgain = l.nextLook()
-		return over
 	}
-	for _, bill := range asked {
-		l.granted[bill.Machine] = grant{Bill: bill, at: now}
-	}
-	return nil
+	return err
 }
 
 // held is the cost of every present or granted machine.
-func (l *Ledger) held(ctx context.Context) (map[string]capacity.Bill, error) {
+func (l *Ledger) held(ctx context.Context) (map[string]capacity.MachineCost, error) {
 	held, err := l.see(ctx)
 	if err != nil {
 		return nil, err
 	}
 	for name, known := range l.granted {
-		held[name] = known.Bill
+		held[name] = known.MachineCost
 	}
 	return held, nil
 }
 
 // see returns the machines in the cache, and ends their grants.
-func (l *Ledger) see(ctx context.Context) (map[string]capacity.Bill, error) {
-	seen, err := l.books.Bills(ctx)
+func (l *Ledger) see(ctx context.Context) (map[string]capacity.MachineCost, error) {
+	seen, err := l.source.MachineCosts(ctx)
 	if err != nil {
 		return nil, err
 	}
-	out := make(map[string]capacity.Bill, len(seen))
+	out := make(map[string]capacity.MachineCost, len(seen))
 	for _, bill := range seen {
 		out[bill.Machine] = bill
 		delete(l.granted, bill.Machine)
@@ -157,7 +176,7 @@ func (l *Ledger) see(ctx context.Context) (map[string]capacity.Bill, error) {
 	return out, nil
 }
 
-// settle asks the API server for machines that are not in the cache: at the start, because a former leader may have
+// settle asks the API server for machines that are not in the cache: at the start, because an earlier leader may have
 // just bought something, and if a grant is overdue. It holds no lock during the request.
 func (l *Ledger) settle(ctx context.Context, now time.Time) error {
 	for {
@@ -166,7 +185,7 @@ func (l *Ledger) settle(ctx context.Context, now time.Time) error {
 			return err
 		}
 		isOurs, err := l.reads.Do(ctx, "machines", now, func(ctx context.Context) error {
-			live, err := l.books.LiveBills(ctx)
+			live, err := l.source.LiveMachineCosts(ctx)
 			if err != nil {
 				return err
 			}
@@ -199,7 +218,7 @@ func (l *Ledger) overdue(ctx context.Context, now time.Time) (overdue map[string
 
 // enter ends the grants that were overdue at the request to the API server, and grants machines that it has and the
 // cache lacks.
-func (l *Ledger) enter(ctx context.Context, now time.Time, live []capacity.Bill, overdue map[string]grant) error {
+func (l *Ledger) enter(ctx context.Context, now time.Time, live []capacity.MachineCost, overdue map[string]grant) error {
 	l.mu.Lock()
 	defer l.mu.Unlock()
 	seen, err := l.see(ctx)
@@ -212,7 +231,7 @@ func (l *Ledger) enter(ctx context.Context, now time.Time, live []capacity.Bill,
 	})
 	for _, bill := range live {
 		if _, isSeen := seen[bill.Machine]; !isSeen {
-			l.granted[bill.Machine] = grant{Bill: bill, at: now}
+			l.granted[bill.Machine] = grant{MachineCost: bill, at: now}
 		}
 	}
 	l.isLoaded = true
@@ -251,9 +270,12 @@ func accounts(owner capacity.Owner, ceilings Ceilings) []account {
 }
 
 // check returns the ceiling with the largest excess, or nil.
-func check(held map[string]capacity.Bill, asked []capacity.Bill, ceilings Ceilings) *OverError {
+func check(held map[string]capacity.MachineCost, asked []capacity.MachineCost, ceilings Ceilings) *OverError {
 	owner := asked[0].Owner
 	accounts := accounts(owner, ceilings)
+	if len(accounts) == 0 {
+		return nil
+	}
 	sum := 0.0
 	for _, bill := range asked {
 		if bill.HourlyPrice < 0 {
@@ -284,7 +306,7 @@ func check(held map[string]capacity.Bill, asked []capacity.Bill, ceilings Ceilin
 
 // tally adds up an account's cost, with its spenders, largest first. The order of the sum is fixed, and so is its
 // error.
-func (a account) tally(held map[string]capacity.Bill) (float64, []Spender) {
+func (a account) tally(held map[string]capacity.MachineCost) (float64, []Spender) {
 	used, by := 0.0, map[string]float64{}
 	for _, name := range slices.Sorted(maps.Keys(held)) {
 		bill := held[name]

@@ -21,101 +21,101 @@ import (
 
 var start = time.Date(2026, 1, 2, 3, 4, 5, 0, time.UTC)
 
-// books are what an API server has, and what a cache of it shows.
-type books struct {
+// source have the objects of an API server, and those of a lagging cache.
+type source struct {
 	mu           sync.Mutex
-	live, cached []capacity.Bill
+	live, cached []capacity.MachineCost
 	err          error
 	lists        int
 }
 
-func (b *books) Bills(context.Context) ([]capacity.Bill, error) {
+func (b *source) MachineCosts(context.Context) ([]capacity.MachineCost, error) {
 	b.mu.Lock()
 	defer b.mu.Unlock()
 	return b.cached, b.err
 }
 
-func (b *books) LiveBills(context.Context) ([]capacity.Bill, error) {
+func (b *source) LiveMachineCosts(context.Context) ([]capacity.MachineCost, error) {
 	b.mu.Lock()
 	defer b.mu.Unlock()
 	b.lists++
 	return b.live, b.err
 }
 
-func bill(namespace, name, machine string, price float64) capacity.Bill {
-	return capacity.Bill{
+func bill(namespace, name, machine string, price float64) capacity.MachineCost {
+	return capacity.MachineCost{
 		Owner:   capacity.Owner{Namespace: namespace, Name: name, UID: types.UID(namespace + "/" + name)},
 		Machine: machine, InstanceType: "big", HourlyPrice: price,
 	}
 }
 
-// TestReserve asks for one machine at $4.00/h beside what is held.
+// TestReserve reserves one machine at $4.00/h in addition to the existing ones.
 func TestReserve(t *testing.T) {
 	tests := []struct {
 		reason   string
 		ceilings ledger.Ceilings
-		held     []capacity.Bill
-		asked    []capacity.Bill
+		held     []capacity.MachineCost
+		asked    []capacity.MachineCost
 		want     string
 		room     float64
 	}{
-		{reason: "no ceiling", held: []capacity.Bill{bill("a", "x", "m", 1e9)}, asked: []capacity.Bill{bill("a", "y", "n", 4)}},
+		{reason: "no ceiling", held: []capacity.MachineCost{bill("a", "x", "m", 1e9)}, asked: []capacity.MachineCost{bill("a", "y", "n", 4)}},
 		{
 			reason: "exactly the ceiling", ceilings: ledger.Ceilings{Cluster: 0.3},
-			held: []capacity.Bill{bill("a", "x", "m", 0.1)}, asked: []capacity.Bill{bill("a", "y", "n", 0.2)},
+			held: []capacity.MachineCost{bill("a", "x", "m", 0.1)}, asked: []capacity.MachineCost{bill("a", "y", "n", 0.2)},
 		},
 		{
 			reason: "one Workspace is too dear for itself", ceilings: ledger.Ceilings{Workspace: 7},
-			asked: []capacity.Bill{bill("a", "y", "n", 4), bill("a", "y", "o", 4)}, room: 7,
-			want: "the administrator's ceiling spending.perWorkspace is $7.00/h; $8.00/h for big would be $1.00/h too much: " +
+			asked: []capacity.MachineCost{bill("a", "y", "n", 4), bill("a", "y", "o", 4)}, room: 7,
+			want: "the administrator's ceiling spending.perWorkspace is $7.00/h; $8.00/h for big exceeds it by $1.00/h: " +
 				"choose a cheaper machine type, or have the administrator raise the ceiling",
 		},
 		{
 			reason: "a namespace names its Workspaces, most first", ceilings: ledger.Ceilings{Namespace: 10, Cluster: 100},
-			held: []capacity.Bill{
+			held: []capacity.MachineCost{
 				bill("a", "x", "m", 3), bill("a", "z", "o", 3.5), bill("b", "q", "p", 90), bill("a", "v", "r", 0.5), bill("a", "w", "s", 0.25),
 			},
-			asked: []capacity.Bill{bill("a", "y", "n", 4)}, room: 2.75,
-			want: "the administrator's ceiling spending.perNamespace is $10.00/h for namespace a; $4.00/h for big would be $1.25/h too much, " +
-				"because $7.25/h is held by z ($3.50/h), x ($3.00/h), v ($0.50/h), 1 more: retries when machines are released; " +
+			asked: []capacity.MachineCost{bill("a", "y", "n", 4)}, room: 2.75,
+			want: "the administrator's ceiling spending.perNamespace is $10.00/h for namespace a; $4.00/h for big exceeds it by $1.25/h, " +
+				"because $7.25/h is in use by z ($3.50/h), x ($3.00/h), v ($0.50/h), 1 more: retries when machines are released; " +
 				"suspend or delete unused Workspaces, choose a cheaper machine type, or have the administrator raise the ceiling",
 		},
 		{
 			reason: "what other namespaces spend is not in the message", ceilings: ledger.Ceilings{Cluster: 9},
-			held:  []capacity.Bill{bill("b", "secret", "m", 5), bill("b", "other", "o", 1)},
-			asked: []capacity.Bill{bill("a", "y", "n", 4)}, room: 3,
+			held:  []capacity.MachineCost{bill("b", "secret", "m", 5), bill("b", "other", "o", 1)},
+			asked: []capacity.MachineCost{bill("a", "y", "n", 4)}, room: 3,
 			want: "the administrator's ceiling spending.cluster is $9.00/h for all namespaces together, and too little is left " +
 				"for big, which costs $4.00/h: retries when machines of any namespace are released; " +
 				"choose a cheaper machine type, or have the administrator raise the ceiling",
 		},
 		{
 			reason: "more than the ceiling, whatever others spend", ceilings: ledger.Ceilings{Cluster: 3},
-			held:  []capacity.Bill{bill("b", "secret", "m", 2)},
-			asked: []capacity.Bill{bill("a", "y", "n", 4)}, room: 1,
+			held:  []capacity.MachineCost{bill("b", "secret", "m", 2)},
+			asked: []capacity.MachineCost{bill("a", "y", "n", 4)}, room: 1,
 			want: "the administrator's ceiling spending.cluster is $3.00/h for all namespaces together, too little for big, which costs $4.00/h: " +
 				"choose a cheaper machine type, or have the administrator raise the ceiling",
 		},
 		{
 			reason: "a machine that is there is not asked for again, however low the ceiling", ceilings: ledger.Ceilings{Cluster: 1},
-			held: []capacity.Bill{bill("a", "y", "n", 4)}, asked: []capacity.Bill{bill("a", "y", "n", 4)},
+			held: []capacity.MachineCost{bill("a", "y", "n", 4)}, asked: []capacity.MachineCost{bill("a", "y", "n", 4)},
 		},
 		{
-			reason: "a price that nobody knows", ceilings: ledger.Ceilings{Cluster: 9}, asked: []capacity.Bill{bill("a", "y", "n", -1)},
+			reason: "a price that nobody knows", ceilings: ledger.Ceilings{Cluster: 9}, asked: []capacity.MachineCost{bill("a", "y", "n", -1)},
 			want: "the administrator's ceiling spending.cluster is $9.00/h for all namespaces together, and no price is known for big: " +
 				"choose another machine type, or have the administrator add its price",
 		},
 		{
 			reason: "machines without a known price count as nothing", ceilings: ledger.Ceilings{Cluster: 4},
-			held: []capacity.Bill{bill("a", "x", "m", -1)}, asked: []capacity.Bill{bill("a", "y", "n", 4)},
+			held: []capacity.MachineCost{bill("a", "x", "m", -1)}, asked: []capacity.MachineCost{bill("a", "y", "n", 4)},
 		},
 		{
 			reason: "a reservation costs nothing more, even over a ceiling that was lowered", ceilings: ledger.Ceilings{Cluster: 4},
-			held: []capacity.Bill{bill("a", "x", "m", 4)}, asked: []capacity.Bill{bill("a", "y", "n", 0)},
+			held: []capacity.MachineCost{bill("a", "x", "m", 4)}, asked: []capacity.MachineCost{bill("a", "y", "n", 0)},
 		},
 	}
 	for _, test := range tests {
 		t.Run(test.reason, func(t *testing.T) {
-			l := ledger.New(test.ceilings, &books{live: test.held, cached: test.held})
+			l := ledger.New(test.ceilings, &source{live: test.held, cached: test.held})
 			err := l.Reserve(t.Context(), start, test.asked)
 			over, isOver := errors.AsType[*ledger.OverError](err)
 			if isOver != (test.want != "") || err != nil && err.Error() != test.want {
@@ -128,12 +128,12 @@ func TestReserve(t *testing.T) {
 	}
 }
 
-// A grant counts until its machine is seen, or the API server says that there is none.
+// A grant counts until its machine appears, or the API server confirms its absence.
 func TestGrantsAreBridged(t *testing.T) {
-	b := &books{}
+	b := &source{}
 	l := ledger.New(ledger.Ceilings{Cluster: 5}, b)
-	reserve := func(after time.Duration, asked capacity.Bill) bool {
-		return l.Reserve(t.Context(), start.Add(after), []capacity.Bill{asked}) == nil
+	reserve := func(after time.Duration, asked capacity.MachineCost) bool {
+		return l.Reserve(t.Context(), start.Add(after), []capacity.MachineCost{asked}) == nil
 	}
 	if !reserve(0, bill("a", "x", "m", 4)) || reserve(time.Second, bill("a", "y", "n", 4)) {
 		t.Fatal("the first is to be granted, and the second not")
@@ -153,23 +153,23 @@ func TestGrantsAreBridged(t *testing.T) {
 	}
 }
 
-// A leader that has just begun counts what the one before it bought, whatever its cache shows.
+// A new leader counts its predecessor's purchases, whatever its cache shows.
 func TestLeaderChange(t *testing.T) {
-	b := &books{live: []capacity.Bill{bill("a", "x", "m", 4)}}
+	b := &source{live: []capacity.MachineCost{bill("a", "x", "m", 4)}}
 	l := ledger.New(ledger.Ceilings{Cluster: 5}, b)
-	over, ok := errors.AsType[*ledger.OverError](l.Reserve(t.Context(), start, []capacity.Bill{bill("a", "y", "n", 4)}))
+	over, ok := errors.AsType[*ledger.OverError](l.Reserve(t.Context(), start, []capacity.MachineCost{bill("a", "y", "n", 4)}))
 	if !ok || over.Used != 4 {
 		t.Fatalf("got %+v, want to be over with 4 used", over)
 	}
 	b.err = errors.New("away")
 	fresh := ledger.New(ledger.Ceilings{Cluster: 5}, b)
-	if err := fresh.Reserve(t.Context(), start, []capacity.Bill{bill("a", "y", "n", 4)}); !errors.Is(err, b.err) {
-		t.Errorf("granted on books that nobody could read: %v", err)
+	if err := fresh.Reserve(t.Context(), start, []capacity.MachineCost{bill("a", "y", "n", 4)}); !errors.Is(err, b.err) {
+		t.Errorf("granted on source that nobody could read: %v", err)
 	}
 }
 
-// TestNeverOver tells random stories: many Workspaces ask, buy, fail to buy and let go in any order, at
-// once, while caches lag and processes die. What the API server has is never over a ceiling.
+// TestNeverOver tells random stories: many Workspaces reserve, buy, fail and release in any order, at once, while
+// caches lag and processes die. The API server's objects never exceed a ceiling.
 func TestNeverOver(t *testing.T) {
 	for seed := range uint64(2000) {
 		if err := story(rand.New(rand.NewPCG(seed, 7))); err != nil {
@@ -180,7 +180,7 @@ func TestNeverOver(t *testing.T) {
 
 func story(random *rand.Rand) error {
 	ceilings := ledger.Ceilings{Workspace: 8, Namespace: 12, Cluster: 20}
-	b := &books{}
+	b := &source{}
 	l := ledger.New(ceilings, b)
 	now := start
 	for step := range 60 {
@@ -193,7 +193,7 @@ func story(random *rand.Rand) error {
 				b.live = b.live[:random.IntN(len(b.live))]
 			}
 		case 2: // the cache shows what there is
-			b.cached = append([]capacity.Bill(nil), b.live...)
+			b.cached = append([]capacity.MachineCost(nil), b.live...)
 		default:
 			buy(random, l, b, now, step)
 		}
@@ -204,12 +204,12 @@ func story(random *rand.Rand) error {
 	return nil
 }
 
-// buy has several Workspaces ask at once, and create some of what they were granted.
-func buy(random *rand.Rand, l *ledger.Ledger, b *books, now time.Time, step int) {
+// buy lets several Workspaces reserve at once, and creates some of the granted machines.
+func buy(random *rand.Rand, l *ledger.Ledger, b *source, now time.Time, step int) {
 	var group sync.WaitGroup
 	for asker := range 1 + random.IntN(3) {
 		namespace, name := string(rune('a'+random.IntN(3))), string(rune('x'+random.IntN(3)))
-		var asked []capacity.Bill
+		var asked []capacity.MachineCost
 		for ordinal := range 1 + random.IntN(2) {
 			asked = append(asked, bill(namespace, name, fmt.Sprintf("%d-%d-%d", step, asker, ordinal), float64(1+random.IntN(5))))
 		}
@@ -230,7 +230,7 @@ func buy(random *rand.Rand, l *ledger.Ledger, b *books, now time.Time, step int)
 	group.Wait()
 }
 
-func (b *books) has(machine string) bool {
+func (b *source) has(machine string) bool {
 	for _, known := range b.live {
 		if known.Machine == machine {
 			return true
@@ -239,7 +239,7 @@ func (b *books) has(machine string) bool {
 	return false
 }
 
-func (b *books) check(ceilings ledger.Ceilings) error {
+func (b *source) check(ceilings ledger.Ceilings) error {
 	workspaces, namespaces, all := map[types.UID]float64{}, map[string]float64{}, 0.0
 	for _, known := range b.live {
 		workspaces[known.Owner.UID] += known.HourlyPrice
@@ -267,8 +267,8 @@ func TestNamespaceOwnCeiling(t *testing.T) {
 	ceilings := ledger.Ceilings{Workspace: 100, Namespace: 10, Cluster: 500}
 	own := ceilings
 	own.Namespace, own.IsNamespaceOwn = 5, true
-	asked := []capacity.Bill{bill("team-a", "chat", "machine-1", 8)}
-	l := ledger.New(ceilings, &books{})
+	asked := []capacity.MachineCost{bill("team-a", "chat", "machine-1", 8)}
+	l := ledger.New(ceilings, &source{})
 	err := l.ReserveWithin(t.Context(), time.Time{}, asked, own)
 	over, isOver := errors.AsType[*ledger.OverError](err)
 	if !isOver {

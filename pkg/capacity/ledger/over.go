@@ -22,6 +22,8 @@ const (
 	PerCluster   Kind = "spending.cluster"
 	// NamespaceOwn is an annotation of the namespace, in place of PerNamespace.
 	NamespaceOwn Kind = "modelberth.dev/spending-ceiling"
+	// NamespaceMonth is the annotation of a namespace with its budget for a month.
+	NamespaceMonth Kind = "modelberth.dev/monthly-budget"
 )
 
 // mostSpenders are named in a message.
@@ -47,6 +49,10 @@ type OverError struct {
 	Room float64
 	// LookAgain is when an overdue grant ends; zero if only the end of a machine can help.
 	LookAgain time.Time
+	// Ends is the end of the month of a budget. Then Ceiling and Used are in USD per month, and Started is the price in USD
+	// of the first hour of the namespace's machines that are in it.
+	Ends    time.Time
+	Started float64
 }
 
 // By is how far the ceiling would be passed.
@@ -54,6 +60,9 @@ func (e *OverError) By() float64 { return e.Used + e.Asked - e.Ceiling }
 
 // Error names the ceiling, the excess, the spenders, and the ways out.
 func (e *OverError) Error() string {
+	if e.Kind == NamespaceMonth {
+		return e.ofMonth()
+	}
 	limit := fmt.Sprintf("the administrator's ceiling %s is %s%s", e.Kind, usd.PerHour(e.Ceiling), e.of())
 	if e.Asked < 0 {
 		return fmt.Sprintf("%s, and no price is known for %s: choose another machine type, or have the administrator add its price",
@@ -62,9 +71,9 @@ func (e *OverError) Error() string {
 	if e.Kind == PerCluster {
 		return limit + e.ofCluster()
 	}
-	text := fmt.Sprintf("%s; %s for %s would be %s too much", limit, usd.PerHour(e.Asked), e.InstanceType, usd.PerHour(e.By()))
+	text := fmt.Sprintf("%s; %s for %s exceeds it by %s", limit, usd.PerHour(e.Asked), e.InstanceType, usd.PerHour(e.By()))
 	if len(e.Spenders) > 0 {
-		text += fmt.Sprintf(", because %s is held by %s", usd.PerHour(e.Used), e.spenders())
+		text += fmt.Sprintf(", because %s is in use by %s", usd.PerHour(e.Used), e.spenders())
 	}
 	if e.Asked > e.Ceiling+tolerance {
 		return text + ": choose a cheaper machine type, or have the administrator raise the ceiling"

@@ -38,7 +38,7 @@ import (
 )
 
 // terminationGracePeriod bounds the drain of a machine: pods with do-not-disrupt or a disruption
-// budget cannot keep an expensive node for ever.
+// budget cannot keep an expensive node forever.
 const terminationGracePeriod = time.Hour
 
 // AddToScheme registers Karpenter's NodeClaim and NodePool with a scheme.
@@ -206,7 +206,7 @@ func (p *Provisioner) Release(ctx context.Context, owner capacity.Owner) ([]stri
 // CanSurge is true: claims distinguish the machines of two attempts.
 func (*Provisioner) CanSurge(capacity.Owner) bool { return true }
 
-// Replaces returns that each claim is created and deleted by itself.
+// Replaces returns that each claim is created and deleted on its own.
 func (*Provisioner) Replaces(capacity.Owner) capacity.Replacing { return capacity.ReplacesLater }
 
 // ReleaseBut is Release of all but the machines of these names.
@@ -395,7 +395,7 @@ func (p *Provisioner) create(ctx context.Context, req capacity.Request, ordinal 
 		return capacity.Created{}, fmt.Errorf("creating NodeClaim %q: %w", claim.Name, err)
 	}
 	// Names are deterministic: either it is ours and creating it twice was creating it once, or
-	// somebody else has the name.
+	// another owner has the name.
 	existing := &karpv1.NodeClaim{}
 	if err := p.live.Get(ctx, client.ObjectKeyFromObject(claim), existing); err != nil {
 		return capacity.Created{}, fmt.Errorf("reading NodeClaim %q: %w", claim.Name, err)
@@ -478,8 +478,8 @@ func (p *Provisioner) Names(owner capacity.Owner, attempt int32, count int) ([]s
 	return names, nil
 }
 
-// Aim leaves pods as they are: they select nodes by the labels of the claims.
-func (*Provisioner) Aim(capacity.Request, *corev1.PodTemplateSpec) error { return nil }
+// PinPods leaves pods as they are: they select nodes by the labels of the claims.
+func (*Provisioner) PinPods(capacity.Request, *corev1.PodTemplateSpec) error { return nil }
 
 // Name returns the name of the claim for one machine of one attempt, as Karpenter's providers take it.
 func Name(owner capacity.Owner, attempt int32, ordinal int) string {

@@ -39,7 +39,7 @@ func request(count int, instanceType string) capacity.Request {
 	}
 }
 
-// held is a claim as the back end made it earlier.
+// held is an existing claim of the back end.
 func held(ordinal, instanceType string, change ...func(*karpv1.NodeClaim)) *karpv1.NodeClaim {
 	claim := &karpv1.NodeClaim{
 		ObjectMeta: metav1.ObjectMeta{
@@ -72,7 +72,7 @@ func launched(claim *karpv1.NodeClaim) {
 	claim.StatusConditions().SetTrue(karpv1.ConditionTypeLaunched)
 }
 
-// oneZone asks for two machines of type A that must be near each other.
+// oneZone requests two machines of type A near each other.
 func oneZone() capacity.Request {
 	r := request(2, "A")
 	r.OneZone = true
@@ -255,7 +255,7 @@ func TestEnsure(t *testing.T) {
 	}
 }
 
-// createdZones are the zones that new claims must be in, or not.
+// createdZones are the required zones of new claims.
 func createdZones(t *testing.T, c client.Reader, outcome capacity.Outcome) []string {
 	t.Helper()
 	var out []string
@@ -347,7 +347,7 @@ func TestRelease(t *testing.T) {
 	}
 }
 
-// What is kept is neither let go nor in the way, whatever happens to it.
+// A kept claim is neither released nor in the way.
 func TestKeep(t *testing.T) {
 	ofLater := func(c *karpv1.NodeClaim) { c.Name = nodeclaim.Name(owner, 2, 0) }
 	later := request(1, "B")
@@ -404,7 +404,7 @@ func TestReleaseAsksTheServer(t *testing.T) {
 	}
 }
 
-// TestReleaseNamesUIDs: a claim that has taken the name of one that went is not let go for it.
+// TestReleaseNamesUIDs: a new claim under the name of a deleted one is not released for it.
 func TestReleaseNamesUIDs(t *testing.T) {
 	var deleted []types.UID
 	c := interceptor.NewClient(newClient(t, held("0", "A")), interceptor.Funcs{
@@ -441,9 +441,9 @@ func TestHeldAsksTheServer(t *testing.T) {
 	}
 }
 
-// A cache that lags may show the former claim of a name on its way out, after its successor has been asked for: it says
-// nothing of that.
-func TestObserveTellsAClaimFromTheFormerOfItsName(t *testing.T) {
+// A lagging cache may show the previous claim of a name on its way out, after its successor was requested: it has no
+// meaning for the successor.
+func TestObserveSkipsPreviousClaimOfName(t *testing.T) {
 	uid := func(is types.UID) func(*karpv1.NodeClaim) {
 		return func(claim *karpv1.NodeClaim) { claim.UID = is }
 	}
@@ -497,7 +497,7 @@ func TestName(t *testing.T) {
 	}
 }
 
-// TestHolders tells whose claims were made one by one, and for which reader.
+// TestHolders returns the owners of single claims, and the reason for each reader.
 func TestHolders(t *testing.T) {
 	other, agents := owner, v1beta1.NodeClassReference{Group: "kaito.sh", Kind: "KaitoNodeClass", Name: "default"}
 	other.UID = "other"

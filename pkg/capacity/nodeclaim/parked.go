@@ -24,7 +24,7 @@ const (
 	parkedLimit  = 63
 )
 
-// parkedTaint is tolerated by no pod: even if somebody lifts the limit, the pool buys nothing.
+// parkedTaint is tolerated by no pod: even without the limit, the pool buys nothing.
 const parkedTaint = "modelberth.dev/parked"
 
 // parkedName returns the NodePool in the claims of a node class; empty if they stand alone.
@@ -40,8 +40,8 @@ func parkedName(class v1beta1.NodeClassReference) string {
 	return strings.TrimRight(name[:min(len(name), parkedLimit)], "-.")
 }
 
-// ensureParked creates the NodePool for the claims of a node class, once in a process. If somebody deletes it,
-// machines continue, and Karpenter logs that it is missing.
+// ensureParked creates the NodePool for the claims of a node class, once in a process. If it is deleted, machines
+// continue, and Karpenter logs that it is missing.
 func (p *Provisioner) ensureParked(ctx context.Context, class v1beta1.NodeClassReference) error {
 	name := parkedName(class)
 	if name == "" {
@@ -51,7 +51,7 @@ func (p *Provisioner) ensureParked(ctx context.Context, class v1beta1.NodeClassR
 		return nil
 	}
 	if err := p.cached.Create(ctx, parkedPool(name, class)); err != nil && !apierrors.IsAlreadyExists(err) {
-		return fmt.Errorf("creating NodePool %q, which NodeClaims name: %w", name, err)
+		return fmt.Errorf("creating NodePool %q for the NodeClaims: %w", name, err)
 	}
 	p.parked.Store(name, true)
 	return nil
@@ -68,7 +68,7 @@ func parkedPool(name string, class v1beta1.NodeClassReference) *karpv1.NodePool 
 			Disruption: karpv1.Disruption{
 				ConsolidationPolicy: karpv1.ConsolidationPolicyWhenEmpty,
 				ConsolidateAfter:    karpv1.MustParseNillableDuration(karpv1.Never),
-				// With a termination grace period a drifted node goes in spite of do-not-disrupt on its pods.
+				// With a termination grace period a drifted node goes despite do-not-disrupt on its pods.
 				Budgets: []karpv1.Budget{{Nodes: "0"}},
 			},
 			Template: karpv1.NodeClaimTemplate{Spec: karpv1.NodeClaimTemplateSpec{

@@ -53,7 +53,7 @@ const (
 // dash.
 const poolHashLength = 11
 
-// name returns the name of the claim for one machine of one attempt: deterministic, and legal.
+// name returns the name of the claim for one machine of one attempt: deterministic, and valid.
 func (f profile) name(owner capacity.Owner, attempt int32, ordinal int) string {
 	identity := fmt.Sprintf("%s/%d/%d", owner.UID, attempt, ordinal)
 	if f == gpuProvisioner {
@@ -158,8 +158,8 @@ func gibibytes(count int) resource.Quantity {
 	return *resource.NewQuantity(int64(count)<<30, resource.BinarySI)
 }
 
-// capacityTypeOf is how a claim's machine is paid for. If the claim does not say, nothing else was to
-// be had.
+// capacityTypeOf is how a claim's machine is paid for. If the claim does not say, only that type was
+// available.
 func capacityTypeOf(claim *karpv1.NodeClaim) v1beta1.CapacityType {
 	if asked := requirementValue(claim, karpv1.CapacityTypeLabelKey); asked != "" {
 		return v1beta1.CapacityType(asked)

@@ -23,7 +23,7 @@ import (
 
 var update = flag.Bool("update", false, "write the golden files")
 
-// agentPools is the class of gpu-provisioner's claims, which need not exist.
+// agentPools is the class of gpu-provisioner's claims; it need not exist.
 var agentPools = v1beta1.NodeClassReference{Group: "kaito.sh", Kind: "KaitoNodeClass", Name: "default"}
 
 // TestClaims compares whole claims with golden files.
@@ -77,7 +77,7 @@ func compare(t *testing.T, file, got string) {
 	}
 }
 
-// TestAgentPoolNames: an agent pool is called what its claim is.
+// TestAgentPoolNames: an agent pool has the name of its claim.
 func TestAgentPoolNames(t *testing.T) {
 	legal := regexp.MustCompile(`^[a-z][a-z0-9]{0,11}$`)
 	seen := map[string]bool{}
@@ -95,7 +95,7 @@ func TestAgentPoolNames(t *testing.T) {
 	}
 }
 
-// TestAgentPoolsServe: what the back end made for gpu-provisioner serves the next pass, at once and in any zone.
+// TestAgentPoolsServe: the back end's claims for gpu-provisioner serve the next pass, at once and in any zone.
 func TestAgentPoolsServe(t *testing.T) {
 	c := newClient(t)
 	pools := nodeclaim.New(c, c, agentPools)

@@ -20,7 +20,7 @@ import (
 type KAITO struct{ Provisioner *Provisioner }
 
 // Strays returns claims that are not being deleted, with the Workspaces in their labels.
-func (k KAITO) Strays(ctx context.Context) ([]capacity.Bill, error) {
+func (k KAITO) Strays(ctx context.Context) ([]capacity.MachineCost, error) {
 	claims := &karpv1.NodeClaimList{}
 	if err := k.Provisioner.live.List(ctx, claims, client.HasLabels{v1beta1.LabelWorkspace, v1beta1.LabelWorkspaceNamespace}); err != nil {
 		return nil, fmt.Errorf("listing KAITO's NodeClaims: %w", err)
@@ -29,10 +29,10 @@ func (k KAITO) Strays(ctx context.Context) ([]capacity.Bill, error) {
 		_, isOurs := claim.Labels[v1beta1.LabelWorkspaceUID]
 		return isOurs || claim.Labels[v1beta1.LabelManagedBy] == v1beta1.ManagedBy || !claim.DeletionTimestamp.IsZero()
 	})
-	var out []capacity.Bill
+	var out []capacity.MachineCost
 	for i := range claims.Items {
 		labels := claims.Items[i].Labels
-		out = append(out, capacity.Bill{
+		out = append(out, capacity.MachineCost{
 			Machine: claims.Items[i].Name,
 			Owner:   capacity.Owner{Namespace: labels[v1beta1.LabelWorkspaceNamespace], Name: labels[v1beta1.LabelWorkspace]},
 		})

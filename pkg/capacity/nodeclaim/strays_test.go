@@ -16,7 +16,7 @@ import (
 	"github.com/modelberth/modelberth/pkg/capacity/nodeclaim"
 )
 
-// claimsOfAll stores a claim of each who may have one, by name: ours, gpu-provisioner's ones of ours, KAITO's, and
+// claimsOfAll stores a claim of each possible creator, by name: ours, gpu-provisioner's ones of ours, KAITO's, and
 // somebody's.
 func claimsOfAll(t *testing.T) client.WithWatch {
 	t.Helper()
@@ -57,34 +57,34 @@ func claimsOfAll(t *testing.T) client.WithWatch {
 	return c
 }
 
-func machinesOf(bills []capacity.Bill) []string {
+func machinesOf(costs []capacity.MachineCost) []string {
 	var names []string
-	for _, bill := range bills {
+	for _, bill := range costs {
 		names = append(names, bill.Owner.Namespace+"/"+bill.Owner.Name+" "+bill.Machine)
 	}
 	return names
 }
 
-// TestBillsAreOurs: what others made is neither counted against ceilings nor swept.
-func TestBillsAreOurs(t *testing.T) {
+// TestMachineCostsAreOurs: others' claims are neither counted against ceilings nor swept.
+func TestMachineCostsAreOurs(t *testing.T) {
 	c := claimsOfAll(t)
 	p := nodeclaim.New(c, c, class)
-	for source, list := range map[string]func() ([]capacity.Bill, error){
-		"cached": func() ([]capacity.Bill, error) { return p.Bills(t.Context()) },
-		"live":   func() ([]capacity.Bill, error) { return p.LiveBills(t.Context()) },
+	for source, list := range map[string]func() ([]capacity.MachineCost, error){
+		"cached": func() ([]capacity.MachineCost, error) { return p.MachineCosts(t.Context()) },
+		"live":   func() ([]capacity.MachineCost, error) { return p.LiveMachineCosts(t.Context()) },
 	} {
-		bills, err := list()
+		costs, err := list()
 		if err != nil {
 			t.Fatal(err)
 		}
 		want := []string{"team-a/chat ours", "team-a/pool ours-as-agent-pool", "/ ours-without-uid"}
-		if diff := cmp.Diff(want, machinesOf(bills)); diff != "" {
+		if diff := cmp.Diff(want, machinesOf(costs)); diff != "" {
 			t.Errorf("%s (-want +got):\n%s", source, diff)
 		}
 	}
 }
 
-// TestStraysAreKAITOs: of what carries KAITO's labels, ours is not KAITO's.
+// TestStraysAreKAITOs: our claims with KAITO's labels are not KAITO's.
 func TestStraysAreKAITOs(t *testing.T) {
 	c := claimsOfAll(t)
 	strays := nodeclaim.KAITO{Provisioner: nodeclaim.New(c, c, class)}
@@ -109,12 +109,12 @@ func TestStraysAreKAITOs(t *testing.T) {
 // TestBillBeginsWithTheLaunch: the cloud charges from then on.
 func TestBillBeginsWithTheLaunch(t *testing.T) {
 	claim := &karpv1.NodeClaim{ObjectMeta: metav1.ObjectMeta{Name: "a", UID: "1"}}
-	if got := nodeclaim.BillOf(claim); got.Launched || !got.LaunchedAt.IsZero() {
+	if got := nodeclaim.MachineCostOf(claim); got.Launched || !got.LaunchedAt.IsZero() {
 		t.Errorf("before the launch: %+v", got)
 	}
 	claim.StatusConditions().SetTrue(karpv1.ConditionTypeLaunched)
 	want := claim.StatusConditions().Get(karpv1.ConditionTypeLaunched).LastTransitionTime.Time
-	if got := nodeclaim.BillOf(claim); !got.Launched || !got.LaunchedAt.Equal(want) || want.IsZero() {
+	if got := nodeclaim.MachineCostOf(claim); !got.Launched || !got.LaunchedAt.Equal(want) || want.IsZero() {
 		t.Errorf("after it: %+v, want %s", got, want)
 	}
 }

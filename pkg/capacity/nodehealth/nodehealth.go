@@ -2,7 +2,7 @@
 // SPDX-License-Identifier: Apache-2.0
 
 // Package nodehealth reads from a node whether its machine is broken or about to be taken back, and from all nodes
-// whether the silence of one says anything about it.
+// whether the silence of one node is evidence against it.
 //
 // It is pure, and knows the conditions and taints of the clouds. It must not know the reaction to them.
 package nodehealth
@@ -15,11 +15,11 @@ import (
 	corev1 "k8s.io/api/core/v1"
 )
 
-// Trouble is a fault that a node reports. The zero Trouble is none.
-type Trouble struct {
+// Fault is a fault that a node reports. The zero Fault is none.
+type Fault struct {
 	// Message on one line; empty if there is none.
 	Message string
-	// Since when, and for how long it may pass by itself.
+	// Since when, and how long it may last before it counts.
 	Since time.Time
 	Grace time.Duration
 }
@@ -75,26 +75,22 @@ func evictions() []string {
 }
 
 // Of returns a node's fault: of several, the one that expires first.
-func Of(node *corev1.Node) Trouble {
-	var worst Trouble
-	worse := func(other Trouble) {
-		if worst.Message == "" || other.Since.Add(other.Grace).Before(worst.Since.Add(worst.Grace)) {
-			worst = other
-		}
-	}
+func Of(node *corev1.Node) Fault {
+	var worst Fault
+	worse := func(other Fault) { worst = Sooner(worst, other) }
 	for _, taint := range node.Spec.Taints {
 		if slices.Contains(evictions(), taint.Key) {
 			since := time.Time{}
 			if taint.TimeAdded != nil {
 				since = taint.TimeAdded.Time
 			}
-			worse(Trouble{Message: fmt.Sprintf("node %s has the taint %s: the cloud is about to reclaim its machine", node.Name, taint.Key), Since: since})
+			worse(Fault{Message: fmt.Sprintf("node %s has the taint %s: the cloud is about to reclaim its machine", node.Name, taint.Key), Since: since})
 		}
 	}
 	for _, known := range rules() {
 		for _, condition := range node.Status.Conditions {
 			if condition.Type == known.condition && condition.Status == known.status {
-				worse(Trouble{
+				worse(Fault{
 					Message: fmt.Sprintf("node %s reports %s=%s: %s", node.Name, condition.Type, condition.Status, words(condition)),
 					Since:   condition.LastTransitionTime.Time, Grace: known.grace,
 				})
@@ -102,6 +98,14 @@ func Of(node *corev1.Node) Trouble {
 		}
 	}
 	return worst
+}
+
+// Sooner returns the fault that expires first; one without a message is none.
+func Sooner(a, b Fault) Fault {
+	if a.Message == "" || b.Message != "" && b.Since.Add(b.Grace).Before(a.Since.Add(a.Grace)) {
+		return b
+	}
+	return a
 }
 
 func words(condition corev1.NodeCondition) string {

@@ -25,7 +25,7 @@ func TestOf(t *testing.T) {
 		reason     string
 		conditions []corev1.NodeCondition
 		taints     []corev1.Taint
-		want       nodehealth.Trouble
+		want       nodehealth.Fault
 	}{
 		{reason: "nothing is said"},
 		{reason: "all is well", conditions: []corev1.NodeCondition{
@@ -35,7 +35,7 @@ func TestOf(t *testing.T) {
 		{reason: "not Ready is another matter", conditions: []corev1.NodeCondition{condition("Ready", "False", "the kubelet is silent")}},
 		{
 			reason: "a GPU has failed on AWS", conditions: []corev1.NodeCondition{condition("AcceleratedHardwareReady", "False", "GPU has fallen off the bus")},
-			want: nodehealth.Trouble{
+			want: nodehealth.Fault{
 				Message: "node n reports AcceleratedHardwareReady=False: GPU has fallen off the bus", Since: since.Time, Grace: 10 * time.Minute,
 			},
 		},
@@ -43,7 +43,7 @@ func TestOf(t *testing.T) {
 			reason: "NVSentinel found a fatal fault", conditions: []corev1.NodeCondition{
 				condition("GpuMemWatch", "True", "[DCGM_FR_FAULTY_MEMORY] GPU 0 - RecommendedAction: CONTACT_SUPPORT"),
 			},
-			want: nodehealth.Trouble{
+			want: nodehealth.Fault{
 				Message: "node n reports GpuMemWatch=True: [DCGM_FR_FAULTY_MEMORY] GPU 0 - RecommendedAction: CONTACT_SUPPORT",
 				Since:   since.Time, Grace: 5 * time.Minute,
 			},
@@ -54,11 +54,11 @@ func TestOf(t *testing.T) {
 			reason: "what can wait goes after what cannot", conditions: []corev1.NodeCondition{
 				condition("GPUMissing", "True", "one is missing"), condition("PreemptionScheduled", "True", ""),
 			},
-			want: nodehealth.Trouble{Message: "node n reports PreemptionScheduled=True: Why", Since: since.Time},
+			want: nodehealth.Fault{Message: "node n reports PreemptionScheduled=True: Why", Since: since.Time},
 		},
 		{
 			reason: "AWS takes a spot machine back", taints: []corev1.Taint{{Key: "sku"}, {Key: "aws-node-termination-handler/spot-itn", TimeAdded: &since}},
-			want: nodehealth.Trouble{
+			want: nodehealth.Fault{
 				Message: "node n has the taint aws-node-termination-handler/spot-itn: the cloud is about to reclaim its machine", Since: since.Time,
 			},
 		},

@@ -59,7 +59,7 @@ func (s *Silence) count(node *corev1.Node) {
 	s.heard++
 }
 
-// Unheard reports whether the cluster has nodes of its own and none of them is Ready, with their number.
+// Unheard reports whether the cluster has its own nodes but none of them is Ready, with their number.
 func (s Silence) Unheard() (count int, isSo bool) {
 	return s.silent, !s.isBought && s.heard == 0 && s.silent > 0
 }

@@ -17,7 +17,7 @@ import (
 
 var noon = time.Date(2026, 11, 21, 12, 0, 0, 0, time.UTC)
 
-// nodes that have been Ready, or not, since so many minutes past noon: the cluster's own, or bought ones.
+// nodes are Ready or not since this many minutes past noon: the cluster's own, or bought ones.
 func nodes(isBought bool, count int, status corev1.ConditionStatus, minutes int) []corev1.Node {
 	node := corev1.Node{}
 	if isBought {
@@ -29,7 +29,7 @@ func nodes(isBought bool, count int, status corev1.ConditionStatus, minutes int)
 	return slices.Repeat([]corev1.Node{node}, count)
 }
 
-// TestSilence asks about a machine that has been silent since noon.
+// TestSilence checks a machine without contact since noon.
 func TestSilence(t *testing.T) {
 	const (
 		unheard    = "none of the cluster's own nodes is Ready: the control plane has lost contact with their kubelets, so no machine is replaced"

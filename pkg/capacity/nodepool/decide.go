@@ -53,7 +53,7 @@ func decide(held holding, req capacity.Request) decision {
 		switch {
 		case !claim.DeletionTimestamp.IsZero():
 			d.occupied = d.occupied || !isOfPool
-		case !isOfPool || slices.Contains(req.Replaced, claim.UID): // the pool makes another one by itself
+		case !isOfPool || slices.Contains(req.Replaced, claim.UID): // the pool makes another one on its own
 			d.release.claims = append(d.release.claims, *claim)
 		}
 	}

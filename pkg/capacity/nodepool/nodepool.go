@@ -4,13 +4,13 @@
 // Package nodepool gets machines from Karpenter through one NodePool per Workspace and attempt, for clusters with a
 // managed Karpenter or without standalone NodeClaims.
 //
-// It decides the pools' names and contents, which pools and claims still serve the request, which are released, and
-// which claim is which machine. After a refusal, Karpenter creates a claim again and again. Only the first claim
+// It decides the names and contents of pools, the pools and claims to keep and to release, and the claim of each
+// machine. After a refusal, Karpenter creates a claim again and again. Only the first claim
 // counts as the machine, so the caller sees the first refusal and releases the pool. It must not know models or
 // plans.
 //
 // A static pool has a fixed number of machines, its replicas, and needs Karpenter's feature gate StaticCapacity. A
-// dynamic one works with every Karpenter and creates machines for matching pods: the pods must exist first, and
+// dynamic pool works with every Karpenter and creates machines for matching pods. The pods must exist first, and
 // only the Workspace's pods select the label of its machines.
 package nodepool
 
@@ -59,9 +59,9 @@ func New(cached client.Client, live client.Reader, claims *nodeclaim.Provisioner
 	return &Provisioner{claims: claims, cached: cached, live: live, listens: true}
 }
 
-// NewFormer returns a Provisioner for pools from before the present back end was configured. It reads no events
+// NewRetired returns a Provisioner for pools from before the present back end was configured. It reads no events
 // about them.
-func NewFormer(cached client.Client, live client.Reader, claims *nodeclaim.Provisioner) *Provisioner {
+func NewRetired(cached client.Client, live client.Reader, claims *nodeclaim.Provisioner) *Provisioner {
 	return &Provisioner{claims: claims, cached: cached, live: live}
 }
 
@@ -82,8 +82,8 @@ func (p *Provisioner) Class(ctx context.Context, ref v1beta1.NodeClassReference)
 	return p.claims.Class(ctx, ref)
 }
 
-// Aim leaves pods as they are: they select nodes by the labels of the pool.
-func (*Provisioner) Aim(capacity.Request, *corev1.PodTemplateSpec) error { return nil }
+// PinPods leaves pods as they are: they select nodes by the labels of the pool.
+func (*Provisioner) PinPods(capacity.Request, *corev1.PodTemplateSpec) error { return nil }
 
 // Kind is the kind of object that represents a machine.
 func (*Provisioner) Kind(capacity.Owner) string { return "nodeclaim" }
@@ -136,7 +136,7 @@ func (p *Provisioner) Ensure(ctx context.Context, req capacity.Request) (capacit
 	if err == nil && decide(held, req).settled() {
 		return outcome, nil
 	}
-	// The cache may lag behind our own writes, or those of a former leader.
+	// The cache may lag behind our own writes, or those of an earlier leader.
 	if err == nil {
 		held, err = hold(ctx, p.live, req.Owner)
 	}
@@ -162,7 +162,7 @@ func (p *Provisioner) Ensure(ctx context.Context, req capacity.Request) (capacit
 	} else {
 		err = p.grow(ctx, todo.pool, req, todo.size)
 	}
-	if err == nil { // who they are is seen once Karpenter has made them
+	if err == nil { // their names are known once Karpenter has made them
 		for _, name := range slotNames(Name(req.Owner, req.Attempt), todo.size)[todo.had:] {
 			outcome.Created = append(outcome.Created, capacity.Created{Name: name})
 		}
@@ -224,7 +224,7 @@ func (p *Provisioner) create(ctx context.Context, req capacity.Request, size int
 	}
 	pool := p.pool(req, size)
 	var options []client.CreateOption
-	if p.isStatic { // who does not know the replicas would drop them, and with them the kind of the pool
+	if p.isStatic { // an API server without the field would drop it, and the pool would be dynamic
 		options = append(options, client.FieldValidation(metav1.FieldValidationStrict))
 	}
 	err := p.cached.Create(ctx, pool, options...)
@@ -233,14 +233,14 @@ func (p *Provisioner) create(ctx context.Context, req capacity.Request, size int
 	}
 	if p.isStatic && apierrors.IsBadRequest(err) && strings.Contains(err.Error(), "spec.replicas") {
 		return &capacity.NotInstalledError{
-			Why: "the NodePools of this cluster have no replicas", Fix: "install Karpenter 1.8 or later, or do not set --static-node-pools",
+			Why: "NodePools in this cluster do not support spec.replicas", Fix: "install Karpenter 1.8 or later, or remove --static-node-pools",
 		}
 	}
 	if !apierrors.IsAlreadyExists(err) {
 		return fmt.Errorf("creating NodePool %q: %w", pool.Name, err)
 	}
-	// Names are deterministic: either it is ours and creating it twice was creating it once, or somebody
-	// else has the name.
+	// Names are deterministic: either it is ours and creating it twice was creating it once, or another
+	// owner has the name.
 	existing := &karpv1.NodePool{}
 	if err := p.live.Get(ctx, client.ObjectKeyFromObject(pool), existing); err != nil {
 		return fmt.Errorf("reading NodePool %q: %w", pool.Name, err)

@@ -50,7 +50,7 @@ func request(count int, instanceType string) capacity.Request {
 	}
 }
 
-// pair asks for two machines that must be near each other.
+// pair requests two machines near each other.
 func pair(instanceType string) capacity.Request {
 	r := request(2, instanceType)
 	r.OneZone = true
@@ -78,7 +78,7 @@ func provisioner(cached client.Client, live client.Reader, isStatic bool) *nodep
 	return nodepool.New(cached, live, claims)
 }
 
-// made is the pool that a request comes to.
+// made is the pool for a request.
 func made(t *testing.T, isStatic bool, req capacity.Request) *karpv1.NodePool {
 	t.Helper()
 	c := newClient(t)
@@ -93,7 +93,7 @@ func made(t *testing.T, isStatic bool, req capacity.Request) *karpv1.NodePool {
 	return pool
 }
 
-// claimOf is a claim as Karpenter makes it of a pool, that many seconds later.
+// claimOf is a claim as Karpenter makes it for a pool, that many seconds later.
 func claimOf(pool *karpv1.NodePool, name string, seconds int, change ...func(*karpv1.NodeClaim)) *karpv1.NodeClaim {
 	claim := pool.Spec.Template.ToNodeClaim()
 	claim.Name, claim.UID = pool.Name+"-"+name, types.UID(name)
@@ -166,7 +166,7 @@ func TestPools(t *testing.T) {
 	}
 }
 
-// seat is what the port is told of a machine's name.
+// seat is the reported name of a machine.
 type seat struct {
 	Name        string
 	UID         types.UID
@@ -357,7 +357,7 @@ func TestEnsure(t *testing.T) {
 		request  capacity.Request
 		created  []string
 		released []string
-		// want is what is held afterwards: each pool with its size and zone, and each claim.
+		// want is the result: each pool with its size and zone, and each claim.
 		want []string
 	}{
 		{reason: "nothing is held", request: request(1, "A"), created: []string{single.Name + "-0"}, want: []string{single.Name + " 1"}},
@@ -478,7 +478,7 @@ func everything(t *testing.T, c client.Reader) []string {
 	return out
 }
 
-// TestPodsComeFirst: a pool whose pods were never made would wait for them, and nobody would look.
+// TestPodsComeFirst: a pool without pods would wait for them, and nobody would look.
 func TestPodsComeFirst(t *testing.T) {
 	for _, isStatic := range []bool{false, true} {
 		c, asked := newClient(t), 0
@@ -522,7 +522,7 @@ func TestEnsureErrors(t *testing.T) {
 		{
 			"the pools of this cluster have no replicas", nil,
 			failing(apierrors.NewBadRequest(`strict decoding error: unknown field "spec.replicas"`)), request(1, "A"),
-			"cannot buy machines: the NodePools of this cluster have no replicas: install Karpenter 1.8 or later, or do not set --static-node-pools",
+			"cannot buy machines: NodePools in this cluster do not support spec.replicas: install Karpenter 1.8 or later, or remove --static-node-pools",
 		},
 		{"it is asked before, and nothing is made", nil, interceptor.Funcs{}, confirm, "not now"},
 	}
@@ -569,7 +569,7 @@ func TestBooks(t *testing.T) {
 		t.Fatal(err)
 	}
 	const onDemand = v1beta1.CapacityOnDemand
-	want := []capacity.Bill{
+	want := []capacity.MachineCost{
 		{
 			Owner: owner, Machine: pool.Name + "-0", UID: "a", InstanceType: "A", HourlyPrice: 5.672, CapacityType: onDemand, Launched: true,
 			LaunchedAt: claims.Items[0].StatusConditions().Get(karpv1.ConditionTypeLaunched).LastTransitionTime.Time,
@@ -577,7 +577,7 @@ func TestBooks(t *testing.T) {
 		// Karpenter may buy it at any time.
 		{Owner: owner, Machine: pool.Name + "-1", InstanceType: "A", HourlyPrice: 5.672, CapacityType: onDemand},
 	}
-	for _, read := range []func(context.Context) ([]capacity.Bill, error){pools.Bills, pools.LiveBills} {
+	for _, read := range []func(context.Context) ([]capacity.MachineCost, error){pools.MachineCosts, pools.LiveMachineCosts} {
 		got, err := read(t.Context())
 		if diff := cmp.Diff(want, got); diff != "" || err != nil {
 			t.Errorf("error %v (-want +got):\n%s", err, diff)
@@ -613,7 +613,7 @@ func TestName(t *testing.T) {
 	}
 }
 
-// TestKeep: what another attempt serves on is neither let go nor in the way.
+// TestKeep: the machines of another serving attempt are neither released nor in the way.
 func TestKeep(t *testing.T) {
 	old := made(t, true, request(1, "A"))
 	later := request(1, "B")
@@ -634,14 +634,14 @@ func TestKeep(t *testing.T) {
 	}
 }
 
-// TestHolders lists the holders of pools, and of machines whose pool is gone. The pool that claims on Azure name has no
-// holder.
+// TestHolders lists the owners of pools, and of machines without a pool. The pool named by claims on Azure has no
+// owner.
 func TestHolders(t *testing.T) {
 	waits, late := request(1, "p4d.24xlarge"), request(1, "p4d.24xlarge")
 	waits.Owner.UID, late.Owner.UID = "waits", "late"
 	c := newClient(t, made(t, false, waits), claimOf(made(t, false, late), "a", 1))
 	azure := v1beta1.NodeClassReference{Group: "karpenter.azure.com", Kind: "AKSNodeClass", Name: "default"}
-	if _, err := nodeclaim.New(c, c, azure).Ensure(t.Context(), request(1, "p4d.24xlarge")); err != nil { // a claim of its own
+	if _, err := nodeclaim.New(c, c, azure).Ensure(t.Context(), request(1, "p4d.24xlarge")); err != nil { // its own claim
 		t.Fatal(err)
 	}
 	if err := c.Get(t.Context(), types.NamespacedName{Name: "modelberth-default"}, &karpv1.NodePool{}); err != nil {

@@ -143,7 +143,7 @@ func awaited(pool *karpv1.NodePool, name string, lostAt time.Time) capacity.Mach
 	return machine
 }
 
-// whyAwaited says why there is no claim, as far as the pool tells.
+// whyAwaited returns why there is no claim, as far as the pool reports it.
 func whyAwaited(pool *karpv1.NodePool) (reason, message string) {
 	ready := pool.StatusConditions().Root()
 	for _, condition := range pool.Status.Conditions {

@@ -174,7 +174,7 @@ func podOf(object any) (*held, error) {
 		out := heldBy(object)
 		return &out, nil
 	default:
-		return nil, fmt.Errorf("keeping what pods hold of nodes: %T is no pod", object)
+		return nil, fmt.Errorf("caching the pods of nodes: %T is not a pod", object)
 	}
 }
 

@@ -46,7 +46,7 @@ func podOn(node, name string) *corev1.Pod {
 	}
 }
 
-// server answers lists of pods in pages, and has a watch that a test sends to.
+// server answers lists of pods in pages, and has a watch for a test's events.
 type server struct {
 	client.WithWatch
 
@@ -92,7 +92,7 @@ func (s *server) watch(context.Context, client.WithWatch, client.ObjectList, ...
 	return s.events, nil
 }
 
-// nodesOf are the nodes of what is held, sorted, once it is known.
+// nodesOf are the nodes of the pods in use, sorted, once known.
 func nodesOf(pods *nodeuse.Pods, nodes ...string) []string {
 	uses, isKnown := pods.Of(nodes)
 	if !isKnown {
@@ -156,7 +156,7 @@ func TestPodsAreKnownByNode(t *testing.T) {
 	}
 }
 
-// TestUnansweredListIsNotAnEmptyOne keeps a Workspace from GPUs that are in use.
+// TestUnansweredListIsNotAnEmptyOne keeps a Workspace from GPUs in use.
 func TestUnansweredListIsNotAnEmptyOne(t *testing.T) {
 	s := newServer(podOn("a", "pod"))
 	s.refuses.Store(true)
@@ -170,7 +170,7 @@ func TestUnansweredListIsNotAnEmptyOne(t *testing.T) {
 	eventually(t, pods, []string{"a"}, "a")
 }
 
-// TestPodTakesFewBytes bounds what is kept of each pod of the cluster.
+// TestPodTakesFewBytes bounds the memory for each pod of the cluster.
 func TestPodTakesFewBytes(t *testing.T) {
 	const count, most = 10_000, 512
 	s := newServer()

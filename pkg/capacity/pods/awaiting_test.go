@@ -15,12 +15,12 @@ import (
 	"github.com/modelberth/modelberth/api/v1beta1"
 )
 
-// TestAwaiting says whom the news of a node concerns: its pod may have been heard of last before the node was.
+// TestAwaiting finds the Workspaces of a new node: the last event of the pod may be older than the node.
 func TestAwaiting(t *testing.T) {
 	set := setOf(2, 1)
 	aimed := &corev1.PodTemplateSpec{}
 	p, _ := newProvisioner(t)
-	if err := p.Aim(requestOf(v1beta1.CapacityOnDemand), aimed); err != nil {
+	if err := p.PinPods(requestOf(v1beta1.CapacityOnDemand), aimed); err != nil {
 		t.Fatal(err)
 	}
 	pod := func(node string) *corev1.Pod {

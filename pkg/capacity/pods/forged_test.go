@@ -19,7 +19,7 @@ import (
 
 const millionDollars = `{"attempt":1,"instanceType":"Standard_NC24ads_A100_v4","capacityType":"on-demand","hourlyPrice":1000000}`
 
-// forgedSet is a StatefulSet that carries our labels, and what change makes of it.
+// forgedSet is a StatefulSet with our labels, after change.
 func forgedSet(replicas int32, change func(*appsv1.StatefulSet)) *appsv1.StatefulSet {
 	set := setOf(1, 1)
 	set.UID, set.Spec.Replicas = "forged", &replicas
@@ -28,7 +28,7 @@ func forgedSet(replicas int32, change func(*appsv1.StatefulSet)) *appsv1.Statefu
 	return set
 }
 
-// TestForgedAnnotationIsNotBilled has tenants write what only the controller writes.
+// TestForgedAnnotationIsNotBilled has tenants write the controller's annotations.
 func TestForgedAnnotationIsNotBilled(t *testing.T) {
 	forgedPod := func(change func(*corev1.Pod)) *corev1.Pod {
 		pod := podOf(setOf(1, 1), 1, 0, "")
@@ -70,16 +70,16 @@ func TestForgedAnnotationIsNotBilled(t *testing.T) {
 	for _, test := range tests {
 		t.Run(test.reason, func(t *testing.T) {
 			p, _ := newProvisioner(t, test.objects...)
-			bills, err := p.LiveBills(t.Context())
+			costs, err := p.LiveMachineCosts(t.Context())
 			if err != nil {
 				t.Fatal(err)
 			}
 			sum := 0.0
-			for _, bill := range bills {
+			for _, bill := range costs {
 				sum += max(bill.HourlyPrice, 0)
 			}
 			if sum != test.want {
-				t.Errorf("%v USD/h are booked, want %v: %+v", sum, test.want, bills)
+				t.Errorf("%v USD/h are booked, want %v: %+v", sum, test.want, costs)
 			}
 		})
 	}
@@ -103,9 +103,9 @@ func TestForgedReplicasAreCapped(t *testing.T) {
 	for _, test := range tests {
 		t.Run(test.reason, func(t *testing.T) {
 			p, _ := newProvisioner(t, forgedSet(millions, test.change))
-			bills, err := p.Bills(t.Context())
-			if err != nil || len(bills) != test.want {
-				t.Errorf("%d bills, %v; want %d", len(bills), err, test.want)
+			costs, err := p.MachineCosts(t.Context())
+			if err != nil || len(costs) != test.want {
+				t.Errorf("%d costs, %v; want %d", len(costs), err, test.want)
 			}
 			if _, err := p.Holders(t.Context()); err != nil {
 				t.Error(err)
@@ -114,7 +114,7 @@ func TestForgedReplicasAreCapped(t *testing.T) {
 	}
 }
 
-// BenchmarkHolders is the start of a leader where many sets were forged.
+// BenchmarkHolders is the start of a leader with many forged sets.
 func BenchmarkHolders(b *testing.B) {
 	sets := make([]appsv1.StatefulSet, 1000)
 	for i := range sets {
@@ -128,7 +128,7 @@ func BenchmarkHolders(b *testing.B) {
 	}
 }
 
-// TestHoldersAreLive leaves those out that only a forged StatefulSet names.
+// TestHoldersAreLive leaves out owners named only by a forged StatefulSet.
 func TestHoldersAreLive(t *testing.T) {
 	elsewhere := forgedSet(1, func(set *appsv1.StatefulSet) { set.Namespace = "team-b" })
 	gone := forgedSet(1, func(set *appsv1.StatefulSet) {

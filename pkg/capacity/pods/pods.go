@@ -46,9 +46,9 @@ func New(cached client.Client, live client.Reader, clock clock.PassiveClock, pri
 	return &Provisioner{cached: cached, live: live, clock: clock, prices: prices}
 }
 
-// NewFormer returns a Provisioner for pods from before the present back end was configured. It reads no events
+// NewRetired returns a Provisioner for pods from before the present back end was configured. It reads no events
 // about them.
-func NewFormer(cached client.Client, live client.Reader, clock clock.PassiveClock, prices Prices) *Provisioner {
+func NewRetired(cached client.Client, live client.Reader, clock clock.PassiveClock, prices Prices) *Provisioner {
 	return &Provisioner{cached: cached, live: live, clock: clock, prices: prices, isDeaf: true}
 }
 
@@ -74,8 +74,8 @@ func (p *Provisioner) Observe(
 	return machines, nil
 }
 
-// Held returns the machines that are held for a Workspace and not being deleted, by name, as their StatefulSets and pods
-// are in the API server. It returns their names alone: what their nodes and pods report is not read.
+// Held returns the machines of a Workspace that are not being deleted, by name, from the StatefulSets and pods of the
+// API server. It returns names only, and reads no reports of nodes or pods.
 func (p *Provisioner) Held(ctx context.Context, owner capacity.Owner, _ []capacity.Created) ([]capacity.Machine, error) {
 	slots, err := slotsOf(ctx, p.live, owner)
 	if err != nil {
@@ -112,7 +112,7 @@ func (p *Provisioner) Ensure(ctx context.Context, req capacity.Request) (capacit
 	if err == nil && decide(slots, req).isSettled {
 		return outcome, nil
 	}
-	// The cache may lag behind our own writes, or those of a former leader.
+	// The cache may lag behind our own writes, or those of an earlier leader.
 	if err == nil {
 		slots, err = slotsOf(ctx, p.live, req.Owner)
 	}
@@ -167,10 +167,10 @@ func decide(slots []slot, req capacity.Request) decision {
 // CanSurge returns false: the pods of two attempts have the same names.
 func (*Provisioner) CanSurge(capacity.Owner) bool { return false }
 
-// Replaces returns that the pod of a lost machine asks for another one.
+// Replaces returns that the pod of a lost machine requests another one.
 func (*Provisioner) Replaces(capacity.Owner) capacity.Replacing { return capacity.ReplacesPod }
 
-// ReleaseBut is Release: no machines of another attempt are held.
+// ReleaseBut is Release: the machines belong to one attempt only.
 func (p *Provisioner) ReleaseBut(ctx context.Context, owner capacity.Owner, _ []string) ([]string, error) {
 	return p.Release(ctx, owner)
 }
@@ -273,7 +273,7 @@ func (p *Provisioner) Holders(ctx context.Context) ([]capacity.Owner, error) {
 	return slices.DeleteFunc(owners, func(owner capacity.Owner) bool { return !isLive(owner) }), nil
 }
 
-// nobody has one slot made of each StatefulSet: enough to read its owner.
+// nobody makes one slot of each StatefulSet: enough to read its owner.
 func nobody(capacity.Owner) bool { return false }
 
 func ownersOf(slots []slot) []capacity.Owner {

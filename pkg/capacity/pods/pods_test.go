@@ -45,7 +45,7 @@ func annotated(attempt int) map[string]string {
 		`{"attempt":%d,"instanceType":"Standard_NC24ads_A100_v4","capacityType":"on-demand","hourlyPrice":3.673}`, attempt)}
 }
 
-// setOf is a StatefulSet that asks for machines under the number of an attempt.
+// setOf is a StatefulSet that requests machines under the number of an attempt.
 func setOf(attempt, replicas int) *appsv1.StatefulSet {
 	ws := &v1beta1.Workspace{ObjectMeta: metav1.ObjectMeta{Namespace: "team-a", Name: "chat", UID: "uid-1"}}
 	return &appsv1.StatefulSet{
@@ -60,7 +60,7 @@ func setOf(attempt, replicas int) *appsv1.StatefulSet {
 	}
 }
 
-// podOf is the pod of an ordinal, made a minute after its set, and on a node where one is named.
+// podOf is the pod of an ordinal, made a minute after its set, on the named node if any.
 func podOf(set *appsv1.StatefulSet, attempt, ordinal int, node string) *corev1.Pod {
 	pod := &corev1.Pod{
 		ObjectMeta: metav1.ObjectMeta{
@@ -157,7 +157,7 @@ func TestObserve(t *testing.T) {
 			onNode(m)
 			came := refusal.Condition{Status: refusal.StatusTrue, Since: start.Add(age)}
 			m.Launched, m.Registered, m.NodeName, m.Words = true, true, "gpu-1", capacity.Words{Launched: came, Registered: came}
-			m.Reason, m.Message = "", "the device plugin does not show its GPUs"
+			m.Reason, m.Message = "", "the device plugin does not advertise its GPUs"
 		})
 	}
 	ordinary := nodeOf("0", 2*time.Minute)
@@ -218,7 +218,7 @@ func TestObserve(t *testing.T) {
 			for i, object := range test.objects { // the affinity of what is aimed
 				if pod, ok := object.(*corev1.Pod); ok {
 					aimed := &corev1.PodTemplateSpec{}
-					if err := p.Aim(requestOf(v1beta1.CapacityOnDemand), aimed); err != nil {
+					if err := p.PinPods(requestOf(v1beta1.CapacityOnDemand), aimed); err != nil {
 						t.Fatal(err)
 					}
 					pod.Spec.Affinity = aimed.Spec.Affinity
@@ -302,7 +302,7 @@ func TestEnsure(t *testing.T) {
 	}
 }
 
-// A pass that does not know the newest Workspace neither makes nor deletes anything.
+// A pass with an outdated Workspace neither makes nor deletes anything.
 func TestEnsureUnconfirmed(t *testing.T) {
 	unknown := errors.New("there is a newer one")
 	for _, objects := range [][]client.Object{nil, {setOf(1, 1)}} {
@@ -407,8 +407,8 @@ func TestReleaseDeletesStuckPods(t *testing.T) {
 	}
 }
 
-// Others of that name, and what is held live, are told by the objects alone.
-func TestHeldOwnersAndBills(t *testing.T) {
+// The objects alone show others of that name, and the live machines.
+func TestHeldOwnersAndMachineCosts(t *testing.T) {
 	stranger := podOf(setOf(1, 1), 1, 0, "")
 	stranger.Name, stranger.Labels[v1beta1.LabelWorkspaceUID] = "chat-5", "uid-0"
 	p, _ := newProvisioner(t, setOf(2, 2), podOf(setOf(2, 2), 2, 1, "gpu-1"), stranger)
@@ -422,9 +422,9 @@ func TestHeldOwnersAndBills(t *testing.T) {
 	if diff := cmp.Diff([]capacity.Owner{former, owner()}, owners); diff != "" || err != nil {
 		t.Errorf("owners %v (-want +got):\n%s", err, diff)
 	}
-	bills, err := p.LiveBills(t.Context())
-	bill := func(owner capacity.Owner, machine string, uid types.UID, launched bool) capacity.Bill {
-		return capacity.Bill{
+	costs, err := p.LiveMachineCosts(t.Context())
+	bill := func(owner capacity.Owner, machine string, uid types.UID, launched bool) capacity.MachineCost {
+		return capacity.MachineCost{
 			Owner: owner, Machine: machine, UID: uid, InstanceType: "Standard_NC24ads_A100_v4", HourlyPrice: 3.673, Launched: launched,
 			CapacityType: v1beta1.CapacityOnDemand,
 		}
@@ -433,16 +433,16 @@ func TestHeldOwnersAndBills(t *testing.T) {
 	running.LaunchedAt = scheduledAt(podOf(setOf(2, 2), 2, 1, "gpu-1"))
 	left := bill(former, "team-a/chat-5.1", "set-1-5", false)
 	left.Leaving, left.HourlyPrice = true, unpriced // its Workspace is gone
-	want := []capacity.Bill{bill(owner(), "team-a/chat-0.2", "set-2-0", false), running, left}
-	if diff := cmp.Diff(want, bills); diff != "" || err != nil {
-		t.Errorf("bills %v (-want +got):\n%s", err, diff)
+	want := []capacity.MachineCost{bill(owner(), "team-a/chat-0.2", "set-2-0", false), running, left}
+	if diff := cmp.Diff(want, costs); diff != "" || err != nil {
+		t.Errorf("costs %v (-want +got):\n%s", err, diff)
 	}
 	if running.LaunchedAt.IsZero() {
 		t.Error("the machine of a running pod has no beginning")
 	}
 }
 
-// A pod that is replaced frees nothing: whoever waits for money is not woken by it.
+// A replaced pod frees nothing: a Workspace that waits for money is not woken by it.
 func TestOnlyAPodWithoutSuccessorFreesMoney(t *testing.T) {
 	set, smaller := setOf(1, 2), setOf(1, 1)
 	other := podOf(set, 1, 0, "")
@@ -469,7 +469,7 @@ func TestOnlyAPodWithoutSuccessorFreesMoney(t *testing.T) {
 	}
 }
 
-// TestHolders tells for whom pods ask, or are to.
+// TestHolders returns the owners of requesting pods, existing or due.
 func TestHolders(t *testing.T) {
 	stranger, idle := podOf(setOf(1, 1), 1, 0, ""), setOf(1, 1)
 	stranger.Name, stranger.Labels[v1beta1.LabelWorkspaceUID] = "chat-5", "uid-0"

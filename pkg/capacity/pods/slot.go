@@ -32,7 +32,7 @@ type asked struct {
 	HourlyPrice *float64 `json:"hourlyPrice,omitempty"`
 }
 
-// askedOf reads it; false if a pod asks for no machine.
+// askedOf reads it; false if a pod requests no machine.
 func askedOf(annotations map[string]string) (asked, bool) {
 	var out asked
 	text := annotations[v1beta1.AnnotationMachine]

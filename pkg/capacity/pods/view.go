@@ -124,7 +124,7 @@ func (p *Provisioner) Awaiting(ctx context.Context, object client.Object) []type
 	return out
 }
 
-// lacksGPUs reports whether a node shows fewer GPUs than a pod asks for.
+// lacksGPUs reports whether a node advertises fewer GPUs than a pod requests.
 func lacksGPUs(node *corev1.Node, pod *corev1.Pod) bool {
 	for i := range pod.Spec.Containers {
 		for name, want := range pod.Spec.Containers[i].Resources.Limits {
@@ -169,7 +169,7 @@ func (v view) machine(s *slot, gpuResource corev1.ResourceName) capacity.Machine
 	return out
 }
 
-// wait adds the state of a waiting pod's machine. Such a pod counts as requested anew: the pod that it replaced may
+// wait adds the state of a waiting pod's machine. Such a pod counts as requested again: the pod that it replaced may
 // have been old.
 func (v view) wait(out *capacity.Machine, pod *corev1.Pod, node *corev1.Node) {
 	out.CreatedAt = pod.CreationTimestamp.Time
@@ -184,7 +184,7 @@ func (v view) wait(out *capacity.Machine, pod *corev1.Pod, node *corev1.Node) {
 	since := node.CreationTimestamp.Time
 	out.NodeName = node.Name
 	out.Words = capacity.Words{Launched: done(since), Registered: done(since)}
-	out.Reason, out.Message = "", "the device plugin does not show its GPUs"
+	out.Reason, out.Message = "", "the device plugin does not advertise its GPUs"
 }
 
 // describe adds the node's state.
@@ -192,7 +192,7 @@ func describe(out *capacity.Machine, node *corev1.Node, gpuResource corev1.Resou
 	out.ProviderID, out.Zone = node.Spec.ProviderID, node.Labels[corev1.LabelTopologyZone]
 	out.NodeReady, out.NodeSince = nodehealth.Ready(node)
 	gpus := node.Status.Allocatable[gpuResource]
-	out.GPUs, out.Trouble = int(gpus.Value()), nodehealth.Of(node)
+	out.GPUs, out.Fault = int(gpus.Value()), nodehealth.Of(node)
 }
 
 func done(since time.Time) refusal.Condition {

@@ -16,8 +16,8 @@ import (
 const (
 	// keepFor is how long a read counts for all Workspaces.
 	keepFor = 10 * time.Minute
-	// keepBadFor is how long it counts where a check fails on it. It ends before the retry of the failed check, so that
-	// each retry reads again.
+	// keepBadFor is how long it counts after a failed check. It ends before the retry of the check, so each retry reads
+	// again.
 	keepBadFor = retry - 5*time.Second
 	// mostKept bounds the cache. There is one read of DaemonSets and two per node class.
 	mostKept = 128
@@ -31,7 +31,7 @@ type readCache struct {
 	kept  *utilcache.LRUExpireCache
 }
 
-// kept is a value and the time at which it was read.
+// kept is a value with the time of its read.
 type kept struct {
 	value any
 	at    time.Time
@@ -41,13 +41,13 @@ func newReadCache(clock clock.PassiveClock) *readCache {
 	return &readCache{clock: clock, kept: utilcache.NewLRUExpireCacheWithClock(mostKept, clock)}
 }
 
-// source is something to read, by the name that errors mention.
+// source is something to read, by its name in errors.
 type source[T any] struct {
 	name string
 	read func(context.Context) (T, error)
 }
 
-// problemOf returns what find objects to in a source; empty where that is nothing.
+// problemOf returns the first objection of find to a source; empty if there is none.
 func problemOf[T any](ctx context.Context, cache *readCache, from source[T], find func(T) string) (string, error) {
 	for {
 		now := cache.clock.Now()
@@ -73,7 +73,7 @@ func problemOf[T any](ctx context.Context, cache *readCache, from source[T], fin
 	}
 }
 
-// keptValue returns what was read of a source, and how long ago. A clock that was set back ends it.
+// keptValue returns the kept value of a source, with its age. It ends if the clock is set back.
 func keptValue[T any](cache *readCache, name string, now time.Time) (value T, age time.Duration, isKept bool) {
 	found, _ := cache.kept.Get(name)
 	entry, isKept := found.(kept)

@@ -17,12 +17,12 @@ import (
 	"github.com/modelberth/modelberth/pkg/progress"
 )
 
-// Dedication decides when machines get the taint of their Workspace, which keeps other pods away.
+// Dedication decides when machines get the taint of their Workspace. The taint keeps other pods away.
 type Dedication string
 
 // Dedications.
 const (
-	// Auto sets the taint where it keeps no DaemonSet away that a machine needs.
+	// Auto sets the taint unless it keeps a DaemonSet away that a machine needs.
 	Auto Dedication = "Auto"
 	// Enabled sets it always: nothing is bought while it would keep such a DaemonSet away.
 	Enabled Dedication = "Enabled"
@@ -30,11 +30,11 @@ const (
 	Disabled Dedication = "Disabled"
 )
 
-// Dedications returns the values that may be set.
+// Dedications returns the allowed values.
 func Dedications() []Dedication { return []Dedication{Auto, Enabled, Disabled} }
 
-// IsDedicated reports whether the machines of a purchase get the taint of their Workspace: where its pods and all
-// DaemonSets that a machine needs tolerate it. It returns a *progress.StalledError where the policy is Enabled and a
+// IsDedicated reports whether the machines of a purchase get the taint of their Workspace: its pods and all
+// DaemonSets that a machine needs tolerate it. It returns a *progress.StalledError if the policy is Enabled and a
 // DaemonSet does not.
 func (c *Checker) IsDedicated(ctx context.Context, p Purchase) (bool, error) {
 	isWanted := c.policy.Dedication == Auto || c.policy.Dedication == Enabled
@@ -54,13 +54,13 @@ func (c *Checker) IsDedicated(ctx context.Context, p Purchase) (bool, error) {
 		}
 	}
 	if c.isNews(problem) {
-		log.FromContext(ctx).Info("machines get no taint of their Workspace: pods of others that tolerate sku=gpu may use them",
+		log.FromContext(ctx).Info("machines get no taint for their Workspace, so other pods that tolerate sku=gpu may use them",
 			"reason", problem)
 	}
 	return false, nil
 }
 
-// isNews reports whether a problem differs from the one that was logged last, and notes it as logged.
+// isNews reports whether a problem differs from the last logged one, and notes it as logged.
 func (c *Checker) isNews(problem string) bool {
 	c.mu.Lock()
 	defer c.mu.Unlock()
@@ -84,9 +84,9 @@ func (p plugins) undedicated(resource string, policy Dedication) string {
 	}
 }
 
-// ExcludedDaemonSets returns a sentence that names the DaemonSets that tolerate the taint of all our machines but not that
-// of a Workspace, and what to do; empty where there are none. Such a DaemonSet is the device plugin, or something that it
-// or the administrator needs there. One that tolerates everything is not among them.
+// ExcludedDaemonSets returns a sentence about the DaemonSets that tolerate the taint of all our machines but not a
+// Workspace's own, with the way out; empty if there are none. Such a DaemonSet is the device plugin, or something else that
+// these machines need. One that tolerates everything is not among them.
 func ExcludedDaemonSets(daemonSets []appsv1.DaemonSet) string {
 	var excluded []string
 	for i := range daemonSets {
@@ -99,21 +99,21 @@ func ExcludedDaemonSets(daemonSets []appsv1.DaemonSet) string {
 		return ""
 	}
 	slices.Sort(excluded)
-	return fmt.Sprintf("the taint %s=UID:%s would keep DaemonSet %s off the machine, which tolerates %s only: "+
+	return fmt.Sprintf("the taint %s=UID:%s keeps DaemonSet %s off the machine, because it tolerates only %s: "+
 		"add the toleration {key: %[1]s, operator: Exists, effect: %[2]s} to it",
 		v1beta1.TaintKeyWorkspace, corev1.TaintEffectNoSchedule, strings.Join(excluded, ", "), ours().ToString())
 }
 
-// missingTolerations returns a sentence if no device plugin exists whose tolerations could be read.
+// missingTolerations returns a sentence if there is no device plugin to read tolerations from.
 func missingTolerations(daemonSets []appsv1.DaemonSet, resource string) string {
 	vendor, _, _ := strings.Cut(resource, ".")
 	if slices.ContainsFunc(daemonSets, func(each appsv1.DaemonSet) bool { return isPlugin(&each, vendor) }) {
 		return ""
 	}
-	return "there is no DaemonSet yet that advertises " + resource + ", whose tolerations could be read"
+	return "no DaemonSet advertises " + resource + " yet, so its tolerations are unknown"
 }
 
-// anyWorkspaces is the taint of a Workspace's machines with a value that nothing can tolerate by itself.
+// anyWorkspaces is the taint of a Workspace's machines with a value that no toleration names.
 func anyWorkspaces() *corev1.Taint {
 	return &corev1.Taint{Key: v1beta1.TaintKeyWorkspace, Value: "*", Effect: corev1.TaintEffectNoSchedule}
 }

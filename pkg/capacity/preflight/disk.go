@@ -19,34 +19,34 @@ const (
 	bytesPerGiB = 1 << 30
 	gbPerGiB    = float64(bytesPerGiB) / 1e9
 
-	// azureDefaultGB is the OS disk of an AKSNodeClass that names none (karpenter-provider-azure v1.10.2,
+	// azureDefaultGB is the OS disk of an AKSNodeClass without a size (karpenter-provider-azure v1.10.2,
 	// pkg/apis/v1beta1/aksnodeclass.go).
 	azureDefaultGB = 128
-	// awsDefaultGiB is the root volume of an EC2NodeClass that maps none, of every AMI family
+	// awsDefaultGiB is the root volume of an EC2NodeClass without mappings, of every AMI family
 	// (karpenter-provider-aws v1.10.0, DefaultEBS in pkg/providers/amifamily).
 	awsDefaultGiB = 20
 
 	// podsShare of a disk is left to pods and images: a kubelet evicts pods when a tenth is left, and the system needs
-	// some, too. It only decides the size that a message advises.
+	// some, too. It only decides the size in advice.
 	podsShare = 0.85
 )
 
-// Disk is what the disk of a machine has to hold.
+// Disk is the content of the disk of a machine.
 type Disk struct {
 	// GiB of weights and image.
 	GiB int
-	// LocalGiB of the local disks that the machine type has beside its OS disk.
+	// LocalGiB of the local disks of the machine type, without its OS disk.
 	LocalGiB float64
 }
 
-// isDescribed reports whether a node class says how large a disk its machines get.
+// isDescribed reports whether a node class sets the size of its machines' disk.
 func isDescribed(ref v1beta1.NodeClassReference) bool {
 	provider := refusal.ProviderOf(ref.Group, ref.Kind)
 	return provider == refusal.KarpenterAzure || provider == refusal.KarpenterAWS
 }
 
-// LacksDisk returns a sentence if the machines of a class have too small a disk, so that Karpenter would find none that
-// fits, and the setting to change. It is empty where the disk is large enough, or of unknown size.
+// LacksDisk returns a sentence with the setting to change if the machines of a class have too small a disk: Karpenter would
+// find no suitable one. It is empty if the disk is large enough, or of unknown size.
 func LacksDisk(class *unstructured.Unstructured, need Disk) string {
 	gvk := class.GroupVersionKind()
 	switch refusal.ProviderOf(gvk.Group, gvk.Kind) {
@@ -72,11 +72,11 @@ func (d Disk) onAzure(class *unstructured.Unstructured) string {
 	if float64(d.GiB)*gbPerGiB <= float64(size) {
 		return ""
 	}
-	return fmt.Sprintf("%s %q gives its machines an OS disk of %d GB%s, and weights and image need %d GiB: set its spec.osDiskSizeGB to %.0f or more",
+	return fmt.Sprintf("%s %q gives its machines an OS disk of %d GB%s, but weights and image need %d GiB: set its spec.osDiskSizeGB to %.0f or more",
 		class.GetKind(), class.GetName(), size, isDefault, d.GiB, math.Ceil(float64(d.GiB)*gbPerGiB/podsShare))
 }
 
-// onAWS judges an EC2NodeClass: local disks count where they are joined for pods, otherwise the root volume.
+// onAWS judges an EC2NodeClass: local disks count if they are joined for pods, otherwise the root volume.
 func (d Disk) onAWS(class *unstructured.Unstructured) string {
 	policy, _, err := unstructured.NestedString(class.Object, "spec", "instanceStorePolicy")
 	if err != nil || policy == "RAID0" && d.LocalGiB > 0 {
@@ -88,9 +88,10 @@ func (d Disk) onAWS(class *unstructured.Unstructured) string {
 	}
 	way := fmt.Sprintf("map a root volume of %.0fGi or more in its spec.blockDeviceMappings (ebs.volumeSize)", math.Ceil(float64(d.GiB)/podsShare))
 	if d.LocalGiB >= float64(d.GiB) {
-		way += fmt.Sprintf(", or set its spec.instanceStorePolicy to RAID0, which uses the machine's local disks of %.0f GiB", d.LocalGiB)
+		way += fmt.Sprintf(", or set its spec.instanceStorePolicy to RAID0, which uses the machine's local disks (%.0f GiB in total)",
+			d.LocalGiB)
 	}
-	return fmt.Sprintf("%s %q gives its machines a root volume of %.0f GiB, and weights and image need %d GiB: %s",
+	return fmt.Sprintf("%s %q gives its machines a root volume of %.0f GiB, but weights and image need %d GiB: %s",
 		class.GetKind(), class.GetName(), size, d.GiB, way)
 }
 
@@ -98,13 +99,13 @@ func (d Disk) onLocalDisk(class *unstructured.Unstructured, isKnown bool) string
 	if !isKnown || float64(d.GiB) <= d.LocalGiB {
 		return ""
 	}
-	return fmt.Sprintf("%s %q puts pods on the machine's local disks of %.0f GiB, and weights and image need %d GiB: "+
+	return fmt.Sprintf("%s %q puts pods on the machine's local disks (%.0f GiB in total), but weights and image need %d GiB: "+
 		"allow another machine type, or unset its spec.instanceStorePolicy and map a root volume of %.0fGi or more",
 		class.GetKind(), class.GetName(), d.LocalGiB, d.GiB, math.Ceil(float64(d.GiB)/podsShare))
 }
 
-// rootVolume returns the size in GiB of the volume that pods live on: the root volume if one is marked, otherwise the
-// largest, because the image decides. A custom image may bring any size.
+// rootVolume returns the size in GiB of the volume for pods: the root volume if one is marked, otherwise the largest,
+// because the image decides. A custom image may bring any size.
 func rootVolume(class *unstructured.Unstructured) (size float64, isKnown bool) {
 	mappings, _, err := unstructured.NestedSlice(class.Object, "spec", "blockDeviceMappings")
 	if err != nil {

@@ -29,45 +29,45 @@ func TestLacksDisk(t *testing.T) {
 		{"the default of Azure does, 128 GB being 119 GiB", aks, 119, 0, ""},
 		{
 			"the default of Azure is too small", aks + "spec: {}", 120, 894,
-			`AKSNodeClass "gpu" gives its machines an OS disk of 128 GB, the default, and weights and image need 120 GiB: ` +
+			`AKSNodeClass "gpu" gives its machines an OS disk of 128 GB, the default, but weights and image need 120 GiB: ` +
 				`set its spec.osDiskSizeGB to 152 or more`,
 		},
 		{"a larger one does", aks + "spec: {osDiskSizeGB: 512}", 400, 0, ""},
 		{
 			"so large a one does not", aks + "spec: {osDiskSizeGB: 512}", 500, 0,
-			`AKSNodeClass "gpu" gives its machines an OS disk of 512 GB, and weights and image need 500 GiB: ` +
+			`AKSNodeClass "gpu" gives its machines an OS disk of 512 GB, but weights and image need 500 GiB: ` +
 				`set its spec.osDiskSizeGB to 632 or more`,
 		},
 		{"a size that is none", aks + "spec: {osDiskSizeGB: large}", 500, 0, ""},
 
 		{
 			"the default of AWS is too small, and the machine has local disks", ec2 + "spec: {amiFamily: AL2023}", 60, 600,
-			`EC2NodeClass "gpu" gives its machines a root volume of 20 GiB, and weights and image need 60 GiB: map a root volume of 71Gi ` +
+			`EC2NodeClass "gpu" gives its machines a root volume of 20 GiB, but weights and image need 60 GiB: map a root volume of 71Gi ` +
 				`or more in its spec.blockDeviceMappings (ebs.volumeSize), or set its spec.instanceStorePolicy to RAID0, which uses the ` +
-				`machine's local disks of 600 GiB`,
+				`machine's local disks (600 GiB in total)`,
 		},
 		{
 			"the local disks would be too small, too", ec2 + "spec: {blockDeviceMappings: [{deviceName: /dev/xvda, ebs: {volumeSize: 50Gi}}]}", 60, 30,
-			`EC2NodeClass "gpu" gives its machines a root volume of 50 GiB, and weights and image need 60 GiB: map a root volume of 71Gi ` +
+			`EC2NodeClass "gpu" gives its machines a root volume of 50 GiB, but weights and image need 60 GiB: map a root volume of 71Gi ` +
 				`or more in its spec.blockDeviceMappings (ebs.volumeSize)`,
 		},
 		{"the root volume does", ec2 + "spec: {blockDeviceMappings: [{ebs: {volumeSize: 100Gi}}]}", 60, 0, ""},
 		{"local disks are joined, and do", ec2 + "spec: {instanceStorePolicy: RAID0}", 60, 600, ""},
 		{
 			"local disks are joined, and are too small", ec2 + "spec: {instanceStorePolicy: RAID0}", 300, 125,
-			`EC2NodeClass "gpu" puts pods on the machine's local disks of 125 GiB, and weights and image need 300 GiB: allow another ` +
+			`EC2NodeClass "gpu" puts pods on the machine's local disks (125 GiB in total), but weights and image need 300 GiB: allow another ` +
 				`machine type, or unset its spec.instanceStorePolicy and map a root volume of 353Gi or more`,
 		},
 		{
 			"local disks would be joined, but the machine has none",
 			ec2 + "spec: {instanceStorePolicy: RAID0, blockDeviceMappings: [{ebs: {volumeSize: 50Gi}}]}", 60, 0,
-			`EC2NodeClass "gpu" gives its machines a root volume of 50 GiB, and weights and image need 60 GiB: map a root volume of 71Gi ` +
+			`EC2NodeClass "gpu" gives its machines a root volume of 50 GiB, but weights and image need 60 GiB: map a root volume of 71Gi ` +
 				`or more in its spec.blockDeviceMappings (ebs.volumeSize)`,
 		},
 		{
 			"of several the one that is called root counts",
 			ec2 + "spec: {blockDeviceMappings: [{ebs: {volumeSize: 500Gi}}, {rootVolume: true, ebs: {volumeSize: 50Gi}}]}", 60, 0,
-			`EC2NodeClass "gpu" gives its machines a root volume of 50 GiB, and weights and image need 60 GiB: map a root volume of 71Gi ` +
+			`EC2NodeClass "gpu" gives its machines a root volume of 50 GiB, but weights and image need 60 GiB: map a root volume of 71Gi ` +
 				`or more in its spec.blockDeviceMappings (ebs.volumeSize)`,
 		},
 		{"of several any may be the one", ec2 + "spec: {blockDeviceMappings: [{ebs: {volumeSize: 5Gi}}, {ebs: {volumeSize: 500Gi}}]}", 60, 0, ""},

@@ -17,8 +17,8 @@ const (
 	awsDefaultTokens = "required"
 )
 
-// ExposesMetadata returns a sentence if pods can read the metadata of a class's machines, and with it the credentials of
-// their role, and the setting to change. It is empty where they cannot, or where the class does not say.
+// ExposesMetadata returns a sentence with the setting to change if pods can read the metadata of a class's machines, and
+// with it the credentials of their role. It is empty if they cannot, or if the class does not say.
 func ExposesMetadata(class *unstructured.Unstructured) string {
 	gvk := class.GroupVersionKind()
 	if refusal.ProviderOf(gvk.Group, gvk.Kind) != refusal.KarpenterAWS {

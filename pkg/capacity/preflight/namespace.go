@@ -19,28 +19,39 @@ import (
 	"github.com/modelberth/modelberth/pkg/progress"
 )
 
-// retryNamespace is the interval at which a Workspace is checked again whose namespace refuses its pods. Watches report
-// what changes, and the check reads caches.
+// retryNamespace is the time to the next check of a Workspace after its namespace refused its pods. Watches report the
+// changes, and the check reads caches.
 const retryNamespace = 10 * time.Minute
 
 // checkNamespace returns an error if the namespace would refuse the pods. Otherwise it reserves room for them in the
 // namespace's quotas.
 func (c *Checker) checkNamespace(ctx context.Context, p Purchase) error {
+	_, err := c.CheckNamespace(ctx, p, nothingBought)
+	return err
+}
+
+// CheckNamespace does the same at another time, with another beginning of its message. It reports whether it has compared
+// the pods with the rules at all.
+func (c *Checker) CheckNamespace(ctx context.Context, p Purchase, prefix string) (isChecked bool, err error) {
 	if c.policy.Admission == nil {
-		return nil
+		return false, nil
 	}
 	c.setRefused(p.Workspace, true) // before the rules are read: a change from here on must wake the Workspace
 	rules, err := c.rules(ctx, p)
 	if err != nil {
-		return err
+		return false, err
 	}
 	problem := c.policy.Admission.Reserve(c.clock.Now(), p.UID, rules, p.Pods)
 	if problem == nil {
 		c.setRefused(p.Workspace, false)
-		return nil
+		return true, nil
 	}
-	reason, message := admissionReason(problem.Rule), nothingBought+problem.Message
-	if problem.Passing {
+	return true, refusedBy(problem, prefix)
+}
+
+func refusedBy(problem *admission.Problem, prefix string) error {
+	reason, message := admissionReason(problem.Rule), prefix+problem.Message
+	if problem.Transient {
 		return &progress.WaitingError{Reason: reason, Message: message, After: retryNamespace}
 	}
 	return &progress.StalledError{Reason: reason, Message: message, RetryAfter: retryNamespace}
@@ -61,7 +72,7 @@ func (c *Checker) rules(ctx context.Context, p Purchase) (admission.Namespace, e
 	return out, nil
 }
 
-// Refused returns the Workspaces of a namespace that does not admit their pods, sorted by name.
+// Refused returns the Workspaces of a namespace that refuses their pods, sorted by name.
 func (c *Checker) Refused(namespace string) []types.NamespacedName {
 	c.mu.Lock()
 	defer c.mu.Unlock()

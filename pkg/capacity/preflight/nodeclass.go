@@ -36,7 +36,7 @@ func (c *Checker) checkClass(ctx context.Context, p Purchase) error {
 }
 
 // MetadataWarning returns a warning if the machines of a node class let pods read the cloud's metadata. It is advice: a
-// class that cannot be read now causes none.
+// failed read causes none.
 func (c *Checker) MetadataWarning(ctx context.Context, ref v1beta1.NodeClassReference) string {
 	if !isDescribed(ref) {
 		return ""
@@ -53,13 +53,13 @@ func (c *Checker) MetadataWarning(ctx context.Context, ref v1beta1.NodeClassRefe
 	return warning
 }
 
-// classState is the state of a node class, and a phrase that describes it.
+// classState is the state of a node class, with a phrase about it.
 type classState struct {
 	state  refusal.ClassState
 	phrase string
 }
 
-// problem returns what is wrong with the class. One that may not be read, or that reports no state, counts as ready.
+// problem returns the problem of the class. An unreadable one, or one without a state, counts as ready.
 func (s classState) problem() string {
 	switch s.state {
 	case refusal.ClassMissing:
@@ -81,7 +81,7 @@ func (c *Checker) classState(ref v1beta1.NodeClassReference) source[classState] 
 	}
 }
 
-// classObject reads a node class; nil where it does not exist or may not be read.
+// classObject reads a node class; nil if it does not exist or may not be read.
 func (c *Checker) classObject(ref v1beta1.NodeClassReference) source[*unstructured.Unstructured] {
 	return source[*unstructured.Unstructured]{
 		name: "the spec of " + nameOf(ref),

@@ -36,16 +36,16 @@ func (c *Checker) checkPlugins(ctx context.Context, p Purchase) error {
 	return cmp.Or(err, misconfigured(problem))
 }
 
-// plugins are what may advertise GPUs in a cluster.
+// plugins are the trusted DaemonSets and operators for GPUs in a cluster.
 type plugins struct {
 	// hasOperator reports whether NVIDIA's GPU operator is installed.
 	hasOperator bool
 	daemonSets  []appsv1.DaemonSet
-	// isListed is false where the controller may not list DaemonSets.
+	// isListed is false if the controller may not list DaemonSets.
 	isListed bool
 }
 
-// plugins reads the DaemonSets once for the device plugins and for the taints that they tolerate.
+// plugins reads the DaemonSets once, for the device plugins and for the tolerated taints.
 func (c *Checker) plugins() source[plugins] {
 	return source[plugins]{name: "device plugins", read: func(ctx context.Context) (plugins, error) {
 		_, err := c.cluster.Cached.RESTMapper().RESTMapping(schema.GroupKind{Group: "nvidia.com", Kind: "ClusterPolicy"})
@@ -60,12 +60,22 @@ func (c *Checker) plugins() source[plugins] {
 		if err != nil {
 			return plugins{}, fmt.Errorf("listing DaemonSets: %w", err)
 		}
-		out.daemonSets, out.isListed = list.Items, true
+		out.daemonSets, out.isListed = TrustedDaemonSets(list.Items, c.policy.DaemonSetNamespaces), true
 		return out, nil
 	}}
 }
 
-// MissingPlugin returns why no DaemonSet would advertise a resource on our nodes, and what to do; empty where one would.
+// TrustedDaemonSets returns the DaemonSets of namespaces, which are names or prefixes that end with *.
+func TrustedDaemonSets(daemonSets []appsv1.DaemonSet, namespaces []string) []appsv1.DaemonSet {
+	return slices.DeleteFunc(slices.Clone(daemonSets), func(each appsv1.DaemonSet) bool {
+		return !slices.ContainsFunc(namespaces, func(pattern string) bool {
+			prefix, isPrefix := strings.CutSuffix(pattern, "*")
+			return each.Namespace == pattern || isPrefix && strings.HasPrefix(each.Namespace, prefix)
+		})
+	})
+}
+
+// MissingPlugin returns why no DaemonSet would advertise a resource on our nodes, and the way out; empty if one would.
 func MissingPlugin(daemonSets []appsv1.DaemonSet, resource string) string {
 	vendor, _, _ := strings.Cut(resource, ".")
 	var intolerant []string
@@ -80,9 +90,10 @@ func MissingPlugin(daemonSets []appsv1.DaemonSet, resource string) string {
 		intolerant = append(intolerant, daemonSet.Namespace+"/"+daemonSet.Name)
 	}
 	sentence := fmt.Sprintf("nothing would advertise %s on a node with the taint %s: ", resource, ours().ToString())
-	const otherwise = ", or set the chart's capacity.gpuPluginCheck to false if the nodes bring one of their own"
+	const otherwise = ", or set the chart's capacity.gpuPluginCheck to false if the nodes come with one"
 	if len(intolerant) == 0 {
-		return sentence + "set the chart's devicePlugin.enabled, or install a device plugin or GPU operator that tolerates it" + otherwise
+		return sentence + "set the chart's devicePlugin.enabled, or install a device plugin or GPU operator that tolerates it, " +
+			"in a namespace of capacity.daemonSetNamespaces" + otherwise
 	}
 	slices.Sort(intolerant)
 	return sentence + "add the toleration to DaemonSet " + strings.Join(intolerant, ", ") + otherwise
@@ -99,7 +110,7 @@ func isPlugin(daemonSet *appsv1.DaemonSet, vendor string) bool {
 	})
 }
 
-// ours is the taint of every machine that is bought.
+// ours is the taint of every bought machine.
 func ours() *corev1.Taint {
 	return &corev1.Taint{Key: v1beta1.TaintKey, Value: v1beta1.TaintValue, Effect: corev1.TaintEffectNoSchedule}
 }

@@ -7,12 +7,37 @@ import (
 	"testing"
 
 	"github.com/google/go-cmp/cmp"
+	"github.com/google/go-cmp/cmp/cmpopts"
 	appsv1 "k8s.io/api/apps/v1"
 	corev1 "k8s.io/api/core/v1"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 
 	"github.com/modelberth/modelberth/pkg/capacity/preflight"
 )
+
+func TestTrustedDaemonSets(t *testing.T) {
+	in := func(namespace string) appsv1.DaemonSet {
+		return appsv1.DaemonSet{ObjectMeta: metav1.ObjectMeta{Namespace: namespace, Name: "nvidia"}}
+	}
+	all := []appsv1.DaemonSet{in("kube-system"), in("kube-system-2"), in("gpu-operator"), in("team-a")}
+	tests := []struct {
+		reason     string
+		namespaces []string
+		want       []appsv1.DaemonSet
+	}{
+		{"no namespace is trusted", nil, nil},
+		{"a name", []string{"kube-system"}, []appsv1.DaemonSet{in("kube-system")}},
+		{"a beginning", []string{"gpu-*", "kube-s*"}, []appsv1.DaemonSet{in("kube-system"), in("kube-system-2"), in("gpu-operator")}},
+		{"all", []string{"*"}, all},
+		{"an empty name", []string{""}, nil},
+	}
+	for _, test := range tests {
+		got := preflight.TrustedDaemonSets(all, test.namespaces)
+		if diff := cmp.Diff(test.want, got, cmpopts.EquateEmpty()); diff != "" {
+			t.Errorf("%s (-want +got):\n%s", test.reason, diff)
+		}
+	}
+}
 
 func TestMissing(t *testing.T) {
 	daemonSet := func(name, image string, tolerations ...corev1.Toleration) appsv1.DaemonSet {
@@ -27,11 +52,11 @@ func TestMissing(t *testing.T) {
 	ours := corev1.Toleration{Key: "sku", Value: "gpu", Effect: corev1.TaintEffectNoSchedule}
 	usual := corev1.Toleration{Key: "nvidia.com/gpu", Operator: corev1.TolerationOpExists}
 	none := "nothing would advertise nvidia.com/gpu on a node with the taint sku=gpu:NoSchedule: " +
-		"set the chart's devicePlugin.enabled, or install a device plugin or GPU operator that tolerates it, or set the chart's capacity.gpuPluginCheck to false " +
-		"if the nodes bring one of their own"
+		"set the chart's devicePlugin.enabled, or install a device plugin or GPU operator that tolerates it, in a namespace of capacity.daemonSetNamespaces, or set the chart's capacity.gpuPluginCheck to false " +
+		"if the nodes come with one"
 	refuses := "nothing would advertise nvidia.com/gpu on a node with the taint sku=gpu:NoSchedule: " +
 		"add the toleration to DaemonSet gpus/nvidia, or set the chart's capacity.gpuPluginCheck to false " +
-		"if the nodes bring one of their own"
+		"if the nodes come with one"
 	tests := []struct {
 		reason     string
 		daemonSets []appsv1.DaemonSet

@@ -1,11 +1,11 @@
 // Copyright The Modelberth Authors.
 // SPDX-License-Identifier: Apache-2.0
 
-// Package preflight checks, before a machine is bought, that it can become useful: the cluster runs, the node class
+// Package preflight checks before a purchase whether the machine can become useful: the cluster runs, the node class
 // is ready and gives enough disk, a device plugin will advertise the GPUs, and the namespace admits the pods.
 //
-// It decides from a purchase, from caches and from a few live reads that all Workspaces share. It must not know
-// attempts, prices or how machines are bought.
+// It decides from a purchase, from caches, and from a few live reads for all Workspaces. It must not know attempts,
+// prices or back ends.
 package preflight
 
 import (
@@ -26,7 +26,7 @@ import (
 	"github.com/modelberth/modelberth/pkg/progress"
 )
 
-// retry is the interval at which a failed check runs again, where no watch reports the remedy.
+// retry is the time to the next try of a failed check, if no watch reports the remedy.
 const retry = time.Minute
 
 // nothingBought begins every message, because the first question is whether money was spent.
@@ -34,32 +34,35 @@ const nothingBought = "nothing is bought yet: "
 
 // Classes reads the state of node classes.
 type Classes interface {
-	// Class returns the state of a node class and, unless it is ready, a phrase that describes the problem.
+	// Class returns the state of a node class and, unless it is ready, a phrase about the problem.
 	Class(ctx context.Context, class v1beta1.NodeClassReference) (refusal.ClassState, string, error)
 }
 
-// Policy is what the administrator decides about the checks.
+// Policy is the administrator's choice of checks.
 type Policy struct {
 	// DevicePlugins refuses machines with GPUs while no device plugin would advertise them.
 	DevicePlugins bool
 	// Dedication decides whether machines get the taint of their Workspace; empty means Disabled.
 	Dedication Dedication
+	// DaemonSetNamespaces are the namespaces whose DaemonSets count, as names or as prefixes that end with *: anybody may
+	// create DaemonSets in a namespace of his own.
+	DaemonSetNamespaces []string
 	// Admission checks the pods against the rules of their namespace; nil checks nothing.
 	Admission *admission.Book
 }
 
-// Cluster is where the Checker reads.
+// Cluster has the Checker's readers.
 type Cluster struct {
 	// Cached reads from caches: nodes, ResourceQuotas and LimitRanges.
 	Cached client.Client
-	// Live reads node classes and DaemonSets, of which there is no cache.
+	// Live reads node classes and DaemonSets. They have no cache.
 	Live    client.Reader
 	Classes Classes
-	// LocalDiskGiB returns the size of the local disks of a machine type; 0 where the type is unknown.
+	// LocalDiskGiB returns the size of the local disks of a machine type; 0 if the type is unknown.
 	LocalDiskGiB func(instanceType string) float64
 }
 
-// Purchase is what a Workspace is about to buy.
+// Purchase is the next purchase of a Workspace.
 type Purchase struct {
 	Workspace types.NamespacedName
 	UID       types.UID
@@ -67,14 +70,14 @@ type Purchase struct {
 	NamespaceLabels map[string]string
 
 	InstanceType string
-	// DiskGiB of weights and image that each machine has to hold; 0 where that is unknown.
+	// DiskGiB of weights and image on each machine; 0 if unknown.
 	DiskGiB int
-	// GPUResource of the machines; empty where they have no GPUs.
+	// GPUResource of the machines; empty if they have no GPUs.
 	GPUResource string
 	NodeClass   v1beta1.NodeClassReference
 	// ToleratesDedication reports whether the pods may run on machines with the taint of their Workspace.
 	ToleratesDedication bool
-	// Pods that the Workspace wants to create, and those that it has.
+	// Pods to create, and existing ones.
 	Pods admission.Demand
 }
 
@@ -88,7 +91,7 @@ type Checker struct {
 	mu sync.Mutex
 	// refused are the Workspaces whose namespaces do not admit their pods.
 	refused map[types.NamespacedName]struct{}
-	// logged is the reason that was logged last for machines without the taint of their Workspace.
+	// logged is the last logged reason for machines without the taint of their Workspace.
 	logged string
 }
 
@@ -99,8 +102,8 @@ func New(policy Policy, cluster Cluster, clock clock.PassiveClock) *Checker {
 	}
 }
 
-// Check returns nil if the purchase can become useful. Otherwise it returns a *progress.StalledError where somebody
-// must act, a *progress.WaitingError where the cluster may recover by itself, or the error of a failed read.
+// Check returns nil if the purchase can become useful. Otherwise it returns a *progress.StalledError if a person must
+// act, a *progress.WaitingError if the cluster may recover on its own, or the error of a failed read.
 func (c *Checker) Check(ctx context.Context, p Purchase) error {
 	if err := c.checkNodes(ctx); err != nil {
 		return err
@@ -124,16 +127,16 @@ func (c *Checker) Settle(workspace types.UID) {
 	}
 }
 
-// Forget drops everything about a Workspace that was deleted.
+// Forget drops everything about a deleted Workspace.
 func (c *Checker) Forget(workspace types.NamespacedName, uid types.UID) {
 	c.setRefused(workspace, false)
 	c.Settle(uid)
 }
 
-// checkNodes returns an error while none of the nodes is Ready that were not bought for a Workspace: the cluster has just
-// been started, or its control plane has lost contact with the nodes. They may be back within a minute, with GPUs that are
-// free, and before that a machine has neither DNS nor a device plugin. A cluster without any such node may be one whose
-// first nodes are ours. The cache answers, so each purchase looks.
+// checkNodes returns an error while no node is Ready except those bought for Workspaces: the cluster has just been started,
+// or its control plane has lost contact with the nodes. They may be back within a minute, with free GPUs. Until then a
+// machine has neither DNS nor a device plugin. A cluster that has only nodes of Workspaces passes: it may have begun
+// without any. The cache answers, so each purchase looks.
 func (c *Checker) checkNodes(ctx context.Context) error {
 	nodes := &corev1.NodeList{}
 	if err := c.cluster.Cached.List(ctx, nodes, client.UnsafeDisableDeepCopy); err != nil {
@@ -144,11 +147,11 @@ func (c *Checker) checkNodes(ctx context.Context) error {
 		return nil
 	}
 	return &progress.WaitingError{After: retry, Message: nothingBought + fmt.Sprintf(
-		"none of the cluster's own nodes is Ready (there are %d): the cluster is starting, or its control plane has lost contact with their kubelets; "+
-			"kubectl get nodes shows them; the controller continues once one is Ready", others)}
+		"none of the cluster's own nodes is Ready (of %d): the cluster is starting, or its control plane has lost contact with their kubelets; run kubectl "+
+			"get nodes; the controller continues once a node is Ready", others)}
 }
 
-// misconfigured returns the error for a problem that the administrator must fix; nil where there is none.
+// misconfigured returns the error for a problem that the administrator must fix; nil without one.
 func misconfigured(problem string) error {
 	if problem == "" {
 		return nil

@@ -95,7 +95,7 @@ func (at *site) checker(t *testing.T, clock *testclock.FakePassiveClock) (*prefl
 				return inner.List(ctx, list, options...)
 			},
 		}).Build()
-	policy := preflight.Policy{DevicePlugins: !at.unchecked, Dedication: at.dedication}
+	policy := preflight.Policy{DevicePlugins: !at.unchecked, Dedication: at.dedication, DaemonSetNamespaces: []string{"gpu*"}}
 	cluster := preflight.Cluster{Cached: kube, Live: kube, Classes: at.class, LocalDiskGiB: func(string) float64 { return 0 }}
 	return preflight.New(policy, cluster, clock), kube
 }
@@ -114,19 +114,20 @@ func TestCheck(t *testing.T) {
 	const (
 		nothing   = "nothing is bought yet: "
 		noPlugin  = nothing + "nothing would advertise nvidia.com/gpu on a node with the taint sku=gpu:NoSchedule: "
-		otherwise = ", or set the chart's capacity.gpuPluginCheck to false if the nodes bring one of their own"
-		install   = noPlugin + "set the chart's devicePlugin.enabled, or install a device plugin or GPU operator that tolerates it" + otherwise
+		otherwise = ", or set the chart's capacity.gpuPluginCheck to false if the nodes come with one"
+		install   = noPlugin + "set the chart's devicePlugin.enabled, or install a device plugin or GPU operator that tolerates it, " +
+			"in a namespace of capacity.daemonSetNamespaces" + otherwise
 	)
 	tolerant := plugin(corev1.Toleration{Key: v1beta1.TaintKey, Operator: corev1.TolerationOpExists})
 	ours := map[string]string{v1beta1.LabelWorkspaceUID: "uid-2"}
 	silent := []client.Object{someNode("system-1", corev1.ConditionUnknown, nil), someNode("system-2", "", nil)}
-	unsettled := nothing + "none of the cluster's own nodes is Ready (there are 2): the cluster is starting, or its control plane has lost contact with their kubelets; " +
-		"kubectl get nodes shows them; the controller continues once one is Ready"
+	unsettled := nothing + "none of the cluster's own nodes is Ready (of 2): the cluster is starting, or its control plane has lost contact with their kubelets; run kubectl " +
+		"get nodes; the controller continues once a node is Ready"
 	tests := []struct {
 		reason string
 		change func(*site)
 		want   string
-		// isStalled says that somebody has to act.
+		// isStalled: a person has to act.
 		isStalled bool
 	}{
 		{"all is there", func(*site) {}, "", false},
@@ -225,7 +226,7 @@ func TestIsDedicated(t *testing.T) {
 		policy preflight.Dedication
 		change func(*site)
 		want   bool
-		// refused is in the message that says why nothing is bought; empty where something is.
+		// refused is a part of the message that explains why nothing is bought; empty if something is.
 		refused string
 	}{
 		{"the device plugin tolerates everything", preflight.Auto, func(*site) {}, true, ""},
@@ -241,7 +242,7 @@ func TestIsDedicated(t *testing.T) {
 		{"it is wanted", preflight.Enabled, func(*site) {}, true, ""},
 		{
 			"it is wanted and the plugin does not tolerate it", preflight.Enabled, func(at *site) { at.plugins = []client.Object{plugin(gpus)} }, false,
-			"nothing is bought yet: the taint modelberth.dev/workspace-uid=UID:NoSchedule would keep DaemonSet gpus/nvidia-device-plugin off",
+			"nothing is bought yet: the taint modelberth.dev/workspace-uid=UID:NoSchedule keeps DaemonSet gpus/nvidia-device-plugin off",
 		},
 		{"it is wanted and nobody may look", preflight.Enabled, func(at *site) { at.forbidden = true }, true, ""},
 		{"it is not wanted", preflight.Disabled, func(*site) {}, false, ""},
@@ -273,6 +274,44 @@ func TestIsDedicated(t *testing.T) {
 			}
 			if prepared := checker.Check(t.Context(), p); (prepared != nil) != (test.refused != "") {
 				t.Errorf("before anything is bought: %v", prepared)
+			}
+		})
+	}
+}
+
+// TestTenantsDaemonSetDecidesNothing: a DaemonSet in a namespace that is not an administrator's neither takes the taint off
+// the machines of others, nor stops their purchase, nor passes for a device plugin.
+func TestTenantsDaemonSetDecidesNothing(t *testing.T) {
+	gpus := corev1.Toleration{Key: v1beta1.TaintKey, Operator: corev1.TolerationOpExists}
+	everything := corev1.Toleration{Operator: corev1.TolerationOpExists}
+	inTeam := func(name string, toleration corev1.Toleration) client.Object {
+		out := plugin(toleration)
+		out.Namespace, out.Name = "team-a", name
+		return out
+	}
+	tests := []struct {
+		reason    string
+		policy    preflight.Dedication
+		plugins   []client.Object
+		isTainted bool
+		isBought  bool
+	}{
+		{"Auto keeps the taint", preflight.Auto, []client.Object{plugin(everything), inTeam("idle", gpus)}, true, true},
+		{"Enabled buys", preflight.Enabled, []client.Object{plugin(everything), inTeam("idle", gpus)}, true, true},
+		{"a device plugin of a tenant is none", preflight.Auto, []client.Object{inTeam("nvidia-device-plugin", everything)}, true, false},
+	}
+	for _, test := range tests {
+		t.Run(test.reason, func(t *testing.T) {
+			at := &site{class: described{state: refusal.ClassReady}, plugins: test.plugins, dedication: test.policy}
+			checker, _ := at.checker(t, testclock.NewFakePassiveClock(now))
+			p := purchase()
+			p.ToleratesDedication = true
+			if got, err := checker.IsDedicated(t.Context(), p); got != test.isTainted || err != nil {
+				t.Errorf("tainted %t, %v; want %t", got, err, test.isTainted)
+			}
+			err := checker.Check(t.Context(), p)
+			if (err == nil) != test.isBought || err != nil && strings.Contains(err.Error(), "team-a") {
+				t.Errorf("%v; want it bought: %t, and no name of a stranger's", err, test.isBought)
 			}
 		})
 	}

@@ -41,6 +41,8 @@ type Buyer struct {
 	// LeftNodes are not used now. CannotBuy: no provisioner is installed.
 	LeftNodes []render.LeftNode
 	CannotBuy bool
+	// IsRepair: the accepted plan serves, and only replacements of its lost machines are bought.
+	IsRepair bool
 }
 
 // Serving returns the attempt whose machines serve while those of another one are acquired, or nil.
@@ -53,7 +55,7 @@ func (b *Buyer) asker() refusal.Asker {
 // Suffices reports whether the held machines are enough for a plan, so that nothing has to be bought.
 func (b *Buyer) Suffices(made *revision.Revision) bool {
 	held := b.Serving()
-	return held != nil && b.Surge.Trouble == "" && b.Machines.Suffice(held, &made.Revision)
+	return held != nil && b.Surge.Fault == "" && b.Machines.Suffice(held, &made.Revision)
 }
 
 // IsLikeServing reports whether a plan needs machines like the held ones.

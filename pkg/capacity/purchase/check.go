@@ -21,23 +21,24 @@ import (
 	"github.com/modelberth/modelberth/pkg/workload"
 )
 
-// CheckBeside returns an error if the Workspace's own limit forbids the machines of a plan beside the serving ones.
+// CheckBeside returns an error if the Workspace's own limit forbids the machines of a plan in addition to the serving
+// ones.
 func (c *Choice) CheckBeside(made *revision.Revision) error {
 	held := c.Serving()
 	if held == nil {
 		return nil
 	}
-	if c.Machines.AreFormer() {
-		return &acquire.RecreateError{Why: "the capacity back end has changed since"}
+	if c.Machines.AreRetired() {
+		return &acquire.RecreateError{Why: "the capacity back end has changed since they were bought"}
 	}
 	if !c.IsAnswering {
-		return &acquire.RecreateError{Why: "the model on them does not answer"}
+		return &acquire.RecreateError{Why: "the model on them is not answering"}
 	}
 	budget := c.Budget()
 	return budget.Beside(made.Plan.InstanceType, made.Plan.HourlyPrice)
 }
 
-// Budget returns the Workspace's limit for machines beside the serving ones.
+// Budget returns the Workspace's limit for machines in addition to the serving ones.
 func (c *Choice) Budget() acquire.Budget {
 	out := acquire.Budget{Limit: request.MaxHourlyPrice(c.Spec), LimitName: "resource.placement.maxHourlyPrice"}
 	if out.Limit <= 0 {
@@ -60,6 +61,14 @@ func (c *Choice) checkPurchase(ctx context.Context, made *revision.Revision) err
 	return c.Preflight.Check(ctx, purchase)
 }
 
+// CheckRoom returns an error if the namespace would refuse the pods of a plan in place of the existing ones, and reports
+// whether it has compared them with the rules at all. The message begins with prefix.
+func (c *Choice) CheckRoom(ctx context.Context, made *revision.Revision, prefix string) (isChecked bool, err error) {
+	purchase := c.Purchase(made)
+	purchase.Pods = podDemand(c.Workspace, made, c.Sets, c.Pods)
+	return c.Preflight.CheckNamespace(ctx, purchase, prefix)
+}
+
 // Purchase returns a plan's purchase for a Workspace, without its pods.
 func (c *Choice) Purchase(made *revision.Revision) preflight.Purchase {
 	out := preflight.Purchase{
@@ -73,7 +82,7 @@ func (c *Choice) Purchase(made *revision.Revision) preflight.Purchase {
 	return out
 }
 
-// podDemand returns the pods that a plan needs, and those that exist already.
+// podDemand returns the pods of a plan, and the existing ones.
 func podDemand(ws *v1beta1.Workspace, made *revision.Revision, sets []*appsv1.StatefulSet, pods []corev1.Pod) admission.Demand {
 	out := admission.Demand{ExistingSets: len(sets)}
 	for _, object := range made.Pods(ws, made.Name, workload.Group{}) {

@@ -4,6 +4,7 @@
 package purchase
 
 import (
+	"cmp"
 	"context"
 	"errors"
 	"fmt"
@@ -23,8 +24,7 @@ import (
 // offer that is about to be lost: it is then requested in its own place.
 func (c *Choice) Affordable(ctx context.Context, number int32) (*revision.Revision, error) {
 	made, err := c.affordableBut(ctx, number, c.Deleting)
-	wait, isShort := errors.AsType[*progress.WaitingError](err)
-	if c.Deleting != nil && isShort && wait.Reason == v1beta1.ReasonSpendingCeiling {
+	if c.Deleting != nil && progress.LacksMoney(err) {
 		made, err = c.affordableBut(ctx, number, nil)
 	}
 	if err != nil {
@@ -47,6 +47,9 @@ func (c *Choice) affordableBut(ctx context.Context, number int32, deleting *cool
 		return nil, err
 	}
 	if err := c.CheckBeside(made); err != nil {
+		if c.IsAnswering { // only a model that answers is worth its machines
+			err = cmp.Or(c.checkMonth(ctx, made, number), err)
+		}
 		return made, err
 	}
 	granted, err := c.Afford(ctx, made, number)
@@ -65,9 +68,9 @@ func (c *Choice) affordableBut(ctx context.Context, number int32, deleting *cool
 	return granted, c.takeTurn(granted)
 }
 
-// choose returns the plan to request: the accepted one at the price of the day, or a new one. A plan is made anew after a
-// refusal, over a limit of the day, or if offers were cooling down when it was made. What is about to be lost is left
-// alone if anything else is suitable.
+// choose returns the plan to request: the accepted one at the current price, or a new one. A plan is made again after a
+// refusal, over a current limit, or if offers were cooling down when it was made. An offer about to be lost is avoided if
+// anything else is suitable.
 func (c *Choice) choose(ctx context.Context, deleting *cooldown.Exclusion) (*revision.Revision, error) {
 	excluded, err := c.excluded()
 	if err != nil {
@@ -76,7 +79,7 @@ func (c *Choice) choose(ctx context.Context, deleting *cooldown.Exclusion) (*rev
 	if deleting != nil {
 		made, err := c.makePlan(ctx, limits{excluded: append(slices.Clone(excluded), *deleting)})
 		if _, isStalled := errors.AsType[*progress.StalledError](err); !isStalled {
-			return whilePassing(made), err
+			return provisional(made), err
 		}
 	}
 	accepted, forbidden := c.Today(c.Accepted)
@@ -86,7 +89,7 @@ func (c *Choice) choose(ctx context.Context, deleting *cooldown.Exclusion) (*rev
 	isCooling := slices.ContainsFunc(excluded, func(e cooldown.Exclusion) bool { return isOffer(e, &c.Accepted.Plan) })
 	last := c.Attempts.LatestBut(c.Surge.Serving)
 	isFresh := last == nil || last.Reason == v1beta1.ReasonReleased
-	if !isCooling && !c.Accepted.Passing && isFresh {
+	if !isCooling && !c.Accepted.Provisional && isFresh {
 		return accepted, nil
 	}
 	made, err := c.makePlan(ctx, limits{excluded: excluded})
@@ -102,11 +105,12 @@ func (c *Choice) choose(ctx context.Context, deleting *cooldown.Exclusion) (*rev
 	if !isCooling && SameMachines(&made.Plan, &c.Accepted.Plan) {
 		return accepted, nil
 	}
-	made.Passing = len(excluded) > 0
+	made.Provisional = len(excluded) > 0
 	return made, nil
 }
 
-// replaceForbidden plans anew because the limits of the day forbid the accepted plan. A warning of the new plan says so.
+// replaceForbidden plans again because the current limits forbid the accepted plan. The new plan has a warning about
+// that.
 func (c *Choice) replaceForbidden(ctx context.Context, excluded []cooldown.Exclusion, forbidden string) (*revision.Revision, error) {
 	made, err := c.makePlan(ctx, limits{excluded: excluded})
 	if _, isStalled := errors.AsType[*progress.StalledError](err); isStalled && len(excluded) > 0 {
@@ -119,19 +123,20 @@ func (c *Choice) replaceForbidden(ctx context.Context, excluded []cooldown.Exclu
 	}
 	made.Plan.Warnings = append(made.Plan.Warnings,
 		fmt.Sprintf("replaces %s, which may not be bought today: %s", c.Accepted.Plan.Summary(), forbidden))
-	made.Passing = len(excluded) > 0
+	made.Provisional = len(excluded) > 0
 	return made, nil
 }
 
-// whilePassing marks a plan made during cooldowns.
-func whilePassing(made *revision.Revision) *revision.Revision {
+// provisional marks a plan made during cooldowns.
+func provisional(made *revision.Revision) *revision.Revision {
 	if made != nil {
-		made.Passing = true
+		made.Provisional = true
 	}
 	return made
 }
 
-// takeTurn says whether the offer may be asked for now, or is another Workspace's to ask for first.
+// takeTurn returns nil if the offer may be requested now, or a *progress.WaitingError if another Workspace tries it
+// first.
 func (c *Choice) takeTurn(made *revision.Revision) error {
 	plan := &made.Plan
 	offer := c.Offering(plan.InstanceType, acquire.Place(plan.Zones), plan.CapacityType, c.ClassOf(made.NodeClass).Name)
@@ -142,14 +147,14 @@ func (c *Choice) takeTurn(made *revision.Revision) error {
 	return &progress.WaitingError{Message: "another Workspace tries " + plan.InstanceType + " first", IsBrief: true}
 }
 
-// SameMachines reports whether two plans ask for the same.
+// SameMachines reports whether two plans request the same machines.
 func SameMachines(a, b *planner.Plan) bool {
 	return a.InstanceType == b.InstanceType && a.CapacityType == b.CapacityType && a.Nodes == b.Nodes &&
 		acquire.Place(a.Zones) == acquire.Place(b.Zones) && slices.Equal(a.NodeNames, b.NodeNames)
 }
 
-// First makes the first plan from some inputs. The former plan, which may be nil, stays if only the limit on the price was
-// lowered. What is left alone after refusals does not count for machines that are held already: they need not be bought.
+// First makes the first plan from some inputs. The previous plan, which may be nil, stays if only the limit on the
+// price was lowered. Cooldowns do not count for machines already acquired: they need not be bought.
 func (c *Choice) First(ctx context.Context, former *revision.Revision) (*revision.Revision, error) {
 	if former != nil && revision.OnlyLowersPrice(c.Inputs, former.Inputs) && c.Attempts.Suffice(c.Machines, &former.Revision) {
 		return &revision.Revision{Revision: former.Revision}, nil
@@ -171,7 +176,7 @@ func (c *Choice) First(ctx context.Context, former *revision.Revision) (*revisio
 	if err != nil {
 		return nil, err
 	}
-	made.Passing = len(excluded) > 0
+	made.Provisional = len(excluded) > 0
 	return made, nil
 }
 

@@ -72,7 +72,7 @@ var pair = ranked{
 	{InstanceType: "B", Nodes: 2, GPUsPerNode: 1, MachineGPUs: 1, Accelerator: "T4"},
 }
 
-// TestHelp: where nothing is left to ask for, it says what a larger quota would open, if anything.
+// TestHelp: if every type is cooling down, the message names the types that a larger quota would open, if any.
 func TestHelp(t *testing.T) {
 	const (
 		retry     = " (then set the annotation modelberth.dev/retry-capacity to a new value)"
@@ -130,7 +130,7 @@ func TestHelp(t *testing.T) {
 	}
 }
 
-// Of two passes that have chosen the same offer after its cooldown, one asks first, and the other one keeps no money.
+// Of two passes with the same offer after its cooldown, one requests it first, and the other one reserves no money.
 func TestTakeTurn(t *testing.T) {
 	market := New(Market{
 		Memory: &cooldown.Memory{}, Catalog: noCatalog{}, Clock: testclock.NewFakePassiveClock(start), Ledger: ledger.New(ledger.Ceilings{}, nil),
@@ -156,7 +156,7 @@ func TestTakeTurn(t *testing.T) {
 	}
 }
 
-// A ceiling of a namespace that cannot be read is a condition: it is neither none nor the usual one.
+// An unreadable ceiling of a namespace is a condition: it is neither unlimited nor the default.
 func TestUnreadableCeilingIsNotNone(t *testing.T) {
 	usual := ledger.Ceilings{Workspace: 150, Namespace: 300, Cluster: 600}
 	price := func(of float64) ledger.Ceilings {
@@ -197,7 +197,7 @@ func TestUnreadableCeilingIsNotNone(t *testing.T) {
 	}
 }
 
-// tolerant is a revision whose pods tolerate the taint of their Workspace; earlier versions made others.
+// tolerant is a revision with pods that tolerate the taint of their Workspace; earlier versions made others.
 func tolerant() *revision.Revision {
 	made := accepted()
 	made.Template.Spec.Tolerations = []corev1.Toleration{
@@ -206,7 +206,7 @@ func tolerant() *revision.Revision {
 	return made
 }
 
-// TestPurchase: what the checks before a purchase go by.
+// TestPurchase checks the inputs of the checks before a purchase.
 func TestPurchase(t *testing.T) {
 	ws := &v1beta1.Workspace{ObjectMeta: metav1.ObjectMeta{Namespace: "team-a", Name: "chat", UID: "uid-1"}}
 	class := v1beta1.NodeClassReference{Group: "some.dev", Kind: "SomeNodeClass", Name: "gpu"}

@@ -18,7 +18,7 @@ import (
 )
 
 // excluded returns the present cooldowns in the Workspace's places: a refusal is about one place. It is empty while
-// the user asks for another try.
+// the user requests a retry.
 func (c *Choice) excluded() ([]cooldown.Exclusion, error) {
 	if c.Attempts.IsRetry(c.Workspace) {
 		return nil, nil
@@ -45,7 +45,7 @@ func exclusions(excluded []cooldown.Exclusion) []planner.Exclusion {
 	for _, e := range excluded {
 		out = append(out, planner.Exclusion{
 			InstanceType: e.Offering.InstanceType, CapacityType: e.Offering.CapacityType,
-			Reason: fmt.Sprintf("refused lately (%s): cooling down until %s", e.Cause, Clock(e.Until)),
+			Reason: fmt.Sprintf("refused recently (%s): cooling down until %s", e.Cause, Clock(e.Until)),
 		})
 	}
 	return out
@@ -73,7 +73,7 @@ func (c *Choice) exhausted(ctx context.Context, excluded []cooldown.Exclusion) e
 	}
 }
 
-// blocking returns the exclusion that a plan waits for, else the one that ends first.
+// blocking returns the exclusion that delays a plan, else the one that ends first.
 func blocking(excluded []cooldown.Exclusion, plan *planner.Plan) cooldown.Exclusion {
 	if i := slices.IndexFunc(excluded, func(e cooldown.Exclusion) bool { return isOffer(e, plan) }); i >= 0 {
 		return excluded[i]

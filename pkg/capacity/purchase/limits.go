@@ -5,9 +5,6 @@ package purchase
 
 import (
 	"fmt"
-	"math"
-	"regexp"
-	"strconv"
 
 	"github.com/modelberth/modelberth/api/v1beta1"
 	"github.com/modelberth/modelberth/pkg/capacity/ledger"
@@ -15,6 +12,7 @@ import (
 	"github.com/modelberth/modelberth/pkg/planning"
 	"github.com/modelberth/modelberth/pkg/progress"
 	"github.com/modelberth/modelberth/pkg/request"
+	"github.com/modelberth/modelberth/pkg/usd"
 )
 
 // planLimits are the administrator's limits on a plan.
@@ -24,7 +22,7 @@ func (c *Choice) planLimits() (planning.Limits, error) {
 		return planning.Limits{}, err
 	}
 	return planning.Limits{
-		Ceiling: c.ceiling(ceilings, request.MaxHourlyPrice(c.Spec) > 0), OneMachine: c.OneMachine(),
+		Ceiling: c.ceiling(ceilings, request.MaxHourlyPrice(c.Spec) > 0), OneMachine: c.OneMachine(c.Workspace.Namespace),
 	}, nil
 }
 
@@ -44,16 +42,16 @@ func (c *Choice) ceiling(ceilings ledger.Ceilings, hasOwn bool) planner.Ceiling 
 	return usual
 }
 
-// ceilings returns those of a Workspace: its namespace may have one of its own. The error is a *progress.StalledError
-// if that cannot be read: it must not pass for none.
+// ceilings returns the ceilings of a Workspace; its namespace may have its own. The error is a *progress.StalledError
+// if that one is invalid, because an invalid ceiling must not count as none.
 func (c *Choice) ceilings() (ledger.Ceilings, error) {
 	out := c.Ledger.Ceilings()
 	text, isSet := c.Namespace.Annotations[v1beta1.AnnotationSpendingCeiling]
 	if !isSet {
 		return out, nil
 	}
-	price, err := strconv.ParseFloat(text, 64)
-	if err != nil || price <= 0 || math.IsInf(price, 0) || !regexp.MustCompile(`^\d+(\.\d+)?$`).MatchString(text) {
+	price, ok := usd.Parse(text)
+	if !ok {
 		const most = 64
 		return out, &progress.StalledError{
 			Reason: v1beta1.ReasonSpendingCeilingInvalid,

@@ -8,6 +8,7 @@ package purchase
 
 import (
 	"sync"
+	"time"
 
 	"k8s.io/utils/clock"
 
@@ -17,6 +18,7 @@ import (
 	"github.com/modelberth/modelberth/pkg/capacity/ledger"
 	"github.com/modelberth/modelberth/pkg/capacity/preflight"
 	"github.com/modelberth/modelberth/pkg/capacity/refusal"
+	"github.com/modelberth/modelberth/pkg/cost"
 	"github.com/modelberth/modelberth/pkg/planning"
 	"github.com/modelberth/modelberth/pkg/sku"
 )
@@ -42,8 +44,10 @@ type Market struct {
 	Memory *cooldown.Memory
 	Ledger *ledger.Ledger
 	Limits Limits
-	// OneMachine returns why no model may be spread over several machines; empty if it may.
-	OneMachine func() string
+	// Costs are what namespaces spend in a month; nil if no cost ledger is kept.
+	Costs Costs
+	// OneMachine returns why no model of a namespace may be spread over several machines; empty if it may.
+	OneMachine func(namespace string) string
 	// Preflight checks purchases.
 	Preflight *preflight.Checker
 	// Objects are read past the caches.
@@ -57,13 +61,19 @@ type Market struct {
 	skus func() []sku.SKU
 }
 
+// Costs are what namespaces spend.
+type Costs interface {
+	// Month returns the costs of a namespace in the month of a moment (UTC); an error if they are unknown.
+	Month(namespace string, now time.Time) (cost.Month, error)
+}
+
 // Catalog has machine types.
 type Catalog interface {
 	ResolveSKU(name string) (sku.SKU, error)
 	SKUs() []sku.SKU
 }
 
-// New returns a Market. The catalogue makes its machine types anew for each caller, so they are kept.
+// New returns a Market. The catalogue makes its machine types again for each caller, so they are kept.
 func New(market Market) *Market {
 	market.skus = sync.OnceValue(func() []sku.SKU { return market.Catalog.SKUs() })
 	return &market

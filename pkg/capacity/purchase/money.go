@@ -8,6 +8,8 @@ import (
 	"errors"
 	"slices"
 
+	"github.com/samber/lo"
+
 	"github.com/modelberth/modelberth/api/v1beta1"
 	"github.com/modelberth/modelberth/pkg/capacity"
 	"github.com/modelberth/modelberth/pkg/capacity/acquire"
@@ -38,7 +40,7 @@ func (c *Choice) Afford(ctx context.Context, made *revision.Revision, number int
 	}
 	now := limits{
 		excluded: excluded,
-		room:     planner.Ceiling{HourlyPrice: over.Room, Name: "what is left under a ceiling,", Help: "wait"},
+		room:     planner.Ceiling{HourlyPrice: over.Room, Name: "the rest of a ceiling,", Help: "wait"},
 	}
 	cheaper, err := c.makePlan(ctx, now)
 	if _, isStalled := errors.AsType[*progress.StalledError](err); isStalled {
@@ -47,7 +49,7 @@ func (c *Choice) Afford(ctx context.Context, made *revision.Revision, number int
 	if err != nil {
 		return nil, err
 	}
-	cheaper.Passing = true
+	cheaper.Provisional = true
 	if cheaper.IsOnNodes() || c.Suffices(cheaper) {
 		return cheaper, nil
 	}
@@ -61,30 +63,34 @@ func (c *Choice) Afford(ctx context.Context, made *revision.Revision, number int
 // Reserve reserves the money for the missing machines of an attempt. The first result describes a lack of money; nil
 // if it is granted.
 func (c *Choice) Reserve(ctx context.Context, made *revision.Revision, number int32) (*ledger.OverError, error) {
-	plan := &made.Plan
-	names, err := c.Names(c.Owner, number, plan.Nodes)
+	costs, err := c.costs(made, number)
 	if err != nil {
 		return nil, err
 	}
-	var bills []capacity.Bill
 	bought := c.Attempts.Known()
-	for _, name := range names {
-		if slices.ContainsFunc(bought, func(known capacity.Created) bool { return known.Name == name }) {
-			continue // its cache may lag: it is paid for, and is not asked for again
-		}
-		bills = append(bills, capacity.Bill{
-			Owner: c.Owner, Machine: name, InstanceType: plan.InstanceType, HourlyPrice: MachinePrice(plan),
-		})
-	}
+	costs = slices.DeleteFunc(costs, func(cost capacity.MachineCost) bool { // its cache may lag: it is not requested again
+		return slices.ContainsFunc(bought, func(known capacity.Created) bool { return known.Name == cost.Machine })
+	})
 	ceilings, err := c.ceilings()
 	if err != nil {
 		return nil, err
 	}
-	err = c.Ledger.ReserveWithin(ctx, c.Clock.Now(), bills, ceilings)
+	ceilings.Month = c.month()
+	err = c.Ledger.ReserveWithin(ctx, c.Clock.Now(), costs, ceilings)
 	if over, isOver := errors.AsType[*ledger.OverError](err); isOver {
 		return over, nil
 	}
 	return nil, err
+}
+
+// costs returns the cost of each machine of an attempt for a plan.
+func (c *Choice) costs(made *revision.Revision, number int32) ([]capacity.MachineCost, error) {
+	names, err := c.Names(c.Owner, number, made.Plan.Nodes)
+	return lo.Map(names, func(name string, _ int) capacity.MachineCost {
+		return capacity.MachineCost{
+			Owner: c.Owner, Machine: name, InstanceType: made.Plan.InstanceType, HourlyPrice: MachinePrice(&made.Plan),
+		}
+	}), err
 }
 
 // MachinePrice returns the price of one machine of a plan in USD per hour; negative if it is unknown.
@@ -96,10 +102,14 @@ func MachinePrice(plan *planner.Plan) float64 {
 }
 
 // Short returns the error for a lack of money. Another Workspace's end wakes this one.
-func (c *Choice) Short(over *ledger.OverError) error {
-	wait := &progress.WaitingError{Reason: v1beta1.ReasonSpendingCeiling, Message: over.Error()}
+func (c *Choice) Short(over *ledger.OverError) *progress.WaitingError {
+	wait, now := &progress.WaitingError{Reason: v1beta1.ReasonSpendingCeiling, Message: over.Error()}, c.Clock.Now()
 	if !over.LookAgain.IsZero() {
-		wait.After = max(over.LookAgain.Sub(c.Clock.Now()), acquire.ShortestLook)
+		wait.After = max(over.LookAgain.Sub(now), acquire.ShortestLook)
+	}
+	if over.Kind == ledger.NamespaceMonth {
+		next := acquire.Earliest(over.LookAgain, acquire.Earliest(over.Ends, now.Add(longestMonth)))
+		wait.Reason, wait.After = v1beta1.ReasonMonthlyBudget, max(next.Sub(now), acquire.ShortestLook)
 	}
 	return wait
 }

@@ -17,7 +17,7 @@ import (
 type limits struct {
 	// excluded are the cooldowns.
 	excluded []cooldown.Exclusion
-	// room is the money at hand; zero if nothing is short.
+	// room is the available money; zero if nothing is short.
 	room planner.Ceiling
 }
 
@@ -62,6 +62,9 @@ func (c *Choice) Today(accepted *revision.Revision) (*revision.Revision, string)
 	limits, err := c.planLimits()
 	if err != nil {
 		return accepted, progress.Message(err)
+	}
+	if c.IsRepair { // groups that serve continue
+		limits.OneMachine = ""
 	}
 	return c.Planning.Builder.Quote(accepted, c.Spec, limits)
 }

@@ -12,7 +12,7 @@ import (
 	"k8s.io/apimachinery/pkg/types"
 )
 
-// clockLead is how far the clock of a former process may have been ahead.
+// clockLead is how far the clock of an earlier process may have been ahead.
 const clockLead = 5 * time.Minute
 
 // Asker is a Workspace that requests machines, with its namespace.
@@ -27,7 +27,7 @@ type Attempt struct {
 
 	Offering Offering
 	Started  time.Time
-	// Ended is when it was given up, or when its machines were usable; zero while it goes on.
+	// Ended is when it failed, or when its machines were usable; zero while it continues.
 	Ended time.Time
 	// Launched is set if the cloud has launched a machine for an open attempt.
 	Launched bool

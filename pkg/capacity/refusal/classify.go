@@ -95,7 +95,7 @@ func unanswered(o Observation, deadline time.Time) Verdict {
 }
 
 // widen extends a verdict on one of several zones to the whole request, because a new request would be the same. It
-// returns how long the provisioner may try the other zones by itself; if an event names the refusal, it has already
+// returns how long the provisioner may try the other zones on its own; if an event names the refusal, it has already
 // tried.
 func (r Rules) widen(v *Verdict, said signal, o Observation) time.Duration {
 	v.Scope.Zone = o.Offering.Zone
@@ -118,15 +118,15 @@ func registering(o Observation, deadlines Deadlines, now time.Time) Verdict {
 	return quietUntil(deadline, v, now)
 }
 
-// initializing judges a node that does not show all its GPUs yet. The time counts from when the node joined, and no
-// later than the deadline for that.
+// initializing judges a node that does not show all its GPUs yet. The time counts from the node's registration, and no
+// later than the deadline for it.
 func initializing(o Observation, deadlines Deadlines, now time.Time) Verdict {
 	joined := o.CreatedAt
 	if o.Registered.Status == StatusTrue && o.Registered.Since.After(joined) {
 		joined = earlier(o.Registered.Since, after(o.CreatedAt, deadlines.Registered))
 	}
 	deadline := after(joined, deadlines.Initialized)
-	missing := fmt.Sprintf("it shows %d of %d GPUs", o.GPUs, o.GPUsWanted)
+	missing := fmt.Sprintf("the node advertises %d of %d GPUs", o.GPUs, o.GPUsWanted)
 	if said := words(conditionSignal(o.Initialized)); said != "" && o.Initialized.Status != StatusTrue {
 		missing += ", " + said
 	}
@@ -149,7 +149,7 @@ func (r Rules) lost(o Observation) Verdict {
 	return v
 }
 
-// vanishedBeforeJoining judges a claim that vanished with a machine that never was a node. Only messages since the
+// vanishedBeforeJoining judges a claim that vanished with a machine that never became a node. Only messages since the
 // launch can be the reason: Azure accepts a request first and may refuse it later.
 func (r Rules) vanishedBeforeJoining(o Observation) Verdict {
 	v := silent(Lost, OneOffering, o, fmt.Sprintf("the machine disappeared %s after it was requested and before it joined the cluster",
@@ -195,7 +195,7 @@ func (r Rules) reasonOfVanishing(o Observation) Verdict {
 	case late && found && o.Provider != UnknownProvider:
 		return silent(Unknown, OneOffering, o, words(heard))
 	case late:
-		return silent(TimedOut, OneOffering, o, trim("the NodeClaim was given up before it was launched"+tail))
+		return silent(TimedOut, OneOffering, o, trim("the NodeClaim was abandoned before it was launched"+tail))
 	case o.Class == ClassNotReady || o.Class == ClassMissing:
 		v := silent(Misconfigured, Everything, o, trim("the node class is not ready: "+o.ClassMessage))
 		v.Fix = classFix
@@ -207,8 +207,8 @@ func (r Rules) reasonOfVanishing(o Observation) Verdict {
 	return v
 }
 
-// hear returns the rule for the messages about a claim, and its message: the newest strong one, else the newest
-// weak one. A strong message stays true if a later try fails for a lesser reason.
+// hear returns the rule for the messages about a claim, and the decisive message: the newest strong one, else
+// the newest weak one. A strong message stays true if a later try fails for a lesser reason.
 func (r Rules) hear(provider Provider, said []signal) (*rule, signal) {
 	var weak *rule
 	var weakWords signal

@@ -30,7 +30,7 @@ const (
 	iceAWS   = "NodeClaim chat-0 event: insufficient capacity, with fleet error(s), "
 )
 
-// claim is an observation of a claim that Azure's Karpenter was just asked for, changed.
+// claim is an observation of a new claim of Azure's Karpenter, changed.
 func claim(changes ...func(*Observation)) Observation {
 	o := Observation{Provider: KarpenterAzure, Offering: asked, UID: uid, CreatedAt: created, GPUsWanted: 8}
 	for _, change := range changes {
@@ -88,7 +88,7 @@ func everything(capacityType v1beta1.CapacityType) Scope {
 	return Scope{Everything, "", Any, capacityType, ""}
 }
 
-// outcome is the part of a verdict that decides what is done.
+// outcome is the decisive part of a verdict.
 type outcome struct {
 	Cause    Cause
 	Scope    Scope
@@ -130,7 +130,7 @@ func runClassify(t *testing.T, tests []classifyCase) {
 	}
 }
 
-// The rows of the table "what a consumer can observe" of the notes on Karpenter (§2.8), in order.
+// The rows of the table of observable signals in the notes on Karpenter (§2.8), in order.
 func TestClassifyObservations(t *testing.T) {
 	const at1, at5, at15 = 30 * time.Second, 5 * time.Minute, 15 * time.Minute
 	quota := "subscription level on-demand vCPU quota for big has been reached (may try provision an alternative instance type)"
@@ -680,11 +680,11 @@ func TestMessages(t *testing.T) {
 			claim(registered, func(o *Observation) {
 				o.Initialized = Condition{Status: StatusUnknown, Reason: "ResourceNotRegistered", Message: `Resource "nvidia.com/gpu" was requested but not registered`}
 			}), time.Hour,
-			`the node was not usable by 10:33:00 UTC: it shows 0 of 8 GPUs, Resource "nvidia.com/gpu" was requested but not registered`,
+			`the node was not usable by 10:33:00 UTC: the node advertises 0 of 8 GPUs, Resource "nvidia.com/gpu" was requested but not registered`,
 		},
 		{
 			"GPUs that are short", claim(registered, func(o *Observation) { o.Initialized, o.GPUs = onTrue, 7 }), time.Hour,
-			"the node was not usable by 10:33:00 UTC: it shows 7 of 8 GPUs",
+			"the node was not usable by 10:33:00 UTC: the node advertises 7 of 8 GPUs",
 		},
 		{"cut at a whole letter", claim(says("AllocationFailure", strings.Repeat("ä", 300))), 0, strings.Repeat("ä", 254) + "…"},
 		{
@@ -762,7 +762,7 @@ func TestProviderOf(t *testing.T) {
 	}
 }
 
-// What only a guess blames on capacity.
+// Only a guess blames these on capacity.
 func TestClassifyGuesses(t *testing.T) {
 	const soon = 20 * time.Second
 	for _, test := range []struct {

@@ -59,7 +59,7 @@ func (c Cooldown) refused(a Attempt) Cooldown {
 		// several Workspaces take turns and one is always in progress.
 		known.refusedAt = a.Ended
 		return known
-	default: // it was under way when another was refused: the same refusal, reported twice
+	default: // it had begun when another was refused: the same refusal, reported twice
 	}
 	known.refusedAt = a.Ended
 	if until := a.Ended.Add(delay(a, known.Refusals)); !until.Before(known.Until) {
@@ -68,7 +68,7 @@ func (c Cooldown) refused(a Attempt) Cooldown {
 	return known
 }
 
-// delay is how long an attempt's scope is left alone after so many refusals in a row.
+// delay is how long an attempt's scope is excluded after this many refusals in a row.
 func delay(a Attempt, refusals int) time.Duration {
 	spot := a.Offering.CapacityType == v1beta1.CapacitySpot
 	doublings := refusals - 1 - forgiven(a.Cause, spot)

@@ -134,7 +134,7 @@ func (c *Cooldowns) prove(proved since, a Attempt) (opened []Scope) {
 	return opened
 }
 
-// proofsOf says until when refusals at a place have been disproved.
+// proofsOf returns the times until which refusals at a place have been disproved.
 func (c *Cooldowns) proofsOf(place Scope) proofs {
 	return func(cause Cause, capacityType v1beta1.CapacityType) time.Time {
 		scope := place
@@ -254,7 +254,7 @@ func (c *Cooldowns) Active(now time.Time, who Asker, o Offering) (until time.Tim
 	if ok || !strings.Contains(o.Zone, zoneSeparator) || !c.knows(o) {
 		return until, cause, ok
 	}
-	// One of several zones is enough, until each of them was refused by itself.
+	// One of several zones is enough, until each of them was refused individually.
 	for i, zone := range strings.Split(o.Zone, zoneSeparator) {
 		in := o
 		in.Zone = zone

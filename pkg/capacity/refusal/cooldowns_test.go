@@ -20,7 +20,7 @@ var (
 	ws9 = Asker{"ws-9", "b"}
 )
 
-// refused is an attempt at what was asked for that began and ended at these minutes.
+// refused is an attempt at the request that began and ended at these minutes.
 func refused(started, ended int, cause Cause, scope Scope, cooldown time.Duration) Attempt {
 	return Attempt{
 		Offering: asked, Started: minute(started), Ended: minute(ended), Cause: cause, Scope: scope, Cooldown: cooldown,
@@ -180,8 +180,8 @@ func TestCooldowns(t *testing.T) {
 	}
 }
 
-// Words that do not tell spot machines from others must not keep the one from being asked for, because the other
-// is refused whenever it may be asked for again.
+// A message that does not name the capacity type must not keep on-demand machines from a request because spot is
+// refused again and again.
 func TestEveryCapacityTypeGetsItsTurn(t *testing.T) {
 	const hour = 60
 	of := func(capacityType v1beta1.CapacityType, started, ended int) Attempt {
@@ -216,7 +216,7 @@ func TestEveryCapacityTypeGetsItsTurn(t *testing.T) {
 	}
 }
 
-// A request that can never fit must not keep others from what there is, and never another namespace.
+// A request that can never fit must not keep others from existing capacity, and never another namespace.
 func TestGuessesStayInTheirNamespace(t *testing.T) {
 	guess := func(who Asker, started, ended int) Attempt {
 		a := refused(started, ended, NoCapacity, offering("", onDemand), time.Minute)
@@ -242,7 +242,7 @@ func TestGuessesStayInTheirNamespace(t *testing.T) {
 		reason                string
 		attempts              []Attempt
 		now                   int
-		one, both, everywhere int // minutes until when ws-1, ws-3 beside it and ws-9 elsewhere leave it alone; 0 where they do not
+		one, both, everywhere int // minutes of exclusion for ws-1, for ws-3 in its namespace and for ws-9 elsewhere
 	}{
 		{"a guess is its own Workspace's", []Attempt{guess(ws1, 0, 2)}, 2, 3, 0, 0},
 		{"and grows for it to no more than ten times", all(ws1), 119, 125, 0, 0},
@@ -267,7 +267,7 @@ func TestGuessesStayInTheirNamespace(t *testing.T) {
 	}
 }
 
-// Clocks are mended: what a wrong one dated must not be believed for years, nor hide the rest.
+// Clocks are corrected: a wrong date must not be believed for years, nor hide the rest.
 func TestCredible(t *testing.T) {
 	now := minute(60)
 	past := refused(50, 55, Quota, sku(onDemand), time.Hour)
@@ -370,7 +370,7 @@ func TestOrderOfLearningDoesNotMatter(t *testing.T) {
 			}
 		}
 
-		// Active and List tell the same, and nothing is left alone that no attempt was refused for.
+		// Active and List agree, and every cooldown belongs to a refused attempt.
 		o := randomOffering(random)
 		asker := []Asker{ws1, ws2, ws9}[random.IntN(3)]
 		until, _, ok := whole.Active(now, asker, o)
@@ -389,7 +389,7 @@ func TestOrderOfLearningDoesNotMatter(t *testing.T) {
 	}
 }
 
-// What vanishes whatever the machine type may itself be too much.
+// If machines of every type vanish, the request itself may be too large.
 func TestEscalateSuspectsTheRequest(t *testing.T) {
 	now := Verdict{Cause: NoCapacity, Scope: offering("", onDemand), Cooldown: time.Minute, Message: "gone", Guessed: true, Final: true}
 	words := now
@@ -433,7 +433,7 @@ func TestEscalate(t *testing.T) {
 		return Attempt{Offering: Offering{InstanceType: instanceType}, Started: minute(0), Ended: minute(ended), Cause: cause}
 	}
 	mended := Verdict{
-		Cause: Misconfigured, Scope: everything(Any), Message: "GPUs never appeared on two machine types, first on small: no GPUs",
+		Cause: Misconfigured, Scope: everything(Any), Message: "nodes of two machine types never advertised their GPUs; the first was small: no GPUs",
 		Fix: "install a device plugin or GPU operator that tolerates the taint of these nodes", Final: true,
 	}
 	notFinal := now
@@ -466,8 +466,7 @@ func TestEscalate(t *testing.T) {
 	}
 }
 
-// What a node class adds to a request rules out nothing for those who use another one; what the account
-// may have does.
+// A node class's additions to a request rule out nothing for users of another one; limits of the account do.
 func TestCooldownsKnowNodeClasses(t *testing.T) {
 	of := func(class string) Offering {
 		return Offering{InstanceType: "big", Family: "fam", Zone: "z", CapacityType: onDemand, NodeClass: class}
@@ -504,7 +503,7 @@ func TestCooldownsKnowNodeClasses(t *testing.T) {
 	}
 }
 
-// TestZones says where a group may go after zones have refused it, and when none is left.
+// TestZones returns the zones left for a group after refusals, or none.
 func TestZones(t *testing.T) {
 	in := func(zone string) Offering {
 		return Offering{InstanceType: "big", Family: "fam", Zone: zone, CapacityType: onDemand, NodeClass: "a"}
@@ -525,7 +524,7 @@ func TestZones(t *testing.T) {
 	small := func(a *Attempt) { a.Scope.Name = "small" }
 	type answer struct {
 		Avoid []string
-		// Until are the minutes for which what allows only zones 1 and 2 is left alone.
+		// Until are the minutes of cooldown for a request limited to zones 1 and 2.
 		Until int
 	}
 	for _, test := range []struct {

@@ -12,8 +12,8 @@ import (
 // Fixes for requests that may be the cause themselves.
 const (
 	devicePluginFix = "install a device plugin or GPU operator that tolerates the taint of these nodes"
-	requestFix      = "several machine types were refused without a clear reason: check whether the requested disk, " +
-		"or a requirement of the node class, is more than any of them has"
+	requestFix      = "several machine types were refused without a clear reason: check whether the requested disk " +
+		"or a requirement of the node class exceeds what they offer"
 )
 
 // Escalate changes the cause after GPUs never appeared on a second machine type: then the cluster is at fault, not
@@ -40,7 +40,7 @@ func Escalate(v Verdict, attempts []Attempt) Verdict {
 		}
 		v.Cause, v.Cooldown = Misconfigured, 0
 		v.Scope = scopeOf(Everything, OfAccount, Offering{CapacityType: Any})
-		v.Message = trim(fmt.Sprintf("GPUs never appeared on two machine types, first on %s: %s",
+		v.Message = trim(fmt.Sprintf("nodes of two machine types never advertised their GPUs; the first was %s: %s",
 			attempt.Offering.InstanceType, v.Message))
 		v.Fix = devicePluginFix
 		return v

@@ -16,7 +16,7 @@ import (
 	"github.com/modelberth/modelberth/api/v1beta1"
 )
 
-// attemptAt is the attempt that a verdict ends.
+// attemptAt is the attempt ended by a verdict.
 func attemptAt(who Asker, o Observation, v Verdict) Attempt {
 	return Attempt{
 		Asker: who, Offering: o.Offering, Started: o.CreatedAt, Ended: o.CreatedAt.Add(time.Minute),
@@ -25,7 +25,7 @@ func attemptAt(who Asker, o Observation, v Verdict) Attempt {
 }
 
 // TestRefusalIsSharedNoWiderThanItsEvidence has a Workspace of namespace a refused, with node class small, and lists
-// who else leaves the machine type alone.
+// the other Workspaces in cooldown.
 func TestRefusalIsSharedNoWiderThanItsEvidence(t *testing.T) {
 	const soon = 30 * time.Second
 	in := func(zone string) func(*Observation) {
@@ -114,7 +114,7 @@ func TestRefusalIsSharedNoWiderThanItsEvidence(t *testing.T) {
 	}
 }
 
-// A tenant that deletes the pods that wait for its machines, over and over, stops only itself.
+// A tenant that deletes its waiting pods, over and over, stops only itself.
 func TestCancelledAttemptsOfOneTenantStopNobodyElse(t *testing.T) {
 	seen := claim(by(ClusterAutoscaler), gone(time.Minute))
 	var attempts []Attempt
@@ -131,7 +131,7 @@ func TestCancelledAttemptsOfOneTenantStopNobodyElse(t *testing.T) {
 	}
 }
 
-// Whoever asks for one machine is not refused what others were refused who asked for many.
+// A request for one machine is not in cooldown after refusals of requests for many.
 func TestRefusalOfTheLastMachineIsOnesOwn(t *testing.T) {
 	seen := claim(by(KarpenterAWS), event(time.Minute, ice, iceAWS+"InsufficientInstanceCapacity: no"), gone(time.Minute))
 	v := mustRules(t).Classify(seen, limits, created.Add(time.Minute))
@@ -149,7 +149,7 @@ func TestRefusalOfTheLastMachineIsOnesOwn(t *testing.T) {
 	}
 }
 
-// TestLaunchDisprovesQuota says what a machine that was launched, and is no node yet, says to others.
+// TestLaunchDisprovesQuota: a launched machine, not yet a node, is evidence for others.
 func TestLaunchDisprovesQuota(t *testing.T) {
 	out := func(cause Cause, scope Scope) Attempt { return refused(0, 2, cause, scope, time.Hour) }
 	launch := func(started int) Attempt {
@@ -180,7 +180,7 @@ func TestLaunchDisprovesQuota(t *testing.T) {
 	}
 }
 
-// A tenant can make up zones, and Workspaces: what is remembered is bounded, and what all rely on is kept.
+// A tenant can invent zones, and Workspaces: the memory is bounded, and shared refusals are kept.
 func TestMemoryOfRefusalsIsBounded(t *testing.T) {
 	cooldowns := &Cooldowns{}
 	shared := refused(0, 1, Quota, family(onDemand), 10*time.Minute)
@@ -211,7 +211,7 @@ func TestMemoryOfRefusalsIsBounded(t *testing.T) {
 	}
 }
 
-// Refusals beyond those that are kept one by one count on.
+// Refusals beyond the individually kept ones count on.
 func TestOldRefusalsCountOn(t *testing.T) {
 	var attempts []Attempt
 	for i := range 4 { // each after the cooldown of the former one

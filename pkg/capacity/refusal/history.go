@@ -50,7 +50,7 @@ type guess struct {
 // proofs say until when refusals of a cause and a capacity type have been disproved; zero means never.
 type proofs func(cause Cause, capacityType v1beta1.CapacityType) time.Time
 
-// add takes in a refusal, and reports whether it is news.
+// add takes in a refusal, and reports whether it is new.
 func (h *history) add(a Attempt) bool {
 	if h.isFolded && compareAttempts(a, h.folded) <= 0 {
 		return false

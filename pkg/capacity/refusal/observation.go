@@ -39,7 +39,7 @@ func ProviderOf(group, kind string) Provider {
 	return UnknownProvider
 }
 
-// givesUp reports whether a provider deletes requests for machines by itself, as Karpenter does.
+// givesUp reports whether a provider deletes requests for machines on its own, as Karpenter does.
 func (p Provider) givesUp() bool { return p != GPUProvisioner && p != ClusterAutoscaler }
 
 // Status of a condition.
@@ -125,8 +125,8 @@ type Observation struct {
 
 // Deadlines are how long each stage may take. A deadline of zero never passes.
 type Deadlines struct {
-	// Launched is for gpu-provisioner, which never gives up, and for a NodePool without a claim, which has no
-	// timeout; it counts from creation.
+	// Launched is for gpu-provisioner, because it retries forever, and for a NodePool without a claim, because it has
+	// no timeout; it counts from creation.
 	Launched time.Duration
 	// Registered is counted from creation.
 	Registered time.Duration
@@ -179,7 +179,7 @@ type signal struct {
 
 // Reasons why a NodePool has no claim for a requested machine, in place of a claim's condition.
 const (
-	// ReasonNoNodeClaim: Karpenter has made none, and nobody knows why.
+	// ReasonNoNodeClaim: Karpenter has made none, for an unknown reason.
 	ReasonNoNodeClaim = "NoNodeClaim"
 	// ReasonNodePoolNotReady: it makes none of a pool like this.
 	ReasonNodePoolNotReady = "NodePoolNotReady"

@@ -59,8 +59,8 @@ func randomObservation(random *rand.Rand, rules Rules) Observation {
 	return o
 }
 
-// A verdict follows from the values alone; a final one stays, whatever time passes; one that is not
-// final changes at the time that it names and not before.
+// A verdict follows from the values alone; a final one stays, whatever time passes; another one changes at its stated
+// time and not before.
 func TestVerdictsInTime(t *testing.T) {
 	rules := mustRules(t)
 	finals := 0
@@ -161,7 +161,7 @@ func everySaid(o Observation) string {
 	return strings.Join(said, "\n")
 }
 
-// Whatever a cloud says, the verdict is one that can be shown and stored.
+// Whatever a cloud says, the verdict can be shown and stored.
 func FuzzClassify(f *testing.F) {
 	rules := mustRules(f)
 	for _, r := range rules.rules {

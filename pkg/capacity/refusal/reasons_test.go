@@ -8,8 +8,8 @@ import (
 	"time"
 )
 
-// TestClassifyAWSReasons reads each reason that Karpenter on AWS has for the Launched condition, with words that
-// tell nothing more, and each error of a fleet that it makes an event of.
+// TestClassifyAWSReasons reads each reason of Karpenter on AWS for the Launched condition, with an empty message, and
+// each error of a fleet that becomes an event.
 func TestClassifyAWSReasons(t *testing.T) {
 	const soon = 30 * time.Second
 	stops := func(capacityType, rule string) outcome {
@@ -69,8 +69,8 @@ func TestClassifyAWSReasons(t *testing.T) {
 	runClassify(t, tests)
 }
 
-// TestClassifyThroughGPUProvisioner reads what Resource Manager says through gpu-provisioner, which has one reason
-// for all of it and never gives up.
+// TestClassifyThroughGPUProvisioner reads Resource Manager's messages through gpu-provisioner: it has one reason for
+// all and retries forever.
 func TestClassifyThroughGPUProvisioner(t *testing.T) {
 	const soon = 30 * time.Second
 	said := func(code, message string) Observation {

@@ -60,7 +60,7 @@ type rule struct {
 	Evidence Evidence `json:"evidence,omitempty"`
 	// SpotCooldown is for spot, if it differs.
 	SpotCooldown metav1.Duration `json:"spotCooldown,omitzero"`
-	// Patience is how long the provisioner may go on trying, from the claim's creation.
+	// Patience is how long the provisioner may keep trying, from the claim's creation.
 	Patience metav1.Duration `json:"patience,omitzero"`
 	// Weak messages count less than all others about the same claim.
 	Weak bool `json:"weak,omitempty"`
@@ -130,7 +130,7 @@ func (r Rules) check(entry *rule) error {
 		return err
 	}
 	if len(entry.Providers) == 0 {
-		return errors.New("providers: nobody says these words")
+		return errors.New("providers: must name at least one")
 	}
 	for _, provider := range entry.Providers {
 		if provider == UnknownProvider || r.patience[provider] <= 0 {
@@ -154,7 +154,7 @@ func (entry *rule) checkWords() error {
 	}
 	for _, literal := range slices.Concat(entry.AllOf, entry.AnyOf) {
 		if len(literal) < 8 || strings.ToLower(literal) == literal && !strings.Contains(literal, " ") {
-			return fmt.Errorf("words %q: they must be 8 characters or more, with a capital or a space, or a name could hold them", literal)
+			return fmt.Errorf("words %q: give 8 characters or more, with a capital or a space; shorter words could be part of a name", literal)
 		}
 		if literal != oneLine(literal) {
 			return fmt.Errorf("words %q: messages are compared on one line with single spaces", literal)
@@ -191,14 +191,14 @@ func (entry *rule) checkMeaning() error {
 	switch entry.Cause {
 	case NoCapacity, Quota, NotOffered, Lost, Unknown:
 		if entry.Cooldown.Duration <= 0 || entry.SpotCooldown.Duration < 0 || entry.Patience.Duration < 0 {
-			return errors.New("cooldown must be above zero; spotCooldown and patience must not be below")
+			return errors.New("cooldown must be above zero; spotCooldown and patience must not be negative")
 		}
 	case Misconfigured:
 		if entry.Fix == "" || entry.Breadth != Everything || entry.Cooldown.Duration != 0 || entry.Weak {
-			return errors.New("what is Misconfigured has a fix, the scope everything, no cooldown, and is not weak")
+			return errors.New("a rule with cause Misconfigured needs a fix and the scope everything, and must not have a cooldown or weak")
 		}
 	case None, TimedOut, NeverRegistered, NeverInitialized, CannotServe:
-		return fmt.Errorf("cause: %q is not for words to say", entry.Cause)
+		return fmt.Errorf("cause: %q cannot come from a message", entry.Cause)
 	default:
 		return fmt.Errorf("cause: %q is unknown", entry.Cause)
 	}
@@ -228,7 +228,7 @@ func (r Rules) checkExample(entry *rule) error {
 			return fmt.Errorf("example: the rule does not match it for %s", provider)
 		}
 		if found.Name != entry.Name {
-			return fmt.Errorf("example: rule %q matches it before, for %s", found.Name, provider)
+			return fmt.Errorf("example: the earlier rule %q matches it for %s", found.Name, provider)
 		}
 	}
 	return nil

@@ -16,7 +16,7 @@ import (
 	"time"
 )
 
-// Cause says why a request for a machine came to nothing.
+// Cause is why a request for a machine failed.
 type Cause string
 
 // The causes. None means no failure; it is also the cause of an attempt that got its machine.
@@ -31,26 +31,26 @@ const (
 	// Misconfigured: another machine type would fail in the same way, and a person has to repair something. It is
 	// never guessed: its evidence is a message of the cloud, a node class that is not ready, or Escalate.
 	Misconfigured Cause = "Misconfigured"
-	// TimedOut: no machine was launched in time, and nobody said why.
+	// TimedOut: no machine was launched in time, without a reason.
 	TimedOut Cause = "TimedOut"
 	// NeverRegistered: the machine runs but never joined the cluster.
 	NeverRegistered Cause = "NeverRegistered"
-	// NeverInitialized: the node never showed all its GPUs.
+	// NeverInitialized: the node never advertised all its GPUs.
 	NeverInitialized Cause = "NeverInitialized"
 	// Lost: the machine was there and is gone.
 	Lost Cause = "Lost"
 	// Unknown: the cloud gave a reason without a rule.
 	Unknown Cause = "Unknown"
-	// CannotServe: the machine launched, and its pods fail until somebody changes something. It proves nothing
-	// about the cloud's offer.
+	// CannotServe: the machine launched, but its pods fail permanently. It proves nothing about the cloud's
+	// offer.
 	CannotServe Cause = "CannotServe"
 )
 
-// NeedsPerson reports whether nothing is asked for after an attempt with this cause before somebody acts.
+// NeedsPerson reports whether nothing is requested after an attempt with this cause before a person acts.
 func (c Cause) NeedsPerson() bool { return c == Misconfigured || c == CannotServe }
 
-// How long an offer is left alone when the cloud's own words say nothing more exact. A rule's words
-// have a time of their own in rules.yaml.
+// How long an offer is excluded if the cloud's message is not more exact. A rule for a message has
+// its own time in rules.yaml.
 const (
 	// silentCooldown follows a request that vanished without a message: the missing resource is unknown, and
 	// another request costs little.
@@ -70,8 +70,8 @@ const (
 type Verdict struct {
 	// Cause is None while nothing is wrong.
 	Cause Cause
-	// Scope of the offers that the cause rules out, and for how long. A Cooldown of zero rules out nothing: time
-	// does not repair what is Misconfigured.
+	// Scope of the excluded offers, and the duration. A Cooldown of zero excludes nothing: time does not repair a
+	// Misconfigured cause.
 	Scope    Scope
 	Cooldown time.Duration
 	// Message in the cloud's own words on one line, or in ours if the cloud gave none.
@@ -86,14 +86,14 @@ type Verdict struct {
 	// not visible.
 	MendedBy Mender
 	Class    ClassState
-	// Final is set if this request will get no machine any more: give it up. Before that, Cause and Message have
-	// the present state.
+	// Final is set if this request will get no more machines and must end. Before that, Cause and Message have
+	// the current state.
 	Final bool
 	// LookAgain is when time alone may change the verdict; zero means never.
 	LookAgain time.Time
 }
 
-// Mender is an object whose state shows a repair.
+// Mender is the kind of object whose state shows that the cause is repaired.
 type Mender string
 
 // MendedByClass means the node class.
@@ -116,7 +116,7 @@ func Mended(then, now ClassState) bool {
 			return 2
 		case ClassMissing, ClassNotReady:
 			return 0
-		default: // nobody looked, or it says nothing of itself
+		default: // nobody read it, or it reports nothing
 			return 1
 		}
 	}

@@ -35,10 +35,7 @@ func trim(message string) string {
 	if inner := innermost(message); inner != "" {
 		message = inner
 	}
-	if len(message) <= wordsLimit {
-		return message
-	}
-	return strings.ToValidUTF8(message[:wordsLimit-len("…")], "") + "…"
+	return wording.ClipBytes(message, wordsLimit)
 }
 
 // innermost returns the last "message" of the JSON within a message, however often it is quoted; "" if there is

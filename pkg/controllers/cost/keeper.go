@@ -2,10 +2,10 @@
 // SPDX-License-Identifier: Apache-2.0
 
 // Package cost keeps the ledger of machine time in the cluster: it watches machines and Workspaces, reads the engines'
-// counters of tokens, and stores the books in ConfigMaps of the controller's namespace, with a copy for each namespace
-// that has any.
+// token counters, and stores the ledger in ConfigMaps of the controller's namespace, with a copy for each namespace in
+// it.
 //
-// It decides when to look and when to write. pkg/cost decides what is booked. It must not buy or delete anything.
+// It decides when to look and when to write; pkg/cost decides the accounting. It must not buy or delete anything.
 package cost
 
 import (
@@ -17,6 +17,8 @@ import (
 	"sync/atomic"
 	"time"
 
+	corev1 "k8s.io/api/core/v1"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/types"
 	"k8s.io/utils/clock"
 	"sigs.k8s.io/controller-runtime/pkg/client"
@@ -28,9 +30,9 @@ import (
 	"github.com/modelberth/modelberth/pkg/engineprobe"
 )
 
-// Bills returns the bills of all machines from caches.
-type Bills interface {
-	Bills(ctx context.Context) ([]capacity.Bill, error)
+// MachineCosts returns the costs of all machines from caches.
+type MachineCosts interface {
+	MachineCosts(ctx context.Context) ([]capacity.MachineCost, error)
 }
 
 // Engines reads the counters of running engines.
@@ -38,16 +40,23 @@ type Engines interface {
 	Tokens(ctx context.Context, engine string, at engineprobe.Endpoint) (engineprobe.Tokens, error)
 }
 
+// Speeds takes how fast an engine in a pod of a Workspace serves.
+type Speeds interface {
+	Note(ws *v1beta1.Workspace, pod types.UID, at time.Time, read *engineprobe.Speed)
+}
+
 // Config of a Keeper.
 type Config struct {
 	// Client reads from caches and writes, Live reads from the API server.
-	Client client.Client
-	Live   client.Reader
-	Bills  Bills
+	Client       client.Client
+	Live         client.Reader
+	MachineCosts MachineCosts
 	// Engines is nil if tokens are not counted.
 	Engines Engines
-	Clock   clock.PassiveClock
-	// Namespace of the books, and Name that theirs begin with.
+	// Speeds is nil if nobody learns from the engines.
+	Speeds Speeds
+	Clock  clock.PassiveClock
+	// Namespace of the ledger, and the prefix of its names.
 	Namespace, Name string
 	// Interval between writes of the same ConfigMap. An end of a machine is written sooner.
 	Interval time.Duration
@@ -55,11 +64,11 @@ type Config struct {
 	Labels []string
 	// Publish writes a copy for each namespace into it.
 	Publish bool
-	// PriceSource says where prices come from.
+	// PriceSource names the source of prices.
 	PriceSource string
 }
 
-// Keeper keeps the books. It is a Reconciler with one key for machines and one for tokens.
+// Keeper keeps the ledger. It is a Reconciler with one key for machines and one for tokens.
 type Keeper struct {
 	Config
 
@@ -67,27 +76,30 @@ type Keeper struct {
 	shards [cost.Shards]*shard
 	// looked is when the machines were last looked at; zero before the first look of this process.
 	looked time.Time
-	// published are the last copies by namespace, or those that were refused, and stale those that may differ from the books.
+	// published are the last copies by namespace, or the refused ones, and stale those that may differ from the ledger.
 	published map[string]digest
 	stale     map[string]bool
+	// budgets are those of namespaces at the last look.
+	budgets map[string]cost.Budget
 	// turn is the engine to begin with next.
 	turn int
-	// month is what metrics show; nil before the first look.
+	// month is the content of the metrics; nil before the first look.
 	month atomic.Pointer[month]
 }
 
-// shard is one ConfigMap of the books.
+// shard is one ConfigMap of the ledger.
 type shard struct {
 	name   string
 	ledger *cost.Ledger
 	// version of the stored ConfigMap; empty if there is none.
 	version string
-	// written is when it was last written, changed when it first differed since then, and isUrgent whether that is an end.
+	// written is the time of the last write, changed that of the first difference since then, and isUrgent whether the
+	// difference is an end.
 	written, changed time.Time
 	isUrgent         bool
 	// restarted is set until the first look at a ledger of another process.
 	restarted bool
-	// failure is why it cannot be read. Then it is left alone.
+	// failure is why it cannot be read. Then it is not changed.
 	failure error
 }
 
@@ -103,7 +115,7 @@ func shardOf(namespace, workspace string) int {
 	return int(hash.Sum32() % cost.Shards)
 }
 
-// load reads the books from the API server: the former leader may just have written them.
+// load reads the ledger from the API server: the previous leader may just have written it.
 func (k *Keeper) load(ctx context.Context) error {
 	for i := range k.shards {
 		if k.shards[i] != nil {
@@ -114,7 +126,7 @@ func (k *Keeper) load(ctx context.Context) error {
 			return err
 		}
 		if read.failure != nil {
-			log.FromContext(ctx).Error(read.failure, "cannot read a part of the cost ledger, and leaves it alone",
+			log.FromContext(ctx).Error(read.failure, "cannot read a part of the cost ledger: skipping it",
 				"namespace", k.Namespace, "configMap", read.name)
 		}
 		if read.written.IsZero() { // the cluster itself remembers everything but ends
@@ -128,13 +140,16 @@ func (k *Keeper) load(ctx context.Context) error {
 	return nil
 }
 
-// look books the time since the former look.
+// look records the time since the last look.
 func (k *Keeper) look(ctx context.Context) error {
 	if err := k.load(ctx); err != nil {
 		return err
 	}
 	seen, err := k.observe(ctx)
 	if err != nil {
+		return err
+	}
+	if k.budgets, err = k.observeBudgets(ctx); err != nil {
 		return err
 	}
 	now, elapsed := k.Clock.Now(), time.Duration(0)
@@ -160,7 +175,7 @@ func (k *Keeper) look(ctx context.Context) error {
 	return nil
 }
 
-// note remembers that a shard differs from what is stored.
+// note records that a shard differs from its stored copy.
 func (s *shard) note(now time.Time, changed, urgent bool) {
 	if changed && s.changed.IsZero() {
 		s.changed = now
@@ -168,7 +183,23 @@ func (s *shard) note(now time.Time, changed, urgent bool) {
 	s.isUrgent = s.isUrgent || urgent
 }
 
-// observed is what a look finds.
+// observeBudgets reads the valid budgets of all namespaces. Of an invalid one, the conditions of Workspaces say so.
+func (k *Keeper) observeBudgets(ctx context.Context) (map[string]cost.Budget, error) {
+	list := &metav1.PartialObjectMetadataList{}
+	list.SetGroupVersionKind(corev1.SchemeGroupVersion.WithKind("NamespaceList"))
+	if err := k.Client.List(ctx, list, client.UnsafeDisableDeepCopy); err != nil {
+		return nil, fmt.Errorf("listing namespaces: %w", err)
+	}
+	out := map[string]cost.Budget{}
+	for i := range list.Items {
+		if budget, err := cost.BudgetOf(list.Items[i].Annotations); err == nil && budget != nil {
+			out[list.Items[i].Name] = *budget
+		}
+	}
+	return out, nil
+}
+
+// observed is the result of a look.
 type observed struct {
 	machines [cost.Shards][]cost.Machine
 	exists   func(cost.Name) bool
@@ -176,7 +207,7 @@ type observed struct {
 
 // observe reads all machines and Workspaces.
 func (k *Keeper) observe(ctx context.Context) (*observed, error) {
-	bills, err := k.Bills.Bills(ctx)
+	costs, err := k.MachineCosts.MachineCosts(ctx)
 	if err != nil {
 		return nil, fmt.Errorf("reading the machines: %w", err)
 	}
@@ -192,8 +223,8 @@ func (k *Keeper) observe(ctx context.Context) (*observed, error) {
 		names[cost.Name{Namespace: ws.Namespace, Workspace: ws.Name}] = true
 	}
 	out := &observed{exists: func(name cost.Name) bool { return names[name] }}
-	for i := range bills {
-		bill := &bills[i]
+	for i := range costs {
+		bill := &costs[i]
 		if !bill.Launched || bill.UID == "" {
 			continue
 		}

@@ -13,11 +13,11 @@ import (
 	"github.com/modelberth/modelberth/pkg/cost"
 )
 
-// unknown is the source of a price that nobody knows.
+// unknown is the source of an unknown price.
 const unknown = "unknown"
 
 // machine is a launched machine as the ledger sees it. Without a Workspace it is leaked, unless it is being deleted.
-func (k *Keeper) machine(bill *capacity.Bill, ws *v1beta1.Workspace) cost.Machine {
+func (k *Keeper) machine(bill *capacity.MachineCost, ws *v1beta1.Workspace) cost.Machine {
 	out := cost.Machine{
 		UID: string(bill.UID), Key: k.key(bill, ws), LaunchedAt: bill.LaunchedAt, Owned: ws != nil || bill.Leaving,
 	}
@@ -33,7 +33,7 @@ func (k *Keeper) machine(bill *capacity.Bill, ws *v1beta1.Workspace) cost.Machin
 }
 
 // key is the account of a machine. Its Workspace may be gone.
-func (k *Keeper) key(bill *capacity.Bill, ws *v1beta1.Workspace) cost.Key {
+func (k *Keeper) key(bill *capacity.MachineCost, ws *v1beta1.Workspace) cost.Key {
 	out := cost.Key{
 		Namespace: bill.Owner.Namespace, Workspace: bill.Owner.Name, InstanceType: bill.InstanceType,
 		CapacityType: string(bill.CapacityType), Price: cost.MicroUSD(bill.HourlyPrice), Source: k.PriceSource,

@@ -19,17 +19,23 @@ func Register(registry prometheus.Registerer, k *Keeper, byWorkspace bool) error
 	m := meter{
 		keeper: k, byWorkspace: byWorkspace,
 		usd: prometheus.NewDesc("modelberth_cost_month_usd",
-			"What launched machines cost in USD in this month (UTC): starting, serving, idle after that, wasted because they never served, "+
-				"or leaked because their Workspace is gone. The workspace is empty unless --cost-metrics-by-workspace is set.",
+			"Cost in USD of launched machines this month (UTC), by state: starting, serving, idle (served before), "+
+				"wasted (never served) or leaked (the Workspace is gone). Without --cost-metrics-by-workspace, the label workspace is empty.",
 			[]string{"namespace", "workspace", "state"}, nil),
 		seconds: prometheus.NewDesc("modelberth_cost_month_machine_seconds",
-			"Seconds of launched machines in this month (UTC), by the same states.",
+			"Machine time in seconds of launched machines this month (UTC), by the same states.",
 			[]string{"namespace", "workspace", "state"}, nil),
 		tokens: prometheus.NewDesc("modelberth_cost_month_tokens",
-			"Tokens of prompts and answers in this month (UTC), of Workspaces on bought machines.",
+			"Tokens of prompts and answers this month (UTC), for Workspaces on bought machines.",
 			[]string{"namespace", "workspace", "kind"}, nil),
+		forecast: prometheus.NewDesc("modelberth_cost_month_forecast_usd",
+			"Cost of launched machines in USD in the whole month (UTC), if the present ones run until its end.",
+			[]string{"namespace"}, nil),
+		budget: prometheus.NewDesc("modelberth_budget_month_usd",
+			"Budget of a namespace for a month (UTC) in USD, by action: stop (nothing more is bought once it is spent) or alert.",
+			[]string{"namespace", "action"}, nil),
 		unstored: prometheus.NewDesc("modelberth_cost_unstored_seconds",
-			"Age in seconds of the oldest change of the cost ledger that is not stored in the cluster yet.", nil, nil),
+			"Age in seconds of the oldest change to the cost ledger that is not yet stored in the cluster.", nil, nil),
 	}
 	err := registry.Register(m)
 	if former, again := errors.AsType[prometheus.AlreadyRegisteredError](err); again {
@@ -44,14 +50,14 @@ func Register(registry prometheus.Registerer, k *Keeper, byWorkspace bool) error
 
 // meter is a collector without state.
 type meter struct {
-	keeper                         *Keeper
-	byWorkspace                    bool
-	usd, seconds, tokens, unstored *prometheus.Desc
+	keeper                                           *Keeper
+	byWorkspace                                      bool
+	usd, seconds, tokens, forecast, budget, unstored *prometheus.Desc
 }
 
 // Describe implements prometheus.Collector.
 func (m meter) Describe(out chan<- *prometheus.Desc) {
-	for _, desc := range []*prometheus.Desc{m.usd, m.seconds, m.tokens, m.unstored} {
+	for _, desc := range []*prometheus.Desc{m.usd, m.seconds, m.tokens, m.forecast, m.budget, m.unstored} {
 		out <- desc
 	}
 }
@@ -62,11 +68,18 @@ func (m meter) Collect(out chan<- prometheus.Metric) {
 	if month == nil {
 		return
 	}
-	charges, unstored := month.seen(m.keeper.Clock.Now())
+	now := m.keeper.Clock.Now()
+	charges, unstored := month.seen(now)
 	gauge := func(desc *prometheus.Desc, value float64, labels ...string) {
 		out <- prometheus.MustNewConstMetric(desc, prometheus.GaugeValue, value, labels...)
 	}
 	gauge(m.unstored, unstored.Seconds())
+	for namespace := range month.spending {
+		gauge(m.forecast, month.of(namespace, now).Forecast(now), namespace)
+	}
+	for namespace, budget := range month.budgets {
+		gauge(m.budget, budget.USD, namespace, budget.Action())
+	}
 	sums := map[cost.Name]*cost.Cells{}
 	for i := range charges {
 		charge := &charges[i]
@@ -90,30 +103,6 @@ func (m meter) Collect(out chan<- prometheus.Metric) {
 	}
 }
 
-// month is a snapshot of the books. It is not changed after it was taken.
-type month struct {
-	// at is when it was taken.
-	at      time.Time
-	charges []cost.Charge
-	// changed is the oldest change that is not stored; zero if there is none.
-	changed time.Time
-}
-
-// snapshot takes the charges of this month for the metrics. A scrape must not wait for a pass, which holds the lock while
-// it writes to the API server.
-func (k *Keeper) snapshot() {
-	if k.looked.IsZero() { // a Keeper that has not looked yet does not lead
-		return
-	}
-	out := &month{at: k.Clock.Now(), changed: k.unstored()}
-	for _, s := range k.shards {
-		if s != nil && s.failure == nil {
-			out.charges = append(out.charges, s.ledger.Month(out.at)...)
-		}
-	}
-	k.month.Store(out)
-}
-
 // stored brings the snapshot up to date after a write.
 func (k *Keeper) stored() {
 	out := *k.month.Load()
@@ -121,7 +110,7 @@ func (k *Keeper) stored() {
 	k.month.Store(&out)
 }
 
-// unstored is the time of the oldest change that is not stored; zero if there is none.
+// unstored is the time of the oldest change not yet stored; zero if there is none.
 func (k *Keeper) unstored() time.Time {
 	var oldest time.Time
 	for _, s := range k.shards {
@@ -130,15 +119,4 @@ func (k *Keeper) unstored() time.Time {
 		}
 	}
 	return oldest
-}
-
-// seen returns what the snapshot shows now. Without machines nobody looks, so a month ends without a new snapshot.
-func (m *month) seen(now time.Time) (charges []cost.Charge, unstored time.Duration) {
-	if !m.changed.IsZero() {
-		unstored = max(now.Sub(m.changed), 0)
-	}
-	if taken, now := m.at.UTC(), now.UTC(); taken.Year() != now.Year() || taken.Month() != now.Month() {
-		return nil, unstored
-	}
-	return m.charges, unstored
 }

@@ -9,6 +9,7 @@ import (
 	"fmt"
 	"time"
 
+	corev1 "k8s.io/api/core/v1"
 	"k8s.io/apimachinery/pkg/api/equality"
 	"k8s.io/apimachinery/pkg/api/meta"
 	"k8s.io/apimachinery/pkg/types"
@@ -36,11 +37,11 @@ const (
 	settle = time.Second
 	// lookAgain is the longest time between two looks while a machine is paid for.
 	lookAgain = time.Minute
-	// lastWrite bounds what the leader stores when it ends.
+	// lastWrite bounds the leader's writes at its end.
 	lastWrite = 5 * time.Second
 )
 
-// The keys of the two kinds of passes, which run beside each other: an engine that does not answer must not delay a look.
+// The keys of the two kinds of passes. They run in parallel: an engine without an answer must not delay a look.
 const (
 	machines = "machines"
 	tokens   = "tokens"
@@ -61,7 +62,7 @@ func (k *Keeper) Reconcile(ctx context.Context, request reconcile.Request) (reco
 	return reconcile.Result{RequeueAfter: next}, nil
 }
 
-// pass looks at the machines and stores what is due, or everything.
+// pass looks at the machines and stores the due shards, or all.
 func (k *Keeper) pass(ctx context.Context, all bool) (time.Duration, error) {
 	k.mu.Lock()
 	defer k.mu.Unlock()
@@ -74,7 +75,7 @@ func (k *Keeper) pass(ctx context.Context, all bool) (time.Duration, error) {
 	return min(next, lookAgain), err
 }
 
-// Start stores the books when this leader ends. It runs until then.
+// Start stores the ledger when this leader ends. It runs until then.
 func (k *Keeper) Start(ctx context.Context) error {
 	<-ctx.Done()
 	ctx, cancel := context.WithTimeout(context.WithoutCancel(ctx), lastWrite)
@@ -86,18 +87,19 @@ func (k *Keeper) Start(ctx context.Context) error {
 	}
 	err := k.look(ctx) // what was seen before is stored in any case
 	if _, errOfStore := k.store(ctx, true); err != nil || errOfStore != nil {
-		log.FromContext(ctx).Error(errors.Join(err, errOfStore), "cannot store the cost ledger at the end")
+		log.FromContext(ctx).Error(errors.Join(err, errOfStore), "cannot store the cost ledger at shutdown")
 	}
 	return nil
 }
 
-// SetupWithManager registers the Keeper, with the kinds of objects that stand for machines.
+// SetupWithManager registers the Keeper, with watches on the kinds of machines.
 func (k *Keeper) SetupWithManager(mgr manager.Manager, objects []client.Object, options controller.Options) error {
 	options.MaxConcurrentReconciles = 2
 	b := ctrl.NewControllerManagedBy(mgr).
 		Named(ControllerName).
 		WithOptions(options).
 		Watches(&v1beta1.Workspace{}, wake(), builder.WithPredicates(changesCost())).
+		WatchesMetadata(&corev1.Namespace{}, wake(), builder.WithPredicates(changesBudget())).
 		WatchesRawSource(source.Func(func(_ context.Context, queue workqueue.TypedRateLimitingInterface[reconcile.Request]) error {
 			queue.Add(named(machines))
 			if k.Engines != nil {
@@ -112,7 +114,7 @@ func (k *Keeper) SetupWithManager(mgr manager.Manager, objects []client.Object, 
 		return fmt.Errorf("setting up the %s controller: %w", ControllerName, err)
 	}
 	if err := mgr.Add(k); err != nil {
-		return fmt.Errorf("adding what the %s controller does at its end: %w", ControllerName, err)
+		return fmt.Errorf("adding the last step of the %s controller: %w", ControllerName, err)
 	}
 	return nil
 }
@@ -139,6 +141,20 @@ func changesCost() predicate.Predicate {
 		return ok && okAfter && (isReady(before) != isReady(after) || !equality.Semantic.DeepEqual(before.Labels, after.Labels) ||
 			!equality.Semantic.DeepEqual(before.Status.Attempts, after.Status.Attempts))
 	}}
+}
+
+// changesBudget passes namespaces with a budget, and those that got or lost one.
+func changesBudget() predicate.Predicate {
+	budget := func(object client.Object) [2]string {
+		annotations := object.GetAnnotations()
+		return [2]string{annotations[v1beta1.AnnotationMonthlyBudget], annotations[v1beta1.AnnotationBudgetAction]}
+	}
+	hasAny := func(object client.Object) bool { return budget(object) != [2]string{} }
+	return predicate.Funcs{
+		CreateFunc: func(e event.CreateEvent) bool { return hasAny(e.Object) },
+		UpdateFunc: func(e event.UpdateEvent) bool { return budget(e.ObjectOld) != budget(e.ObjectNew) },
+		DeleteFunc: func(e event.DeleteEvent) bool { return hasAny(e.Object) },
+	}
 }
 
 func isReady(ws *v1beta1.Workspace) bool {

@@ -25,15 +25,15 @@ import (
 )
 
 const (
-	// mostBytes of one ConfigMap, which may have a MiB.
+	// mostBytes of one ConfigMap, below its limit of a MiB.
 	mostBytes = 768 << 10
 	// mostCopy is for the copy of a namespace.
 	mostCopy = 256 << 10
-	// urgency is how soon an end of a machine is written, together with those that end meanwhile.
+	// urgency is the delay of the write after the end of a machine, to include further ends.
 	urgency = 15 * time.Second
 )
 
-// read reads one shard. An error is the API server's; a ConfigMap that cannot be understood is a failure of the shard.
+// read reads one shard. An error is the API server's; an invalid ConfigMap is a failure of the shard.
 func (k *Keeper) read(ctx context.Context, name string) (*shard, error) {
 	stored := &corev1.ConfigMap{}
 	err := k.Live.Get(ctx, types.NamespacedName{Namespace: k.Namespace, Name: name}, stored)
@@ -55,13 +55,13 @@ func decoded(stored *corev1.ConfigMap) *shard {
 	return &shard{name: stored.Name, ledger: ledger, version: stored.ResourceVersion, written: ledger.Seen, restarted: true}
 }
 
-// store writes what is due, or everything that differs. It returns when to look again; 0 means that nothing is open. A
-// part that cannot be written does not keep the others from it.
+// store writes the due shards, or all changed ones. It returns the time until the next look; 0 means that nothing is
+// open. A failed shard does not delay the others.
 func (k *Keeper) store(ctx context.Context, all bool) (time.Duration, error) {
 	now, next := k.Clock.Now(), time.Duration(0)
 	var failures []error
 	for i, s := range k.shards {
-		if s == nil || s.failure != nil { // nil: somebody else wrote it, and it was not read again since
+		if s == nil || s.failure != nil { // nil: another client wrote it, and it has not been read since
 			continue
 		}
 		due, isDirty := s.due(now, k.Interval)
@@ -79,14 +79,15 @@ func (k *Keeper) store(ctx context.Context, all bool) (time.Duration, error) {
 	return next, errors.Join(failures...)
 }
 
-// isComplete reports whether all parts of the books can be read. A copy without the others would take costs back that its
-// namespace has seen.
+// isComplete reports whether all parts of the ledger can be read. A copy of a partial ledger would take back published
+// costs.
 func (k *Keeper) isComplete() bool {
 	return !slices.ContainsFunc(k.shards[:], func(s *shard) bool { return s == nil || s.failure != nil })
 }
 
-// publishStale writes the copies of namespaces whose books were written. What a namespace forbids is its own loss: it is
-// tried again once the costs change, and delays nothing. It returns false if others must be tried again.
+// publishStale writes the copies of namespaces whose accounts were written. A namespace that forbids its copy harms
+// only itself: it is tried again once the costs change, and delays nothing. It returns false if others must be tried
+// again.
 func (k *Keeper) publishStale(ctx context.Context) bool {
 	if !k.Publish || len(k.stale) == 0 {
 		clear(k.stale)
@@ -128,12 +129,12 @@ func sooner(a, b time.Duration) time.Duration {
 	return a
 }
 
-// due is how long a shard need not be written, and whether it differs from what is stored.
+// due is the time before a shard must be written, and whether it differs from its stored copy.
 func (s *shard) due(now time.Time, interval time.Duration) (time.Duration, bool) {
 	if s.changed.IsZero() {
 		return interval, false
 	}
-	// A clock that jumped back must not delay it for ever.
+	// A clock that jumped back must not delay it forever.
 	waited := min(max(now.Sub(s.written), 0), interval)
 	if s.written.After(now) {
 		waited = interval
@@ -145,8 +146,8 @@ func (s *shard) due(now time.Time, interval time.Duration) (time.Duration, bool)
 	return due, true
 }
 
-// write stores one shard, over the version that it was read or written as. If somebody else wrote it, this process is no
-// longer the leader, or was not: it reads the shard again.
+// write stores one shard, over the version it was read or written as. If another client wrote it, this process is
+// not the leader, or was not for a time: it reads the shard again.
 func (k *Keeper) write(ctx context.Context, i int, now time.Time) error {
 	s := k.shards[i]
 	namespaces := s.ledger.Namespaces() // before details are merged
@@ -161,7 +162,7 @@ func (k *Keeper) write(ctx context.Context, i int, now time.Time) error {
 	err = k.Client.Apply(ctx, object, client.FieldOwner(apply.FieldOwner), client.ForceOwnership)
 	if apierrors.IsConflict(err) || apierrors.IsNotFound(err) {
 		k.shards[i] = nil
-		return fmt.Errorf("storing the cost ledger, which is read again: %w", err)
+		return fmt.Errorf("storing the cost ledger (it will be read again): %w", err)
 	}
 	if err != nil {
 		return fmt.Errorf("storing the cost ledger in ConfigMap %s/%s: %w", k.Namespace, s.name, err)
@@ -177,7 +178,7 @@ func (k *Keeper) write(ctx context.Context, i int, now time.Time) error {
 }
 
 // publish writes the copy for a namespace into it, for its users. They may change or delete the copy, and mislead only
-// themselves. A namespace that is gone has none.
+// themselves. A deleted namespace has none.
 func (k *Keeper) publish(ctx context.Context, namespace string) error {
 	if namespace == "" || namespace == cost.Others {
 		return nil
@@ -212,8 +213,7 @@ func (k *Keeper) publish(ctx context.Context, namespace string) error {
 	return nil
 }
 
-// recall reads the copy of a former process once: if it is still right, it is not written again. One that cannot be read
-// is written.
+// recall reads the copy of a previous process once: a correct one is not written again, an unreadable one is.
 func (k *Keeper) recall(ctx context.Context, namespace string) {
 	stored := &corev1.ConfigMap{}
 	err := k.Live.Get(ctx, types.NamespacedName{Namespace: namespace, Name: v1beta1.CostConfigMap}, stored)

@@ -26,9 +26,9 @@ import (
 )
 
 const (
-	// atOnce is the number of engines that are asked at once.
+	// atOnce is the number of simultaneous queries to engines.
 	atOnce = 8
-	// countLimit bounds a round. The next one begins with the engines that this one did not reach.
+	// countLimit bounds a round. The next one begins with the engines missed by this one.
 	countLimit = 40 * time.Second
 )
 
@@ -37,12 +37,13 @@ type asked struct {
 	ws      *v1beta1.Workspace
 	at      engineprobe.Endpoint
 	process string
+	pod     types.UID
 	tokens  engineprobe.Tokens
 	ok      bool
 }
 
-// count reads the counters of all engines and books the tokens. An engine that does not answer is asked the next time:
-// its counters go on.
+// count reads the counters of all engines and records the tokens. An engine without an answer is read in the next round:
+// its counters continue.
 func (k *Keeper) count(ctx context.Context) error {
 	engines, err := k.serving(ctx)
 	if err != nil || len(engines) == 0 {
@@ -82,10 +83,13 @@ func (k *Keeper) ask(ctx context.Context, e *asked) error {
 		return err
 	}
 	e.ok = true
+	if k.Speeds != nil {
+		k.Speeds.Note(e.ws, e.pod, k.Clock.Now(), &e.tokens.Speed)
+	}
 	return nil
 }
 
-// serving are the engines of all Workspaces whose model answers.
+// serving are the engines of all Workspaces with an answering model.
 func (k *Keeper) serving(ctx context.Context) ([]*asked, error) {
 	list := &v1beta1.WorkspaceList{}
 	if err := k.Client.List(ctx, list); err != nil {
@@ -107,15 +111,15 @@ func (k *Keeper) serving(ctx context.Context) ([]*asked, error) {
 		}
 		out = append(out, &asked{
 			ws: ws, at: engineprobe.Endpoint{Address: net.JoinHostPort(pod.Status.PodIP, strconv.Itoa(v1beta1.EnginePort))},
-			process: processOf(pod),
+			process: processOf(pod), pod: pod.UID,
 		})
 	}
 	slices.SortFunc(out, func(a, b *asked) int { return strings.Compare(string(a.ws.UID), string(b.ws.UID)) })
 	return out, nil
 }
 
-// processOf identifies the process of an engine: the pod, with the restarts of the engine's container. Its name is that of
-// the Workspace, or it is the first one of a user's own pod. A sidecar that restarts leaves the engine's counters alone.
+// processOf identifies the process of an engine: the pod, with the restarts of the engine's container. Its name is that
+// of the Workspace, or it is the first one of a user's own pod. A restarted sidecar leaves the engine's counters alone.
 func processOf(pod *corev1.Pod) string {
 	engine := pod.Labels[v1beta1.LabelWorkspace]
 	isEngine := func(c corev1.Container) bool { return c.Name == engine }
@@ -131,15 +135,15 @@ func processOf(pod *corev1.Pod) string {
 	return string(pod.UID) + "/" + strconv.Itoa(int(restarts))
 }
 
-// enter books the tokens for one of the machines that serve.
+// enter records the tokens for one of the serving machines.
 func (k *Keeper) enter(ctx context.Context, engines []*asked) error {
-	bills, err := k.Bills.Bills(ctx)
+	costs, err := k.MachineCosts.MachineCosts(ctx)
 	if err != nil {
 		return fmt.Errorf("reading the machines: %w", err)
 	}
-	paid := map[types.UID]*capacity.Bill{}
-	for i := range bills {
-		if bill := &bills[i]; bill.Launched && paid[bill.Owner.UID] == nil {
+	paid := map[types.UID]*capacity.MachineCost{}
+	for i := range costs {
+		if bill := &costs[i]; bill.Launched && paid[bill.Owner.UID] == nil {
 			paid[bill.Owner.UID] = bill
 		}
 	}

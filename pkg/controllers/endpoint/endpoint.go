@@ -1,8 +1,8 @@
 // Copyright The Modelberth Authors.
 // SPDX-License-Identifier: Apache-2.0
 
-// Package endpoint creates the Services of Workspaces, beside the passes over them: an API server assigns addresses
-// one at a time, and each of many simultaneous requests would take seconds.
+// Package endpoint creates the Services of Workspaces, outside of their reconciliations: an API server assigns
+// addresses one at a time, so each of many simultaneous requests would take seconds.
 //
 // It decides when a Service is written, and when to retry. It must not know what the Service is for, or the state
 // of its Workspace.
@@ -38,14 +38,14 @@ const ControllerName = "endpoint"
 // leave it room for others.
 const workers = 16
 
-// After a failure, the next try follows after soon, then less and less often, down to once in seldom: the obstacle,
+// After a failure, the next try follows after soon, then with growing delays up to seldom: the obstacle,
 // a quota for example, disappears without an event.
 const (
 	soon   = 200 * time.Millisecond
 	seldom = time.Minute
 )
 
-// leaving is the delay of a retry while a former Service of that name is being deleted.
+// leaving is the delay of a retry while an earlier Service of that name is being deleted.
 const leaving = 2 * time.Second
 
 // Applier writes objects and leaves those of others alone.

@@ -64,7 +64,7 @@ func started(t *testing.T, applier Applier) (q *Queue, told *int) {
 	return q, told
 }
 
-// work writes what is due, and returns the last error.
+// work writes the due Services, and returns the last error.
 func work(t *testing.T, q *Queue) error {
 	t.Helper()
 	var err error
@@ -76,7 +76,7 @@ func work(t *testing.T, q *Queue) error {
 	return err
 }
 
-func TestServicesThatWereOrderedAreWritten(t *testing.T) {
+func TestOrderedServicesAreWritten(t *testing.T) {
 	tests := []struct {
 		reason string
 		order  func(q *Queue) error
@@ -115,7 +115,7 @@ func TestServicesThatWereOrderedAreWritten(t *testing.T) {
 	}
 }
 
-// What is ordered before the controller runs is not lost.
+// A Service ordered before the controller runs is not lost.
 func TestOrderBeforeTheStart(t *testing.T) {
 	api := &server{}
 	early := New(api, clock.RealClock{})
@@ -132,7 +132,7 @@ func TestOrderBeforeTheStart(t *testing.T) {
 	}
 }
 
-// A Service that is ordered while another version of it is written comes after that one.
+// A Service ordered during the write of another version comes after that one.
 func TestOrderMeanwhile(t *testing.T) {
 	api := &server{}
 	q, _ := started(t, api)
@@ -153,8 +153,8 @@ func TestOrderMeanwhile(t *testing.T) {
 	}
 }
 
-// A failure is told to the Workspace once, and to whoever orders the same again until it is mended.
-func TestServiceThatCannotBeMade(t *testing.T) {
+// A failure is reported to the Workspace once, and to every later order of the same Service until it is fixed.
+func TestImpossibleService(t *testing.T) {
 	refused := errors.New("exceeded quota: services")
 	api := &server{err: refused}
 	q, told := started(t, api)
@@ -184,8 +184,8 @@ func TestServiceThatCannotBeMade(t *testing.T) {
 	}
 }
 
-// A name that is not free is no error of the controller, is told to the Workspace like any, and is tried again.
-func TestServiceWhoseNameIsNotFree(t *testing.T) {
+// A taken name is no error of the controller, is reported to the Workspace, and is tried again.
+func TestServiceWithTakenName(t *testing.T) {
 	tests := []struct {
 		reason string
 		err    error
@@ -213,8 +213,8 @@ func TestServiceWhoseNameIsNotFree(t *testing.T) {
 	}
 }
 
-// A Service that was written and does not show is written again after a while: it may have been deleted since.
-func TestServiceThatDoesNotShow(t *testing.T) {
+// A written Service that does not appear is written again after a while: it may have been deleted since.
+func TestMissingServiceIsRetried(t *testing.T) {
 	api := &server{}
 	q, told := started(t, api)
 	now := testclock.NewFakePassiveClock(time.Date(2026, 11, 21, 8, 0, 0, 0, time.UTC))

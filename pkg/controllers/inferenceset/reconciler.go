@@ -33,7 +33,7 @@ import (
 
 // Delays after failures without a watch.
 const (
-	// leaving is for a former object of a desired name under deletion.
+	// leaving is for an earlier object of a desired name under deletion.
 	leaving = 2 * time.Second
 	// refused is for a name in use by others, and for refusals of a policy.
 	refused = time.Minute
@@ -62,7 +62,7 @@ type Reconciler struct{ Config }
 // New returns a Reconciler.
 func New(config Config) *Reconciler { return &Reconciler{config} }
 
-// Reconcile brings one set a step further.
+// Reconcile moves one set a step closer to its spec.
 func (r *Reconciler) Reconcile(ctx context.Context, request ctrl.Request) (ctrl.Result, error) {
 	if !r.Namespaces.Has(request.Namespace) {
 		return ctrl.Result{}, nil
@@ -84,7 +84,7 @@ func (r *Reconciler) Reconcile(ctx context.Context, request ctrl.Request) (ctrl.
 	return ctrl.Result{}, nil
 }
 
-// waitError asks for another look after a failure in the status.
+// waitError requests another pass after a failure in the status.
 type waitError struct {
 	problem problem
 	after   time.Duration
@@ -218,7 +218,7 @@ func asWait(err error) error {
 		return &waitError{problem{v1beta1.ReasonProgressing, former.Error()}, leaving}
 	}
 	if apierrors.IsInvalid(err) || apierrors.IsForbidden(err) {
-		why := "The API server rejects a Workspace of this template: " + err.Error()
+		why := "The API server rejects Workspaces made from this template: " + err.Error()
 		return &waitError{problem{v1beta1.ReasonReplicaRefused, why}, refused}
 	}
 	return err

@@ -103,7 +103,7 @@ func (f *facts) status(now metav1.Time) v1beta1.InferenceSetStatus {
 	return out
 }
 
-// conditions of a set. One without a status is removed.
+// conditions of a set, except Autoscaling, which a separate controller sets. One without a status is removed.
 func (f *facts) conditions(c count) []metav1.Condition {
 	if !f.set.DeletionTimestamp.IsZero() {
 		message := fmt.Sprintf("deleting: %s and the machines remain", workspaces(c.live+c.leaving))
@@ -120,7 +120,7 @@ func (f *facts) conditions(c count) []metav1.Condition {
 	if ready.Status != metav1.ConditionTrue {
 		kaito.Reason = v1beta1.ReasonInferenceSetNotReady
 	}
-	return []metav1.Condition{ready, kaito, f.available(c), f.stalled(c), f.limited(c), f.autoUpgrade(), f.autoscaling()}
+	return []metav1.Condition{ready, kaito, f.available(c), f.stalled(c), f.limited(c), f.autoUpgrade()}
 }
 
 // ready is True if as many replicas answer as the spec names, all with the current template under RollingUpdate.
@@ -175,7 +175,7 @@ func (f *facts) available(c count) metav1.Condition {
 		return yes(v1beta1.ConditionAvailable, v1beta1.ReasonReplicaAvailable,
 			fmt.Sprintf("http://%s.%s leads to %d of %d replicas", f.set.Name, f.set.Namespace, c.ready, c.live))
 	case f.set.DesiredReplicas() == 0:
-		return no(v1beta1.ConditionAvailable, v1beta1.ReasonScaledToZero, "spec.replicas is 0: no replica runs, and no machine is held")
+		return no(v1beta1.ConditionAvailable, v1beta1.ReasonScaledToZero, "spec.replicas is 0: no replicas run, and no machines are kept")
 	default:
 		return no(v1beta1.ConditionAvailable, v1beta1.ReasonNoReplicaAvailable, "no replica is ready"+f.waitsFor(c))
 	}
@@ -205,13 +205,13 @@ func (f *facts) limited(c count) metav1.Condition {
 		return yes(v1beta1.ConditionScalingLimited, v1beta1.ReasonNodeCountLimit, f.limitWords(c))
 	default:
 		return no(v1beta1.ConditionScalingLimited, v1beta1.ReasonWithinLimits,
-			fmt.Sprintf("the replicas use %d of the %d machines of spec.nodeCountLimit", c.nodes, f.set.Spec.NodeCountLimit))
+			fmt.Sprintf("the replicas use %d of the %d machines that spec.nodeCountLimit allows", c.nodes, f.set.Spec.NodeCountLimit))
 	}
 }
 
 func (f *facts) limitWords(c count) string {
 	if c.nodes == 0 {
-		return fmt.Sprintf("spec.nodeCountLimit is %d: the plan of the first replica will show how many machines each needs",
+		return fmt.Sprintf("spec.nodeCountLimit is %d: the first replica's plan will show how many machines each replica needs",
 			f.set.Spec.NodeCountLimit)
 	}
 	return fmt.Sprintf("spec.nodeCountLimit is %d, and the replicas use %d machines: raise the limit, or lower spec.replicas",
@@ -224,18 +224,8 @@ func (f *facts) autoUpgrade() metav1.Condition {
 		return metav1.Condition{Type: v1beta1.ConditionAutoUpgrade}
 	}
 	return no(v1beta1.ConditionAutoUpgrade, v1beta1.ReasonNotSupported,
-		"spec.autoUpgrade has no effect: Modelberth never restarts a model by itself. "+
-			"Edit spec.template to upgrade, for example inference.engine.image, and remove spec.autoUpgrade")
-}
-
-// autoscaling reports that spec.replicas stays: nothing sets it by demand yet.
-func (f *facts) autoscaling() metav1.Condition {
-	if f.set.Spec.Autoscaling == nil {
-		return metav1.Condition{Type: v1beta1.ConditionAutoscaling}
-	}
-	return no(v1beta1.ConditionAutoscaling, v1beta1.ReasonNotSupported,
-		"spec.autoscaling has no effect in this version, and spec.replicas counts: "+
-			"`kubectl berth autoscale simulate` shows what the policy would do; an autoscaler of your own can use the subresource scale")
+		"spec.autoUpgrade has no effect, because Modelberth never upgrades a running "+
+			"model on its own: remove spec.autoUpgrade, and edit spec.template to upgrade, for example inference.engine.image")
 }
 
 func workspaces(n int) string {

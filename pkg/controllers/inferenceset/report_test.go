@@ -33,7 +33,7 @@ func blocked(name string) view {
 	return v
 }
 
-// short is a replica that tries again by itself.
+// short is a replica with its own retries.
 func short(name string) view {
 	v := starting(name)
 	v.LacksMachine, v.blocked = true, problem{"NoCapacity", "sold out until 14:05"}
@@ -56,17 +56,6 @@ func TestConditions(t *testing.T) {
 			"Ready=True ReplicasReady: 2/2 replicas are ready, for $7.34/h in all",
 			"InferenceSetReady=True inferencesetReady: 2/2 replicas are ready, for $7.34/h in all",
 			"Available=True ReplicaAvailable: http://chat.team leads to 2 of 2 replicas",
-		}},
-		{"a policy for the number has no effect yet", facts{set: func() *v1beta1.InferenceSet {
-			s := set()
-			s.Spec.Autoscaling = &v1beta1.AutoscalingSpec{}
-			return s
-		}(), views: []view{ready("a"), ready("b")}}, []string{
-			"Ready=True ReplicasReady: 2/2 replicas are ready, for $7.34/h in all",
-			"InferenceSetReady=True inferencesetReady: 2/2 replicas are ready, for $7.34/h in all",
-			"Available=True ReplicaAvailable: http://chat.team leads to 2 of 2 replicas",
-			"Autoscaling=False NotSupported: spec.autoscaling has no effect in this version, and spec.replicas counts: " +
-				"`kubectl berth autoscale simulate` shows what the policy would do; an autoscaler of your own can use the subresource scale",
 		}},
 		{"one is starting", facts{set: set(), views: []view{ready("a"), starting("b")}}, []string{
 			"Ready=False ReplicasNotReady: 1/2 replicas are ready, for $3.67/h in all. Workspace b: Progressing: waiting for a machine",
@@ -105,7 +94,7 @@ func TestConditions(t *testing.T) {
 		{"no replica is asked for", facts{set: set(func(s *v1beta1.InferenceSet) { s.Spec.Replicas = new(int32(0)) })}, []string{
 			"Ready=True ReplicasReady: 0/0 replicas are ready",
 			"InferenceSetReady=True inferencesetReady: 0/0 replicas are ready",
-			"Available=False ScaledToZero: spec.replicas is 0: no replica runs, and no machine is held",
+			"Available=False ScaledToZero: spec.replicas is 0: no replicas run, and no machines are kept",
 		}},
 		{"a limit of machines", facts{
 			set:   set(func(s *v1beta1.InferenceSet) { s.Spec.NodeCountLimit = 1 }),
@@ -137,6 +126,16 @@ func TestConditions(t *testing.T) {
 				t.Errorf("conditions (-want +got):\n%s", diff)
 			}
 		})
+	}
+}
+
+// TestConditionsOfOthersStay: a separate controller sets the condition Autoscaling.
+func TestConditionsOfOthersStay(t *testing.T) {
+	f := facts{set: set(), views: []view{ready("a"), ready("b")}}
+	other := metav1.Condition{Type: v1beta1.ConditionAutoscaling, Status: metav1.ConditionTrue, Reason: "FollowsDemand", ObservedGeneration: 7}
+	f.set.Status.Conditions = []metav1.Condition{other}
+	if diff := cmp.Diff(other, f.status(metav1.Time{Time: time.Unix(1, 0)}).Conditions[0]); diff != "" {
+		t.Errorf("-want +got:\n%s", diff)
 	}
 }
 

@@ -33,8 +33,8 @@ const (
 
 // Machines are all machines of the controller.
 type Machines interface {
-	// Bills are those that we created, from the cache.
-	Bills(ctx context.Context) ([]capacity.Bill, error)
+	// MachineCosts are those that we created, from the cache.
+	MachineCosts(ctx context.Context) ([]capacity.MachineCost, error)
 	// Release releases everything of an owner.
 	Release(ctx context.Context, owner capacity.Owner) ([]string, error)
 }
@@ -42,7 +42,7 @@ type Machines interface {
 // Strays are the machines of another controller.
 type Strays interface {
 	// Strays are machines that could be swept, with the names of their owners. Their UIDs are unknown.
-	Strays(ctx context.Context) ([]capacity.Bill, error)
+	Strays(ctx context.Context) ([]capacity.MachineCost, error)
 	// Delete lets one go.
 	Delete(ctx context.Context, name string) error
 }
@@ -80,7 +80,7 @@ func (s *Sweeper) Start(ctx context.Context) error {
 func (s *Sweeper) Sweep(ctx context.Context) error {
 	ctx, cancel := context.WithTimeout(ctx, deadline)
 	defer cancel()
-	held, err := s.Machines.Bills(ctx)
+	held, err := s.Machines.MachineCosts(ctx)
 	if err != nil {
 		return err
 	}
@@ -131,7 +131,7 @@ func (s *Sweeper) sweepStrays(ctx context.Context) error {
 }
 
 // owners are the fully named owners, each once.
-func owners(held []capacity.Bill) []capacity.Owner {
+func owners(held []capacity.MachineCost) []capacity.Owner {
 	var out []capacity.Owner
 	for _, bill := range held {
 		isNamed := bill.Owner.Namespace != "" && bill.Owner.Name != "" && bill.Owner.UID != ""
@@ -144,8 +144,8 @@ func owners(held []capacity.Bill) []capacity.Owner {
 }
 
 // areLeaving reports whether all machines of an owner are on their way out.
-func areLeaving(held []capacity.Bill, owner capacity.Owner) bool {
-	return !slices.ContainsFunc(held, func(bill capacity.Bill) bool { return bill.Owner == owner && !bill.Leaving })
+func areLeaving(held []capacity.MachineCost, owner capacity.Owner) bool {
+	return !slices.ContainsFunc(held, func(bill capacity.MachineCost) bool { return bill.Owner == owner && !bill.Leaving })
 }
 
 // isGone reports whether an owner is gone. An owner without a UID is whoever has the name.

@@ -26,13 +26,14 @@ import (
 	"github.com/modelberth/modelberth/pkg/controllers/sweep"
 )
 
-// machines are what is held, and what was let go.
+// machines are the existing and the released ones.
 type machines struct {
-	held     []capacity.Bill
+	held     []capacity.MachineCost
 	released chan types.UID
 }
 
-func (m machines) Bills(context.Context) ([]capacity.Bill, error) { return m.held, nil }
+func (m machines) MachineCosts(context.Context) ([]capacity.MachineCost, error) { return m.held, nil }
+
 func (m machines) Release(_ context.Context, owner capacity.Owner) ([]string, error) {
 	m.released <- owner.UID
 	return nil, nil
@@ -40,11 +41,11 @@ func (m machines) Release(_ context.Context, owner capacity.Owner) ([]string, er
 
 // strays are another controller's.
 type strays struct {
-	held    []capacity.Bill
+	held    []capacity.MachineCost
 	deleted *[]string
 }
 
-func (s strays) Strays(context.Context) ([]capacity.Bill, error) { return s.held, nil }
+func (s strays) Strays(context.Context) ([]capacity.MachineCost, error) { return s.held, nil }
 func (s strays) Delete(_ context.Context, name string) error {
 	*s.deleted = append(*s.deleted, name)
 	return nil
@@ -54,7 +55,7 @@ func workspace(uid types.UID) *v1beta1.Workspace {
 	return &v1beta1.Workspace{ObjectMeta: metav1.ObjectMeta{Namespace: "team-a", Name: "chat", UID: uid}}
 }
 
-// reader holds Workspaces, and counts who asks. It fails with fault.
+// reader has Workspaces, and counts its readers. It fails with fault.
 func reader(t *testing.T, gets *int, fault error, held ...client.Object) client.Reader {
 	t.Helper()
 	scheme := runtime.NewScheme()
@@ -101,7 +102,7 @@ func TestSweep(t *testing.T) {
 	for _, test := range tests {
 		t.Run(test.reason, func(t *testing.T) {
 			cachedGets, liveGets := 0, 0
-			held := machines{held: []capacity.Bill{{Owner: test.owner, Machine: "m"}, {Owner: test.owner, Machine: "n"}}, released: make(chan types.UID, 4)}
+			held := machines{held: []capacity.MachineCost{{Owner: test.owner, Machine: "m"}, {Owner: test.owner, Machine: "n"}}, released: make(chan types.UID, 4)}
 			sweeper := &sweep.Sweeper{
 				Cached: reader(t, &cachedGets, nil, test.cached...), Live: reader(t, &liveGets, test.fault, test.live...), Machines: held,
 			}
@@ -123,10 +124,10 @@ func TestSweep(t *testing.T) {
 	}
 }
 
-// What is on its way out takes as long as it takes: that it was released is said once.
-func TestSweepSaysOnce(t *testing.T) {
+// A deletion takes its time: the release is reported once.
+func TestSweepReportsOnce(t *testing.T) {
 	gone := capacity.Owner{Namespace: "team-a", Name: "chat", UID: "1"}
-	held := []capacity.Bill{{Owner: gone, Machine: "m", Leaving: true}, {Owner: gone, Machine: "n"}}
+	held := []capacity.MachineCost{{Owner: gone, Machine: "m", Leaving: true}, {Owner: gone, Machine: "n"}}
 	gets, said := 0, 0
 	read := reader(t, &gets, nil)
 	sweeper := &sweep.Sweeper{Cached: read, Live: read, Machines: machines{held: held, released: make(chan types.UID, 3)}}
@@ -146,12 +147,12 @@ func TestSweepSaysOnce(t *testing.T) {
 func TestSweepStrays(t *testing.T) {
 	gets, deleted := 0, []string(nil)
 	read := reader(t, &gets, nil, workspace("1"))
-	named := func(name, machine string) capacity.Bill {
-		return capacity.Bill{Owner: capacity.Owner{Namespace: "team-a", Name: name}, Machine: machine}
+	named := func(name, machine string) capacity.MachineCost {
+		return capacity.MachineCost{Owner: capacity.Owner{Namespace: "team-a", Name: name}, Machine: machine}
 	}
 	sweeper := &sweep.Sweeper{
 		Cached: read, Live: read, Machines: machines{},
-		Strays: strays{held: []capacity.Bill{named("chat", "kept"), named("gone", "swept")}, deleted: &deleted},
+		Strays: strays{held: []capacity.MachineCost{named("chat", "kept"), named("gone", "swept")}, deleted: &deleted},
 	}
 	if err := sweeper.Sweep(t.Context()); err != nil {
 		t.Fatal(err)
@@ -166,7 +167,7 @@ func TestStart(t *testing.T) {
 	gets := 0
 	clock := testclock.NewFakeClock(time.Unix(0, 0))
 	held := machines{
-		held:     []capacity.Bill{{Owner: capacity.Owner{Namespace: "team-a", Name: "chat", UID: "1"}, Machine: "m"}},
+		held:     []capacity.MachineCost{{Owner: capacity.Owner{Namespace: "team-a", Name: "chat", UID: "1"}, Machine: "m"}},
 		released: make(chan types.UID, 1),
 	}
 	read := reader(t, &gets, nil)

@@ -33,7 +33,7 @@ func begin(s *scope.Scope, made *revision.Revision, number int32, names []string
 // failed returns the verdict on an attempt whose pods fail.
 func (r *Reconciler) failed(s *scope.Scope, open *v1beta1.Attempt) refusal.Verdict {
 	executor := acquisition.Executor{
-		Clock: r.Clock, Answers: r.Answers, Exposure: r.Isolation.Exposure, Market: &purchase.Market{},
+		Clock: r.Clock, Settings: r.Acquisition, Exposure: r.Isolation.Exposure, Market: &purchase.Market{},
 	}
 	return executor.Snapshot(s).Failed(open)
 }

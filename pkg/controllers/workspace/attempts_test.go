@@ -33,10 +33,10 @@ type noCatalog struct{ planning.Catalog }
 
 func (noCatalog) ResolveSKU(string) (sku.SKU, error) { return sku.SKU{}, errors.New("unknown") }
 
-// noAttempts is what Workspaces have tried that are not there.
+// noAttempts are the attempts of no Workspace.
 func noAttempts() ([]refusal.Attempt, error) { return nil, nil }
 
-// told is what the world has been told of refusals.
+// told are the published refusals.
 type told struct {
 	Events  []string
 	Metrics []string
@@ -75,8 +75,8 @@ func teller(t *testing.T, ws *v1beta1.Workspace, fault func() error) (r *Reconci
 	}
 }
 
-// TestRefusalIsToldOnceItIsWritten says when others learn of a refusal, whichever of the two writes of
-// a pass does not come about.
+// TestRefusalIsToldOnceItIsWritten checks when others learn of a refusal, whichever of the two writes
+// of a pass fails.
 func TestRefusalIsToldOnceItIsWritten(t *testing.T) {
 	nothing := told{Metrics: []string{
 		"modelberth_capacity_cooldowns_active 0", "modelberth_capacity_seconds 0 0s",

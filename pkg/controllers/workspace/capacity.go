@@ -5,8 +5,13 @@ package workspace
 
 import (
 	"context"
+	"errors"
+	"time"
+
+	"sigs.k8s.io/controller-runtime/pkg/client"
 
 	"github.com/modelberth/modelberth/pkg/controllers/workspace/scope"
+	"github.com/modelberth/modelberth/pkg/progress"
 )
 
 // ensureCapacity gets the machines of the accepted plan, or those of the next best, and decides what the pods run
@@ -15,7 +20,25 @@ func (r *Reconciler) ensureCapacity(ctx context.Context, s *scope.Scope) error {
 	s.CapacityErr = classify(r.executor.Acquire(ctx, s))
 	r.executor.DecidePods(s)
 	if s.ServingAttempt() != nil {
-		return s.ServeOn(s.CapacityErr)
+		return r.serveOn(s, s.CapacityErr)
 	}
 	return s.CapacityErr
+}
+
+// serveOn keeps the serving pods in order, whatever prevents the purchase of further machines.
+func (r *Reconciler) serveOn(s *scope.Scope, err error) error {
+	var after time.Duration
+	if wait, ok := errors.AsType[*progress.WaitingError](err); ok {
+		if after = wait.After; wait.IsBrief {
+			after = r.backoff.Next(client.ObjectKeyFromObject(s.Workspace), r.Clock.Now())
+		}
+	} else if stalled, ok := errors.AsType[*progress.StalledError](err); ok {
+		after = stalled.RetryAfter
+	} else {
+		return err
+	}
+	if after > 0 {
+		s.LookAgain(after)
+	}
+	return nil
 }

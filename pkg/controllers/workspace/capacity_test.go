@@ -20,7 +20,7 @@ import (
 	"github.com/modelberth/modelberth/pkg/revision"
 )
 
-// A machine that does not go is named, whatever it is waited for.
+// The wait for a release names the machines.
 func TestAwaitReleaseNamesMachines(t *testing.T) {
 	ended := func(reason, fix string) []v1beta1.Attempt {
 		at := metav1.NewTime(now.Time)
@@ -36,7 +36,7 @@ func TestAwaitReleaseNamesMachines(t *testing.T) {
 		{"nothing is known", nil, "", nil, "its words"},
 		{"an attempt goes on", []v1beta1.Attempt{{Number: 3, InstanceType: "big"}}, "", nil, "next best"},
 		{"let go", ended(v1beta1.ReasonReleased, ""), "", nil, "next best"},
-		{"refused", ended("NoCapacity", ""), "NoCapacity", []string{"its words", "the next best machine type follows"}, ""},
+		{"refused", ended("NoCapacity", ""), "NoCapacity", []string{"its words", "the controller requests the next best machine type once they are gone"}, ""},
 		{"misconfigured", ended("Misconfigured", "mend it"), "Misconfigured", []string{"its words", "mend it"}, "next best"},
 	}
 	for _, test := range tests {
@@ -70,7 +70,7 @@ func (c classes) Class(context.Context, v1beta1.NodeClassReference) (refusal.Cla
 	return c.state, "", nil
 }
 
-// What the node class cannot tell waits for a person; what it can is looked at again.
+// An obstacle outside the node class waits for a person; one of the class is looked at again.
 func TestStopLooksAtTheClass(t *testing.T) {
 	tests := []struct {
 		reason    string

@@ -6,9 +6,13 @@ package workspace
 import (
 	"time"
 
+	"golang.org/x/time/rate" // maintained by the Go team
 	"k8s.io/apimachinery/pkg/types"
 	"k8s.io/apimachinery/pkg/util/cache"
 	"k8s.io/utils/clock"
+
+	"github.com/modelberth/modelberth/api/v1beta1"
+	"github.com/modelberth/modelberth/pkg/controllers/workspace/status"
 )
 
 const (
@@ -18,6 +22,10 @@ const (
 	// progressDelay is the shortest time that progress waits for more. A machine is usable a second or two after it
 	// registers, and a usable machine is reported at once: one write has both.
 	progressDelay = 3 * time.Second
+	// progressRate is the number of writes per second with mere progress or usable machines, of all Workspaces. If many
+	// start at once, such writes would delay the very machines and pods. A few starts never exceed the burst.
+	progressRate  = 5
+	progressBurst = 10
 	// mostCoalesced bounds the Workspaces that a coalescer remembers.
 	mostCoalesced = 10_000
 )
@@ -27,6 +35,7 @@ const (
 type coalescer struct {
 	clock   clock.PassiveClock
 	entries *cache.LRUExpireCache // of coalesced, by UID
+	budget  *rate.Limiter
 }
 
 // coalesced is what a coalescer remembers of a Workspace. A zero time is unknown.
@@ -35,30 +44,70 @@ type coalesced struct {
 	written time.Time
 	// since is when the first progress was seen that no write has.
 	since time.Time
+	// turn is the reserved place in the budget, and due its time; nil before the first wait is over.
+	turn *rate.Reservation
+	due  time.Time
 }
 
 func newCoalescer(clock clock.PassiveClock) *coalescer {
-	return &coalescer{clock: clock, entries: cache.NewLRUExpireCacheWithClock(mostCoalesced, clock)}
+	return &coalescer{
+		clock: clock, entries: cache.NewLRUExpireCacheWithClock(mostCoalesced, clock),
+		budget: rate.NewLimiter(progressRate, progressBurst),
+	}
+}
+
+// waitFor returns how long the change of a status waits; 0 if it may be written now.
+func (c *coalescer) waitFor(workspace types.UID, before, after *v1beta1.WorkspaceStatus, events int) time.Duration {
+	switch {
+	case events == 0 && status.IsProgress(before, after):
+		return c.wait(workspace)
+	case events <= 1 && status.AreMachinesUsable(before, after): // the event says the same
+		return c.takeTurn(workspace)
+	default:
+		return 0
+	}
 }
 
 // wait returns how long progress of a Workspace has to wait; 0 if it may be written now.
 func (c *coalescer) wait(workspace types.UID) time.Duration {
-	value, _ := c.entries.Get(workspace)
-	known, _ := value.(coalesced)
-	now := c.clock.Now()
+	known, now := c.recall(workspace), c.clock.Now()
 	if known.since.IsZero() {
 		known.since = now
 		c.remember(workspace, known)
 	}
-	return max(0, progressPeriod-now.Sub(known.written), progressDelay-now.Sub(known.since))
+	if wait := max(progressPeriod-now.Sub(known.written), progressDelay-now.Sub(known.since)); wait > 0 {
+		return wait
+	}
+	return c.takeTurn(workspace)
 }
 
-// wrote notes a write of a Workspace's status.
+// takeTurn returns how long a Workspace waits for its turn in the budget of all; 0 if it may be written now.
+func (c *coalescer) takeTurn(workspace types.UID) time.Duration {
+	known, now := c.recall(workspace), c.clock.Now()
+	if known.turn == nil {
+		known.turn = c.budget.ReserveN(now, 1)
+		known.due = now.Add(known.turn.DelayFrom(now))
+		c.remember(workspace, known)
+	}
+	return max(0, known.due.Sub(now))
+}
+
+// wrote notes a write of a Workspace's status. A write with more than progress gives a reserved turn back.
 func (c *coalescer) wrote(workspace types.UID) {
-	c.remember(workspace, coalesced{written: c.clock.Now()})
+	now := c.clock.Now()
+	if known := c.recall(workspace); known.turn != nil && known.due.After(now) {
+		known.turn.CancelAt(now)
+	}
+	c.remember(workspace, coalesced{written: now})
+}
+
+func (c *coalescer) recall(workspace types.UID) coalesced {
+	value, _ := c.entries.Get(workspace)
+	known, _ := value.(coalesced)
+	return known
 }
 
 // remember keeps an entry for longer than any wait, so that a late pass does not start the wait again.
 func (c *coalescer) remember(workspace types.UID, entry coalesced) {
-	c.entries.Add(workspace, entry, 10*progressPeriod)
+	c.entries.Add(workspace, entry, 10*progressPeriod+max(0, entry.due.Sub(c.clock.Now())))
 }

@@ -5,19 +5,25 @@ package workspace
 
 import (
 	"errors"
+	"strconv"
 	"testing"
 	"time"
 
 	corev1 "k8s.io/api/core/v1"
+	"k8s.io/apimachinery/pkg/api/meta"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/apimachinery/pkg/types"
+	"k8s.io/apimachinery/pkg/util/uuid"
 	testclock "k8s.io/utils/clock/testing"
 	"sigs.k8s.io/controller-runtime/pkg/client"
 
+	"github.com/modelberth/modelberth/api/v1beta1"
 	"github.com/modelberth/modelberth/pkg/capacity"
 	"github.com/modelberth/modelberth/pkg/controllers/workspace/scope"
 	"github.com/modelberth/modelberth/pkg/group"
 )
 
-// TestProgressIsCoalesced reports one pass after another, and says which of them write the status.
+// TestProgressIsCoalesced reports one pass after another, and counts the status writes.
 func TestProgressIsCoalesced(t *testing.T) {
 	coming := machine(launching, func(m *capacity.Machine) { m.Reason, m.Message = "", "" })
 	launched := machine(launching, func(m *capacity.Machine) { m.Reason, m.Message, m.Launched = "", "", true })
@@ -69,7 +75,7 @@ func TestProgressIsCoalesced(t *testing.T) {
 	}
 }
 
-// TestProgressAfterARestart: a controller that does not know of the last write waits only for more progress.
+// TestProgressAfterARestart: without a known last write, a controller waits only for more progress.
 func TestProgressAfterARestart(t *testing.T) {
 	clock := testclock.NewFakePassiveClock(now.Time)
 	coalescer := newCoalescer(clock)
@@ -78,6 +84,71 @@ func TestProgressAfterARestart(t *testing.T) {
 			t.Errorf("%s after the start, progress waits %s, want %s", clock.Since(now.Time), wait, want)
 		}
 		clock.SetTime(clock.Now().Add(time.Second))
+	}
+}
+
+// TestManyStartsShareABudget: progress of many Workspaces is written at progressRate, and a write with more than progress
+// gives its turn back.
+func TestManyStartsShareABudget(t *testing.T) {
+	clock := testclock.NewFakePassiveClock(now.Time)
+	coalescer := newCoalescer(clock)
+	uid := func(n int) types.UID { return types.UID(strconv.Itoa(n)) }
+	const turn = time.Second / progressRate
+	for n := range progressBurst {
+		if wait := coalescer.takeTurn(uid(n)); wait != 0 {
+			t.Errorf("Workspace %d of a burst of %d waits %s", n+1, progressBurst, wait)
+		}
+	}
+	first, second, third := uid(progressBurst), uid(progressBurst+1), uid(progressBurst+2)
+	for _, want := range []struct {
+		reason string
+		uid    types.UID
+		wait   time.Duration
+	}{
+		{"the burst is used up", first, turn},
+		{"one turn later", second, 2 * turn},
+		{"another pass takes no second turn", first, turn},
+	} {
+		if wait := coalescer.takeTurn(want.uid); wait != want.wait {
+			t.Errorf("%s: waits %s, want %s", want.reason, wait, want.wait)
+		}
+	}
+	coalescer.wrote(second) // it is Ready
+	if wait := coalescer.takeTurn(third); wait != 2*turn {
+		t.Errorf("the turn of a Workspace with other news is free: waits %s, want %s", wait, 2*turn)
+	}
+	clock.SetTime(now.Add(turn))
+	if wait := coalescer.takeTurn(first); wait != 0 {
+		t.Errorf("its turn has come, but it waits %s", wait)
+	}
+}
+
+// TestUsableMachinesWaitForOthers: usable machines of one Workspace are reported at once, and behind a burst in turn. An
+// answering model never waits.
+func TestUsableMachinesWaitForOthers(t *testing.T) {
+	clock := testclock.NewFakePassiveClock(now.Time)
+	coalescer := newCoalescer(clock)
+	before, usable, serving := &v1beta1.WorkspaceStatus{}, &v1beta1.WorkspaceStatus{}, &v1beta1.WorkspaceStatus{}
+	for kind, statuses := range map[string][]*v1beta1.WorkspaceStatus{
+		v1beta1.ConditionResourceReady: {usable, serving}, v1beta1.ConditionReady: {serving},
+	} {
+		for _, to := range statuses {
+			meta.SetStatusCondition(&to.Conditions, metav1.Condition{Type: kind, Status: metav1.ConditionTrue, Reason: "Holds"})
+		}
+	}
+	if wait := coalescer.waitFor("uid-1", before, usable, 1); wait != 0 {
+		t.Errorf("usable machines of one Workspace wait %s", wait)
+	}
+	for coalescer.takeTurn(uuid.NewUUID()) == 0 {
+	}
+	if wait := coalescer.waitFor("uid-2", before, usable, 1); wait <= 0 {
+		t.Error("usable machines behind a burst are written at once")
+	}
+	if wait := coalescer.waitFor("uid-2", before, usable, 2); wait != 0 {
+		t.Errorf("usable machines with an event of their own wait %s", wait)
+	}
+	if wait := coalescer.waitFor("uid-2", before, serving, 1); wait != 0 {
+		t.Errorf("an answering model waits %s", wait)
 	}
 }
 

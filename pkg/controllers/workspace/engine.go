@@ -12,11 +12,13 @@ import (
 
 	"k8s.io/apimachinery/pkg/api/meta"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/apimachinery/pkg/types"
 
 	"github.com/modelberth/modelberth/api/v1beta1"
 	"github.com/modelberth/modelberth/pkg/controllers/workspace/scope"
 	"github.com/modelberth/modelberth/pkg/controllers/workspace/status"
 	"github.com/modelberth/modelberth/pkg/engineprobe"
+	"github.com/modelberth/modelberth/pkg/evidence/speed"
 	"github.com/modelberth/modelberth/pkg/planning"
 )
 
@@ -25,13 +27,18 @@ type EngineProbe interface {
 	Read(ctx context.Context, engine string, at engineprobe.Endpoint) (engineprobe.Result, error)
 }
 
+// Speeds returns how fast the engine in a pod of a Workspace serves; false if that is not known yet.
+type Speeds interface {
+	Of(ws, pod types.UID) (v1beta1.EngineSpeed, bool)
+}
+
 // probeDelay is the time from the first answer of an engine to its probe. No user waits for the figures.
-const probeDelay = 10 * time.Second
+const probeDelay = 30 * time.Second
 
 // mostProbes bounds concurrent probes to half of the chart's workers: a probe of a silent engine blocks its worker.
 const mostProbes = 16
 
-// awaitProbe asks for another pass to probe the engine once the status reports an answering model: this controller's
+// awaitProbe requests another pass to probe the engine once the status reports an answering model: this controller's
 // own writes cause no pass.
 func (r *Reconciler) awaitProbe(s *scope.Scope) {
 	isReady := meta.IsStatusConditionTrue(s.Workspace.Status.Conditions, v1beta1.ConditionReady)
@@ -47,10 +54,10 @@ func (r *Reconciler) observeEngine(ctx context.Context, s *scope.Scope) error {
 	leader := s.Leader()
 	ready := meta.FindStatusCondition(s.Before.Conditions, v1beta1.ConditionReady)
 	isReady := ready != nil && ready.Status == metav1.ConditionTrue
-	if r.Engines == nil || leader == nil || !isReady || !s.LacksFigures() {
+	if r.Engines == nil || leader == nil || !isReady || !lacksFigures(s) {
 		return nil
 	}
-	// The clock of a former leader may be ahead.
+	// The clock of an earlier leader may be ahead.
 	if since := r.Clock.Since(ready.LastTransitionTime.Time); since >= 0 && since < probeDelay {
 		s.LookAgain(probeDelay - since)
 		return nil
@@ -76,4 +83,22 @@ func (r *Reconciler) observeEngine(ctx context.Context, s *scope.Scope) error {
 		KVCacheTokens: found.KVCacheTokens, WeightBytes: found.WeightBytes, Err: err,
 	}
 	return nil
+}
+
+// observeSpeed takes the speed of the probed engine if the status lacks it, or has a former one for long.
+func (r *Reconciler) observeSpeed(_ context.Context, s *scope.Scope) error {
+	leader, known, runs := s.Leader(), s.Workspace.Status.Engine, s.Running()
+	if r.Speeds == nil || leader == nil || runs == nil || !s.IsCurrent() || known == nil || known.Revision != runs.Name {
+		return nil
+	}
+	if found, ok := r.Speeds.Of(s.Workspace.UID, leader.UID); ok && speed.IsDue(known, &found, r.Clock.Now()) {
+		s.Speed = &found
+	}
+	return nil
+}
+
+// lacksFigures reports whether the engine of the pods' revision has not been probed.
+func lacksFigures(s *scope.Scope) bool {
+	known, runs := s.Workspace.Status.Engine, s.Running()
+	return runs != nil && runs.Plan.Engine != "" && s.IsCurrent() && (known == nil || known.Revision != runs.Name)
 }

@@ -49,3 +49,9 @@ func classify(err error) error {
 		return err
 	}
 }
+
+// isBrief reports whether an error is a wait that the next pass most often ends.
+func isBrief(err error) bool {
+	wait, isWait := errors.AsType[*progress.WaitingError](err)
+	return isWait && wait.IsBrief
+}

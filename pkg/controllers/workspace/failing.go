@@ -8,24 +8,26 @@ import (
 	"slices"
 
 	"k8s.io/apimachinery/pkg/api/meta"
+	"sigs.k8s.io/controller-runtime/pkg/client"
 
 	"github.com/modelberth/modelberth/api/v1beta1"
 	"github.com/modelberth/modelberth/pkg/capacity/acquire"
 	"github.com/modelberth/modelberth/pkg/controllers/workspace/scope"
 	"github.com/modelberth/modelberth/pkg/diagnosis"
+	"github.com/modelberth/modelberth/pkg/isolation"
 )
 
-// A machine is paid for and serves nobody if the cluster refuses its pods, if its engine fails for good, or if its group
-// may not start because other pods reach it. The attempt records when that began, and ends after a deadline. Then the
-// controller buys nothing until a person has acted.
+// A machine is paid for and serves nobody if the cluster refuses its pods, if its engine fails permanently, or if its
+// group may not start because other pods reach it. The attempt records when that began, and ends after a deadline.
+// Then the controller buys nothing until a person has acted.
 
-// noteFailing keeps since when the pods of the open attempt fail for good.
+// noteFailing records when the pods of the open attempt began to fail permanently.
 func (r *Reconciler) noteFailing(_ context.Context, s *scope.Scope) error {
 	open := s.OpenAttempt()
 	if open == nil || open.ReadyTime == nil {
 		return nil
 	}
-	_, isFailing := s.FailsForGood(open, r.Isolation.Exposure())
+	_, isFailing := s.FailsForGood(open, r.Isolation.Exposure(isolation.Group(client.ObjectKeyFromObject(s.Workspace))))
 	isNoted := open.FailingTime != nil && s.IsHeldBack() // a new controller has yet to probe the group
 	switch {
 	case !isFailing && !isNoted || s.Surge.Serving > 0:
@@ -34,7 +36,7 @@ func (r *Reconciler) noteFailing(_ context.Context, s *scope.Scope) error {
 	case open.FailingTime == nil:
 		open.FailingTime = new(acquire.Seconds(r.Clock.Now()))
 	}
-	if deadline := r.Answers.FailureDeadline; deadline > 0 {
+	if deadline := r.Acquisition.FailureDeadline; deadline > 0 {
 		s.LookAgain(open.FailingTime.Add(deadline).Sub(r.Clock.Now()))
 	}
 	return nil

@@ -24,7 +24,7 @@ import (
 	"github.com/modelberth/modelberth/pkg/revision"
 )
 
-// ward is a Workspace whose machine came, with one pod.
+// ward is a Workspace with one machine and one pod.
 func ward(t *testing.T, words string, change func(*scope.Scope)) *scope.Scope {
 	t.Helper()
 	known, err := diagnosis.Shipped()
@@ -52,7 +52,7 @@ func ward(t *testing.T, words string, change func(*scope.Scope)) *scope.Scope {
 	return s
 }
 
-// A machine whose pods fail until somebody changes something is released after the deadline, and no other.
+// A machine whose pods fail permanently is released after the deadline, and no other.
 func TestMachineThatCannotServeIsReleased(t *testing.T) {
 	const hopeless = "error: invalid argument: --no-such-flag"
 	noon := time.Date(2026, 11, 20, 12, 0, 0, 0, time.UTC)
@@ -65,7 +65,7 @@ func TestMachineThatCannotServeIsReleased(t *testing.T) {
 		words    string
 		change   func(*scope.Scope)
 		deadline time.Duration
-		// later is what changes before the deadline passes.
+		// later is the change before the deadline passes.
 		later func(*scope.Scope)
 		want  string
 	}{
@@ -80,13 +80,13 @@ func TestMachineThatCannotServeIsReleased(t *testing.T) {
 		{"the refused pod is there after all", "", refuse, 30 * time.Minute, func(s *scope.Scope) {
 			s.Warnings, s.StatefulSet.Status.Replicas = nil, 1
 		}, ""},
-		{"the machines of another attempt are held beside it", hopeless, func(s *scope.Scope) { s.Surge.Serving = 9 }, 30 * time.Minute, nil, ""},
+		{"the machines of another attempt serve", hopeless, func(s *scope.Scope) { s.Surge.Serving = 9 }, 30 * time.Minute, nil, ""},
 		{"its machine has not come", hopeless, func(s *scope.Scope) { s.Attempts[0].ReadyTime = nil }, 30 * time.Minute, nil, ""},
 	}
 	for _, tt := range tests {
 		t.Run(tt.reason, func(t *testing.T) {
 			clock := testclock.NewFakePassiveClock(noon)
-			r := &Reconciler{Config: Config{Clock: clock, Answers: acquire.Answers{FailureDeadline: tt.deadline}}}
+			r := &Reconciler{Config: Config{Clock: clock, Acquisition: acquire.Settings{FailureDeadline: tt.deadline}}}
 			s := ward(t, tt.words, tt.change)
 			open := &s.Attempts[0]
 			for _, at := range []time.Duration{0, 29*time.Minute + 59*time.Second} {
@@ -116,18 +116,25 @@ func TestMachineThatCannotServeIsReleased(t *testing.T) {
 	}
 }
 
-// A group whose engines may not start, because strangers reach its pods, costs money until somebody acts. So its machines are
-// released after the deadline, unless the network is mended by then.
+// A group whose engines may not start, because other pods reach its pods, costs money until a person acts. So its
+// machines are released after the deadline, unless the network is fixed by then.
 func TestMachinesOfExposedGroupAreReleased(t *testing.T) {
 	const half, deadline = 15 * time.Minute, 30 * time.Minute
 	exposed := isolation.Finding{Outcome: isolation.Exposed, Message: "port 8090 was reached"}
+	chat := isolation.Group{Namespace: "team-a", Name: "chat"}
 	for _, tc := range []struct {
 		reason string
-		// exposed says whether the guard has found a group exposed, and change is what happens at half time.
+		// exposed says whether the guard has found the group exposed, and change is what happens at half time.
 		exposed bool
 		change  func(*Reconciler, *scope.Scope)
 		want    bool
 	}{
+		{"another group of its namespace is exposed", false, func(r *Reconciler, _ *scope.Scope) {
+			r.Isolation.Expose(isolation.Group{Namespace: "team-a", Name: "other"}, exposed)
+		}, false},
+		{"a group of another namespace is exposed", false, func(r *Reconciler, _ *scope.Scope) {
+			r.Isolation.Expose(isolation.Group{Namespace: "team-b", Name: "chat"}, exposed)
+		}, false},
 		{"nobody acts", true, nil, true},
 		{"nothing is proven", false, nil, false},
 		{"the network is mended", true, func(_ *Reconciler, s *scope.Scope) {
@@ -143,7 +150,7 @@ func TestMachinesOfExposedGroupAreReleased(t *testing.T) {
 			if err := r.noteFailing(t.Context(), s); err != nil {
 				t.Fatal(err)
 			}
-			r.Isolation.Expose(exposed)
+			r.Isolation.Expose(chat, exposed)
 		}, true},
 	} {
 		t.Run(tc.reason, func(t *testing.T) {
@@ -154,16 +161,19 @@ func TestMachinesOfExposedGroupAreReleased(t *testing.T) {
 			clock := testclock.NewFakePassiveClock(noon)
 			guard := isolation.NewGuard(isolation.RequireEnforcement, nil, clock)
 			if tc.exposed {
-				guard.Expose(exposed)
+				guard.Expose(chat, exposed)
 			}
-			r := &Reconciler{Config: Config{Clock: clock, Isolation: guard, Answers: acquire.Answers{FailureDeadline: deadline}}}
+			r := &Reconciler{Config: Config{Clock: clock, Isolation: guard, Acquisition: acquire.Settings{FailureDeadline: deadline}}}
 			for _, at := range []time.Duration{0, half, deadline} {
 				clock.SetTime(noon.Add(at))
 				got := r.failed(s, &s.Attempts[0])
 				if isLast := at == deadline; got.Final != (isLast && tc.want) {
 					t.Fatalf("after %s: released %v (%s), want %v", at, got.Final, got.Message, isLast && tc.want)
 				}
-				if got.Final && !strings.Contains(got.Message, "does not enforce NetworkPolicies (port 8090 was reached)") {
+				if !tc.exposed && s.Attempts[0].FailingTime != nil {
+					t.Errorf("after %s: the deadline began for the finding of another group", at)
+				}
+				if got.Final && !strings.Contains(got.Message, "other pods can reach the groups of this namespace (port 8090 was reached)") {
 					t.Errorf("the message does not name the evidence: %s", got.Message)
 				}
 				if err := r.noteFailing(t.Context(), s); err != nil {

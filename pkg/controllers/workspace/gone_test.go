@@ -25,7 +25,7 @@ import (
 	"github.com/modelberth/modelberth/pkg/controllers/workspace/lessons"
 )
 
-// empty is a provisioner that holds nothing for anybody.
+// empty is a provisioner without machines.
 type empty struct{ account }
 
 func (empty) Kind(capacity.Owner) string { return "machine" }
@@ -58,8 +58,8 @@ func TestEndOfAWorkspaceFreesWhatItAskedFor(t *testing.T) {
 		Scope: refusal.Scope{Breadth: refusal.SKU, Name: "a", Zone: refusal.Any, CapacityType: v1beta1.CapacityOnDemand}, Cooldown: time.Hour,
 	}
 	r.Memory.Learn(now.Time, refused)
-	bill := func(uid types.UID, machine string) []capacity.Bill {
-		return []capacity.Bill{{Owner: capacity.Owner{UID: uid}, Machine: machine, HourlyPrice: 8}}
+	bill := func(uid types.UID, machine string) []capacity.MachineCost {
+		return []capacity.MachineCost{{Owner: capacity.Owner{UID: uid}, Machine: machine, HourlyPrice: 8}}
 	}
 	if !r.Memory.Ask(now.Time, lessons.Asker(ws), offer) || r.Memory.Ask(now.Time, refusal.Asker{Workspace: "other"}, offer) {
 		t.Fatal("it is not the first to ask again")

@@ -7,10 +7,13 @@ import (
 	"context"
 
 	appsv1 "k8s.io/api/apps/v1"
+	"sigs.k8s.io/controller-runtime/pkg/client"
 	"sigs.k8s.io/controller-runtime/pkg/log"
 
 	"github.com/modelberth/modelberth/pkg/controllers/workspace/scope"
+	"github.com/modelberth/modelberth/pkg/controllers/workspace/stale"
 	"github.com/modelberth/modelberth/pkg/group"
+	"github.com/modelberth/modelberth/pkg/isolation"
 	"github.com/modelberth/modelberth/pkg/workload"
 )
 
@@ -34,11 +37,16 @@ func (w *workloads) ensureGroup(ctx context.Context, s *scope.Scope) error {
 		s.Group = workload.Group{Number: s.Group.Number + 1, NotBefore: step.Until, Failures: step.Failures, Failure: step.Failure}
 		return w.ensureWorkload(ctx, s)
 	case group.Delete:
-		if err := awaitSets(ctx, w.Live, s.Sets()); err != nil {
+		// The cache may lack the newest templates: their pods, and each of their successors, would count as former ones.
+		var sets []client.Object
+		for _, set := range s.Sets() {
+			sets = append(sets, set)
+		}
+		if err := stale.Confirm(ctx, w.Live, sets...); err != nil {
 			return err
 		}
 		s.IsRolling = s.IsRolling || len(step.Leaving) > 0
-		return deletePods(ctx, w.Client, s.Workspace.Namespace, step.Leaving, "it is of a former group")
+		return deletePods(ctx, w.Client, s.Workspace.Namespace, step.Leaving, "it belongs to an earlier group")
 	default:
 		return nil
 	}
@@ -49,7 +57,7 @@ func (r *Reconciler) ensureIsolation(ctx context.Context, s *scope.Scope) error 
 	if !s.IsGroup() {
 		return nil
 	}
-	again, err := r.isolate.Start(ctx, s.CurrentPods(), s.Running().Plan.Nodes)
+	again, err := r.isolate.Start(ctx, isolation.Group(client.ObjectKeyFromObject(s.Workspace)), s.CurrentPods(), s.Running().Plan.Nodes)
 	if again > 0 {
 		s.LookAgain(again)
 	}

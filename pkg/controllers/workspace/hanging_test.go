@@ -17,19 +17,19 @@ import (
 	"github.com/modelberth/modelberth/pkg/progress"
 )
 
-// hanging is an API server that does not answer about machines.
+// hanging is an API server without an answer about machines.
 type hanging struct{}
 
-func (hanging) Bills(context.Context) ([]capacity.Bill, error) { return nil, nil }
+func (hanging) MachineCosts(context.Context) ([]capacity.MachineCost, error) { return nil, nil }
 
-func (hanging) LiveBills(ctx context.Context) ([]capacity.Bill, error) {
+func (hanging) LiveMachineCosts(ctx context.Context) ([]capacity.MachineCost, error) {
 	<-ctx.Done()
 	return nil, ctx.Err()
 }
 
 // TestHangingReadDoesNotHoldAllWorkers has 32 workers reserve money while one read never ends.
 func TestHangingReadDoesNotHoldAllWorkers(t *testing.T) {
-	asked := []capacity.Bill{{Owner: capacity.Owner{UID: "uid"}, Machine: "m", HourlyPrice: 1}}
+	asked := []capacity.MachineCost{{Owner: capacity.Owner{UID: "uid"}, Machine: "m", HourlyPrice: 1}}
 	money := ledger.New(ledger.Ceilings{Cluster: 10}, hanging{})
 	synctest.Test(t, func(t *testing.T) {
 		var held, busy atomic.Int32

@@ -70,7 +70,7 @@ func (l live) Release(context.Context, capacity.Owner) ([]string, error) {
 	return nil, nil
 }
 
-// server is an API server that has these objects.
+// server is an API server with these objects.
 func server(t *testing.T, objects ...client.Object) client.Client {
 	t.Helper()
 	known := runtime.NewScheme()
@@ -93,8 +93,8 @@ func revisionOf(owner *v1beta1.Workspace, name string, number int64) *appsv1.Con
 	}
 }
 
-// Of a plan that the cache does not show yet the machines would be taken for those of another one, and let go; and where
-// an older one is taken for it, the wrong ones are bought.
+// The machines of a hidden plan would be taken for those of another one, and released. An older plan in its place would
+// buy the wrong machines.
 func TestObserveReadsTheRevisionsThatTheStatusNames(t *testing.T) {
 	ours, other := workspaceObject(), workspaceObject()
 	other.UID = "former"
@@ -120,6 +120,9 @@ func TestObserveReadsTheRevisionsThatTheStatusNames(t *testing.T) {
 		{"that of an attempt that is open", open, nil, []client.Object{former, newest}, []string{"chat-former", "chat-newest"}},
 		{"that of an attempt that is past", past, []client.Object{former}, []client.Object{former, newest}, []string{"chat-former"}},
 		{"the status is lost", v1beta1.WorkspaceStatus{}, []client.Object{former}, []client.Object{former, newest}, []string{"chat-former", "chat-newest"}},
+		{"frozen, with the revision of an edit that was reverted: nobody is asked", v1beta1.WorkspaceStatus{
+			Conditions: []metav1.Condition{{Type: v1beta1.ConditionPlanned, Reason: v1beta1.ReasonFrozen}},
+		}, []client.Object{former}, []client.Object{former, newest}, []string{"chat-former"}},
 		{"nothing is pinned yet: nobody is asked", v1beta1.WorkspaceStatus{}, nil, []client.Object{newest}, nil},
 		{"it is gone", plan, []client.Object{former}, []client.Object{former}, []string{"chat-former"}},
 		{"it is that of a Workspace that is gone", plan, []client.Object{former}, []client.Object{former, foreign}, []string{"chat-former"}},
@@ -131,6 +134,9 @@ func TestObserveReadsTheRevisionsThatTheStatusNames(t *testing.T) {
 			})
 			ws := workspaceObject()
 			ws.Status = test.status
+			if len(test.status.Conditions) > 0 {
+				ws.Annotations = map[string]string{v1beta1.AnnotationAdopted: `{"uid":"uid-1","generation":3}`}
+			}
 			s := scope.New(ws)
 			if err := r.observer.observe(t.Context(), s); err != nil {
 				t.Fatal(err)
@@ -146,8 +152,8 @@ func TestObserveReadsTheRevisionsThatTheStatusNames(t *testing.T) {
 	}
 }
 
-// A controller that takes over may have heard of the status and the machines, and not yet of the StatefulSet: what its pods
-// serve on would be taken for a stray.
+// The cache of a new leader may have the status and the machines, and lack the StatefulSet: the serving machines would
+// be taken for strays.
 func TestObserveAsksForTheSetOfMachinesThatServe(t *testing.T) {
 	ours, other := workspaceObject(), workspaceObject()
 	other.UID = "former"
@@ -158,18 +164,15 @@ func TestObserveAsksForTheSetOfMachinesThatServe(t *testing.T) {
 		set.OwnerReferences = []metav1.OwnerReference{*metav1.NewControllerRef(owner, v1beta1.GroupVersion().WithKind(v1beta1.WorkspaceKind))}
 		return set
 	}
-	pod := podReady()
-	pod.Namespace, pod.Labels = "team-a", map[string]string{v1beta1.LabelWorkspace: "chat"}
-	pod.OwnerReferences = []metav1.OwnerReference{*metav1.NewControllerRef(setOf(ours), appsv1.SchemeGroupVersion.WithKind("StatefulSet"))}
 	ready := v1beta1.Attempt{Number: 1, NodeClaims: []string{"chat-aaaa"}, ReadyTime: &now}
 	began := v1beta1.Attempt{Number: 1, NodeClaims: []string{"chat-aaaa"}}
 	works, comes := machine(), machine(launching)
 	tests := []struct {
-		reason   string
-		there    client.Object
-		attempt  *v1beta1.Attempt
-		machine  capacity.Machine
-		isLooked bool
+		reason  string
+		there   client.Object
+		attempt *v1beta1.Attempt
+		machine capacity.Machine
+		waits   bool
 	}{
 		{"the attempt got its machines", setOf(ours), &ready, comes, true},
 		{"the status is lost, and a machine works", setOf(ours), nil, works, true},
@@ -179,53 +182,58 @@ func TestObserveAsksForTheSetOfMachinesThatServe(t *testing.T) {
 	for _, test := range tests {
 		t.Run(test.reason, func(t *testing.T) {
 			r := New(Config{
-				Client: server(t, &pod), Live: server(t, test.there),
+				Client: server(t), Live: server(t, test.there),
 				Provisioner: live{machines: []capacity.Machine{test.machine}}, Clock: testclock.NewFakePassiveClock(now.Time),
 			})
 			s := scope.New(workspaceObject())
 			if test.attempt != nil {
 				s.Attempts = []v1beta1.Attempt{*test.attempt}
 			}
-			if err := r.observer.observe(t.Context(), s); err != nil {
-				t.Fatal(err)
-			}
-			if isLooked := s.StatefulSet != nil && len(s.Pods) == 1; isLooked != test.isLooked {
-				t.Errorf("set %v, %d pods; want them to be known: %v", s.StatefulSet != nil, len(s.Pods), test.isLooked)
+			err := r.observer.observe(t.Context(), s)
+			if progress.IsWaiting(err) != test.waits || err != nil != test.waits || s.IsObserved == test.waits {
+				t.Errorf("error %v, observed %v; want to wait: %v", err, s.IsObserved, test.waits)
 			}
 		})
 	}
 }
 
-// A controller that takes over may not have heard of the trouble for which other machines are on their way: they would be let
-// go, to be asked for again.
+// The cache of a new leader may lack the node fault behind a switchover: the machines on their way would be released, and
+// requested again.
 func TestHoldAsksWhetherTroubleIsOver(t *testing.T) {
 	for name, isOld := range map[string]bool{"it is over": false, "the node has changed since": true} {
 		t.Run(name, func(t *testing.T) {
-			kube := server(t, &corev1.Node{ObjectMeta: metav1.ObjectMeta{Name: "node-1"}})
+			set := pinnedSet(0)
+			set.Namespace, set.Name = "team-a", "chat"
+			kube := server(t, &corev1.Node{ObjectMeta: metav1.ObjectMeta{Name: "node-1"}}, set)
 			node := corev1.Node{}
-			if err := kube.Get(t.Context(), client.ObjectKey{Name: "node-1"}, &node); err != nil {
-				t.Fatal(err)
+			for _, object := range []client.Object{&node, set} {
+				if object != set {
+					object.SetName("node-1")
+				}
+				if err := kube.Get(t.Context(), client.ObjectKeyFromObject(object), object); err != nil {
+					t.Fatal(err)
+				}
 			}
 			if isOld {
 				node.ResourceVersion = "1"
 			}
 			r := New(Config{Live: kube, Provisioner: apart{}, Clock: testclock.NewFakePassiveClock(now.Time)})
 			s := scope.New(workspaceObject())
-			s.Revision, s.StatefulSet, s.Nodes = accepted(1), pinnedSet(0), []corev1.Node{node}
+			s.Revision, s.StatefulSet, s.Nodes = accepted(1), set, []corev1.Node{node}
 			for number := int32(1); number <= 2; number++ {
 				begin(s, s.Revision, number, names(t, number), now.Time)
 			}
 			s.Attempts[0].ReadyTime = &now
 			s.Machines = []capacity.Machine{machine(func(m *capacity.Machine) { m.Name = names(t, 1)[0] })}
-			err := r.executor.Read(t.Context(), s, acquire.Read{Needs: acquire.NeedsNodes, Attempt: 1})
-			if progress.IsWaiting(err) != isOld || err != nil != isOld {
-				t.Errorf("error %v, want to wait: %v", err, isOld)
+			err := r.executor.Read(t.Context(), s, acquire.Read{Needs: acquire.NeedsPods, Attempt: 1})
+			if apierrors.IsConflict(err) != isOld || err != nil != isOld {
+				t.Errorf("error %v, want a conflict: %v", err, isOld)
 			}
 		})
 	}
 }
 
-// A pass that has not heard that its Workspace is to go on takes nothing away.
+// A pass over an outdated suspension deletes nothing.
 func TestSuspendKnowsTheNewest(t *testing.T) {
 	set := readySet()
 	set.Namespace, set.Name = "team-a", "chat"
@@ -246,7 +254,8 @@ func TestSuspendKnowsTheNewest(t *testing.T) {
 	}
 }
 
-// A former leader may have written a refusal late. The memory of all Workspaces lacks it, and the Workspace's status has it.
+// An earlier leader may have written a refusal late. The memory of all Workspaces lacks it, and the Workspace's status
+// has it.
 func TestNextKnowsItsOwnRefusals(t *testing.T) {
 	ended := metav1.NewTime(now.Add(-time.Minute))
 	ws := workspaceObject()
@@ -269,7 +278,7 @@ func TestNextKnowsItsOwnRefusals(t *testing.T) {
 	}
 }
 
-// The revision that a pass pins counts from then on: one that began from an old Workspace must not pin any.
+// A pinned revision counts from then on: a pass over an outdated Workspace must not pin one.
 func TestPinKnowsTheNewest(t *testing.T) {
 	kube := server(t, workspaceObject())
 	ws := &v1beta1.Workspace{}
@@ -289,8 +298,8 @@ func TestPinKnowsTheNewest(t *testing.T) {
 	}
 }
 
-// A controller that led before may have pinned a plan to fall back to, and ended before it told of an attempt for it: that
-// one is the accepted one as soon as it shows, and what is asked for by the one before would be let go.
+// An earlier leader may have pinned a fallback plan, and ended before it recorded an attempt for it. That plan is
+// accepted as soon as it shows, and the machines of the one before would be released.
 func TestPinKnowsWhatFollows(t *testing.T) {
 	ours, other := workspaceObject(), workspaceObject()
 	other.UID = "former"
@@ -326,17 +335,16 @@ func TestPinKnowsWhatFollows(t *testing.T) {
 	}
 }
 
-// A controller that takes over may not have heard of the newest template: pods that were just made from it would be deleted,
-// and each of their successors.
+// The cache of a new leader may lack the newest template: its pods would be deleted, and each of their successors.
 func TestGroupsKnowTheNewestTemplate(t *testing.T) {
-	set := func(name, update string) *appsv1.StatefulSet {
+	set := func(name, version string) *appsv1.StatefulSet {
 		out := pinnedSet(0)
-		out.Namespace, out.Name, out.UID, out.Status.UpdateRevision = "team-a", name, types.UID("uid of "+name), update
+		out.Namespace, out.Name, out.UID, out.ResourceVersion = "team-a", name, types.UID("uid of "+name), version
+		out.Status.UpdateRevision = "older"
 		return out
 	}
-	another, unobserved := set("chat", "older"), set("chat", "older")
-	another.UID, unobserved.Generation = "another", 1
-	workers := set("chat-worker", "of the workers")
+	another, workers := set("chat", "1"), set("chat-worker", "1")
+	another.UID = "another"
 	pod := &corev1.Pod{ObjectMeta: metav1.ObjectMeta{
 		Namespace: "team-a", Name: "chat-0", UID: "pod-1", Labels: map[string]string{appsv1.ControllerRevisionHashLabelKey: "newer"},
 	}}
@@ -346,12 +354,11 @@ func TestGroupsKnowTheNewestTemplate(t *testing.T) {
 		workers *appsv1.StatefulSet
 		isOld   bool
 	}{
-		{"the pod is of a former template", set("chat", "older"), workers, false},
-		{"it is of one that is yet to be shown", set("chat", "newer"), workers, true},
-		{"it may be of one that the status is yet to tell of", unobserved, workers, true},
+		{"the pod is of a former template", set("chat", "1"), workers, false},
+		{"the cache lacks a template or the status of one", set("chat", "2"), workers, true},
 		{"the set is another one", another, workers, true},
-		{"the set is gone", set("someone-else", "older"), workers, true},
-		{"the template of the workers is yet to be shown", set("chat", "older"), set("chat-worker", "newer"), true},
+		{"the set is gone", set("someone-else", "1"), workers, true},
+		{"the cache lacks a template of the workers", set("chat", "1"), set("chat-worker", "2"), true},
 	}
 	for _, test := range tests {
 		t.Run(test.reason, func(t *testing.T) {
@@ -359,10 +366,10 @@ func TestGroupsKnowTheNewestTemplate(t *testing.T) {
 			r := New(Config{Client: kube, Live: kube, Clock: testclock.NewFakePassiveClock(now.Time)})
 			s := scope.New(workspaceObject())
 			s.Revision, s.Pods = accepted(2), []corev1.Pod{*pod}
-			s.StatefulSet, s.Workers = set("chat", "older"), workers
+			s.StatefulSet, s.Workers = set("chat", "1"), workers
 			s.Revision.Worker = &corev1.PodTemplateSpec{}
-			if err := r.workloads.ensureGroup(t.Context(), s); progress.IsWaiting(err) != test.isOld || err != nil != test.isOld {
-				t.Errorf("error %v, want to wait: %v", err, test.isOld)
+			if err := r.workloads.ensureGroup(t.Context(), s); apierrors.IsConflict(err) != test.isOld || err != nil != test.isOld {
+				t.Errorf("error %v, want a conflict: %v", err, test.isOld)
 			}
 			err := kube.Get(t.Context(), client.ObjectKeyFromObject(pod), &corev1.Pod{})
 			if isThere := err == nil; isThere != test.isOld {
@@ -372,8 +379,8 @@ func TestGroupsKnowTheNewestTemplate(t *testing.T) {
 	}
 }
 
-// What a Workspace goes on with while its spec's plan is not known must not be written down as that plan: the next pass
-// would take it for what the new spec comes to, and buy it.
+// A Workspace may go on with an older plan while the plan for its spec is unknown. The status must not name that older
+// plan: the next pass would take it for the plan of the new spec, and buy it.
 func TestReportNamesNoPlanThatIsNotKnown(t *testing.T) {
 	s := scope.New(workspaceObject())
 	s.Workspace.Status.Plan = &v1beta1.PlanStatus{Revision: "chat-newest"}

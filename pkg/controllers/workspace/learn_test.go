@@ -154,7 +154,7 @@ func BenchmarkRefusal(b *testing.B) {
 	}
 }
 
-// counting is a queue that counts what comes.
+// counting is a queue with a counter.
 type counting struct {
 	watch.Queue
 

@@ -23,7 +23,7 @@ import (
 	"github.com/modelberth/modelberth/pkg/progress"
 )
 
-// takenKind is an Applier to whom all objects of one kind belong to somebody else.
+// takenKind is an Applier for which all objects of one kind have another owner.
 type takenKind string
 
 func (takenKind) Check(context.Context, client.Object, client.Object) error { return nil }
@@ -40,8 +40,8 @@ func (k takenKind) Apply(_ context.Context, _, desired client.Object) (bool, err
 	return true, nil
 }
 
-// TestNamesOfOthers says whom an object of somebody else stops: nobody who runs since before there were
-// NetworkPolicies goes without an endpoint because of one.
+// TestNamesOfOthers checks which Workspaces an object of another owner stops: a model from before there
+// were NetworkPolicies keeps its endpoint.
 func TestNamesOfOthers(t *testing.T) {
 	tests := []struct {
 		reason string
@@ -72,7 +72,7 @@ func TestNamesOfOthers(t *testing.T) {
 	}
 }
 
-// stands is an Applier to whom all objects stand alike.
+// stands is an Applier for which all objects have the same state.
 type stands apply.State
 
 func (stands) Check(context.Context, client.Object, client.Object) error         { return nil }
@@ -96,7 +96,7 @@ func (o *orders) Order(_ *v1beta1.Workspace, service client.Object) error {
 
 func (o *orders) Forget(types.NamespacedName) { o.forgotten++ }
 
-// TestEndpoint says when a Service is ordered, and when there is one that leads to the model.
+// TestEndpoint covers the order of a Service, and when it counts as existing.
 func TestEndpoint(t *testing.T) {
 	refused := apierrors.NewForbidden(corev1.Resource("services"), "chat", errors.New("exceeded quota: services"))
 	tests := []struct {
@@ -128,8 +128,8 @@ func TestEndpoint(t *testing.T) {
 	}
 }
 
-// TestForgottenOrders says whose orders are dropped: an old one would be tried again seldom, and tell of a failure
-// that is over.
+// TestForgottenOrders checks which orders are dropped: an old one would be retried seldom, and report a failure that
+// is over.
 func TestForgottenOrders(t *testing.T) {
 	tests := []struct {
 		reason  string
@@ -156,8 +156,8 @@ func TestForgottenOrders(t *testing.T) {
 	}
 }
 
-// TestOrderOfAWorkspaceThatIsGone: one whose finalizer was taken off by hand is not waited for by a Service that
-// cannot be made.
+// TestOrderOfAWorkspaceThatIsGone: if a Workspace's finalizer was removed by hand, its impossible Service is not
+// retried.
 func TestOrderOfAWorkspaceThatIsGone(t *testing.T) {
 	known := runtime.NewScheme()
 	if err := v1beta1.AddToScheme(known); err != nil {

@@ -38,7 +38,8 @@ func New(config Config) *Reconciler {
 	}
 	r.observer = &observer{
 		Client: config.Client, Live: config.Live, Provisioner: config.Provisioner, Revisions: store,
-		Foreign: &foreign.Guard{Live: config.Live, Machines: config.KAITO}, Preflight: r.preflight, Clock: config.Clock,
+		Foreign:   &foreign.Guard{Cached: config.Client, Live: config.Live, Machines: config.KAITO},
+		Preflight: r.preflight, Clock: config.Clock,
 	}
 	market := newMarket(&config, r)
 	r.lessons = &lessons.Lessons{
@@ -51,13 +52,13 @@ func New(config Config) *Reconciler {
 	}
 	r.executor = &acquisition.Executor{
 		Provisioner: config.Provisioner, Observer: r.observer, Live: config.Live, Market: market, Preflight: r.preflight,
-		Memory: config.Memory, Lessons: r.lessons, Waiting: r.waiting, Answers: config.Answers,
+		Memory: config.Memory, Lessons: r.lessons, Waiting: r.waiting, Settings: config.Acquisition,
 		Exposure: config.Isolation.Exposure, Clock: config.Clock,
 	}
 	r.workloads = &workloads{
 		Client: config.Client, Live: config.Live, Applier: config.Applier, Endpoints: config.Endpoints,
-		Settings: config.Render.Workload, Clock: config.Clock, NodeGrace: config.Answers.NodeGrace,
-		Aim: r.executor.Aim, IsGone: r.observer.IsGone,
+		Settings: config.Render.Workload, Clock: config.Clock, NodeGrace: config.Acquisition.NodeGrace,
+		PinPods: r.executor.PinPods, IsGone: r.observer.IsGone,
 	}
 	r.pins = &pins{store: store, records: r.records, workloads: r.workloads}
 	r.executor.Effects = effects{r.pins, r.records, r.workloads}
@@ -75,7 +76,7 @@ type effects struct {
 func newMarket(config *Config, r *Reconciler) *purchase.Market {
 	out := purchase.Market{
 		Catalog: config.Catalog, Planner: config.Planner, Planning: r.planning, Memory: config.Memory, Ledger: config.Ledger,
-		Limits: config.Limits, OneMachine: config.Isolation.Refusal, Preflight: r.preflight,
+		Limits: config.Limits, Costs: config.Costs, OneMachine: config.Isolation.Refusal, Preflight: r.preflight,
 		Objects: config.Live, Clock: config.Clock, NodeClasses: config.NodeClasses,
 	}
 	if config.Provisioner != nil {

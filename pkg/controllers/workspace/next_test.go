@@ -25,7 +25,7 @@ import (
 	"github.com/modelberth/modelberth/pkg/revision"
 )
 
-// cheapOrDear prefers the cheap machine type, and takes the dear one where that is left alone.
+// cheapOrDear prefers the cheap machine type, and takes the dear one if that is excluded.
 var cheapOrDear = ranked{
 	{InstanceType: "cheap", CapacityType: v1beta1.CapacitySpot, Nodes: 1, HourlyPrice: 1},
 	{InstanceType: "dear", Nodes: 1, HourlyPrice: 8},
@@ -38,13 +38,13 @@ func (readied) Class(context.Context, v1beta1.NodeClassReference) (refusal.Class
 	return refusal.ClassReady, "", nil
 }
 
-// TestAffordInPlaceOfWhatIsLost says what is asked for when a machine that serves is broken and money is short: others hold
+// TestAffordInPlaceOfWhatIsLost checks the request when a serving machine is broken and money is short: others hold
 // some of a ceiling of $12.00/h, the broken machine costs 1, another of its kind 1, and the other kind 8.
 func TestAffordInPlaceOfWhatIsLost(t *testing.T) {
 	tests := []struct {
 		reason string
 		others float64
-		// beside and instead are the machine types that are asked for beside it, or in its place.
+		// beside and instead are the machine types requested in addition to it, or in its place.
 		beside, instead string
 	}{
 		{reason: "another kind is safer", others: 3, beside: "dear"},
@@ -59,7 +59,7 @@ func TestAffordInPlaceOfWhatIsLost(t *testing.T) {
 			ws.Inference = &v1beta1.InferenceSpec{Template: &corev1.PodTemplateSpec{}}
 			ws.Resource.Placement = &v1beta1.PlacementSpec{NodeSource: v1beta1.NodeSourceProvisioned}
 			s := scope.New(ws)
-			books := account{held: []capacity.Bill{
+			books := account{held: []capacity.MachineCost{
 				{Owner: capacity.Owner{Name: "other", UID: "other"}, Machine: "m", HourlyPrice: test.others},
 				{Owner: s.Owner, Machine: "chat-aaaa", HourlyPrice: 1},
 			}}
@@ -77,7 +77,7 @@ func TestAffordInPlaceOfWhatIsLost(t *testing.T) {
 			s.Revision = &revision.Revision{Revision: render.Revision{Plan: plan}}
 			s.Pods = []corev1.Pod{podReady()}
 			begin(s, s.Revision, 1, []string{"chat-aaaa"}, now.Time)
-			s.Surge.Serving, s.Surge.Trouble = 1, "the GPU has fallen off the bus"
+			s.Surge.Serving, s.Surge.Fault = 1, "the GPU has fallen off the bus"
 			s.Machines = []capacity.Machine{{Name: "chat-aaaa", InstanceType: "cheap", HourlyPrice: 1}}
 
 			choice := r.executor.Choice(s)

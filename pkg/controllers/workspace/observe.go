@@ -13,6 +13,7 @@ import (
 	appsv1 "k8s.io/api/apps/v1"
 	corev1 "k8s.io/api/core/v1"
 	apierrors "k8s.io/apimachinery/pkg/api/errors"
+	"k8s.io/apimachinery/pkg/api/meta"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/types"
 	"k8s.io/utils/clock"
@@ -24,8 +25,10 @@ import (
 	"github.com/modelberth/modelberth/pkg/capacity/preflight"
 	"github.com/modelberth/modelberth/pkg/controllers/workspace/foreign"
 	"github.com/modelberth/modelberth/pkg/controllers/workspace/scope"
+	"github.com/modelberth/modelberth/pkg/progress"
 	"github.com/modelberth/modelberth/pkg/render"
 	"github.com/modelberth/modelberth/pkg/revision"
+	"github.com/modelberth/modelberth/pkg/takeover"
 	"github.com/modelberth/modelberth/pkg/workload"
 )
 
@@ -40,19 +43,19 @@ type observer struct {
 	Clock       clock.PassiveClock
 }
 
-// observe reads the cluster's state once from caches, and live where the status names an object the caches lack.
-// Revisions and pods are the cache's own: nobody writes to them.
+// observe reads the cluster's state once from caches, and asks the API server where they lack what the status implies.
+// Revisions and pods are the cache's own objects and must not be changed.
 func (o *observer) observe(ctx context.Context, s *scope.Scope) error {
 	if err := o.observeRevisions(ctx, s); err != nil {
 		return err
 	}
-	if err := o.observeWorkload(ctx, o.Client, s); err != nil {
+	if err := o.observeWorkload(ctx, s); err != nil {
 		return err
 	}
 	if err := o.observeMachines(ctx, s); err != nil {
 		return err
 	}
-	if err := o.observeUnshown(ctx, s); err != nil {
+	if err := o.awaitSet(ctx, s); err != nil {
 		return err
 	}
 	namespace, err := observeNamespace(ctx, o.Client, s.Workspace.Namespace)
@@ -68,39 +71,48 @@ func (o *observer) observe(ctx context.Context, s *scope.Scope) error {
 }
 
 // observeRevisions lists the revisions of this Workspace. If the status names none, it may have been lost; then the
-// newest counts, and the cache may lack it. Revisions in the status are read live if the cache lacks them: an older
-// one would pass for the accepted one, and machines be bought or released for an outdated plan.
+// newest counts, and the cache may lack it. The cache may also lack one that the status names: an older one would pass
+// for it, and machines be bought or released for an outdated plan. In both cases the API server is asked. A frozen
+// Workspace has no plan, and keeps the revisions of edits that were reverted.
 func (o *observer) observeRevisions(ctx context.Context, s *scope.Scope) error {
 	known, err := o.Revisions.List(ctx, s.Workspace)
-	if err != nil {
-		return err
+	isLost := s.Workspace.Status.Plan == nil && len(known.Objects) > 0 && !isFrozen(s.Workspace)
+	isMissing := func(name string) bool { return known.Object(name) == nil }
+	if err == nil && (isLost || slices.ContainsFunc(s.NamedRevisions(), isMissing)) {
+		known, err = o.Revisions.ListLive(ctx, s.Workspace)
 	}
-	if s.Workspace.Status.Plan == nil && len(known.Objects) > 0 {
-		s.Revisions, err = o.Revisions.ListLive(ctx, s.Workspace)
-		return err
-	}
-	s.Revisions, err = o.Revisions.Complete(ctx, s.Workspace, known, s.NamedRevisions())
+	s.Revisions = known
 	return err
 }
 
-// observeUnshown reads the StatefulSets live if the cache has none although machines work: the serving machines would
-// be released before others have taken their place.
-func (o *observer) observeUnshown(ctx context.Context, s *scope.Scope) error {
-	wasUsable := slices.ContainsFunc(s.Attempts.Open(), func(open *v1beta1.Attempt) bool { return open.ReadyTime != nil }) ||
-		slices.ContainsFunc(s.Machines.Standing(), func(machine capacity.Machine) bool { return machine.Initialized })
-	if s.StatefulSet != nil || !wasUsable {
-		return nil
-	}
-	return o.observeWorkload(ctx, o.Live, s)
+// isFrozen reports whether the stored status says that a Workspace is frozen after a takeover, and it still is.
+func isFrozen(ws *v1beta1.Workspace) bool {
+	planned := meta.FindStatusCondition(ws.Status.Conditions, v1beta1.ConditionPlanned)
+	return planned != nil && planned.Reason == v1beta1.ReasonFrozen && takeover.StateOf(ws) == takeover.Frozen
 }
 
-// observeWorkload reads our StatefulSets, from the cache or live, and their pods.
-func (o *observer) observeWorkload(ctx context.Context, from client.Reader, s *scope.Scope) error {
+// awaitSet returns an error while the cache lacks the StatefulSet although machines work: the serving machines would be
+// released before others have taken their place.
+func (o *observer) awaitSet(ctx context.Context, s *scope.Scope) error {
+	wasUsable := slices.ContainsFunc(s.Attempts.Open(), func(open *v1beta1.Attempt) bool { return open.ReadyTime != nil }) ||
+		slices.ContainsFunc(s.Machines.Standing(), func(machine capacity.Machine) bool { return machine.Initialized })
+	if s.StatefulSet != nil || s.KAITO.Set != nil || !wasUsable {
+		return nil
+	}
+	hidden, err := observeSet(ctx, o.Live, s.Workspace, s.Workspace.Name)
+	if err == nil && hidden != nil {
+		err = progress.Behind("StatefulSets")
+	}
+	return err
+}
+
+// observeWorkload reads our StatefulSets and their pods.
+func (o *observer) observeWorkload(ctx context.Context, s *scope.Scope) error {
 	var err error
-	if s.StatefulSet, err = observeSet(ctx, from, s.Workspace, s.Workspace.Name); err != nil {
+	if s.StatefulSet, err = observeSet(ctx, o.Client, s.Workspace, s.Workspace.Name); err != nil {
 		return err
 	}
-	if s.Workers, err = observeSet(ctx, from, s.Workspace, workload.WorkerName(s.Workspace)); err != nil {
+	if s.Workers, err = observeSet(ctx, o.Client, s.Workspace, workload.WorkerName(s.Workspace)); err != nil {
 		return err
 	}
 	if s.StatefulSet != nil {
@@ -109,7 +121,7 @@ func (o *observer) observeWorkload(ctx context.Context, from client.Reader, s *s
 			return err
 		}
 		if !isOurs {
-			s.StatefulSet, s.KAITOSet = nil, s.StatefulSet
+			s.StatefulSet, s.KAITO.Set = nil, s.StatefulSet
 		}
 	}
 	s.Group = workload.GroupOf(s.StatefulSet)
@@ -153,6 +165,7 @@ func (o *observer) observeMachines(ctx context.Context, s *scope.Scope) error {
 		return err
 	}
 	s.Machines, s.MachineKind = machines, o.Provisioner.Kind(s.Owner)
+	s.Attempts.NoteShortages(s.Machines, o.Clock.Now())
 	return o.ObserveNodes(ctx, s, names)
 }
 

@@ -5,7 +5,9 @@ package workspace
 
 import (
 	"context"
+	"slices"
 
+	appsv1 "k8s.io/api/apps/v1"
 	"sigs.k8s.io/controller-runtime/pkg/log"
 
 	"github.com/modelberth/modelberth/pkg/capacity/purchase"
@@ -64,19 +66,18 @@ func (p *pins) Pin(ctx context.Context, s *scope.Scope, made *revision.Revision)
 	return p.workloads.ensureNames(ctx, s)
 }
 
-// awaitRevision returns an error while the cache lacks a successor of the accepted plan: a former leader pinned it
+// awaitRevision returns an error while the cache lacks a successor of the accepted plan: an earlier leader pinned it
 // after a refusal or a ceiling, and recorded no attempt for it. Machines requested here would be released for that
-// plan. A Workspace's first pass has no former leader.
+// plan. A Workspace's first pass has no earlier leader.
 func (p *pins) awaitRevision(ctx context.Context, s *scope.Scope) error {
 	if s.IsNew {
 		return nil
 	}
-	hash, err := revision.Hash(s.Inputs)
-	if err != nil {
-		return err
+	there, err := p.store.ListLive(ctx, s.Workspace)
+	isHidden := func(object appsv1.ControllerRevision) bool {
+		return object.Name != s.Revision.Name && s.Revisions.Object(object.Name) == nil
 	}
-	isThere, err := p.store.Exists(ctx, s.Workspace, revision.Name(s.Workspace, hash, s.Revisions.Next(), fallbackRevision))
-	if err == nil && isThere {
+	if err == nil && slices.ContainsFunc(there.Objects, isHidden) {
 		err = progress.Behind("revision")
 	}
 	return err

@@ -21,6 +21,9 @@ import (
 // ensurePlan finds the pinned revision of the current spec, or makes and pins one. If that fails, the last accepted
 // one stays in force as long as the spec has no plan.
 func (r *Reconciler) ensurePlan(ctx context.Context, s *scope.Scope) error {
+	if s.Attempts.IsRetry(s.Workspace) { // the user may have closed the network meanwhile, and pays for another try
+		r.Isolation.Forget(s.Workspace.Namespace)
+	}
 	err := r.findOrMakePlan(ctx, s)
 	if err == nil {
 		s.IsPlanned = true

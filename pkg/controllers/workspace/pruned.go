@@ -51,8 +51,8 @@ func (r *reported) isFirst(uid types.UID) bool {
 // Workspace that this controller has never handled gets a condition; about others there is an event.
 func (r *Reconciler) holdPruned(ctx context.Context, ws *v1beta1.Workspace, missing []string) error {
 	stall := &progress.StalledError{Reason: v1beta1.ReasonAPIPruned, Message: fmt.Sprintf(
-		"the CustomResourceDefinition workspaces.kaito.sh lacks %s: something replaced it, such as an add-on manager with KAITO's. "+
-			"Nothing is bought or changed; what serves goes on. Have an administrator stop what replaces it and run "+
+		"the CustomResourceDefinition workspaces.kaito.sh lacks %s: another tool replaced it, for example an add-on manager with KAITO's. "+
+			"Until it is restored, nothing is bought or changed, and running models continue. Have an administrator stop that tool and run "+
 			"helm upgrade --take-ownership with this chart", strings.Join(missing, ", "))}
 	if slices.Contains(ws.Finalizers, v1beta1.Finalizer) {
 		if r.reported.isFirst(ws.UID) {

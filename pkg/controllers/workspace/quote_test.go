@@ -51,7 +51,7 @@ func TestPinnedPlanIsBoughtWithinTheLimitsOfTheDay(t *testing.T) {
 		today    ranked
 		ceilings ledger.Ceilings
 		limits   purchase.Limits
-		// want is the machine type that is bought and its price; empty where nothing is, and why.
+		// want is the bought machine type and its price; empty if nothing is bought, and why.
 		want  string
 		price float64
 		why   string
@@ -134,8 +134,8 @@ func TestOpenAttemptStopsBuyingWhatIsForbidden(t *testing.T) {
 	}
 }
 
-// TestLostMachineThatMayNotBeBoughtEndsNothing: the machines that are left serve until another plan has its own, in place of
-// waiting for ever for one that the administrator has forbidden meanwhile.
+// TestLostMachineThatMayNotBeBoughtEndsNothing: the remaining machines serve until another plan has its own, instead of
+// a wait without end for a forbidden one.
 func TestLostMachineThatMayNotBeBoughtEndsNothing(t *testing.T) {
 	plans := ranked{{InstanceType: "A", Nodes: 2, HourlyPrice: 2}, {InstanceType: "B", Nodes: 2, HourlyPrice: 2}}
 	tests := []struct {

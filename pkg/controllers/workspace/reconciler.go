@@ -77,7 +77,7 @@ type Config struct {
 	Uses planning.Uses
 	// Namespaces of the Workspaces to serve.
 	Namespaces watched.Namespaces
-	// Schema is nil if nobody watches for pruned fields.
+	// Schema is nil if pruned fields are not watched.
 	Schema Schema
 	// KAITO is nil if the cluster lacks the kinds of KAITO's machines.
 	KAITO     foreign.Machines
@@ -85,17 +85,19 @@ type Config struct {
 	Endpoints Endpoints
 	Events    record.EventRecorder
 	Clock     clock.PassiveClock
-	// Words are the engines' error messages. Engines reads the figures of answering engines; nil reads none.
-	Words   diagnosis.Signatures
-	Engines EngineProbe
-	// Isolation says whether several machines may serve one model; nil lets them.
+	// EngineErrors are the engines' error messages. Engines reads the figures of answering engines; nil reads none.
+	EngineErrors diagnosis.Signatures
+	Engines      EngineProbe
+	// Isolation reports whether several machines may serve one model; nil lets them.
 	Isolation *isolation.Guard
-	// Answers classify the provisioner's messages. Memory holds the refusals of all Workspaces.
-	Answers acquire.Answers
-	Memory  *cooldown.Memory
-	Metrics *meter.Metrics
+	// Acquisition has the rules and deadlines by which machines are judged. Memory holds the refusals of all Workspaces.
+	Acquisition acquire.Settings
+	Memory      *cooldown.Memory
+	Metrics     *meter.Metrics
 	// Ledger grants the money for machines; nil means no ceiling. Limits are the administrator's other limits.
 	Ledger *ledger.Ledger
+	// Costs are what namespaces spend in a month; nil if no cost ledger is kept.
+	Costs  purchase.Costs
 	Limits purchase.Limits
 	// Preflight is the administrator's policy for the checks before a purchase.
 	Preflight preflight.Policy
@@ -105,8 +107,10 @@ type Config struct {
 	Signatures planning.Signatures
 	// AdapterRanks reads the ranks of adapters from the hub by their repositories; nil reads none.
 	AdapterRanks func(ctx context.Context, repositories []string) ([]int, error)
-	// Starts returns the memory of engines that already run a Workspace's model; nil returns none.
+	// Starts returns the memory and the speed of engines that already run a Workspace's model; nil returns none.
 	Starts func(ctx context.Context, ws *v1beta1.Workspace) ([]catalog.Measurement, error)
+	// Speeds returns how fast engines serve; nil returns none.
+	Speeds Speeds
 	// NodeClasses for Workspaces to name; empty means only the installation's.
 	NodeClasses []v1beta1.NodeClassReference
 }
@@ -157,6 +161,7 @@ func (r *Reconciler) Reconcile(ctx context.Context, request ctrl.Request) (ctrl.
 	err := r.Client.Get(ctx, request.NamespacedName, ws)
 	if apierrors.IsNotFound(err) {
 		r.backoff.Reset(request.NamespacedName)
+		r.records.expectations.Forget(request.NamespacedName)
 		r.Endpoints.Forget(request.NamespacedName)
 		return ctrl.Result{}, r.releaseOrphans(ctx, request.NamespacedName, "")
 	}
@@ -173,7 +178,7 @@ func (r *Reconciler) Reconcile(ctx context.Context, request ctrl.Request) (ctrl.
 		return ctrl.Result{}, r.holdPruned(ctx, ws, missing)
 	}
 	s := scope.New(ws)
-	s.Signatures = r.Words
+	s.Signatures = r.EngineErrors
 	err = r.run(ctx, s)
 	if s.IsFinalized {
 		r.forget(ws)
@@ -196,10 +201,12 @@ func (r *Reconciler) run(ctx context.Context, s *scope.Scope) error {
 		{"observe", r.observer.observe},
 		{"orphans", r.ensureNoOrphans},
 		{"finalizer", r.ensureFinalizer},
-		{"KAITO", r.ensureNotKAITOs},
+		{"KAITO", r.ensureLeftAlone},
 		{"plan", r.ensurePlan},
 		{"names", r.workloads.ensureNames},
+		{"admission", r.ensureAdmitted},
 		{"capacity", r.ensureCapacity},
+		{"takeover", r.ensureReplaced},
 		{"workload", r.workloads.ensureWorkload},
 		{"commit", r.ensureCommit},
 		{"group", r.workloads.ensureGroup},
@@ -207,7 +214,9 @@ func (r *Reconciler) run(ctx context.Context, s *scope.Scope) error {
 		{"events", r.observeWarnings},
 		{"failing", r.noteFailing},
 		{"engine", r.observeEngine},
+		{"speed", r.observeSpeed},
 		{"isolation", r.ensureIsolation},
+		{"leftovers", r.ensureNoLeftovers},
 	}
 	if !s.Workspace.DeletionTimestamp.IsZero() {
 		steps = []step{{"observe", r.observer.observe}, {"release", r.ensureReleased}}
@@ -215,7 +224,7 @@ func (r *Reconciler) run(ctx context.Context, s *scope.Scope) error {
 		steps = []step{
 			{"observe", r.observer.observe},
 			{"finalizer", r.ensureFinalizer},
-			{"KAITO", r.ensureNotKAITOs},
+			{"KAITO", r.ensureLeftAlone},
 			{"suspend", r.ensureSuspended},
 			{"plan", r.ensurePlan},
 		}
@@ -236,14 +245,14 @@ func (r *Reconciler) run(ctx context.Context, s *scope.Scope) error {
 	return nil
 }
 
-// result turns the kind of an error into the next step: conflicts and waiting come back by themselves, errors of the
+// result turns the kind of an error into the next step: conflicts and waiting come back on their own, errors of the
 // user wait for the user, all others back off.
 func (r *Reconciler) result(ctx context.Context, s *scope.Scope, err error) (ctrl.Result, error) {
 	var wait *progress.WaitingError
 	var stall *progress.StalledError
 	key := client.ObjectKeyFromObject(s.Workspace)
-	isBehind := apierrors.IsConflict(err) || errors.As(err, &wait) && wait.IsBrief
-	if !isBehind {
+	isBehind := apierrors.IsConflict(err) || isBrief(err)
+	if !isBehind && !isBrief(s.CapacityErr) {
 		r.backoff.Reset(key)
 	}
 	switch {
@@ -275,7 +284,7 @@ func sooner(a, b time.Duration) time.Duration {
 // forget drops the state of a deleted Workspace. Those that waited for its end look again: the first to request an
 // offer again, or to use the money for a machine that never came.
 func (r *Reconciler) forget(ws *v1beta1.Workspace) {
-	r.records.expectations.Forget(ws.UID)
+	r.records.expectations.Forget(client.ObjectKeyFromObject(ws))
 	r.warnings.Forget(ws.UID)
 	opened := r.Memory.Forget(ws.UID)
 	r.Ledger.Forget(ws.UID)

@@ -5,11 +5,9 @@ package workspace
 
 import (
 	"context"
-	"errors"
 	"fmt"
 
 	"k8s.io/apimachinery/pkg/api/equality"
-	apierrors "k8s.io/apimachinery/pkg/api/errors"
 	"k8s.io/client-go/tools/record"
 	"sigs.k8s.io/controller-runtime/pkg/client"
 
@@ -50,7 +48,7 @@ func (r *records) Persist(ctx context.Context, s *scope.Scope) error {
 	if err := r.patchStatus(ctx, before, s.Workspace); err != nil {
 		s.Workspace.Status.Attempts = before.Status.Attempts
 		r.Lessons.Unanswered(err, lessons.Asker(s.Workspace), before.Status.Attempts, s.Attempts)
-		return fmt.Errorf("writing the attempts down: %w", err)
+		return fmt.Errorf("recording the attempts: %w", err)
 	}
 	s.IsPersisted = true
 	emit(r.Events, s.Workspace, status.Refusals(before.Status.Attempts, s.Attempts))
@@ -60,27 +58,14 @@ func (r *records) Persist(ctx context.Context, s *scope.Scope) error {
 	return nil
 }
 
-// Confirm returns a conflict unless this pass has the newest Workspace. A pass that has added the finalizer or
-// written the attempts has it.
+// Confirm returns a conflict unless this pass has the newest Workspace: a machine that came and went unseen would be
+// requested again, and one of an unseen attempt would be released. A pass that has added the finalizer or written the
+// attempts has it.
 func (r *records) Confirm(ctx context.Context, s *scope.Scope) error {
 	if s.IsPersisted || s.IsNew {
 		return nil
 	}
-	return r.checkNewest(ctx, s)
-}
-
-// checkNewest returns a conflict if the Workspace has been written since this pass read it. Otherwise a machine that
-// came and went unseen would be requested again, and one of an unseen attempt would be released.
-func (r *records) checkNewest(ctx context.Context, s *scope.Scope) error {
-	newest := &v1beta1.Workspace{}
-	if err := client.IgnoreNotFound(r.Live.Get(ctx, client.ObjectKeyFromObject(s.Workspace), newest)); err != nil {
-		return fmt.Errorf("reading the newest version: %w", err)
-	}
-	if newest.ResourceVersion != s.Workspace.ResourceVersion {
-		return apierrors.NewConflict(v1beta1.GroupVersion().WithResource("workspaces").GroupResource(), s.Workspace.Name,
-			errors.New("it has been written since this pass read it"))
-	}
-	return nil
+	return stale.Confirm(ctx, r.Live, s.Workspace)
 }
 
 // patchStatus writes the status over the one that was read, from which it was computed. It does not overwrite a newer

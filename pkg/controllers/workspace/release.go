@@ -15,7 +15,6 @@ import (
 
 	"github.com/modelberth/modelberth/api/v1beta1"
 	"github.com/modelberth/modelberth/pkg/capacity"
-	"github.com/modelberth/modelberth/pkg/controllers/workspace/foreign"
 	"github.com/modelberth/modelberth/pkg/controllers/workspace/scope"
 )
 
@@ -54,7 +53,7 @@ func (r *Reconciler) ensureReleased(ctx context.Context, s *scope.Scope) error {
 
 // ensureSuspended lets the machines go and keeps the Workspace, its plan and its Service.
 func (r *Reconciler) ensureSuspended(ctx context.Context, s *scope.Scope) error {
-	if len(s.Sets()) > 0 { // somebody may have had it go on since
+	if len(s.Sets()) > 0 { // the Workspace may have been resumed since
 		if err := r.records.Confirm(ctx, s); err != nil {
 			return err
 		}
@@ -62,10 +61,15 @@ func (r *Reconciler) ensureSuspended(ctx context.Context, s *scope.Scope) error 
 	if err := deleteSets(ctx, r.Client, s.Sets()); err != nil {
 		return err
 	}
+	return r.releaseMachines(ctx, s, "the machines were released because the Workspace is suspended")
+}
+
+// releaseMachines releases all machines, and keeps the Workspace.
+func (r *Reconciler) releaseMachines(ctx context.Context, s *scope.Scope, why string) error {
 	if len(s.Machines) == 0 && len(s.Attempts.Open()) == 0 {
 		return nil // nothing is held, and the status says so
 	}
-	s.Attempts.Release("the machines were released because the Workspace is suspended", s.Workspace.Generation, r.Clock.Now())
+	s.Attempts.Release(why, s.Workspace.Generation, r.Clock.Now())
 	if err := r.records.Persist(ctx, s); err != nil {
 		return err
 	}
@@ -76,17 +80,7 @@ func (r *Reconciler) ensureSuspended(ctx context.Context, s *scope.Scope) error 
 	return err
 }
 
-// ensureNotKAITOs stops the pass of a Workspace that KAITO's controller serves.
-func (r *Reconciler) ensureNotKAITOs(ctx context.Context, s *scope.Scope) (err error) {
-	s.KAITO, err = r.observer.Foreign.Objects(ctx, seen(s))
-	return err
-}
-
-func seen(s *scope.Scope) foreign.Seen {
-	return foreign.Seen{Workspace: s.Workspace, Set: s.KAITOSet, IsPlanned: len(s.Revisions.Objects) > 0, IsNew: s.IsNew}
-}
-
-// releaseOrphans releases machines of former Workspaces of that name. A Workspace counts as gone only after a live
+// releaseOrphans releases machines of earlier Workspaces of that name. A Workspace counts as gone only after a live
 // read.
 func (r *Reconciler) releaseOrphans(ctx context.Context, key types.NamespacedName, known types.UID) error {
 	owners, err := r.Provisioner.Owners(ctx, key.Namespace, key.Name)
@@ -110,7 +104,7 @@ func (r *Reconciler) releaseOrphans(ctx context.Context, key types.NamespacedNam
 	return nil
 }
 
-// ensureNoOrphans releases the machines of a former Workspace of the same name.
+// ensureNoOrphans releases the machines of an earlier Workspace of the same name.
 func (r *Reconciler) ensureNoOrphans(ctx context.Context, s *scope.Scope) error {
 	return r.releaseOrphans(ctx, client.ObjectKeyFromObject(s.Workspace), s.Workspace.UID)
 }

@@ -6,11 +6,13 @@ package workspace
 import (
 	"context"
 	"fmt"
+	"time"
 
 	corev1 "k8s.io/api/core/v1"
 	"k8s.io/apimachinery/pkg/api/equality"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/client-go/tools/record"
+	"sigs.k8s.io/controller-runtime/pkg/client"
 
 	"github.com/modelberth/modelberth/api/v1beta1"
 	"github.com/modelberth/modelberth/pkg/controllers/workspace/lessons"
@@ -18,18 +20,17 @@ import (
 	"github.com/modelberth/modelberth/pkg/controllers/workspace/status"
 )
 
+// briefSilence is how long a brief wait may last until the status shows it.
+const briefSilence = 2 * time.Second
+
 // report writes the results of the pass as one status patch, if anything changed, and publishes the events of that
 // status.
 func (r *Reconciler) report(ctx context.Context, s *scope.Scope, err error) error {
 	before, now := s.Workspace.Status, r.Clock.Now()
 	after, events := s.Status(err, metav1.NewTime(now))
 	if !equality.Semantic.DeepEqual(before, after) {
-		mayWait := err == nil && s.CapacityErr == nil && len(events) == 0 && status.IsProgress(&before, &after)
-		if mayWait {
-			if wait := r.records.coalescer.wait(s.Workspace.UID); wait > 0 {
-				s.LookAgain(wait)
-				return nil
-			}
+		if r.postpones(s, err, &after, len(events)) {
+			return nil
 		}
 		former := s.Workspace.DeepCopy()
 		s.Workspace.Status = after
@@ -45,6 +46,24 @@ func (r *Reconciler) report(ctx context.Context, s *scope.Scope, err error) erro
 	r.Metrics.Waste(s.Wasted)
 	s.Wasted = 0
 	return nil
+}
+
+// postpones reports whether a new status is left to a later pass. A brief wait most often ends with the next pass, so a
+// write would be in vain; new attempts are written before anything is bought. Progress waits for its turn.
+func (r *Reconciler) postpones(s *scope.Scope, err error, after *v1beta1.WorkspaceStatus, events int) bool {
+	before := &s.Workspace.Status
+	if isBrief(err) {
+		lasted := r.backoff.Lasted(client.ObjectKeyFromObject(s.Workspace), r.Clock.Now())
+		return lasted < briefSilence && equality.Semantic.DeepEqual(before.Attempts, after.Attempts)
+	}
+	if err != nil || s.CapacityErr != nil {
+		return false
+	}
+	wait := r.records.coalescer.waitFor(s.Workspace.UID, before, after, events)
+	if wait > 0 {
+		s.LookAgain(wait)
+	}
+	return wait > 0
 }
 
 // emit publishes events after the write of their status.

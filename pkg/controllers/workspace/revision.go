@@ -15,8 +15,9 @@ import (
 	"github.com/modelberth/modelberth/pkg/render"
 )
 
-// A plan names its verified weights and the demands of its day. After a change of the demands, a serving model goes on; no
-// machine is bought and no pod begins before the weights are verified again (docs/adr/0014-verified-weights.md).
+// A plan names its verified weights and the demands of its day. After a change of the requirements, a serving model
+// continues; no machine is bought and no pod starts before the weights are verified again
+// (docs/adr/0014-verified-weights.md).
 
 // ensureVerified verifies the weights of a stored revision again before something begins with it under other demands. The
 // error is a *progress.StalledError if they cannot be verified, and the revision is not the accepted one.

@@ -25,8 +25,8 @@ import (
 	"github.com/modelberth/modelberth/pkg/revision"
 )
 
-// TestNothingBeginsWithUnverifiedWeights has the administrator demand signatures of an accepted plan whose weights nobody
-// verified: what serves goes on, and neither machines nor pods begin.
+// TestNothingBeginsWithUnverifiedWeights requires signatures for an accepted plan with unverified weights: serving models
+// continue, and neither machines nor pods start.
 func TestNothingBeginsWithUnverifiedWeights(t *testing.T) {
 	der, err := x509.MarshalPKIXPublicKey(ed25519.NewKeyFromSeed(make([]byte, ed25519.SeedSize)).Public())
 	if err != nil {
@@ -43,7 +43,7 @@ func TestNothingBeginsWithUnverifiedWeights(t *testing.T) {
 		plan   planner.Plan
 		held   int
 		runs   string
-		// forbidden says that nothing may be bought, stalled that no pod may begin.
+		// forbidden: nothing may be bought. stalled: no pod may start.
 		forbidden, stalled bool
 	}{
 		{"it serves from its machines", bought, 2, "chat-1", false, false},

@@ -15,7 +15,6 @@ import (
 	"sigs.k8s.io/controller-runtime/pkg/log"
 
 	"github.com/modelberth/modelberth/pkg/group"
-	"github.com/modelberth/modelberth/pkg/progress"
 )
 
 func deleteSet(ctx context.Context, from client.Writer, set *appsv1.StatefulSet) error {
@@ -49,23 +48,6 @@ func deletePods(ctx context.Context, from client.Writer, namespace string, pods 
 			return fmt.Errorf("deleting pod %s: %w", leaving.Name, err)
 		}
 		log.FromContext(ctx).Info("deleted a pod", "pod", leaving.Name, "reason", why)
-	}
-	return nil
-}
-
-// awaitSets returns an error while the cache shows other templates than the API server has: the pods of the newest ones
-// would be taken for former ones, and so would each of their successors.
-func awaitSets(ctx context.Context, live client.Reader, sets []*appsv1.StatefulSet) error {
-	for _, shown := range sets {
-		newest := &appsv1.StatefulSet{}
-		if err := client.IgnoreNotFound(live.Get(ctx, client.ObjectKeyFromObject(shown), newest)); err != nil {
-			return fmt.Errorf("reading StatefulSet %s: %w", shown.Name, err)
-		}
-		// Pods of a new template may be there before the status tells of it.
-		if newest.UID != shown.UID || newest.Generation != shown.Generation ||
-			newest.Status.UpdateRevision != shown.Status.UpdateRevision {
-			return progress.Behind("StatefulSets")
-		}
 	}
 	return nil
 }

@@ -24,5 +24,5 @@ func (r *Reconciler) watches() *watch.Watches {
 	return out
 }
 
-// LookAgain asks for a pass over one Workspace, even a waiting one.
+// LookAgain requests a pass over one Workspace, even a waiting one.
 func (r *Reconciler) LookAgain(key types.NamespacedName) { r.waiting.LookAgain(key) }

@@ -29,7 +29,7 @@ func someNode(name string, ready corev1.ConditionStatus, labels map[string]strin
 }
 
 // TestSilenceOfAll: a node that is not Ready for too long is given up, bought or not, but not where nobody is heard:
-// every machine would be bought anew.
+// every machine would be bought again.
 func TestSilenceOfAll(t *testing.T) {
 	silent := func(name string) *corev1.Node {
 		node := someNode(name, corev1.ConditionUnknown, nil)
@@ -67,18 +67,18 @@ func TestSilenceOfAll(t *testing.T) {
 	for _, test := range tests {
 		t.Run(test.reason, func(t *testing.T) {
 			kube := fake.NewClientBuilder().WithObjects(test.others...).WithObjects(silent("gpu-1")).Build()
-			r := New(Config{Client: kube, Clock: testclock.NewFakePassiveClock(now.Time), Answers: acquire.Answers{NodeGrace: 10 * time.Minute}})
+			r := New(Config{Client: kube, Clock: testclock.NewFakePassiveClock(now.Time), Acquisition: acquire.Settings{NodeGrace: 10 * time.Minute}})
 			s := scope.New(workspaceObject())
 			s.Revision = accepted(1)
 			if err := r.observer.ObserveNodes(t.Context(), s, []string{"gpu-1"}); err != nil {
 				t.Fatal(err)
 			}
 			machine := capacity.Machine{NodeName: "gpu-1", Initialized: true, NodeSince: now.Add(-time.Hour)}
-			nodes := s.MachineNodes(r.Answers.NodeGrace)
+			nodes := s.MachineNodes(r.Acquisition.NodeGrace)
 			if fault := nodes.Fault(&machine, now.Time); !fault.Deadline.Equal(test.lost) || (fault.Message == "") != test.lost.IsZero() {
 				t.Errorf("its machine is lost at %s (%q), want at %s", fault.Deadline, fault.Message, test.lost)
 			}
-			if problem := s.Unfit(s.Node("gpu-1"), now.Time, r.Answers.NodeGrace); (problem != "") != test.isUnfit {
+			if problem := s.Unfit(s.Node("gpu-1"), now.Time, r.Acquisition.NodeGrace); (problem != "") != test.isUnfit {
 				t.Errorf("as a node that was there before it is left: %q, want so: %v", problem, test.isUnfit)
 			}
 			machine.InstanceType, machine.CapacityType = s.Revision.Plan.InstanceType, s.Revision.Plan.CapacityType

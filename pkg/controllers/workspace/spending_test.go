@@ -31,19 +31,23 @@ import (
 	"github.com/modelberth/modelberth/pkg/sku"
 )
 
-// account is a provisioner for which others hold some machines.
+// account is a provisioner with machines of others.
 type account struct {
 	acquisition.Provisioner
-	held []capacity.Bill
+	held []capacity.MachineCost
 }
 
-func (a account) Bills(context.Context) ([]capacity.Bill, error)     { return a.held, nil }
-func (a account) LiveBills(context.Context) ([]capacity.Bill, error) { return a.held, nil }
+func (a account) MachineCosts(context.Context) ([]capacity.MachineCost, error) { return a.held, nil }
+
+func (a account) LiveMachineCosts(context.Context) ([]capacity.MachineCost, error) {
+	return a.held, nil
+}
+
 func (a account) Names(owner capacity.Owner, attempt int32, count int) ([]string, error) {
 	return (&nodeclaim.Provisioner{}).Names(owner, attempt, count)
 }
 
-// ranked plans with the first of some plans that is neither left alone nor too dear.
+// ranked plans with the first of some plans within the exclusions and the money.
 type ranked []planner.Plan
 
 func (plans ranked) Plan(r planner.Request) (planner.Plan, error) {
@@ -64,6 +68,9 @@ func (plans ranked) Quote(accepted planner.Plan, c planner.Constraints) (planner
 	if i < 0 {
 		return accepted, "not in the catalogue"
 	}
+	if c.OneMachine != "" && accepted.Nodes > 1 {
+		return accepted, c.OneMachine
+	}
 	if _, err := plans[i : i+1].Plan(planner.Request{Constraints: c}); err != nil {
 		return accepted, err.Error()
 	}
@@ -79,7 +86,7 @@ type emptyCatalog struct{ noCatalog }
 
 func (emptyCatalog) SKUs() []sku.SKU { return nil }
 
-// TestAfford has a Workspace that prefers two machines for $8.00/h find others there under a ceiling of 10.
+// TestAfford prefers two machines for $8.00/h under a ceiling of 10, in addition to machines of others.
 func TestAfford(t *testing.T) {
 	tests := []struct {
 		reason string
@@ -98,7 +105,7 @@ func TestAfford(t *testing.T) {
 			ws := workspaceObject()
 			ws.Inference = &v1beta1.InferenceSpec{Template: &corev1.PodTemplateSpec{}}
 			ws.Resource.Placement = &v1beta1.PlacementSpec{NodeSource: v1beta1.NodeSourceProvisioned}
-			books := account{held: []capacity.Bill{{Owner: capacity.Owner{Name: "other", UID: "other"}, Machine: "m", HourlyPrice: test.held}}}
+			books := account{held: []capacity.MachineCost{{Owner: capacity.Owner{Name: "other", UID: "other"}, Machine: "m", HourlyPrice: test.held}}}
 			r := New(Config{
 				Provisioner: books, Ledger: ledger.New(ledger.Ceilings{Cluster: 10}, books), Planner: dearOrCheap, Catalog: emptyCatalog{},
 				Memory: &cooldown.Memory{}, Clock: testclock.NewFakePassiveClock(now.Time),
@@ -119,14 +126,14 @@ func TestAfford(t *testing.T) {
 				t.Errorf("got %v, want to wait for nothing but to be woken", err)
 			case test.want != "" && (err != nil || made.Plan.InstanceType != test.want):
 				t.Errorf("got %+v, %v; want %s", made, err, test.want)
-			case test.want == "cheap" && !made.Passing:
+			case test.want == "cheap" && !made.Provisional:
 				t.Error("the plan is not made anew, should more money be left when something is bought")
 			}
 		})
 	}
 }
 
-// thrifty plans with the cheap machine type only, where it is not left alone.
+// thrifty plans with the cheap machine type only, unless it is excluded.
 type thrifty struct{}
 
 func (thrifty) Plan(r planner.Request) (planner.Plan, error) {
@@ -140,7 +147,7 @@ func (thrifty) Quote(accepted planner.Plan, _ planner.Constraints) (planner.Plan
 	return accepted, ""
 }
 
-// TestShortUntil says when a Workspace looks again that lacks money: the end of a cooldown wakes nobody.
+// TestShortUntil covers the next look of a Workspace without money: the end of a cooldown wakes nobody.
 func TestShortUntil(t *testing.T) {
 	cheap := cooldown.Exclusion{Offering: refusal.Offering{InstanceType: "cheap"}, Until: now.Add(10 * time.Minute)}
 	tests := []struct {
@@ -179,7 +186,7 @@ func TestShortUntil(t *testing.T) {
 	}
 }
 
-// queueOf is the queue that a Reconciler wakes Workspaces by.
+// queueOf is the queue of a Reconciler's woken Workspaces.
 func queueOf(t *testing.T, r *Reconciler) watch.Queue {
 	t.Helper()
 	q := workqueue.NewTypedRateLimitingQueue(workqueue.DefaultTypedControllerRateLimiter[reconcile.Request]())
@@ -190,9 +197,9 @@ func queueOf(t *testing.T, r *Reconciler) watch.Queue {
 	return q
 }
 
-// A lagging watch may show machines that are gone, and lack their successors. The money for those is already spent.
+// A lagging watch may show vanished machines, and lack their successors. The money for those is already spent.
 func TestMoneyThatIsSpentIsNotShort(t *testing.T) {
-	books := account{held: []capacity.Bill{{Owner: capacity.Owner{Name: "other", UID: "other"}, Machine: "gone", HourlyPrice: 9}}}
+	books := account{held: []capacity.MachineCost{{Owner: capacity.Owner{Name: "other", UID: "other"}, Machine: "gone", HourlyPrice: 9}}}
 	r := New(Config{
 		Provisioner: books, Planner: thrifty{}, Ledger: ledger.New(ledger.Ceilings{Cluster: 10}, books), Clock: testclock.NewFakePassiveClock(now.Time),
 	})
@@ -212,7 +219,7 @@ func TestMoneyThatIsSpentIsNotShort(t *testing.T) {
 // TestMoneyForMoreMachinesWakes has a Workspace that serves lack the money for a machine that its plan asks for
 // since: the end of another one's machine must wake it, because nothing else will.
 func TestMoneyForMoreMachinesWakes(t *testing.T) {
-	books := account{held: []capacity.Bill{{Owner: capacity.Owner{Name: "other", UID: "other"}, Machine: "m", HourlyPrice: 9}}}
+	books := account{held: []capacity.MachineCost{{Owner: capacity.Owner{Name: "other", UID: "other"}, Machine: "m", HourlyPrice: 9}}}
 	r := New(Config{
 		Provisioner: books, Planner: thrifty{}, Ledger: ledger.New(ledger.Ceilings{Cluster: 10}, books), Clock: testclock.NewFakePassiveClock(now.Time),
 	})

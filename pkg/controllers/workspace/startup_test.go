@@ -28,12 +28,12 @@ import (
 // start is when the Workspace of these stories was made.
 func start() time.Time { return workspaceObject().CreationTimestamp.Time }
 
-// after is so many seconds after that.
+// after is this many seconds after that.
 func after(seconds int) metav1.Time {
 	return metav1.NewTime(start().Add(time.Duration(seconds) * time.Second))
 }
 
-// usableAfter is a machine that the provisioner says is usable since then.
+// usableAfter is a machine with its Initialized condition since then.
 func usableAfter(seconds int) capacity.Machine {
 	return machine(func(m *capacity.Machine) {
 		m.Words.Initialized = refusal.Condition{Status: refusal.StatusTrue, Since: after(seconds).Time}
@@ -153,7 +153,7 @@ func (e *askedEngine) Read(_ context.Context, engine string, at engineprobe.Endp
 	return e.said, e.err
 }
 
-// answering is a scope of a Workspace that is told to be ready, or not.
+// answering is a scope of a Workspace, ready or not.
 func answering(isTold bool) *scope.Scope {
 	s := scope.New(workspaceObject())
 	s.Revision, s.Machines, s.StatefulSet = accepted(1), []capacity.Machine{machine()}, readySet()
@@ -169,8 +169,8 @@ func answering(isTold bool) *scope.Scope {
 	return s
 }
 
-// TestEngineIsAwaited says when a pass follows for the engine's figures: once the model is told to answer, and
-// never before, however long something else is not ready.
+// TestEngineIsAwaited checks when a pass follows for the engine's figures: once the model answers, and never
+// before, however long something else is not ready.
 func TestEngineIsAwaited(t *testing.T) {
 	for _, tc := range []struct {
 		reason          string
@@ -277,7 +277,7 @@ func TestEngineIsAskedOnce(t *testing.T) {
 	}
 }
 
-// Where many engines are being asked, another one is asked later: whoever asks one that does not answer does nothing else.
+// If many probes are under way, the next engine is probed later: a probe without an answer blocks its caller.
 func TestFewEnginesAreAskedAtOnce(t *testing.T) {
 	engine := askedEngine{}
 	r := New(Config{Engines: &engine, Clock: testclock.NewFakePassiveClock(now.Add(time.Hour))})

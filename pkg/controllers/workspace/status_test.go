@@ -90,7 +90,7 @@ func readySet() *appsv1.StatefulSet {
 	return set
 }
 
-// refused is a verdict on a machine that could not be had.
+// refused is a verdict on a refused machine.
 func refused(cause refusal.Cause) refusal.Verdict {
 	return refusal.Verdict{
 		Cause: cause, Message: "the words of the cloud", Fix: "mend it", Cooldown: time.Hour, Final: true,
@@ -100,7 +100,7 @@ func refused(cause refusal.Cause) refusal.Verdict {
 	}
 }
 
-// TestStatus pins what users read in each situation, word by word.
+// TestStatus pins the messages to users in each situation, word by word.
 func TestStatus(t *testing.T) {
 	wasReady := func(s *scope.Scope) {
 		s.Workspace.Status.State = v1beta1.StateReady
@@ -190,7 +190,7 @@ func TestStatus(t *testing.T) {
 		{reason: "it serves as the spec asks for, and the cloud is about to reclaim its machine", change: func(s *scope.Scope) {
 			surging(s)
 			s.Revision = s.Previous
-			s.Surge.Trouble = "node node-1 has the taint x: the cloud is about to reclaim its machine"
+			s.Surge.Fault = "node node-1 has the taint x: the cloud is about to reclaim its machine"
 		}},
 		{reason: "it serves, and no other plan can be had", change: func(s *scope.Scope) {
 			surging(s)
@@ -311,7 +311,7 @@ func TestStatus(t *testing.T) {
 	golden(t, "status.golden", out.String())
 }
 
-// TestStatusIsStable says that nothing changes while nothing happens, however often it is reported.
+// TestStatusIsStable: nothing changes while nothing happens, however often it is reported.
 func TestStatusIsStable(t *testing.T) {
 	s := scope.New(workspaceObject())
 	s.Revision, s.StatefulSet, s.Pods = accepted(1), readySet(), []corev1.Pod{podReady()}

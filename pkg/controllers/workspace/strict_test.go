@@ -73,7 +73,7 @@ func TestReadyIsNeverStalled(t *testing.T) {
 	}
 }
 
-// TestStricterCheckDoesNotStallWhatServes upgrades to a version that refuses a spec which an earlier one accepted.
+// TestStricterCheckDoesNotStallWhatServes upgrades to a version with a stricter check of an accepted spec.
 func TestStricterCheckDoesNotStallWhatServes(t *testing.T) {
 	for _, test := range []struct {
 		reason string

@@ -19,7 +19,7 @@ import (
 	"github.com/modelberth/modelberth/pkg/controllers/workspace/scope"
 )
 
-// ensureNoStuckPods deletes pods whose kubelet is gone for good, so that their StatefulSet makes others.
+// ensureNoStuckPods deletes pods whose kubelet is permanently gone, so that their StatefulSet creates others.
 func (w *workloads) ensureNoStuckPods(ctx context.Context, s *scope.Scope) error {
 	for i := range s.Pods {
 		pod := &s.Pods[i]
@@ -34,7 +34,7 @@ func (w *workloads) ensureNoStuckPods(ctx context.Context, s *scope.Scope) error
 		if err != nil && !apierrors.IsNotFound(err) && !apierrors.IsConflict(err) {
 			return fmt.Errorf("deleting pod %s: %w", pod.Name, err)
 		}
-		log.FromContext(ctx).Info("deleted a pod that no kubelet ends", "pod", pod.Name, "node", pod.Spec.NodeName, "reason", why)
+		log.FromContext(ctx).Info("deleted a pod whose kubelet is gone", "pod", pod.Name, "node", pod.Spec.NodeName, "reason", why)
 	}
 	return nil
 }
@@ -61,11 +61,11 @@ func (w *workloads) stuck(ctx context.Context, s *scope.Scope, pod *corev1.Pod) 
 	return "its node does not answer", nil
 }
 
-// lostMachine says that the machine which was bought for a pod is gone for good; empty where that is not
-// certain. Kubernetes' own garbage collector is sure of a pod without a node only after 40 to 60 seconds.
+// lostMachine describes how the machine of a pod is permanently gone; empty if that is not certain. Kubernetes'
+// own garbage collector deletes a pod without a node only after 40 to 60 seconds.
 //
-// A StatefulSet's pod must not run twice, and here it cannot: the pod fits only nodes that carry this
-// Workspace's UID, which machines have that were bought for it. Karpenter takes the Node of such a machine
+// A StatefulSet's pod must not run twice, and here it cannot: the pod fits only nodes with this
+// Workspace's UID, which only its own machines have. Karpenter takes the Node of such a machine
 // away only when the cloud no longer knows the machine, and the NodeClaim only after that (finalizer
 // karpenter.sh/termination on both). So with both gone nothing is left that could run it. A Node that
 // somebody deleted by hand is covered by its NodeClaim, one that nobody bought says nothing of its machine.

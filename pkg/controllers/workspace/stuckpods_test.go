@@ -23,7 +23,7 @@ import (
 	"github.com/modelberth/modelberth/pkg/controllers/workspace/scope"
 )
 
-// deletions notes the UIDs of what is deleted without grace.
+// deletions notes the UIDs of pods deleted without grace.
 type deletions struct {
 	client.Client
 
@@ -38,7 +38,7 @@ func (d *deletions) Delete(_ context.Context, _ client.Object, opts ...client.De
 	return nil
 }
 
-// TestNoStuckPods says which pods are deleted without their kubelet: of a StatefulSet none may be that could
+// TestNoStuckPods checks which pods are deleted without their kubelet: a StatefulSet's pod never, if it could
 // still run.
 func TestNoStuckPods(t *testing.T) {
 	const node = "node-1"
@@ -86,7 +86,7 @@ func TestNoStuckPods(t *testing.T) {
 				WithIndex(&corev1.Node{}, metav1.ObjectNameField, byName).Build()
 			deletions := &deletions{Client: kube}
 			r := New(Config{
-				Client: deletions, Live: kube, Clock: testclock.NewFakePassiveClock(now.Time), Answers: acquire.Answers{NodeGrace: time.Minute},
+				Client: deletions, Live: kube, Clock: testclock.NewFakePassiveClock(now.Time), Acquisition: acquire.Settings{NodeGrace: time.Minute},
 			})
 			s := scope.New(workspaceObject())
 			s.Pods, s.Machines = []corev1.Pod{*pod}, test.machines

@@ -12,6 +12,7 @@ import (
 	"github.com/google/go-cmp/cmp"
 	appsv1 "k8s.io/api/apps/v1"
 	corev1 "k8s.io/api/core/v1"
+	apierrors "k8s.io/apimachinery/pkg/api/errors"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/runtime"
 	testclock "k8s.io/utils/clock/testing"
@@ -27,7 +28,7 @@ import (
 	"github.com/modelberth/modelberth/pkg/workload"
 )
 
-// apart is a provisioner that keeps the machines of two attempts apart. Their names are those of nodeclaim.
+// apart is a provisioner with separate machines for two attempts. Their names are those of nodeclaim.
 type apart struct{ account }
 
 func (apart) CanSurge(capacity.Owner) bool               { return true }
@@ -45,7 +46,7 @@ func names(t *testing.T, number int32) []string {
 	return out
 }
 
-// surging serves on the machine of attempt 1, and gets that of attempt 2.
+// surging serves on the machine of attempt 1, and acquires one for attempt 2.
 func surging(s *scope.Scope) {
 	s.Workspace.Status.State = v1beta1.StateReady
 	s.Revision, s.Previous = accepted(1), accepted(1)
@@ -71,8 +72,7 @@ func pinnedSet(attempt int32) *appsv1.StatefulSet {
 	return set
 }
 
-// Pods that have just been told to move may not show in the cache: the machines that they move to would be
-// taken for ones that an edit made needless.
+// The cache may lack the latest move of the pods: their new machines would be taken for needless ones after an edit.
 func TestHoldAsksWhereThePodsRun(t *testing.T) {
 	newest := pinnedSet(2)
 	newest.Namespace, newest.Name, newest.UID = "team-a", "chat", "set-1"
@@ -89,16 +89,12 @@ func TestHoldAsksWhereThePodsRun(t *testing.T) {
 		held.Name, held.InstanceType = s.Attempts[number].NodeClaims[0], instanceType
 		s.Machines = append(s.Machines, held)
 	}
-	if err := r.executor.Read(t.Context(), s, acquire.Read{Needs: acquire.NeedsSet}); err != nil {
-		t.Fatal(err)
-	}
-	s.Surge.Serving = 1
-	if !r.executor.Snapshot(s).IsMoved() {
-		t.Error("the pods count as those of the first attempt, want them on the second")
+	if err := r.executor.Read(t.Context(), s, acquire.Read{Needs: acquire.NeedsPods, Attempt: 1}); !apierrors.IsConflict(err) {
+		t.Errorf("error %v, want a conflict: the pods are on the second attempt", err)
 	}
 }
 
-// TestMove says what the pods run, and which machines they select, at each moment of a move.
+// TestMove covers the revision and the machines of the pods at each moment of a move.
 func TestMove(t *testing.T) {
 	ready := func(s *scope.Scope) {
 		s.Machines[1] = machine()
@@ -164,7 +160,7 @@ func TestMove(t *testing.T) {
 	}
 }
 
-// TestBeside says what is let go first instead of being held together with what is got.
+// TestBeside covers the releases before a purchase instead of a switchover.
 func TestBeside(t *testing.T) {
 	priced := func(usd float64) func(*scope.Scope) { return func(s *scope.Scope) { s.Machines[0].HourlyPrice = usd } }
 	limited := func(limit string) func(*scope.Scope) {
@@ -184,16 +180,16 @@ func TestBeside(t *testing.T) {
 		{"both fit exactly", limited("6.673"), purchase.Limits{}, ""},
 		{
 			"both are too dear together", limited("6"), purchase.Limits{}, "the serving machines are released first: resource.placement.maxHourlyPrice " +
-				"of $6.00/h leaves no room for Standard_NC24ads_A100_v4 ($3.67/h) beside Standard_NC24ads_A100_v4 ($3.00/h)",
+				"of $6.00/h leaves no room for Standard_NC24ads_A100_v4 ($3.67/h) in addition to Standard_NC24ads_A100_v4 ($3.00/h)",
 		},
 		{"the Workspace's own limit counts", limited("7"), purchase.Limits{MaxHourlyPrice: 6}, ""},
 		{
 			"else the installation's", priced(3), purchase.Limits{MaxHourlyPrice: 6}, "the serving machines are released first: this installation's " +
-				"default limit of $6.00/h leaves no room for Standard_NC24ads_A100_v4 ($3.67/h) beside Standard_NC24ads_A100_v4 ($3.00/h)",
+				"default limit of $6.00/h leaves no room for Standard_NC24ads_A100_v4 ($3.67/h) in addition to Standard_NC24ads_A100_v4 ($3.00/h)",
 		},
 		{
 			"a price is not known", priced(-1), purchase.Limits{MaxHourlyPrice: 6}, "the serving machines are released first: this installation's " +
-				"default limit of $6.00/h leaves no room for Standard_NC24ads_A100_v4 beside Standard_NC24ads_A100_v4, as not both prices are known",
+				"default limit of $6.00/h leaves no room for Standard_NC24ads_A100_v4 in addition to Standard_NC24ads_A100_v4, because a price is unknown",
 		},
 		{"a price is not known, and nobody asks", priced(-1), purchase.Limits{}, ""},
 		{"nothing is held", func(s *scope.Scope) { limited("1")(s); s.Surge.Serving = 0 }, purchase.Limits{}, ""},
@@ -201,7 +197,7 @@ func TestBeside(t *testing.T) {
 		{
 			"the pod does not answer", unready(time.Hour),
 			purchase.Limits{},
-			"the serving machines are released first: the model on them does not answer",
+			"the serving machines are released first: the model on them is not answering",
 		},
 	}
 	for _, test := range tests {
@@ -221,7 +217,7 @@ func TestBeside(t *testing.T) {
 	}
 }
 
-// A limit that is lowered before the machines of an attempt are all asked for counts, too.
+// A limit counts, too, if it is lowered before all machines of an attempt are requested.
 func TestLimitLoweredMeanwhile(t *testing.T) {
 	r := New(Config{Planner: thrifty{}, Clock: testclock.NewFakePassiveClock(now.Time)})
 	s := scope.New(workspaceObject())
@@ -237,7 +233,7 @@ func TestLimitLoweredMeanwhile(t *testing.T) {
 	}
 	last := s.Attempts.Last()
 	want := "the machines were released: the serving machines are released first: resource.placement.maxHourlyPrice of $6.00/h " +
-		"leaves no room for Standard_NC24ads_A100_v4 ($3.67/h) beside Standard_NC24ads_A100_v4 ($3.00/h)"
+		"leaves no room for Standard_NC24ads_A100_v4 ($3.67/h) in addition to Standard_NC24ads_A100_v4 ($3.00/h)"
 	if last.Reason != v1beta1.ReasonReleased || last.Message != want {
 		t.Errorf("attempt %d ended with %q %q, want %q", last.Number, last.Reason, last.Message, want)
 	}

@@ -12,6 +12,7 @@ import (
 	apierrors "k8s.io/apimachinery/pkg/api/errors"
 	"k8s.io/apimachinery/pkg/runtime/schema"
 	testclock "k8s.io/utils/clock/testing"
+	"sigs.k8s.io/controller-runtime/pkg/client"
 	ctrlevent "sigs.k8s.io/controller-runtime/pkg/event"
 
 	"github.com/modelberth/modelberth/api/v1beta1"
@@ -20,8 +21,7 @@ import (
 	"github.com/modelberth/modelberth/pkg/progress"
 )
 
-// TestBriefWaits: what is about to pass is looked at in a moment, and seldom where it does not pass; what has a time
-// of its own is looked at then, whatever that is.
+// TestBriefWaits: a brief wait ends in a moment, and becomes rare if it lasts; a wait with its own time keeps that.
 func TestBriefWaits(t *testing.T) {
 	now := time.Date(2026, 3, 2, 8, 0, 0, 0, time.UTC)
 	conflict := apierrors.NewConflict(schema.GroupResource{Resource: "workspaces"}, "chat", errors.New("written since"))
@@ -49,7 +49,47 @@ func TestBriefWaits(t *testing.T) {
 	}
 }
 
-// TestServesOnMeanwhile: pods that serve are looked after while more machines have to wait, which is not forgotten.
+// TestBriefWaitsWriteNoStatus: many starts at once wait a moment for each other, and each write would delay all. A wait
+// that lasts is reported, and so is an attempt, which is written before anything is bought.
+func TestBriefWaitsWriteNoStatus(t *testing.T) {
+	brief := fmt.Errorf("workload: %w", &progress.WaitingError{Message: "waiting for the API server", IsBrief: true})
+	tests := []struct {
+		reason  string
+		err     error
+		lasted  time.Duration
+		attempt bool
+		want    bool
+	}{
+		{"a brief wait", brief, 0, false, false},
+		{"the same, a second later", brief, time.Second, false, false},
+		{"a brief wait that lasts", brief, 3 * time.Second, false, true},
+		{"a brief wait with a new attempt", brief, 0, true, true},
+		{"a wait for a machine", &progress.WaitingError{Message: "waiting for a machine"}, 0, false, true},
+		{"no wait", nil, 0, false, true},
+	}
+	for _, test := range tests {
+		t.Run(test.reason, func(t *testing.T) {
+			ws, written := workspaceObject(), 0
+			r, _ := teller(t, ws, func() error { written++; return nil })
+			clock := testclock.NewFakePassiveClock(now.Time)
+			r.Clock = clock
+			if err := r.Client.Get(t.Context(), client.ObjectKeyFromObject(ws), ws); err != nil {
+				t.Fatal(err)
+			}
+			r.backoff.Next(client.ObjectKeyFromObject(ws), now.Time)
+			clock.SetTime(now.Add(test.lasted))
+			s := scope.New(ws)
+			if s.Revision = accepted(1); test.attempt {
+				begin(s, s.Revision, 1, []string{"chat-aaaa"}, now.Time)
+			}
+			if err := r.report(t.Context(), s, test.err); err != nil || written > 0 != test.want {
+				t.Errorf("%d writes, error %v; want one: %v", written, err, test.want)
+			}
+		})
+	}
+}
+
+// TestServesOnMeanwhile: serving pods are kept in order while more machines have to wait, and the wait is kept.
 func TestServesOnMeanwhile(t *testing.T) {
 	broken := errors.New("broken")
 	tests := []struct {
@@ -65,15 +105,32 @@ func TestServesOnMeanwhile(t *testing.T) {
 	}
 	for _, test := range tests {
 		t.Run(test.reason, func(t *testing.T) {
-			s := scope.New(workspaceObject())
-			if err := s.ServeOn(test.err); !errors.Is(err, test.want) || s.RequeueAfter != test.again {
+			r, s := New(Config{Clock: testclock.NewFakePassiveClock(now.Time)}), scope.New(workspaceObject())
+			if err := r.serveOn(s, test.err); !errors.Is(err, test.want) || s.RequeueAfter != test.again {
 				t.Errorf("%v, another look after %s; want %v and %s", err, s.RequeueAfter, test.want, test.again)
 			}
 		})
 	}
 }
 
-// TestStatusChanged says which changes of a status have a Workspace looked at.
+// TestServesOnWithBackoff: while the cache lags, each look may cost a request.
+func TestServesOnWithBackoff(t *testing.T) {
+	clock := testclock.NewFakePassiveClock(now.Time)
+	r := New(Config{Clock: clock})
+	for _, want := range []time.Duration{stale.ShortestDelay, stale.LongestDelay} {
+		s := scope.New(workspaceObject())
+		s.CapacityErr = progress.Behind("machines")
+		if err := r.serveOn(s, s.CapacityErr); err != nil {
+			t.Fatal(err)
+		}
+		if result, err := r.result(t.Context(), s, nil); err != nil || result.RequeueAfter != want {
+			t.Errorf("another look after %s, error %v; want %s", result.RequeueAfter, err, want)
+		}
+		clock.SetTime(now.Add(time.Minute))
+	}
+}
+
+// TestStatusChanged covers the changes of a status that lead to a pass.
 func TestStatusChanged(t *testing.T) {
 	was, is := workspaceObject(), workspaceObject()
 	was.ResourceVersion, is.ResourceVersion, is.Status.State = "1", "2", v1beta1.StateReady

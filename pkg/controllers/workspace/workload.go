@@ -32,10 +32,10 @@ type workloads struct {
 	Endpoints Endpoints
 	Settings  workload.Settings
 	Clock     clock.PassiveClock
-	// NodeGrace is how long a node may be not Ready before it counts as lost; 0 means for ever.
+	// NodeGrace is how long a node may be not Ready before it counts as lost; 0 means forever.
 	NodeGrace time.Duration
-	// Aim makes pods run on the machines of the open attempt.
-	Aim func(*scope.Scope, *corev1.PodTemplateSpec) error
+	// PinPods makes pods run on the machines of the open attempt.
+	PinPods func(*scope.Scope, *corev1.PodTemplateSpec) error
 	// IsGone reports whether the API server has no node of that name.
 	IsGone func(ctx context.Context, name string) (bool, error)
 }
@@ -113,8 +113,8 @@ func mayLack(s *scope.Scope, object render.Object, err error) bool {
 }
 
 // ensureWorkload makes the StatefulSets while the machines are on their way, unless pods request the machines: the
-// pods fit this Workspace's machines only, so no autoscaler buys for them meanwhile. The pass that requests machines
-// leaves that to the next one, so that the status comes first.
+// pods fit this Workspace's machines only, so no autoscaler buys for them meanwhile. The pass after the request for
+// machines does that, so that the status is written first.
 func (w *workloads) ensureWorkload(ctx context.Context, s *scope.Scope) error {
 	if s.StatefulSet == nil && (len(s.Created) > 0 || !s.HasMachines()) {
 		return nil
@@ -148,14 +148,12 @@ func (w *workloads) ensureWorkload(ctx context.Context, s *scope.Scope) error {
 
 // ApplyPods writes the StatefulSets as they are to be, aimed at the machines of the open attempt.
 func (w *workloads) ApplyPods(ctx context.Context, s *scope.Scope) error {
-	desired := s.DesiredSets()
+	desired, err := w.pinned(s)
+	if err != nil {
+		return err
+	}
 	s.Group = s.RevisionGroup()
 	for _, object := range desired {
-		if set, isSet := object.(*appsv1.StatefulSet); isSet {
-			if err := w.Aim(s, &set.Spec.Template); err != nil {
-				return fmt.Errorf("aiming the pods of %s at its machines: %w", set.Name, err)
-			}
-		}
 		wrote, err := w.Applier.Apply(ctx, s.Workspace, object)
 		if err != nil {
 			return err
@@ -163,6 +161,19 @@ func (w *workloads) ApplyPods(ctx context.Context, s *scope.Scope) error {
 		s.IsRolling = s.IsRolling || wrote
 	}
 	return nil
+}
+
+// pinned returns the StatefulSets as they are to be, with their pods on the machines of the open attempt.
+func (w *workloads) pinned(s *scope.Scope) ([]render.Object, error) {
+	desired := s.DesiredSets()
+	for _, object := range desired {
+		if set, isSet := object.(*appsv1.StatefulSet); isSet {
+			if err := w.PinPods(s, &set.Spec.Template); err != nil {
+				return nil, fmt.Errorf("pinning the pods of %s to its machines: %w", set.Name, err)
+			}
+		}
+	}
+	return desired, nil
 }
 
 // DeletePods deletes pods by their UIDs.

@@ -33,9 +33,7 @@ func Command(in engine.Input) (engine.Command, error) {
 	if err := check(in); err != nil {
 		return engine.Command{}, err
 	}
-	users, warnings, err := engine.Resolve(in.Data,
-		in.Config.Flags(in.Data.Name),
-		engine.Source{Name: "inference.engine.args", Flags: in.Args})
+	users, warnings, err := engine.ResolveUsers(in.Data, in.Config, in.Args)
 	if err != nil {
 		return engine.Command{}, err
 	}

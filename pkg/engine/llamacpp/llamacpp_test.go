@@ -191,7 +191,7 @@ func TestCommandRefuses(t *testing.T) {
 		{
 			"the same in the ConfigMap",
 			func(in *engine.Input) { in.Config = engine.Config{"llamacpp": {"flash-attn": "maybe"}} },
-			`section "llamacpp" of inference_config.yaml: flag "flash-attn" of engine llamacpp is one of on, off, auto, true, false, not "maybe"`,
+			`section "llamacpp" of inference_config.yaml: flag "flash-attn" of engine llamacpp must be one of on, off, auto, true, false, not "maybe"`,
 		},
 		{
 			"a plan without weights",
@@ -240,8 +240,7 @@ func TestEnvironment(t *testing.T) {
 	}
 }
 
-// Every flag that the renderer writes is one that this version has, so that the table in the
-// presets and the code cannot part.
+// Every rendered flag exists in this version, so the table in the presets and the code agree.
 func TestRenderedFlagsAreInTheCatalogue(t *testing.T) {
 	data := preset(t)
 	for _, gpus := range []int{0, 1, 2} {
@@ -258,7 +257,7 @@ func TestRenderedFlagsAreInTheCatalogue(t *testing.T) {
 	}
 }
 
-// Whatever the order in which maps are walked, the command is the same.
+// The command is the same for any order of maps.
 func TestCommandIsDeterministic(t *testing.T) {
 	data := preset(t)
 	in := input(data, 2)

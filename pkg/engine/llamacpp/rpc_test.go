@@ -59,7 +59,7 @@ func TestSeveralMachines(t *testing.T) {
 	}
 }
 
-func TestSeveralMachinesThatCannotBe(t *testing.T) {
+func TestImpossibleGroups(t *testing.T) {
 	for _, tc := range []struct {
 		reason string
 		change func(*engine.Input)

@@ -54,7 +54,7 @@ func checkAdapters(in engine.Input) error {
 			return fmt.Errorf("inference.adapters: %s has strength %v, and engine vllm serves every adapter as it was trained: "+
 				"leave strength out and scale lora_alpha in its adapter_config.json instead", a.Name, a.Strength)
 		case slices.Contains(in.ServedNames, a.Name):
-			return fmt.Errorf("inference.adapters: %s is a name of the model itself: give the adapter another source.name", a.Name)
+			return fmt.Errorf("inference.adapters: %s is a name of the model: give the adapter another source.name", a.Name)
 		}
 	}
 	if len(in.Adapters) > 0 && min(in.Plan.AdapterSlots, in.Plan.AdapterRank) < 1 {

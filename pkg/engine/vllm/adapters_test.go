@@ -84,7 +84,7 @@ func TestAdaptersAreRefused(t *testing.T) {
 		{
 			"a name stands for one model",
 			func(in *engine.Input) { in.Adapters[0].Name = "alias" },
-			"inference.adapters: alias is a name of the model itself: give the adapter another source.name",
+			"inference.adapters: alias is a name of the model: give the adapter another source.name",
 		},
 		{
 			"a plan made without them",
@@ -94,7 +94,7 @@ func TestAdaptersAreRefused(t *testing.T) {
 		{
 			"a rank that the server does not take",
 			func(in *engine.Input) { in.Args = map[string]string{"max-lora-rank": "24"} },
-			`inference.engine.args: flag "max-lora-rank" of engine vllm is one of 1, 8, 16, 32, 64, 128, 256, 320, 512, not "24"`,
+			`inference.engine.args: flag "max-lora-rank" of engine vllm must be one of 1, 8, 16, 32, 64, 128, 256, 320, 512, not "24"`,
 		},
 	} {
 		t.Run(tc.reason, func(t *testing.T) {

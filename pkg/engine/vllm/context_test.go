@@ -10,7 +10,7 @@ import (
 	"github.com/modelberth/modelberth/pkg/engine/vllm"
 )
 
-// The plan says over how many GPUs the KV cache's tokens are spread; a plan of a former version leaves it to the user.
+// The plan sets over how many GPUs the KV cache's tokens are spread; a plan of an earlier version leaves it to the user.
 func TestContextParallelIsThePlans(t *testing.T) {
 	_, data := presetCatalog(t)
 	for _, tc := range []struct {

@@ -58,7 +58,7 @@ var layouts = []layout{
 	{"tensor-2-pipeline-2", 2, 2, 1, "8.0"},
 }
 
-// artifact is the first form of the weights that vLLM loads.
+// artifact is the first form of the weights for vLLM.
 func artifact(m model.Model) *model.Artifact {
 	at := slices.IndexFunc(m.Artifacts, func(a model.Artifact) bool { return a.Engine == vllm.Name })
 	if at < 0 {
@@ -183,8 +183,8 @@ func write(t *testing.T, text *strings.Builder, title string, in engine.Input) {
 	text.WriteString("\n")
 }
 
-// Whatever the catalogue has for vLLM renders, and with flags that this version has: the table in the
-// presets and the code cannot part.
+// Everything in the catalogue for vLLM renders, with flags of this version: the table in the presets and the code
+// agree.
 func TestEveryPresetRenders(t *testing.T) {
 	all, data := presetCatalog(t)
 	rendered := 0
@@ -213,7 +213,7 @@ func TestEveryPresetRenders(t *testing.T) {
 	}
 }
 
-// What artifacts cannot do without has values that the server starts with.
+// The artifacts' required flags have values that the server accepts.
 func TestArtifactFlagsAreLegal(t *testing.T) {
 	all, data := presetCatalog(t)
 	checked := 0
@@ -238,8 +238,7 @@ func TestArtifactFlagsAreLegal(t *testing.T) {
 	}
 }
 
-// foreign lists what in a command line is not the catalogue's: an argument is a flag, or follows one that
-// takes values.
+// foreign lists the parts of a command line outside the catalogue: an argument is a flag, or follows one with values.
 func foreign(data catalog.Engine, args []string) []string {
 	negations := map[string]catalog.Flag{}
 	for _, f := range data.Flags {

@@ -17,10 +17,10 @@ import (
 // flagExperts spreads whole experts over GPUs; the server refuses it for a model without experts.
 const flagExperts = "enable-expert-parallel"
 
-// flagContext spreads the tokens of the KV cache over GPUs that would otherwise hold the same ones.
+// flagContext spreads the tokens of the KV cache over GPUs with otherwise equal contents.
 const flagContext = "decode-context-parallel-size"
 
-// planned are the user's flags that constrain the plan. The plan has the value in use, and a warning if it differs
+// planned are the user's flags with an effect on the plan. The plan has the value in use, and a warning if it differs
 // from the user's.
 func planned(in engine.Input) []string {
 	names := []string{
@@ -179,7 +179,7 @@ func checkTogether(settings []engine.Setting) error {
 	case on("enable-auto-tool-choice") && value["tool-call-parser"] == "":
 		return errors.New("flag enable-auto-tool-choice of engine vllm needs tool-call-parser: set it to the name of a parser")
 	case on("enable-log-outputs") && !on("enable-log-requests"):
-		return errors.New("flag enable-log-outputs of engine vllm needs enable-log-requests: set it too")
+		return errors.New("flag enable-log-outputs of engine vllm also needs enable-log-requests: set both")
 	case on("enable-per-request-metrics") && on("disable-log-stats"):
 		return errors.New("flags enable-per-request-metrics and disable-log-stats of engine vllm exclude each other: keep one")
 	case number("sse-keep-alive-interval") < 0:

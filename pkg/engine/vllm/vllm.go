@@ -25,8 +25,8 @@ import (
 // Name of the engine in the catalogue.
 const Name = "vllm"
 
-// kvEventsPort is the port of the KV cache's events; the server's own default. Each replica but the first one uses
-// a higher port of its own.
+// kvEventsPort is the port of the KV cache's events; the server's own default. Each replica after the first uses
+// its own, higher port.
 const kvEventsPort = 5557
 
 // Command returns how to start vllm serve for the plan. The image's entrypoint is vllm serve itself, so
@@ -35,9 +35,7 @@ func Command(in engine.Input) (engine.Command, error) {
 	if err := check(in); err != nil {
 		return engine.Command{}, err
 	}
-	users, warnings, err := engine.Resolve(in.Data,
-		in.Config.Flags(in.Data.Name),
-		engine.Source{Name: "inference.engine.args", Flags: in.Args})
+	users, warnings, err := engine.ResolveUsers(in.Data, in.Config, in.Args)
 	if err != nil {
 		return engine.Command{}, err
 	}
@@ -116,7 +114,7 @@ func checkLayout(plan planner.Plan) error {
 		return fmt.Errorf("rendering vllm: the plan is %d × %d × %d GPUs (tensor, pipeline and data parallel)",
 			plan.TensorParallel, plan.PipelineParallel, plan.DataParallel)
 	case len(plan.StageLayers) > 0 && len(plan.StageLayers) != plan.PipelineParallel:
-		return fmt.Errorf("rendering vllm: the plan has layers for %d stages and %d stages", len(plan.StageLayers), plan.PipelineParallel)
+		return fmt.Errorf("rendering vllm: the plan divides the layers over %d stages and has %d stages", len(plan.StageLayers), plan.PipelineParallel)
 	}
 	return nil
 }

@@ -384,7 +384,7 @@ func TestCommandRefuses(t *testing.T) {
 	}{
 		{"a word for a number", args("stream-interval", "often"), `inference.engine.args: flag "stream-interval" of engine vllm needs a whole number, not "often"`},
 		{"a size that is none", args("max-model-len", "32kb"), `inference.engine.args: flag "max-model-len" of engine vllm needs a whole number, as in 32768, 32k or 32K or one of auto, not "32kb"`},
-		{"a value outside of its list", args("kv-cache-dtype", "fp4"), `inference.engine.args: flag "kv-cache-dtype" of engine vllm is one of auto, float16, bfloat16, fp8, fp8_e4m3, fp8_e5m2, fp8_inc, fp8_ds_mla, nvfp4_ds_mla, turboquant_k8v4, turboquant_4bit_nc, turboquant_k3v4_nc, turboquant_3bit_nc, int4_per_token_head, int8_per_token_head, fp8_per_token_head, nvfp4, nvfp4_4over6, not "fp4"`},
+		{"a value outside of its list", args("kv-cache-dtype", "fp4"), `inference.engine.args: flag "kv-cache-dtype" of engine vllm must be one of auto, float16, bfloat16, fp8, fp8_e4m3, fp8_e5m2, fp8_inc, fp8_ds_mla, nvfp4_ds_mla, turboquant_k8v4, turboquant_4bit_nc, turboquant_k3v4_nc, turboquant_3bit_nc, int4_per_token_head, int8_per_token_head, fp8_per_token_head, nvfp4, nvfp4_4over6, not "fp4"`},
 		{"JSON that is none", args("limit-mm-per-prompt", "image=2"), `inference.engine.args: flag "limit-mm-per-prompt" of engine vllm needs JSON, not "image=2"`},
 		{
 			"a value that smuggles a flag in", args("allowed-media-domains", "a --trust-remote-code"),
@@ -399,7 +399,7 @@ func TestCommandRefuses(t *testing.T) {
 			`flag "watermark" of engine vllm has a value that begins with a dash, so its parser takes it for a flag: use another value`,
 		},
 		{"tools without a parser", args("enable-auto-tool-choice", ""), `flag enable-auto-tool-choice of engine vllm needs tool-call-parser: set it to the name of a parser`},
-		{"outputs without requests", args("enable-log-outputs", ""), `flag enable-log-outputs of engine vllm needs enable-log-requests: set it too`},
+		{"outputs without requests", args("enable-log-outputs", ""), `flag enable-log-outputs of engine vllm also needs enable-log-requests: set both`},
 		{
 			"metrics of requests without statistics",
 			func(in *engine.Input) {
@@ -428,7 +428,7 @@ func TestCommandRefuses(t *testing.T) {
 		},
 		{
 			"layers of another number of stages", func(in *engine.Input) { in.Plan.StageLayers = []int{1, 2} },
-			"rendering vllm: the plan has layers for 2 stages and 1 stages",
+			"rendering vllm: the plan divides the layers over 2 stages and has 1 stages",
 		},
 		{"a model without a name", func(in *engine.Input) { in.ServedNames = nil }, "rendering vllm: the model has no served name"},
 		{
@@ -611,7 +611,7 @@ func TestWeights(t *testing.T) {
 	}
 }
 
-// Whatever the order in which maps are walked, the command is the same.
+// The command is the same for any order of maps.
 func TestCommandIsDeterministic(t *testing.T) {
 	_, data := presetCatalog(t)
 	in := input(data)

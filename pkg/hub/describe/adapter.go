@@ -46,7 +46,7 @@ func adapterRank(ctx context.Context, c *hub.Client, at hub.File) (int, error) {
 	}
 	switch {
 	case config.Type != "" && config.Type != "LORA":
-		return 0, fmt.Errorf("%s has peft_type %q: only LORA is served beside a model", adapterConfig, config.Type)
+		return 0, fmt.Errorf("%s has peft_type %q: only LORA can be served with a model", adapterConfig, config.Type)
 	case config.Rank < 1:
 		return 0, errors.New(adapterConfig + " has no rank (r): it is not a low-rank adapter")
 	}

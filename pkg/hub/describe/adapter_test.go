@@ -19,7 +19,7 @@ func TestAdapterRank(t *testing.T) {
 	}{
 		{reason: "as PEFT writes it", repo: testRepo, config: `{"peft_type": "LORA", "r": 16, "lora_alpha": 32}`, want: 16},
 		{reason: "at a commit", repo: testRepo, revision: testCommit, config: `{"r": 8}`, want: 8},
-		{reason: "another kind of adapter", repo: testRepo, config: `{"peft_type": "PREFIX_TUNING"}`, err: `adapter_config.json has peft_type "PREFIX_TUNING": only LORA is served beside a model`},
+		{reason: "another kind of adapter", repo: testRepo, config: `{"peft_type": "PREFIX_TUNING"}`, err: `adapter_config.json has peft_type "PREFIX_TUNING": only LORA can be served with a model`},
 		{reason: "no rank", repo: testRepo, config: `{"peft_type": "LORA"}`, err: "adapter_config.json has no rank (r): it is not a low-rank adapter"},
 		{reason: "another type", repo: testRepo, config: `{"r": "eight"}`, err: "reading adapter_config.json: json: cannot unmarshal string"},
 		{reason: "no adapter", repo: testRepo, err: "adapter_config.json"},

@@ -43,8 +43,8 @@ type Cache struct {
 
 	mu      sync.Mutex
 	answers map[question]answer
-	// away says why nobody gets an answer from the hub until awayUntil. It names no repository: whoever asked
-	// may be another tenant.
+	// away is why nobody gets an answer from the hub until awayUntil. It names no repository, because another
+	// tenant may have asked.
 	away      *hub.UnreachableError
 	awayUntil time.Time
 }

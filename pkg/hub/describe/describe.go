@@ -44,7 +44,7 @@ func Inspect(ctx context.Context, c *hub.Client, repo, revision string) (Descrip
 	return inspector{Client: c, headers: semaphore.NewWeighted(maxHeaders)}.describe(ctx, repo, revision)
 }
 
-// inspector asks one hub, with the token of whoever wants to know.
+// inspector queries one hub, with the token of the requesting user.
 type inspector struct {
 	*hub.Client
 	// headers bounds how many indexes and headers of weights are read at once.
@@ -92,7 +92,7 @@ func (c inspector) inspect(ctx context.Context, repo, revision string) (Descript
 	d := Description{Model: facts.Model(repo, at.Revision), Architecture: facts.Architecture, Notes: facts.Notes}
 	d.Model.Gated, d.Model.License = info.Gated, info.License
 	if facts.WeightBytes == 0 {
-		d.Notes = append(d.Notes, "the repository does not state the size of its weights: it is computed from the shape")
+		d.Notes = append(d.Notes, "the repository does not publish the size of its weights: it is computed from the model's shape")
 	}
 	return d, info.License, nil
 }

@@ -71,7 +71,7 @@ func serve(t *testing.T, h http.HandlerFunc) *httptest.Server {
 	return s
 }
 
-// shape is that of config.
+// shape is the shape in config.
 func shape() model.Shape {
 	return model.Shape{
 		Layers: 24, Hidden: 896, Intermediate: 4864, Heads: 14, KVHeads: 2, HeadDim: 64, Vocab: 151936, Tied: true, QKVBias: true,
@@ -174,7 +174,7 @@ func TestInspect(t *testing.T) {
 			repository{apiPath: api, "config.json": config, treePath: `[{"type": "file", "path": "pytorch_model.bin"}]`},
 			Description{
 				Model: described(testCommit, 0, func(m *model.Model) { m.Artifacts[0].WeightBasis = model.BytesEstimated }),
-				Notes: []string{"the repository does not state the size of its weights: it is computed from the shape"},
+				Notes: []string{"the repository does not publish the size of its weights: it is computed from the model's shape"},
 			},
 		},
 		{
@@ -261,7 +261,7 @@ func TestDescribeFollowsRedirects(t *testing.T) {
 }
 
 // Every description of a repository is valid in an overlay, too.
-func TestCatalogueAcceptsWhatIsDescribed(t *testing.T) {
+func TestCatalogueAcceptsDescriptions(t *testing.T) {
 	paths, err := filepath.Glob("../../model/hfconfig/testdata/*.json")
 	if err != nil || len(paths) == 0 {
 		t.Fatalf("testdata: %d configs, %v", len(paths), err)
@@ -300,7 +300,7 @@ func TestCatalogueAcceptsWhatIsDescribed(t *testing.T) {
 }
 
 // The result of any config is within the catalogue's bounds.
-func TestCatalogueAcceptsWhatIsParsed(t *testing.T) {
+func TestCatalogueAcceptsParsedConfigs(t *testing.T) {
 	paths, err := filepath.Glob("../../model/hfconfig/testdata/*.json")
 	if err != nil || len(paths) == 0 {
 		t.Fatalf("testdata: %d configs, %v", len(paths), err)
@@ -343,7 +343,7 @@ func TestCatalogueAcceptsWhatIsParsed(t *testing.T) {
 
 const way = "pass its config.json with --config FILE on the command line, or describe it in a catalogue overlay in a cluster"
 
-// The messages are for people. HUB stands for the address of the hub.
+// The messages are for people. HUB replaces the hub's address.
 func TestDescribeErrors(t *testing.T) {
 	const gatedHeader, where = "GatedRepo", "HF_TOKEN, or in a cluster the Secret in modelAccessSecret"
 	refuse := func(status int, code string) http.HandlerFunc {
@@ -384,11 +384,11 @@ func TestDescribeErrors(t *testing.T) {
 		},
 		{
 			"gated, no token", "", "", "", refuse(401, gatedHeader),
-			`model "org/model" is gated: accept its licence (llama3.3) at HUB/org/model and give that account's token (` + where + `), or ` + way,
+			`model "org/model" is gated: accept its licence (llama3.3) at HUB/org/model and give your account's token (` + where + `), or ` + way,
 		},
 		{
 			"gated, the token does not help", "", "", "hf_secret", refuse(403, gatedHeader),
-			`model "org/model" is gated, and the account of the given token has not accepted its licence (llama3.3): accept at HUB/org/model, ` +
+			`model "org/model" is gated, but the given token's account has not accepted its licence (llama3.3): accept at HUB/org/model, ` +
 				`give another account's token (` + where + `), or ` + way,
 		},
 		{

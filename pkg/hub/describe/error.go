@@ -76,10 +76,10 @@ func (e *Error) refused(refused *hub.UnauthorizedError) string {
 	const where = "HF_TOKEN, or in a cluster the Secret in modelAccessSecret"
 	switch {
 	case refused.Gated && refused.TokenSent:
-		return fmt.Sprintf("model %q is gated, and the account of the given token has not accepted %s: accept at %s, give another account's token (%s), or %s",
+		return fmt.Sprintf("model %q is gated, but the given token's account has not accepted %s: accept at %s, give another account's token (%s), or %s",
 			e.Repo, conditions, page, where, wayOut)
 	case refused.Gated:
-		return fmt.Sprintf("model %q is gated: accept %s at %s and give that account's token (%s), or %s", e.Repo, conditions, page, where, wayOut)
+		return fmt.Sprintf("model %q is gated: accept %s at %s and give your account's token (%s), or %s", e.Repo, conditions, page, where, wayOut)
 	case refused.TokenSent:
 		return fmt.Sprintf("model %q does not exist on %s, or the given token may not read it: check the spelling and the token (%s), or %s",
 			e.Repo, e.Endpoint, where, wayOut)

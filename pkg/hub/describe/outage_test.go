@@ -168,7 +168,7 @@ func TestHeadersAreReadTwoAtATime(t *testing.T) {
 	}
 }
 
-// largeHeader is of a file with as many tensors as fit into so many bytes.
+// largeHeader belongs to a file with as many tensors as fit into this many bytes.
 func largeHeader(bytes int) string {
 	tensors := map[string][2]int64{}
 	for i := range bytes / 113 {

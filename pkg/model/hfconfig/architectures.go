@@ -79,6 +79,11 @@ type tower struct {
 	// ones of Tiles.
 	Tokens int `json:"tokens,omitempty"`
 	Tiles  int `json:"tiles,omitempty"`
+	// AnySize: images up to image_size keep their size.
+	AnySize bool `json:"anySize,omitempty"`
+	// VideoTokens and VideoPairs as in model.Vision.
+	VideoTokens int `json:"videoTokens,omitempty"`
+	VideoPairs  int `json:"videoPairs,omitempty"`
 }
 
 // loadTable decodes the embedded table.

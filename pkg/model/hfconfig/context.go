@@ -22,7 +22,7 @@ func (p *parser) context() int {
 	}
 	if tokens == 0 {
 		tokens = fallbackContext
-		p.note("no key has the maximum length: %d tokens are assumed, as vLLM does", tokens)
+		p.note("no key has the maximum length: %d tokens are assumed, as in vLLM", tokens)
 	}
 	tokens = p.stretched(tokens)
 	// vLLM lets a user request a longer model_max_length.
@@ -67,7 +67,7 @@ func (p *parser) stretched(tokens int) int {
 		stretched := float64(tokens) * factor
 		if stretched < 1 || stretched > maxContext {
 			g, _ := r.find("factor")
-			p.fail(g, fmt.Sprintf("makes %.0f tokens of %d: a context has 1 to %d", stretched, tokens, maxContext))
+			p.fail(g, fmt.Sprintf("turns %d tokens into %.0f: a context has 1 to %d", tokens, stretched, maxContext))
 			return tokens
 		}
 		tokens = int(stretched)

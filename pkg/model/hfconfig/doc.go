@@ -1,7 +1,7 @@
 // Copyright The Modelberth Authors.
 // SPDX-License-Identifier: Apache-2.0
 
-// Package hfconfig reads the config.json of a Hugging Face repository, and the optional files beside it, into the
+// Package hfconfig reads the config.json of a Hugging Face repository, and the optional files next to it, into the
 // facts for planning: the transformer's shape, its context, the format of its weights.
 //
 // It decides the meaning of a config's keys, and which configs cannot be planned for. The behaviour of classes

@@ -6,13 +6,15 @@ package hfconfig
 import (
 	"fmt"
 	"strings"
+
+	"github.com/modelberth/modelberth/pkg/wording"
 )
 
 // FieldError is returned if a file has an impossible value.
 type FieldError struct {
 	// File and Field, with dots between nested keys; no Field means the whole file.
 	File, Field string
-	// Value as it stands in the file, shortened; empty if it is missing.
+	// Value as written in the file, shortened; empty if it is missing.
 	Value string
 	// Must is the requirement for the value.
 	Must string
@@ -47,15 +49,11 @@ func (e *UnsupportedError) Error() string {
 	return fmt.Sprintf("config.json: %s is unknown: describe the model's shape, context and weights as an entry of models in a catalogue overlay", name)
 }
 
-const longestShown = 40
+const longestShown = 43
 
 // shown makes a value fit for one line.
 func shown(raw string) string {
-	raw = strings.Join(strings.Fields(strings.ToValidUTF8(raw, "?")), " ")
-	if len(raw) > longestShown {
-		raw = strings.ToValidUTF8(raw[:longestShown], "") + "…"
-	}
-	return raw
+	return wording.ClipBytes(strings.Join(strings.Fields(strings.ToValidUTF8(raw, "?")), " "), longestShown)
 }
 
 func quoted(text string) string {

@@ -13,7 +13,7 @@ import (
 	"github.com/modelberth/modelberth/pkg/model/hfconfig"
 )
 
-// The messages are what a person sees; each says the field, the value and what it must be.
+// Users read these messages; each has the field, the value and the requirement.
 func TestBadFiles(t *testing.T) {
 	with := func(config string, changes keys) hfconfig.Files {
 		return hfconfig.Files{Config: edited(t, config, changes)}
@@ -60,7 +60,7 @@ func TestBadFiles(t *testing.T) {
 		{"an unknown attention", with("minimax-m2", keys{"attn_type_list": []int{1, 0}}), "config.json: attn_type_list[1]: 0 is an unknown kind of attention: only 1 is known"},
 		{"latent attention without a part", with("deepseek-v3", keys{"qk_rope_head_dim": nil}), "config.json: qk_rope_head_dim is missing"},
 		{"a context of nothing", with("qwen2.5-7b", keys{"max_position_embeddings": 0}), "config.json: max_position_embeddings: 0 must be a whole number from 1 to 16777216"},
-		{"an absurd factor", with("qwen2.5-7b", keys{"rope_scaling": keys{"rope_type": "linear", "factor": 4000}}), "config.json: rope_scaling.factor: 4000 makes 131072000 tokens of 32768: a context has 1 to 16777216"},
+		{"an absurd factor", with("qwen2.5-7b", keys{"rope_scaling": keys{"rope_type": "linear", "factor": 4000}}), "config.json: rope_scaling.factor: 4000 turns 32768 tokens into 131072000: a context has 1 to 16777216"},
 		{"a negative factor", with("qwen2.5-7b", keys{"rope_scaling": keys{"rope_type": "linear", "factor": -4}}), "config.json: rope_scaling.factor: -4 must be a number above 0 and at most 4096"},
 		{"scaling that is a text", with("qwen2.5-7b", keys{"rope_scaling": "yarn"}), `config.json: rope_scaling: "yarn" must be an object`},
 		{"an encoder without layers", with("gemma-3-4b", keys{"vision_config.num_hidden_layers": 0}), "config.json: vision_config.num_hidden_layers: 0 must be a whole number from 1 to 1024"},
@@ -134,11 +134,11 @@ func TestUnsupported(t *testing.T) {
 		},
 		{
 			"an encoder with a decoder", `{"model_type": "new", "architectures": ["NewModel"], "is_encoder_decoder": true}`,
-			`config.json: architecture "NewModel" (model_type "new") is an encoder with a decoder; plans support only decoders`,
+			`config.json: architecture "NewModel" (model_type "new") is an encoder-decoder model; plans support only decoder-only models`,
 		},
 		{
 			"a pipeline of diffusion", `{"_class_name": "FluxTransformer2DModel", "_diffusers_version": "0.30.0"}`,
-			`config.json: architecture "FluxTransformer2DModel" (model_type "diffusers") makes images by diffusion, and is not a language model`,
+			`config.json: architecture "FluxTransformer2DModel" (model_type "diffusers") is a diffusion model for images, not a language model`,
 		},
 		{
 			"a classifier", `{"model_type": "qwen2", "architectures": ["Qwen2ForSequenceClassification"]}`,
@@ -162,7 +162,7 @@ func TestUnsupported(t *testing.T) {
 	}
 }
 
-// As Python reads it: the last of equal keys counts, and what is no number does no harm where none is needed.
+// As in Python: the last of equal keys counts, and text in place of an unneeded number does no harm.
 func TestLooseJSON(t *testing.T) {
 	config := strings.Replace(string(read(t, "qwen2.5-7b")), "{", `{"num_hidden_layers": 0, "limits": [-Infinity, NaN, "Infinity \" NaN"],`, 1)
 	facts, err := hfconfig.Parse([]byte(config))

@@ -28,7 +28,7 @@ func knownTable(t testing.TB) table {
 	return known
 }
 
-// An entry that can never be found, or that hides another, is a mistake in the data.
+// An entry that can never be found, or hides another, is a mistake in the data.
 func TestTable(t *testing.T) {
 	known := knownTable(t)
 	seen := map[string]bool{}
@@ -45,7 +45,7 @@ func TestTable(t *testing.T) {
 	}
 	for _, a := range known.Architectures {
 		once(a.Types)
-		// A class that says nothing of its tie inherits true from its base: say so.
+		// A class without a statement about its tie inherits true from its base: state it.
 		if _, ok := a.Defaults["tie_word_embeddings"]; !ok {
 			t.Errorf("%v: no default of tie_word_embeddings", a.Types)
 		}
@@ -67,7 +67,7 @@ func TestTable(t *testing.T) {
 	}
 }
 
-// FuzzParse looks for configs that panic, or that describe what arithmetic cannot hold.
+// FuzzParse looks for panics, and for shapes beyond arithmetic.
 func FuzzParse(f *testing.F) {
 	paths, err := filepath.Glob("testdata/*.json")
 	if err != nil || len(paths) == 0 {
@@ -166,7 +166,7 @@ func everywhere(config map[string]any, try func()) {
 	}
 }
 
-// All dimensions at once are the largest that are taken.
+// All dimensions at once have their largest accepted values.
 func TestLargestShape(t *testing.T) {
 	facts, err := Parse(fmt.Appendf(nil, `{"model_type": "qwen3_5_moe_text", "num_hidden_layers": %d, "hidden_size": %d, "vocab_size": %d,
 		"num_attention_heads": %d, "num_key_value_heads": %[4]d, "head_dim": %d, "num_experts": %d, "num_experts_per_tok": %[6]d,
@@ -182,7 +182,7 @@ func TestLargestShape(t *testing.T) {
 	}
 }
 
-// overflow says what arithmetic makes no sense of.
+// overflow names a value beyond arithmetic.
 func overflow(f Facts) string {
 	s := f.Shape
 	layers := 0

@@ -27,7 +27,7 @@ const (
 
 // Tensors sums up a repository's tensors; their names alone can fill 32 MiB.
 type Tensors struct {
-	// Bytes of all tensors; 0 if nothing says it.
+	// Bytes of all tensors; 0 if unknown.
 	Bytes int64
 
 	hasHead bool

@@ -57,7 +57,7 @@ func (p *parser) irregular(s model.Shape) []model.LayerGroup {
 func (b *blockConfig) group(s *model.Shape) (g model.LayerGroup, must string) {
 	switch {
 	case b.Attention.Linear, b.FFN.Linear:
-		return g, "has a matrix in place of attention or an MLP, and plans do not support that"
+		return g, "has a matrix in place of attention or an MLP, which plans do not support"
 	case b.Attention.None && b.FFN.None:
 		return g, "has neither attention nor an MLP"
 	}

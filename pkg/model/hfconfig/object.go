@@ -15,7 +15,7 @@ import (
 // MaxConfig bounds config.json and its small neighbours; the largest published ones have some 100 KiB.
 const MaxConfig = 1 << 20
 
-// object is a JSON object whose values are decoded when they are asked for.
+// object is a JSON object whose values are decoded on demand.
 type object map[string]json.RawMessage
 
 // decodeObject reads a file that holds one JSON object. As Python does, it takes NaN and Infinity for
@@ -36,7 +36,7 @@ func decodeObject(file string, data []byte) (object, error) {
 }
 
 // quoteNonNumbers puts NaN and Infinity, which JSON does not have, into quotes. If one is needed as a
-// number, it is then reported with the field it stands in.
+// number, it is then reported with its field.
 func quoteNonNumbers(data []byte) []byte {
 	if !bytes.Contains(data, []byte("NaN")) && !bytes.Contains(data, []byte("Infinity")) {
 		return data
@@ -93,7 +93,7 @@ func isNull(raw json.RawMessage) bool {
 	return len(raw) == 0 || string(raw) == "null"
 }
 
-// found is a value and where it stands.
+// found is a value and its place.
 type found struct {
 	field string
 	raw   json.RawMessage

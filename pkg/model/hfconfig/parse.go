@@ -45,7 +45,7 @@ func Parse(config []byte) (Facts, error) {
 	return ParseFiles(Files{Config: config})
 }
 
-// ParseFiles reads a config.json and the files beside it. Its errors are one sentence each: a *FieldError if the
+// ParseFiles reads a config.json and the files next to it. Its errors are one sentence each: a *FieldError if the
 // config is broken, an *UnsupportedError if its model cannot be planned for.
 func ParseFiles(files Files) (Facts, error) {
 	known, err := loadTable()
@@ -91,7 +91,7 @@ func (t table) parse(files Files) (Facts, error) {
 	}
 	p := &parser{reader: r, arch: arch}
 	if facts.RemoteCode = arch.RemoteCode; facts.RemoteCode {
-		p.note("the engine has to run the repository's code for its tokenizer")
+		p.note("the engine must run the repository's code for its tokenizer")
 	}
 	facts.Context = p.context()
 	facts.Shape = p.shape(facts.Context)
@@ -135,7 +135,7 @@ func (p *parser) weigh(facts *Facts, tensors Tensors) {
 	}
 	if p.expertsOnly && facts.Shape.MoE != nil && facts.WeightBytes == 0 {
 		facts.EstimatedBytes = expertBytes(facts.Shape, nvfp4Bytes)
-		p.note("attention is assumed to keep 16 bits, as in other mixtures of this format")
+		p.note("attention weights are assumed to have 16 bits, as in other mixture-of-experts models in this format")
 	}
 	if facts.IdleBytes > 0 {
 		p.note("about %.1f GiB of the weights are stored and never loaded: layers for speculative decoding, or a second copy of the embedding",
@@ -171,12 +171,12 @@ func (t table) supported(facts Facts, top object) (architecture, error) {
 	switch {
 	case !isNull(top["_diffusers_version"]):
 		unsupported.Architecture, unsupported.Type = top.text("_class_name"), "diffusers"
-		unsupported.Reason = "makes images by diffusion, and is not a language model"
+		unsupported.Reason = "is a diffusion model for images, not a language model"
 		return architecture{}, unsupported
 	case facts.Type == "":
 		return architecture{}, &FieldError{File: "config.json", Field: "model_type", Must: "is missing"}
 	case top.isTrue("is_encoder_decoder"):
-		unsupported.Reason = "is an encoder with a decoder; plans support only decoders"
+		unsupported.Reason = "is an encoder-decoder model; plans support only decoder-only models"
 		return architecture{}, unsupported
 	}
 	for _, kind := range []string{facts.Type, top.text("model_type")} {

@@ -16,7 +16,7 @@ import (
 	"github.com/modelberth/modelberth/pkg/model/hfconfig"
 )
 
-// read returns a config of testdata: the keys of a published config.json that say something of its model.
+// read returns a config of testdata: the keys of a published config.json about its model.
 func read(t testing.TB, name string) []byte {
 	t.Helper()
 	data, err := os.ReadFile(filepath.Join("testdata", name+".json"))
@@ -26,8 +26,8 @@ func read(t testing.TB, name string) []byte {
 	return data
 }
 
-// Parameters are those that the publishers print, to the last digit where they print one for each tensor;
-// KV bytes are those of published start-up logs, at 16 bits, of the layers that keep every token.
+// Parameters are the publishers' figures, to the last digit if they print one for each tensor; KV bytes are those of
+// published start-up logs, at 16 bits, of the layers with every token.
 func TestFigures(t *testing.T) {
 	type figures struct {
 		Params, KVBytes int64
@@ -36,7 +36,7 @@ func TestFigures(t *testing.T) {
 		Notes           []string
 	}
 	noVision := []string{
-		"the engine has to run the repository's code for its tokenizer",
+		"the engine must run the repository's code for its tokenizer",
 		`the vision encoder (vision_config.model_type "") is not counted`,
 	}
 	for _, tc := range []struct {
@@ -79,7 +79,7 @@ func TestFigures(t *testing.T) {
 	}
 }
 
-// The shapes whose configs say least of them in plain words.
+// The shapes with the tersest configs.
 func TestShapes(t *testing.T) {
 	delta := &model.State{Conv: 4, KeyHeads: 16, ValueHeads: 32, KeyDim: 128, ValueDim: 128}
 	for _, tc := range []struct {
@@ -175,7 +175,7 @@ func edited(t testing.TB, name string, changes map[string]any) []byte {
 	return out
 }
 
-func TestWhereKeysAreLookedFor(t *testing.T) {
+func TestConfigKeys(t *testing.T) {
 	type picked struct {
 		KVHeads, HeadDim, Context, Window int
 		Tied                              bool
@@ -274,7 +274,7 @@ func TestWhereKeysAreLookedFor(t *testing.T) {
 	}
 }
 
-func TestWhichLayersHaveExperts(t *testing.T) {
+func TestLayersWithExperts(t *testing.T) {
 	type kinds struct {
 		Dense, Every int
 		Pattern      []model.LayerGroup
@@ -358,5 +358,32 @@ func TestIrregularLayers(t *testing.T) {
 		if _, err := hfconfig.Parse(irregular(blocks...)); err == nil {
 			t.Errorf("%s is taken for a layer", reason)
 		}
+	}
+}
+
+// Encoders say how large the media of the engine's profile run are.
+func TestVision(t *testing.T) {
+	for _, tc := range []struct {
+		config string
+		want   model.Vision
+	}{
+		{"gemma-3-4b", model.Vision{Hidden: 1152, Intermediate: 4304, Patches: 4096, Tokens: 256}},
+		{"mistral-small-3.2-24b", model.Vision{Hidden: 1024, Intermediate: 4096, Gated: true, Patches: 12100, Tokens: 3025, PatchPixels: 14}},
+		{"qwen2.5-vl-7b", model.Vision{
+			Hidden: 1280, Intermediate: 3420, Gated: true, Patches: 65536, Tokens: 16384, PatchPixels: 14, VideoTokens: 16384, VideoPairs: 7,
+		}},
+		{"qwen3-vl-8b", model.Vision{
+			Hidden: 1152, Intermediate: 4304, Patches: 65536, Tokens: 16384, PatchPixels: 16, VideoTokens: 12288, VideoPairs: 1, Taps: 3,
+		}},
+	} {
+		t.Run(tc.config, func(t *testing.T) {
+			got, err := hfconfig.Parse(read(t, tc.config))
+			if err != nil {
+				t.Fatal(err)
+			}
+			if diff := cmp.Diff(&tc.want, got.Shape.Vision); diff != "" {
+				t.Errorf("vision (-want +got):\n%s", diff)
+			}
+		})
 	}
 }

@@ -48,7 +48,7 @@ func (p *parser) dtype(top object) (string, error) {
 	case "float16", "half":
 		return "fp16", nil
 	case "float32", "float":
-		// vLLM's dtype is auto unless it is told.
+		// vLLM's dtype is auto by default.
 		p.note("the weights are stored in 32 bits, and vLLM loads them in 16")
 		p.storedBytes = 4
 		return "fp16", nil
@@ -114,7 +114,7 @@ func (p *parser) grouped4(r *reader, method string) string {
 // usualGroup is the group size of the catalogue's formats.
 const usualGroup = 128
 
-// groups records groups of an unusual size. Each has some bytes beside its weights of 4 bits. Sizes below 1 mean
+// groups records groups of an unusual size. Each has some bytes in addition to its 4-bit weights. Sizes below 1 mean
 // that a whole channel is a group.
 func (p *parser) groups(size int, beside float64) {
 	switch {
@@ -181,7 +181,7 @@ func (p *parser) compressed(r *reader) string {
 	return ""
 }
 
-// besideGroup is the data beside a group of 4-bit weights: a 16-bit scale, and a zero point unless the weights are
+// besideGroup is the data in addition to a group's 4-bit weights: a 16-bit scale, and a zero point unless the weights are
 // symmetric.
 func besideGroup(w *reader) float64 {
 	if w.has("symmetric") && !w.boolean("symmetric") {

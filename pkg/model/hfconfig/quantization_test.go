@@ -190,7 +190,7 @@ func TestIndex(t *testing.T) {
 	}
 }
 
-// Mixtures in NVFP4 keep attention in 16 bits, unless their config lists what is left out and attention is not among it.
+// Mixtures in NVFP4 keep attention in 16 bits, unless their config lists the excluded parts without attention.
 func TestMixturesInFourBitsKeepAttention(t *testing.T) {
 	modelopt := func(excluded ...string) keys {
 		config := keys{"quant_method": "modelopt", "quant_algo": "NVFP4"}

@@ -104,6 +104,10 @@ func (v *encoder) shape() *model.Vision {
 	out := &model.Vision{
 		Hidden: int(v.size("hidden_size")), Intermediate: int(v.size("intermediate_size")), Gated: v.tower.Gated,
 		Tokens: v.tower.Tokens, Taps: len(v.integers("deepstack_visual_indexes")),
+		VideoTokens: v.tower.VideoTokens, VideoPairs: v.tower.VideoPairs,
+	}
+	if v.tower.Tokens > 0 || v.tower.AnySize {
+		out.PatchPixels = v.required(1<<10, "patch_size")
 	}
 	merge := v.required(1<<4, "spatial_merge_size")
 	if out.Tokens > 0 {

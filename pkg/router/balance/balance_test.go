@@ -45,8 +45,8 @@ func TestPick(t *testing.T) {
 	}
 }
 
-// TestBoundHolds places random requests and checks the invariant: who is chosen by affinity is within the bound, and
-// otherwise has the least work.
+// TestBoundHolds places random requests and checks the invariant: a replica chosen by affinity is within the bound, and
+// any other choice has the least work.
 func TestBoundHolds(t *testing.T) {
 	random := rand.New(rand.NewPCG(1, 2))
 	for round := range 200 {
@@ -72,7 +72,7 @@ func TestBoundHolds(t *testing.T) {
 	}
 }
 
-// TestRoutersAgree: routers that share nothing send a prefix to the same replica, in any order of the replicas, and a
+// TestRoutersAgree: routers without shared state send a prefix to the same replica, in any order of the replicas, and a
 // lost replica moves only its own prefixes.
 func TestRoutersAgree(t *testing.T) {
 	random := rand.New(rand.NewPCG(3, 4))

@@ -3,7 +3,7 @@
 
 // Package discovery finds models, their replicas and the keys of clients in the cluster, by watching.
 //
-// It decides which pods count as replicas. It must not know requests.
+// It decides whether a pod counts as a replica. It must not know requests.
 package discovery
 
 import (
@@ -32,11 +32,11 @@ import (
 // LabelKey selects the Secrets with keys of clients, in the router's namespace.
 const LabelKey = "modelberth.dev/router-key"
 
-// Scope is what is watched.
+// Scope names the watched objects.
 type Scope struct {
 	// Namespaces of the models; none means all.
 	Namespaces watched.Namespaces
-	// KeyNamespace has the Secrets with keys; empty means that nobody needs a key.
+	// KeyNamespace has the Secrets with keys; if it is empty, clients need no key.
 	KeyNamespace string
 }
 
@@ -52,7 +52,7 @@ type Discovery struct {
 	problems  map[string]string // of Secrets that are not used, as logged
 }
 
-// New returns a discovery that has not started.
+// New returns a discovery before its start.
 func New(config *rest.Config, scope Scope, keys *limit.Keys, log *slog.Logger) (*Discovery, error) {
 	scheme := runtime.NewScheme()
 	for _, add := range []func(*runtime.Scheme) error{v1beta1.AddToScheme, corev1.AddToScheme, discoveryv1.AddToScheme} {
@@ -87,7 +87,7 @@ func New(config *rest.Config, scope Scope, keys *limit.Keys, log *slog.Logger) (
 	return d, nil
 }
 
-// keepWorkspace keeps the fields that are read.
+// keepWorkspace keeps the fields in use.
 func keepWorkspace(object any) (any, error) {
 	ws, ok := object.(*v1beta1.Workspace)
 	if !ok {
@@ -127,7 +127,7 @@ func (d *Discovery) Models() *models.Table {
 	return table
 }
 
-// Next returns the current table, and what is closed once there is another one.
+// Next returns the current table, and a channel closed with the next one.
 func (d *Discovery) Next() (*models.Table, <-chan struct{}) { return d.table.Load() }
 
 // Run watches until the context ends. It calls ready once the first table is complete.
@@ -195,7 +195,7 @@ func (d *Discovery) refresh(ctx context.Context) error {
 	if conflicts := table.Conflicts(); !reflect.DeepEqual(conflicts, d.conflicts) {
 		d.conflicts = conflicts
 		for _, conflict := range conflicts {
-			d.log.Warn("several objects claim one model name; the oldest has it", "model", conflict.Name, "owners", conflict.Owners)
+			d.log.Warn("several objects claim one model name: the oldest gets it", "model", conflict.Name, "owners", conflict.Owners)
 		}
 	}
 	return nil

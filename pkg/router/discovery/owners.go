@@ -82,7 +82,8 @@ func join(set *models.Owner, ws *v1beta1.Workspace, replicas []string) {
 	set.Replicas = append(set.Replicas, replicas...)
 }
 
-// served are the names at the endpoint, or before there is one the preset's, so that clients learn that it is starting.
+// served are the names at the endpoint. Before the endpoint exists, they are the preset's, so clients learn that it is
+// starting.
 func served(ws *v1beta1.Workspace) []string {
 	if ws.Status.Endpoint != nil && len(ws.Status.Endpoint.Models) > 0 {
 		return slices.Clone(ws.Status.Endpoint.Models)

@@ -1,11 +1,11 @@
 // Copyright The Modelberth Authors.
 // SPDX-License-Identifier: Apache-2.0
 
-// Package hold bounds the requests that wait for a replica: their number and bytes, for all models and for each, and
-// the time.
+// Package hold bounds the requests waiting for a replica: their number and bytes, for all models, for each model and for
+// each key, and the time.
 //
-// It decides which request may wait and how long a start probably takes. It must not know HTTP or how a model is
-// started.
+// It decides whether a request may wait, and the probable time of a start. It must not know HTTP or the start of a
+// model.
 package hold
 
 import (
@@ -13,13 +13,13 @@ import (
 	"time"
 )
 
-// Limits of the requests that wait. A model may have half of each.
+// Limits of waiting requests. A model may have half of each, a key half of that for each model, and half in all.
 type Limits struct {
-	// Requests that wait at once; 0: none waits.
+	// Requests waiting at once; 0: none waits.
 	Requests int
 	// Bytes of their bodies.
 	Bytes int64
-	// Time that a request waits at most.
+	// Longest time of a waiting request.
 	Time time.Duration
 }
 
@@ -28,6 +28,7 @@ type Room struct {
 	limits  Limits
 	mu      sync.Mutex
 	total   crowd
+	byKey   map[string]*crowd
 	byModel map[string]*model
 }
 
@@ -39,59 +40,113 @@ type crowd struct {
 
 type model struct {
 	crowd
-	// since the first of those that wait; zero if none waits.
+	byKey map[string]*crowd
+	// since the first waiting request; zero if none waits.
 	since time.Time
 	// took is how long the last start took; 0 if none was seen.
 	took time.Duration
 }
 
 // New returns an empty room.
-func New(limits Limits) *Room { return &Room{limits: limits, byModel: map[string]*model{}} }
+func New(limits Limits) *Room {
+	return &Room{limits: limits, byKey: map[string]*crowd{}, byModel: map[string]*model{}}
+}
 
 // IsOpen reports whether any request may wait.
 func (r *Room) IsOpen() bool { return r.limits.Requests > 0 }
 
-// Time that a request waits at most.
+// Time is the longest time of a waiting request.
 func (r *Room) Time() time.Duration { return r.limits.Time }
 
-// Place is a request that waits.
+// Place is a waiting request.
 type Place struct {
-	of    *Room
-	name  string
-	bytes int64
-	once  sync.Once
+	of   *Room
+	who  Request
+	once sync.Once
 }
 
-// Enter admits a request for a model, or returns nil if the limits are reached. Leave must follow.
-func (r *Room) Enter(name string, bytes int64, now time.Time) *Place {
+// Request is one that would wait.
+type Request struct {
+	// Model names the owner.
+	Model string
+	// Key names the client's key; without one, only the limits of the model count.
+	Key string
+	// Bytes of the body.
+	Bytes int64
+}
+
+// Full is a limit that keeps a request from waiting.
+type Full string
+
+// The limits.
+const (
+	FullForAll   Full = "all models"
+	FullForModel Full = "the model"
+	FullForKey   Full = "the key"
+)
+
+// Enter admits a request, or returns the limit that is reached. Leave must follow an admission.
+func (r *Room) Enter(who Request, now time.Time) (*Place, Full) {
 	r.mu.Lock()
 	defer r.mu.Unlock()
-	m := r.byModel[name]
+	m := r.byModel[who.Model]
 	if m == nil {
-		m = &model{}
+		m = &model{byKey: map[string]*crowd{}}
 	}
-	if !r.total.admits(bytes, r.limits.Requests, r.limits.Bytes) || !m.admits(bytes, share(r.limits.Requests), share(r.limits.Bytes)) {
-		return nil
+	whole := r.limits
+	half := whole.half()
+	if who.Key != "" && (!admits(r.byKey[who.Key], who.Bytes, half) || !admits(m.byKey[who.Key], who.Bytes, half.half())) {
+		return nil, FullForKey
 	}
-	r.byModel[name] = m
+	if !admits(&m.crowd, who.Bytes, half) {
+		return nil, FullForModel
+	}
+	if !admits(&r.total, who.Bytes, whole) {
+		return nil, FullForAll
+	}
+	r.byModel[who.Model] = m
 	if m.requests == 0 {
 		m.since = now
 	}
-	r.total.add(1, bytes)
-	m.add(1, bytes)
-	return &Place{of: r, name: name, bytes: bytes}
+	r.count(m, who, 1)
+	return &Place{of: r, who: who}, ""
 }
 
-// share is the half that a model may have.
-func share[N int | int64](n N) N { return (n + 1) / 2 }
+// half of the limits, at least one request.
+func (l Limits) half() Limits {
+	return Limits{Requests: (l.Requests + 1) / 2, Bytes: (l.Bytes + 1) / 2}
+}
 
-func (c *crowd) admits(bytes int64, requests int, most int64) bool {
-	return c.requests < requests && c.bytes+bytes <= most
+// admits reports whether another request keeps within limits; a missing crowd is empty.
+func admits(c *crowd, bytes int64, most Limits) bool {
+	if c == nil {
+		c = &crowd{}
+	}
+	return c.requests < most.Requests && c.bytes+bytes <= most.Bytes
+}
+
+// count adds a request, or removes it.
+func (r *Room) count(m *model, who Request, by int) {
+	for _, c := range []*crowd{&r.total, &m.crowd} {
+		c.add(by, who.Bytes)
+	}
+	if who.Key == "" {
+		return
+	}
+	for _, byKey := range []map[string]*crowd{r.byKey, m.byKey} {
+		if byKey[who.Key] == nil {
+			byKey[who.Key] = &crowd{}
+		}
+		byKey[who.Key].add(by, who.Bytes)
+		if byKey[who.Key].requests == 0 {
+			delete(byKey, who.Key)
+		}
+	}
 }
 
 func (c *crowd) add(requests int, bytes int64) {
 	c.requests += requests
-	c.bytes += bytes
+	c.bytes += int64(requests) * bytes
 }
 
 // Leave ends the wait. hasStarted: a replica is ready. Further calls have no effect.
@@ -99,9 +154,8 @@ func (p *Place) Leave(hasStarted bool, now time.Time) {
 	p.once.Do(func() {
 		p.of.mu.Lock()
 		defer p.of.mu.Unlock()
-		m := p.of.byModel[p.name]
-		p.of.total.add(-1, -p.bytes)
-		m.add(-1, -p.bytes)
+		m := p.of.byModel[p.who.Model]
+		p.of.count(m, p.who, -1)
 		if hasStarted && !m.since.IsZero() {
 			m.took, m.since = now.Sub(m.since), time.Time{}
 		}
@@ -110,13 +164,13 @@ func (p *Place) Leave(hasStarted bool, now time.Time) {
 		}
 		m.since = time.Time{}
 		if m.took == 0 {
-			delete(p.of.byModel, p.name)
+			delete(p.of.byModel, p.who.Model)
 		}
 	})
 }
 
-// Estimate is how long a model's start will take from now: the time of its last one, less what has passed. ok is false
-// if no start was seen.
+// Estimate is the time to the end of a model's start: the time of its last start, less the elapsed time. ok is false if
+// no start was seen.
 func (r *Room) Estimate(name string, now time.Time) (left time.Duration, ok bool) {
 	r.mu.Lock()
 	defer r.mu.Unlock()
@@ -130,7 +184,7 @@ func (r *Room) Estimate(name string, now time.Time) (left time.Duration, ok bool
 	return max(0, m.took-now.Sub(m.since)), true
 }
 
-// Held returns the number of requests that wait, and their bytes.
+// Held returns the number of waiting requests, and their bytes.
 func (r *Room) Held() (requests int, bytes int64) {
 	r.mu.Lock()
 	defer r.mu.Unlock()

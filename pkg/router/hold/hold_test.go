@@ -8,23 +8,38 @@ import (
 	"time"
 )
 
-// TestRoom bounds requests and bytes, for all models and for each.
+// TestRoom bounds requests and bytes, for all models, for each and for each key.
 func TestRoom(t *testing.T) {
 	type entry struct {
-		model string
-		bytes int64
-		fits  bool
+		model, key string
+		bytes      int64
+		full       Full
 	}
 	cases := []struct {
 		reason  string
 		limits  Limits
 		entries []entry
 	}{
-		{"closed", Limits{Bytes: 100}, []entry{{"a", 1, false}}},
-		{"a model has half of the requests", Limits{Requests: 4, Bytes: 100}, []entry{{"a", 1, true}, {"a", 1, true}, {"a", 1, false}, {"b", 1, true}}},
-		{"all have the whole", Limits{Requests: 3, Bytes: 100}, []entry{{"a", 1, true}, {"b", 1, true}, {"c", 1, true}, {"d", 1, false}}},
-		{"one place is for any model", Limits{Requests: 1, Bytes: 100}, []entry{{"a", 1, true}, {"b", 1, false}}},
-		{"a model has half of the bytes", Limits{Requests: 9, Bytes: 100}, []entry{{"a", 50, true}, {"a", 1, false}, {"b", 50, true}, {"c", 1, false}}},
+		{"closed", Limits{Bytes: 100}, []entry{{"a", "", 1, FullForModel}}},
+		{"a model has half of the requests", Limits{Requests: 4, Bytes: 100}, []entry{{"a", "", 1, ""}, {"a", "", 1, ""}, {"a", "", 1, FullForModel}, {"b", "", 1, ""}}},
+		{"all have the whole", Limits{Requests: 3, Bytes: 100}, []entry{{"a", "", 1, ""}, {"b", "", 1, ""}, {"c", "", 1, ""}, {"d", "", 1, FullForAll}}},
+		{"one place is for any model", Limits{Requests: 1, Bytes: 100}, []entry{{"a", "k", 1, ""}, {"b", "l", 1, FullForAll}}},
+		{"a model has half of the bytes", Limits{Requests: 9, Bytes: 100}, []entry{{"a", "", 50, ""}, {"a", "", 1, FullForModel}, {"b", "", 50, ""}, {"c", "", 1, FullForAll}}},
+		{
+			"a key has half of a model's requests, and leaves the rest to others",
+			Limits{Requests: 8, Bytes: 100},
+			[]entry{{"a", "k", 1, ""}, {"a", "k", 1, ""}, {"a", "k", 1, FullForKey}, {"a", "l", 1, ""}, {"a", "l", 1, ""}, {"a", "m", 1, FullForModel}, {"b", "k", 1, ""}},
+		},
+		{
+			"a key has half of all requests, over all models",
+			Limits{Requests: 4, Bytes: 100},
+			[]entry{{"a", "k", 1, ""}, {"b", "k", 1, ""}, {"c", "k", 1, FullForKey}, {"c", "l", 1, ""}},
+		},
+		{
+			"a key has half of a model's bytes",
+			Limits{Requests: 100, Bytes: 100},
+			[]entry{{"a", "k", 25, ""}, {"a", "k", 1, FullForKey}, {"b", "k", 25, ""}, {"c", "k", 1, FullForKey}, {"a", "l", 25, ""}},
+		},
 	}
 	for _, c := range cases {
 		t.Run(c.reason, func(t *testing.T) {
@@ -32,9 +47,9 @@ func TestRoom(t *testing.T) {
 			now := time.Unix(1, 0)
 			var places []*Place
 			for i, e := range c.entries {
-				place := r.Enter(e.model, e.bytes, now)
-				if (place != nil) != e.fits {
-					t.Errorf("entry %d fits: %t, want %t", i, place != nil, e.fits)
+				place, full := r.Enter(Request{e.model, e.key, e.bytes}, now)
+				if full != e.full || (place == nil) != (full != "") {
+					t.Errorf("entry %d: the limit of %q is reached, want %q", i, full, e.full)
 				}
 				if place != nil {
 					places = append(places, place)
@@ -44,8 +59,8 @@ func TestRoom(t *testing.T) {
 				place.Leave(false, now)
 				place.Leave(false, now)
 			}
-			if requests, bytes := r.Held(); requests != 0 || bytes != 0 || len(r.byModel) != 0 {
-				t.Errorf("%d requests, %d bytes and %d models are left", requests, bytes, len(r.byModel))
+			if requests, bytes := r.Held(); requests != 0 || bytes != 0 || len(r.byModel) != 0 || len(r.byKey) != 0 {
+				t.Errorf("%d requests, %d bytes, %d models and %d keys are left", requests, bytes, len(r.byModel), len(r.byKey))
 			}
 		})
 	}
@@ -62,12 +77,19 @@ func TestEstimate(t *testing.T) {
 		}
 	}
 	expect("no start was seen", at(0), 0, false)
-	first, second := r.Enter("a", 1, at(0)), r.Enter("a", 1, at(30))
+	enter := func(now time.Time) *Place {
+		place, full := r.Enter(Request{Model: "a", Bytes: 1}, now)
+		if full != "" {
+			t.Fatal(full)
+		}
+		return place
+	}
+	first, second := enter(at(0)), enter(at(30))
 	expect("the first start is under way", at(40), 0, false)
 	first.Leave(true, at(60))
 	second.Leave(true, at(61))
 	expect("after a start", at(100), time.Minute, true)
-	third := r.Enter("a", 1, at(200))
+	third := enter(at(200))
 	expect("during the next one", at(240), 20*time.Second, true)
 	expect("a start that takes longer than the last one", at(300), 0, true)
 	third.Leave(false, at(300))

@@ -1,10 +1,10 @@
 // Copyright The Modelberth Authors.
 // SPDX-License-Identifier: Apache-2.0
 
-// Package limit decides who a client is, which models it may use, and how much.
+// Package limit decides the identity, models and limits of a client.
 //
 // A key reaches only the namespaces that the administrator named for it. The package must not know HTTP, replicas or
-// where keys are stored.
+// the storage of keys.
 package limit
 
 import (
@@ -19,8 +19,6 @@ import (
 	"sync"
 	"sync/atomic"
 	"time"
-
-	"golang.org/x/time/rate"
 )
 
 // Key is the right of a client, from a Secret.
@@ -61,7 +59,7 @@ func Parse(name string, data map[string][]byte) (Key, error) {
 		switch field {
 		case FieldKey:
 			if len(text) < minKey {
-				err = fmt.Errorf("it has %d characters, and %d are the least", len(text), minKey)
+				err = fmt.Errorf("it has %d characters: at least %d are needed", len(text), minKey)
 			}
 			out.hash = sha256.Sum256([]byte(text))
 			salt := sha256.Sum256([]byte("modelberth cache salt\n" + text))
@@ -127,12 +125,31 @@ func positive(text string) (int, error) {
 // Client is a key with the state of its limits, or anybody.
 type Client struct {
 	key              Key
-	requests, tokens *rate.Limiter
+	requests, tokens *bucket
 	held             *atomic.Int64
 }
 
 // Anybody returns a client without a key: it reaches all models without limits.
 func Anybody() *Client { return &Client{key: Key{Namespaces: []string{"*"}}, held: &atomic.Int64{}} }
+
+// Limits of a client per minute; 0 means none.
+type Limits struct{ RequestsPerMinute, TokensPerMinute int }
+
+// NewUser returns a client without a key that reaches no namespace: Within gives it some.
+func NewUser(name, salt string, limits Limits, routers int) *Client {
+	share := NewKeys(routers)
+	return &Client{
+		key:      Key{Name: name, salt: salt, RequestsPerMinute: limits.RequestsPerMinute, TokensPerMinute: limits.TokensPerMinute},
+		requests: share.bucket(limits.RequestsPerMinute), tokens: share.bucket(limits.TokensPerMinute), held: &atomic.Int64{},
+	}
+}
+
+// Within returns the same client, with the same limits, for other namespaces.
+func (c *Client) Within(namespaces []string) *Client {
+	out := *c
+	out.key.Namespaces = namespaces
+	return &out
+}
 
 // Name of the key; empty for anybody.
 func (c *Client) Name() string { return c.key.Name }
@@ -174,42 +191,45 @@ type Excess struct {
 	Wait time.Duration
 }
 
-// Admit counts a request with a prompt of about that many tokens. It returns the limit that forbids the request, or nil.
-func (c *Client) Admit(now time.Time, prompt int) *Excess {
+// Bill has the tokens charged to a request. The zero value is a request not admitted.
+type Bill struct {
+	tokens  *bucket
+	charged int
+}
+
+// Admit charges a request with the estimate of its prompt. It returns the limit that forbids the request, or nil.
+// Requests at one time may all pass a limit of which one unit is left; later ones wait.
+func (c *Client) Admit(now time.Time, prompt int) (*Bill, *Excess) {
 	if c.tokens != nil {
-		if missing := 1 - c.tokens.TokensAt(now); missing > 0 {
-			return &Excess{limitText(c.key.TokensPerMinute, "tokens"), wait(missing, c.tokens)}
+		if wait := c.tokens.wait(now); wait > 0 {
+			return nil, &Excess{limitText(c.key.TokensPerMinute, "tokens"), wait}
 		}
 	}
-	if c.requests != nil && !c.requests.AllowN(now, 1) {
-		return &Excess{limitText(c.key.RequestsPerMinute, "requests"), wait(1-c.requests.TokensAt(now), c.requests)}
+	if c.requests != nil {
+		if wait := c.requests.take(now); wait > 0 {
+			return nil, &Excess{limitText(c.key.RequestsPerMinute, "requests"), wait}
+		}
 	}
-	c.Charge(now, prompt)
-	return nil
+	bill := &Bill{tokens: c.tokens}
+	bill.Settle(now, prompt)
+	return bill, nil
 }
 
 // mostMinutes bounds the charge of one request in minutes of the limit: no answer closes a key for longer.
 const mostMinutes = 60
 
-// Charge counts tokens of an admitted request. They may exceed the limit; later requests wait for it.
-func (c *Client) Charge(now time.Time, tokens int) {
-	if c.tokens == nil {
+// Settle replaces the charge of the request by the tokens that it took: the rest of an estimate comes back, and more is
+// charged. The charge may exceed the limit; later requests wait for it.
+func (b *Bill) Settle(now time.Time, tokens int) {
+	if b == nil || b.tokens == nil {
 		return
 	}
-	burst := c.tokens.Burst() // a minute's share
-	if tokens/burst >= mostMinutes {
-		tokens = mostMinutes * burst
-	}
-	for ; tokens > 0; tokens -= burst {
-		c.tokens.ReserveN(now, min(tokens, burst))
-	}
+	next := int(max(0, min(float64(tokens), mostMinutes*b.tokens.burst)))
+	b.tokens.add(now, float64(b.charged-next))
+	b.charged = next
 }
 
 func limitText(n int, what string) string { return fmt.Sprintf("%d %s per minute", n, what) }
-
-func wait(missing float64, limiter *rate.Limiter) time.Duration {
-	return max(time.Second, time.Duration(missing/float64(limiter.Limit())*float64(time.Second)))
-}
 
 // Keys are the clients by key. The zero value has none.
 type Keys struct {
@@ -236,7 +256,7 @@ func (k *Keys) Set(keys []Key) (ignored []string) {
 			continue
 		}
 		client := &Client{
-			key: key, requests: k.limiter(key.RequestsPerMinute), tokens: k.limiter(key.TokensPerMinute), held: &atomic.Int64{},
+			key: key, requests: k.bucket(key.RequestsPerMinute), tokens: k.bucket(key.TokensPerMinute), held: &atomic.Int64{},
 		}
 		if old := k.byHash[key.hash]; old != nil {
 			client.held = old.held
@@ -253,13 +273,13 @@ func (k *Keys) Set(keys []Key) (ignored []string) {
 	return ignored
 }
 
-// limiter allows a minute's share at once.
-func (k *Keys) limiter(perMinute int) *rate.Limiter {
+// bucket allows a minute's share at once.
+func (k *Keys) bucket(perMinute int) *bucket {
 	if perMinute == 0 {
 		return nil
 	}
 	share := float64(perMinute) / float64(k.routers)
-	return rate.NewLimiter(rate.Limit(share/time.Minute.Seconds()), max(1, int(share)))
+	return newBucket(share/time.Minute.Seconds(), max(1, int(share)))
 }
 
 // Find returns the client of a key, or nil. It compares hashes, so the time tells nothing about other keys.

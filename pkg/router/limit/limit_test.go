@@ -5,6 +5,8 @@ package limit
 
 import (
 	"math"
+	"math/rand/v2"
+	"slices"
 	"testing"
 	"time"
 
@@ -37,7 +39,7 @@ func TestParse(t *testing.T) {
 		{"no namespace is no right", data("key", secret), Key{}, `the key in Secret "n" is not used: namespaces: missing; name those whose models the key reaches, or "*"`},
 		{"a mistyped limit would be none", data("key", secret, "namespaces", "a", "requestPerMinute", "1"), Key{}, `the key in Secret "n" is not used: requestPerMinute: unknown field`},
 		{"a limit of nothing", data("key", secret, "namespaces", "a", "tokensPerMinute", "0"), Key{}, `the key in Secret "n" is not used: tokensPerMinute: "0" is not a number from 1 to 2147483647`},
-		{"a key that can be guessed", data("key", "secret", "namespaces", "a"), Key{}, `the key in Secret "n" is not used: key: it has 6 characters, and 16 are the least`},
+		{"a key that can be guessed", data("key", "secret", "namespaces", "a"), Key{}, `the key in Secret "n" is not used: key: it has 6 characters: at least 16 are needed`},
 		{"an empty list would allow everything", data("key", secret, "namespaces", "a", "models", " "), Key{}, `the key in Secret "n" is not used: models: empty; name models, or remove the field to allow all`},
 		{"a broken pattern would allow nothing", data("key", secret, "namespaces", "a", "models", "[a"), Key{}, `the key in Secret "n" is not used: models: "[a" is not a pattern`},
 		{"no key", data("namespaces", "a"), Key{}, `the key in Secret "n" is not used: key: missing`},
@@ -78,7 +80,7 @@ func TestRights(t *testing.T) {
 	if all := client(t, NewKeys(1), "namespaces", "*"); !all.Sees("b") || !all.Allows("x") {
 		t.Error("a key of all namespaces does not reach one")
 	}
-	if anybody := Anybody(); !anybody.Sees("a") || !anybody.Allows("x") || anybody.CacheSalt() != "" || anybody.Admit(time.Time{}, 1) != nil {
+	if anybody := Anybody(); !anybody.Sees("a") || !anybody.Allows("x") || anybody.CacheSalt() != "" || refused(anybody, time.Time{}) != nil {
 		t.Error("without keys somebody is refused")
 	}
 }
@@ -87,27 +89,110 @@ func TestLimits(t *testing.T) {
 	now := time.Date(2026, 11, 24, 12, 0, 0, 0, time.UTC)
 	c := client(t, NewKeys(1), "namespaces", "a", "requestsPerMinute", "2")
 	for range 2 {
-		if excess := c.Admit(now, 1); excess != nil {
+		if excess := refused(c, now); excess != nil {
 			t.Fatalf("refused within the limit: %v", excess)
 		}
 	}
-	if diff := cmp.Diff(&Excess{"2 requests per minute", 30 * time.Second}, c.Admit(now, 1)); diff != "" {
+	if diff := cmp.Diff(&Excess{"2 requests per minute", 30 * time.Second}, refused(c, now)); diff != "" {
 		t.Errorf("the third request (-want +got):\n%s", diff)
 	}
-	if excess := c.Admit(now.Add(30*time.Second), 1); excess != nil {
+	if excess := refused(c, now.Add(30*time.Second)); excess != nil {
 		t.Errorf("refused after the advised time: %v", excess)
 	}
 
 	c = client(t, NewKeys(1), "namespaces", "a", "tokensPerMinute", "600")
-	if excess := c.Admit(now, 300); excess != nil {
+	bill, excess := c.Admit(now, 300)
+	if excess != nil {
 		t.Fatalf("refused within the limit: %v", excess)
 	}
-	c.Charge(now, 900) // a long answer: 600 over
-	if diff := cmp.Diff(&Excess{"600 tokens per minute", 60100 * time.Millisecond}, c.Admit(now, 1)); diff != "" {
+	bill.Settle(now, 1200) // a long answer: 600 over
+	if diff := cmp.Diff(&Excess{"600 tokens per minute", 60100 * time.Millisecond}, refused(c, now)); diff != "" {
 		t.Errorf("after a long answer (-want +got):\n%s", diff)
 	}
-	if excess := c.Admit(now.Add(61*time.Second), 1); excess != nil {
+	if excess := refused(c, now.Add(61*time.Second)); excess != nil {
 		t.Errorf("refused after the advised time: %v", excess)
+	}
+}
+
+// refused admits a request of one token, and returns the limit that forbids it.
+func refused(c *Client, now time.Time) *Excess {
+	_, excess := c.Admit(now, 1)
+	return excess
+}
+
+// TestSettle: the charge of a request is in the end what it took, whatever was estimated.
+func TestSettle(t *testing.T) {
+	now := time.Date(2026, 11, 24, 12, 0, 0, 0, time.UTC)
+	left := func(c *Client) float64 {
+		c.tokens.wait(now)
+		return c.tokens.left
+	}
+	cases := []struct {
+		reason        string
+		estimate      int
+		took          []int
+		want, refills float64 // want are the tokens left at once, and refills those a minute later
+	}{
+		{"an estimate that was right", 300, []int{300}, 300, 600},
+		{"an overestimated prompt comes back", 500, []int{100}, 500, 600},
+		{"a request that took nothing", 500, []int{0}, 600, 600},
+		{"a long answer", 100, []int{900}, -300, 300},
+		{"an estimate above the limit comes back, too", 5000, []int{10}, 590, 600},
+		{"no more comes back than was charged", 100_000_000, []int{0}, 600, 600},
+		{"a usage below zero is none", 100, []int{-1000}, 600, 600},
+		{"settled twice, it counts once", 100, []int{200, 200}, 400, 600},
+	}
+	for _, test := range cases {
+		t.Run(test.reason, func(t *testing.T) {
+			c := client(t, NewKeys(1), "namespaces", "a", "tokensPerMinute", "600")
+			bill, excess := c.Admit(now, test.estimate)
+			if excess != nil {
+				t.Fatal(excess)
+			}
+			for _, took := range test.took {
+				bill.Settle(now, took)
+			}
+			if got := left(c); got != test.want {
+				t.Errorf("%v tokens are left, want %v", got, test.want)
+			}
+			c.tokens.wait(now.Add(time.Minute))
+			if got := c.tokens.left; got != test.refills {
+				t.Errorf("a minute later %v tokens are left, want %v", got, test.refills)
+			}
+		})
+	}
+	var none *Bill
+	none.Settle(now, 1) // of a request that was not admitted
+}
+
+// TestSettleConserves: whatever the order of requests and answers, a bucket has lost in the end what they took.
+func TestSettleConserves(t *testing.T) {
+	now := time.Date(2026, 11, 24, 12, 0, 0, 0, time.UTC)
+	for seed := range uint64(200) {
+		random := rand.New(rand.NewPCG(seed, 1))
+		c := client(t, NewKeys(1), "namespaces", "a", "tokensPerMinute", "1000000000")
+		var open []*Bill
+		total := 0
+		for range 100 {
+			if len(open) == 0 || random.IntN(2) == 0 {
+				bill, excess := c.Admit(now, random.IntN(10_000))
+				if excess != nil {
+					t.Fatal(excess)
+				}
+				open = append(open, bill)
+				continue
+			}
+			took, i := random.IntN(10_000), random.IntN(len(open))
+			open[i].Settle(now, took)
+			total += took
+			open = slices.Delete(open, i, i+1)
+		}
+		for _, bill := range open {
+			bill.Settle(now, 0)
+		}
+		if got := 1_000_000_000 - int(c.tokens.left); got != total {
+			t.Errorf("seed %d: %d tokens are charged, want %d", seed, got, total)
+		}
 	}
 }
 
@@ -116,12 +201,13 @@ func TestOneChargeIsBounded(t *testing.T) {
 	now := time.Date(2026, 11, 24, 12, 0, 0, 0, time.UTC)
 	for _, perMinute := range []string{"1", "100", "2147483647"} {
 		c := client(t, NewKeys(3), "namespaces", "a", "tokensPerMinute", perMinute)
-		c.Charge(now, math.MaxInt)
-		if c.Admit(now.Add(50*time.Minute), 1) == nil {
+		bill, _ := c.Admit(now, 1)
+		bill.Settle(now, math.MaxInt)
+		if refused(c, now.Add(50*time.Minute)) == nil {
 			t.Errorf("at %s per minute, a charge of an hour is forgotten after 50 minutes", perMinute)
 		}
 		// One token per minute is a burst for each of three routers.
-		if excess := c.Admit(now.Add(3*time.Hour+time.Minute), 1); excess != nil {
+		if excess := refused(c, now.Add(3*time.Hour+time.Minute)); excess != nil {
 			t.Errorf("at %s per minute, the key waits for another %s", perMinute, excess.Wait)
 		}
 	}
@@ -132,7 +218,7 @@ func TestRoutersShareLimits(t *testing.T) {
 	now, admitted := time.Date(2026, 11, 24, 12, 0, 0, 0, time.UTC), 0
 	for range 4 {
 		c := client(t, NewKeys(4), "namespaces", "a", "requestsPerMinute", "100")
-		for c.Admit(now, 1) == nil {
+		for refused(c, now) == nil {
 			admitted++
 		}
 	}
@@ -143,13 +229,13 @@ func TestRoutersShareLimits(t *testing.T) {
 
 func TestSetKeepsState(t *testing.T) {
 	now, keys := time.Date(2026, 11, 24, 12, 0, 0, 0, time.UTC), NewKeys(1)
-	if client(t, keys, "namespaces", "a", "requestsPerMinute", "1").Admit(now, 1) != nil {
+	if refused(client(t, keys, "namespaces", "a", "requestsPerMinute", "1"), now) != nil {
 		t.Fatal("the first request is refused")
 	}
-	if client(t, keys, "namespaces", "a,b", "requestsPerMinute", "1").Admit(now, 1) == nil {
+	if refused(client(t, keys, "namespaces", "a,b", "requestsPerMinute", "1"), now) == nil {
 		t.Error("a change of the namespaces resets the limit")
 	}
-	if client(t, keys, "namespaces", "a", "requestsPerMinute", "2").Admit(now, 1) != nil {
+	if refused(client(t, keys, "namespaces", "a", "requestsPerMinute", "2"), now) != nil {
 		t.Error("a higher limit has no effect")
 	}
 	one, _ := Parse("one", data("key", secret, "namespaces", "a"))

@@ -1,10 +1,10 @@
 // Copyright The Modelberth Authors.
 // SPDX-License-Identifier: Apache-2.0
 
-// Package models decides which replicas answer for the name of a model: one table for all names, from what the cluster
-// has. A name belongs to its oldest owner, so no later Workspace can take another one's requests.
+// Package models decides the replicas for the name of a model: one table for all names, from the facts of the cluster.
+// A name belongs to its oldest owner, so no later Workspace can take another one's requests.
 //
-// It must not know HTTP, clients or the way in which the facts were read.
+// It must not know HTTP, clients or the source of the facts.
 package models
 
 import (
@@ -20,7 +20,7 @@ type Owner struct {
 	// Kind is Workspace or InferenceSet.
 	Kind    string
 	Created time.Time
-	// Names are those that the engines answer to, the main one first, and expected ones while no engine answers.
+	// Names are the engines' names, the main one first, and expected ones while no engine answers.
 	Names []string
 	// Replicas are the addresses of the ready pods, HOST:PORT.
 	Replicas []string
@@ -47,7 +47,7 @@ type Model struct {
 // ID is the name that always means this owner, whatever others are called.
 func (o *Owner) ID() string { return o.Namespace + Separator + o.Name }
 
-// Served returns the name that the engine answers to for the name of a request.
+// Served returns the engine's name for the name in a request.
 func (o *Owner) Served(name string) string {
 	if name == o.ID() && len(o.Names) > 0 {
 		return o.Names[0]
@@ -93,8 +93,7 @@ func New(owners []Owner) *Table {
 	return t
 }
 
-// Find returns the owner of a name among the namespaces that sees reports, or nil. NAMESPACE:NAME finds the owner with
-// that name.
+// Find returns the owner of a name in a visible namespace, or nil. NAMESPACE:NAME finds the owner with that name.
 func (t *Table) Find(name string, sees func(namespace string) bool) *Owner {
 	if owner := t.byID[name]; owner != nil {
 		if sees(owner.Namespace) {
@@ -110,12 +109,44 @@ func (t *Table) Find(name string, sees func(namespace string) bool) *Owner {
 	return nil
 }
 
-// List returns the models of the namespaces that sees reports, by name.
+// Namespaces returns the namespaces of all owners that a name may mean, or of all owners for an empty name.
+func (t *Table) Namespaces(name string) []string {
+	var out []string
+	add := func(owner *Owner) {
+		if !slices.Contains(out, owner.Namespace) {
+			out = append(out, owner.Namespace)
+		}
+	}
+	switch owner := t.byID[name]; {
+	case name == "":
+		for _, owner := range t.byID {
+			add(owner)
+		}
+	case owner != nil:
+		add(owner)
+	default:
+		for _, owner := range t.byName[name] {
+			add(owner)
+		}
+	}
+	slices.Sort(out)
+	return out
+}
+
+// List returns the models of the visible namespaces, by name. An owner without a name of its own, because older ones
+// have all of them, is listed by its ID.
 func (t *Table) List(sees func(namespace string) bool) []Model {
 	var out []Model
+	isListed := map[*Owner]bool{}
 	for name := range t.byName {
 		if owner := t.Find(name, sees); owner != nil {
 			out = append(out, Model{Name: name, Owner: owner})
+			isListed[owner] = true
+		}
+	}
+	for id, owner := range t.byID {
+		if !isListed[owner] && len(owner.Names) > 0 && sees(owner.Namespace) {
+			out = append(out, Model{Name: id, Owner: owner})
 		}
 	}
 	slices.SortFunc(out, func(a, b Model) int { return strings.Compare(a.Name, b.Name) })
@@ -131,9 +162,13 @@ func (t *Table) Conflicts() []Conflict {
 		}
 		conflict := Conflict{Name: name}
 		for _, owner := range owners {
-			conflict.Owners = append(conflict.Owners, owner.ID())
+			if !slices.Contains(conflict.Owners, owner.ID()) { // a Workspace and a set may have one ID
+				conflict.Owners = append(conflict.Owners, owner.ID())
+			}
 		}
-		out = append(out, conflict)
+		if len(conflict.Owners) > 1 {
+			out = append(out, conflict)
+		}
 	}
 	slices.SortFunc(out, func(a, b Conflict) int { return strings.Compare(a.Name, b.Name) })
 	return out

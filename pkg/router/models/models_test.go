@@ -73,11 +73,44 @@ func TestListAndConflicts(t *testing.T) {
 			t.Errorf("conflicts (-want +got):\n%s", diff)
 		}
 	}
-	want := []row{{"a:old", "a:old"}, {"asleep", "b:asleep"}, {"org/phi", "a:old"}, {"phi", "a:old"}, {"phi-4", "a:new"}}
+	want := []row{{"a:old", "a:old"}, {"asleep", "b:asleep"}, {"b:thief", "b:thief"}, {"org/phi", "a:old"}, {"phi", "a:old"}, {"phi-4", "a:new"}}
 	if diff := cmp.Diff(want, first); diff != "" {
 		t.Errorf("(-want +got):\n%s", diff)
 	}
 	if diff := cmp.Diff([]string{"10.0.0.1:5000", "10.0.0.2:5000"}, New(owners()).Find("org/phi", func(string) bool { return true }).Replicas); diff != "" {
 		t.Errorf("replicas (-want +got):\n%s", diff)
+	}
+}
+
+// TestShadowedOwnerIsListed: an owner whose names all belong to older ones does not vanish from the list.
+func TestShadowedOwnerIsListed(t *testing.T) {
+	list := append(owners(), Owner{Namespace: "b", Name: "twin", Created: owners()[0].Created, Names: []string{"phi"}}, Owner{Namespace: "b", Name: "nameless"})
+	var got []string
+	for _, m := range New(list).List(func(namespace string) bool { return namespace == "b" }) {
+		got = append(got, m.Name+" of "+m.Owner.ID())
+	}
+	if diff := cmp.Diff([]string{"asleep of b:asleep", "b:twin of b:twin", "phi of b:thief"}, got); diff != "" {
+		t.Errorf("(-want +got):\n%s", diff)
+	}
+}
+
+// TestSameTime: of two owners with one creation time, the same one always gets the name.
+func TestSameTime(t *testing.T) {
+	a, b := Owner{Namespace: "a", Name: "x", Names: []string{"phi"}}, Owner{Namespace: "a", Name: "y", Names: []string{"phi"}}
+	for _, list := range [][]Owner{{a, b}, {b, a}} {
+		if got := New(list).Find("phi", func(string) bool { return true }).ID(); got != "a:x" {
+			t.Errorf("the name belongs to %s", got)
+		}
+	}
+}
+
+func TestNamespaces(t *testing.T) {
+	table := New(owners())
+	for name, want := range map[string][]string{
+		"": {"a", "b"}, "phi": {"a", "b"}, "phi-4": {"a"}, "a:old": {"a"}, "gpt": nil,
+	} {
+		if diff := cmp.Diff(want, table.Namespaces(name)); diff != "" {
+			t.Errorf("%q (-want +got):\n%s", name, diff)
+		}
 	}
 }

@@ -31,6 +31,8 @@ const (
 	CodeDeadline         = "deadline_exceeded"
 	CodeEngine           = "engine_error"
 	CodeClientClosed     = "client_closed"
+	CodeReplicaLost      = "replica_lost"
+	CodeUnchecked        = "authentication_unavailable"
 )
 
 // Error is an answer to a client.

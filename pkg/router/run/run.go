@@ -8,6 +8,7 @@ package run
 
 import (
 	"context"
+	"crypto/tls"
 	"errors"
 	"flag"
 	"fmt"
@@ -22,7 +23,6 @@ import (
 	"github.com/go-logr/logr"
 	"github.com/prometheus/client_golang/prometheus"
 	"github.com/prometheus/client_golang/prometheus/collectors"
-	"github.com/prometheus/client_golang/prometheus/promhttp"
 	"golang.org/x/net/netutil"
 	"golang.org/x/sync/errgroup"
 	"k8s.io/client-go/rest"
@@ -30,29 +30,41 @@ import (
 	"k8s.io/utils/clock"
 	ctrl "sigs.k8s.io/controller-runtime"
 
+	"github.com/modelberth/modelberth/pkg/review"
 	"github.com/modelberth/modelberth/pkg/router"
 	"github.com/modelberth/modelberth/pkg/router/balance"
 	"github.com/modelberth/modelberth/pkg/router/discovery"
 	"github.com/modelberth/modelberth/pkg/router/limit"
+	"github.com/modelberth/modelberth/pkg/router/tokens"
 	"github.com/modelberth/modelberth/pkg/router/wake"
 )
 
 // Options of the command.
 type Options struct {
 	Address, MetricsAddress, ProbeAddress string
-	Scope                                 discovery.Scope
-	Settings                              router.Settings
-	Routers                               int
-	MaxConnections                        int
-	MemoryLimit                           int64
-	DrainDelay                            time.Duration
+	// MetricsInsecure serves metrics over plain HTTP to everybody.
+	MetricsInsecure bool
+	// MetricsCertDir has tls.crt and tls.key for metrics; if it is empty, the router signs a certificate itself.
+	MetricsCertDir string
+	// Tokens admit ServiceAccounts, if they have an audience.
+	Tokens         tokens.Settings
+	Scope          discovery.Scope
+	Settings       router.Settings
+	Routers        int
+	MaxConnections int
+	MemoryLimit    int64
+	DrainDelay     time.Duration
 }
 
 // Bind adds the flags.
 func (o *Options) Bind(flags *flag.FlagSet) {
 	o.Settings = router.Defaults()
 	flags.StringVar(&o.Address, "bind-address", ":8000", "address of the API")
-	flags.StringVar(&o.MetricsAddress, "metrics-bind-address", ":8080", "address of the metrics")
+	flags.StringVar(&o.MetricsAddress, "metrics-bind-address", ":8443", "address of the metrics")
+	flags.BoolVar(&o.MetricsInsecure, "metrics-insecure", false, "serve metrics over plain HTTP without authentication; "+
+		"by default, over HTTPS to clients with the RBAC permission to get /metrics")
+	flags.StringVar(&o.MetricsCertDir, "metrics-cert-dir", "", "directory with tls.crt and tls.key for metrics; "+
+		"default: a self-signed certificate")
 	flags.StringVar(&o.ProbeAddress, "health-probe-bind-address", ":8081", "address of the probes")
 	flags.Func("watch-namespace", "namespace with models; repeatable; default: all", func(name string) error {
 		o.Scope.Namespaces = append(o.Scope.Namespaces, name)
@@ -61,10 +73,15 @@ func (o *Options) Bind(flags *flag.FlagSet) {
 	flags.StringVar(&o.Scope.KeyNamespace, "key-namespace", "", "namespace of the Secrets with keys, which have the label "+
 		discovery.LabelKey+"=true")
 	flags.BoolVar(&o.Settings.IsOpen, "open", false, "admit clients without a key to all models")
+	flags.StringVar(&o.Tokens.Audience, "token-audience", "", "admit ServiceAccounts with tokens for this audience to the namespaces "+
+		"where they may "+tokens.Verb+" "+tokens.Resource+"; default: keys only")
+	flags.IntVar(&o.Tokens.Limits.RequestsPerMinute, "token-requests-per-minute", 0, "limit of requests of each account; 0: none")
+	flags.IntVar(&o.Tokens.Limits.TokensPerMinute, "token-tokens-per-minute", 0, "limit of tokens of each account; 0: none")
 	flags.IntVar(&o.Routers, "routers", 1, "number of routers; each enforces its share of a key's limits")
 	flags.Int64Var(&o.Settings.MaxBody, "max-body-bytes", o.Settings.MaxBody, "largest body of a request")
 	flags.Int64Var(&o.Settings.BodyBudget, "body-memory-bytes", o.Settings.BodyBudget, "memory for the bodies of all requests, with the edited copies")
 	flags.DurationVar(&o.Settings.Deadline, "request-deadline", o.Settings.Deadline, "longest time of a request with its answer")
+	flags.BoolVar(&o.Settings.Resumes, "resume-streams", false, "if a replica dies in mid-answer, have another one continue the stream")
 	flags.IntVar(&o.Settings.Hold.Requests, "hold-requests", 0, "requests that may wait for the first replica of a set, and wake it; "+
 		"a set may have half of them; 0: none waits")
 	flags.Int64Var(&o.Settings.Hold.Bytes, "hold-bytes", o.Settings.Hold.Bytes,
@@ -72,7 +89,8 @@ func (o *Options) Bind(flags *flag.FlagSet) {
 	flags.DurationVar(&o.Settings.Hold.Time, "hold-time", o.Settings.Hold.Time, "longest time that a request waits")
 	flags.IntVar(&o.MaxConnections, "max-connections", 10000, "most connections of clients at once")
 	flags.Int64Var(&o.MemoryLimit, "memory-limit-bytes", 0, "memory of the container; 0: unknown")
-	flags.DurationVar(&o.DrainDelay, "drain-delay", 5*time.Second, "time from the end of readiness to the end of new connections")
+	flags.DurationVar(&o.DrainDelay, "drain-delay", 5*time.Second,
+		"how long a stopping router accepts new connections after it reports that it is not ready")
 }
 
 // Validate reports settings that cannot work.
@@ -83,12 +101,26 @@ func (o *Options) Validate() error {
 		return errors.New("set either --key-namespace or --open")
 	case o.Routers < 1, o.MaxConnections < 1, o.Settings.MaxBody < 1, o.Settings.Deadline <= 0:
 		return errors.New("--routers, --max-connections, --max-body-bytes and --request-deadline must be above 0")
+	case o.MetricsInsecure && o.MetricsCertDir != "":
+		return errors.New("--metrics-cert-dir has no effect with --metrics-insecure: remove one of them")
 	case hold.Requests < 0:
 		return errors.New("--hold-requests must not be below 0")
 	case hold.Requests > 0 && (hold.Bytes < 1 || hold.Time <= 0 || hold.Time >= o.Settings.Deadline):
 		return errors.New("--hold-bytes must be above 0, and --hold-time between 0 and --request-deadline")
 	case o.Settings.BodyBudget/6 < o.Settings.MaxBody: // a key has half: a body, the buffer in which it grew, the edited copy
 		return errors.New("--body-memory-bytes must be at least six times --max-body-bytes")
+	}
+	return o.validateTokens()
+}
+
+func (o *Options) validateTokens() error {
+	switch {
+	case o.Settings.IsOpen && o.Tokens.Audience != "":
+		return errors.New("--token-audience has no effect with --open: remove one of them")
+	case o.Tokens.Audience == "" && o.Tokens.Limits != limit.Limits{}:
+		return errors.New("--token-requests-per-minute and --token-tokens-per-minute need --token-audience")
+	case o.Tokens.Limits.RequestsPerMinute < 0, o.Tokens.Limits.TokensPerMinute < 0:
+		return errors.New("--token-requests-per-minute and --token-tokens-per-minute must not be below 0")
 	}
 	return nil
 }
@@ -137,6 +169,16 @@ func Serve(ctx context.Context, config *rest.Config, o Options, log *slog.Logger
 		return err
 	}
 	cluster := Cluster{Directory: found, Keys: keys}
+	if cluster.Reviews, err = review.ForScrapes(config, nil); err != nil {
+		return err
+	}
+	if o.Tokens.Audience != "" {
+		reviewers, err := tokenReviewers(config)
+		if err != nil {
+			return err
+		}
+		cluster.Tokens = tokens.New(o.Tokens, reviewers, o.Routers, clock.RealClock{})
+	}
 	if o.Settings.Hold.Requests > 0 {
 		if cluster.Waker, err = wake.New(config, log, clock.RealClock{}); err != nil {
 			return err
@@ -157,35 +199,49 @@ type Cluster struct {
 	Keys      *limit.Keys
 	// Waker is nil if no request waits for a replica.
 	Waker *wake.Waker
+	// Reviews decide who may read metrics; nil if everybody may.
+	Reviews *review.Reviews
+	// Tokens are nil if clients need a key.
+	Tokens *tokens.Tokens
+}
+
+// tokenReviewers bound the load of clients with tokens on the API server. Scrapes have other reviews: a flood of invented
+// tokens must not delay the scrapes that show it.
+func tokenReviewers(config *rest.Config) (tokens.Reviewers, error) {
+	const perSecond, burst = 50, 100 // of new tokens, and of rights: each of a client's two APIs has a limiter
+	reviews, err := review.New(config, nil, perSecond, burst)
+	if err != nil {
+		return tokens.Reviewers{}, err
+	}
+	renewals, err := review.New(config, nil, float32(tokens.RenewalsPerSecond), 2*tokens.RenewalsPerSecond)
+	if err != nil {
+		return tokens.Reviewers{}, err
+	}
+	return tokens.Reviewers{New: reviews, Renewals: renewals, Rights: reviews}, nil
 }
 
 // ServeWith is Serve with a cluster of the caller.
 func ServeWith(ctx context.Context, o Options, cluster Cluster, log *slog.Logger) error {
 	registry := prometheus.NewRegistry()
-	registry.MustRegister(collectors.NewGoCollector(), collectors.NewProcessCollector(collectors.ProcessCollectorOpts{}))
-	metrics, err := router.NewMetrics(registry)
+	front, err := frontDoor(&o, &cluster, registry, log)
 	if err != nil {
-		return fmt.Errorf("registering metrics: %w", err)
+		return err
 	}
-	parts := router.Parts{
-		Directory: cluster.Directory, Keys: cluster.Keys, Counters: &balance.Counters{}, Metrics: metrics,
-		Log: log, Clock: clock.RealClock{},
-	}
-	if cluster.Waker != nil {
-		parts.Waker = cluster.Waker
-	}
-	front := router.New(o.Settings, parts)
 	var isSynced, isDraining atomic.Bool
 	isReady := func() bool { return isSynced.Load() && !isDraining.Load() }
-	api, scrapes := router.Server(closing(front, &isDraining)), router.Server(metricsHandler(registry))
-	probes := router.Server(probeHandler(isReady))
-	// The watch goes on while requests end, so it stops with the servers.
+	api, probes := router.Server(closing(front, &isDraining)), router.Server(probeHandler(isReady))
+	scrapes, certificate, err := metricsServer(&o, registry, cluster.Reviews, log)
+	if err != nil {
+		return err
+	}
+	// The watch continues while requests end, so it stops with the servers.
 	watching, stop := context.WithCancel(context.WithoutCancel(ctx))
 	group, groupCtx := errgroup.WithContext(watching)
 	group.Go(func() error { return cluster.Directory.Run(groupCtx, func() { isSynced.Store(true) }) })
 	if cluster.Waker != nil {
 		group.Go(func() error { return cluster.Waker.Run(groupCtx) })
 	}
+	group.Go(func() error { return certificate(groupCtx) })
 	group.Go(func() error { return listen(groupCtx, api, o.Address, o.MaxConnections) })
 	group.Go(func() error { return listen(groupCtx, scrapes, o.MetricsAddress, 100) })
 	// Whoever fills the connections for metrics must not end the router.
@@ -207,6 +263,24 @@ func ServeWith(ctx context.Context, o Options, cluster Cluster, log *slog.Logger
 	err = group.Wait()
 	stop()
 	return err
+}
+
+// frontDoor returns the router with its metrics.
+func frontDoor(o *Options, cluster *Cluster, registry *prometheus.Registry, log *slog.Logger) (*router.Router, error) {
+	registry.MustRegister(collectors.NewGoCollector(), collectors.NewProcessCollector(collectors.ProcessCollectorOpts{}),
+		router.NewConflicts(cluster.Directory))
+	metrics, err := router.NewMetrics(registry)
+	if err != nil {
+		return nil, fmt.Errorf("registering metrics: %w", err)
+	}
+	parts := router.Parts{
+		Directory: cluster.Directory, Keys: cluster.Keys, Counters: &balance.Counters{}, Metrics: metrics,
+		Log: log, Clock: clock.RealClock{}, Tokens: cluster.Tokens,
+	}
+	if cluster.Waker != nil {
+		parts.Waker = cluster.Waker
+	}
+	return router.New(o.Settings, parts), nil
 }
 
 // closing has clients leave their connections while the router drains. The end of an idle connection could meet the next
@@ -236,16 +310,14 @@ func listen(ctx context.Context, server *http.Server, address string, connection
 	}
 	ended := context.AfterFunc(ctx, func() { _ = server.Close() })
 	defer ended()
-	if err := server.Serve(netutil.LimitListener(listener, connections)); !errors.Is(err, http.ErrServerClosed) {
+	limited := netutil.LimitListener(listener, connections)
+	if server.TLSConfig != nil {
+		limited = tls.NewListener(limited, server.TLSConfig)
+	}
+	if err := server.Serve(limited); !errors.Is(err, http.ErrServerClosed) {
 		return fmt.Errorf("serving on %s: %w", address, err)
 	}
 	return nil
-}
-
-func metricsHandler(registry *prometheus.Registry) http.Handler {
-	mux := http.NewServeMux()
-	mux.Handle("GET /metrics", promhttp.HandlerFor(registry, promhttp.HandlerOpts{}))
-	return mux
 }
 
 func probeHandler(isReady func() bool) http.Handler {
@@ -253,7 +325,7 @@ func probeHandler(isReady func() bool) http.Handler {
 	mux.HandleFunc("GET /healthz", func(w http.ResponseWriter, _ *http.Request) { fmt.Fprintln(w, "ok") })
 	mux.HandleFunc("GET /readyz", func(w http.ResponseWriter, _ *http.Request) {
 		if !isReady() {
-			http.Error(w, "the router reads the cluster, or ends", http.StatusServiceUnavailable)
+			http.Error(w, "the router is starting or stopping", http.StatusServiceUnavailable)
 			return
 		}
 		fmt.Fprintln(w, "ok")

@@ -39,6 +39,11 @@ func TestValidate(t *testing.T) {
 		{"fewer than none", "--open --hold-requests=-1", "--hold-requests must not be below 0"},
 		{"a wait as long as a request", "--open --hold-requests=10 --hold-time=30m", "--hold-bytes must be above 0, and --hold-time between 0 and --request-deadline"},
 		{"a short deadline without waits", "--open --request-deadline=5m", ""},
+		{"tokens where nobody needs a key", "--open --token-audience=router", "--token-audience has no effect with --open: remove one of them"},
+		{"limits of accounts that are not admitted", "--key-namespace=keys --token-requests-per-minute=1", "--token-requests-per-minute and --token-tokens-per-minute need --token-audience"},
+		{"limits below zero", "--key-namespace=keys --token-audience=router --token-requests-per-minute=-1", "--token-requests-per-minute and --token-tokens-per-minute must not be below 0"},
+		{"tokens beside keys", "--key-namespace=keys --token-audience=router --token-requests-per-minute=1", ""},
+		{"a certificate for plain HTTP", "--open --metrics-insecure --metrics-cert-dir=/certs", "--metrics-cert-dir has no effect with --metrics-insecure: remove one of them"},
 		{"no time", "--open --request-deadline=0s", "--routers, --max-connections, --max-body-bytes and --request-deadline must be above 0"},
 		{"a body for which the memory never suffices", "--open --body-memory-bytes=100000000", "--body-memory-bytes must be at least six times --max-body-bytes"},
 	}
@@ -70,7 +75,7 @@ func TestBadFlags(t *testing.T) {
 	}
 }
 
-// cluster is a directory of one model, that has read the cluster when told to.
+// cluster is a directory of one model, read on request.
 type cluster struct {
 	table  *models.Table
 	synced chan struct{}
@@ -94,7 +99,7 @@ func (c *cluster) Run(ctx context.Context, ready func()) error {
 	return nil
 }
 
-// free returns an address that nobody listens on.
+// free returns an unused address.
 func free(t *testing.T) string {
 	t.Helper()
 	var config net.ListenConfig
@@ -120,7 +125,7 @@ func start(t *testing.T, engine http.HandlerFunc) *running {
 	t.Cleanup(replica.Close)
 	var o Options
 	o.Bind(flag.NewFlagSet("", flag.ContinueOnError))
-	o.Settings.IsOpen = true
+	o.Settings.IsOpen, o.MetricsInsecure = true, true
 	o.Routers, o.MaxConnections, o.DrainDelay = 1, 100, 2*time.Second
 	o.Address, o.MetricsAddress, o.ProbeAddress = free(t), free(t), free(t)
 	table := models.New([]models.Owner{{
@@ -170,7 +175,7 @@ func eventually(t *testing.T, want int, address, path string) {
 	}
 }
 
-// begun is an answer of which only the headers have been read.
+// begun is an answer after its headers.
 type begun struct {
 	status int
 	// isLast: the connection ends with it.
@@ -194,7 +199,7 @@ func post(t *testing.T, address string) begun {
 	return begun{answer.StatusCode, answer.Close, bufio.NewReader(answer.Body)}
 }
 
-// TestLife follows a router from its start over readiness and draining to its end, with an answer that outlasts it.
+// TestLife follows a router from its start over readiness and draining to its end, with an answer beyond its end.
 func TestLife(t *testing.T) {
 	finish := make(chan struct{})
 	r := start(t, func(w http.ResponseWriter, req *http.Request) {
@@ -262,6 +267,7 @@ func TestAddressInUse(t *testing.T) {
 	var o Options
 	o.Bind(flag.NewFlagSet("", flag.ContinueOnError))
 	o.Address, o.MetricsAddress, o.ProbeAddress, o.MaxConnections = taken.Addr().String(), free(t), free(t), 1
+	o.MetricsInsecure = true
 	c := &cluster{models.New(nil), make(chan struct{}), make(chan struct{})}
 	err = ServeWith(t.Context(), o, Cluster{Directory: c, Keys: limit.NewKeys(1)}, slog.New(slog.DiscardHandler))
 	if err == nil || !strings.Contains(err.Error(), "listening on "+o.Address) {

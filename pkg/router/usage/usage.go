@@ -1,10 +1,10 @@
 // Copyright The Modelberth Authors.
 // SPDX-License-Identifier: Apache-2.0
 
-// Package usage reads how many tokens an answer took, while the answer passes.
+// Package usage reads the number of tokens in an answer, while the answer passes.
 //
-// It decides where an answer has its usage, and which event of a stream the client did not ask for. It must not delay a
-// whole event, and must not know models or keys.
+// It decides the place of the usage in an answer, and drops the event that the client did not request. It must not
+// delay a whole event, and must not know models or keys.
 package usage
 
 import (
@@ -23,7 +23,7 @@ type Tokens struct {
 func (t Tokens) Total() int { return t.Prompt + t.Completion }
 
 const (
-	// tail is the end of a plain answer in which the usage is looked for.
+	// tail is the searched end of a plain answer.
 	tail = 8 << 10
 	// maxEvent bounds an unfinished event. A longer one passes without a look.
 	maxEvent = 256 << 10
@@ -54,7 +54,7 @@ func NewReader(from io.ReadCloser, isStream, strip bool) *Reader {
 	return &Reader{from: from, isStream: isStream, strip: strip}
 }
 
-// Tokens returns what has been read so far; zero if the answer has no usage.
+// Tokens returns the tokens so far; zero if the answer has no usage.
 func (r *Reader) Tokens() Tokens {
 	r.mu.Lock()
 	defer r.mu.Unlock()

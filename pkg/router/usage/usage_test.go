@@ -72,7 +72,7 @@ func TestEventsPassAtOnce(t *testing.T) {
 	}
 }
 
-// FuzzPieces: the pieces in which a stream arrives do not change what passes.
+// FuzzPieces: the pieces of a stream do not change its output.
 func FuzzPieces(f *testing.F) {
 	f.Add("data: {\"choices\":[],\"usage\":{\"prompt_tokens\":3}}\r\n\r\ndata: x\n\n\n\r\n\r", true)
 	f.Add("\r\n\r\r\n\r\n\n", false)

@@ -47,7 +47,7 @@ func TestAcceptedManifests(t *testing.T) {
 		{
 			file: "reserved-label", reason: "KAITO drops reserved labels without refusing the rest",
 			defaults: []string{count1, public},
-			warnings: []string{"resource.labelSelector names labels that the controller sets on machines by itself: they are ignored, remove them"},
+			warnings: []string{"resource.labelSelector names labels that only the controller sets on machines: they are ignored, remove them"},
 		},
 		{
 			file: "performance-mode", reason: "every annotation in the spellings that KAITO takes; an unknown runtime means the default",
@@ -57,7 +57,7 @@ func TestAcceptedManifests(t *testing.T) {
 			file: "transformers", reason: "stored, and the user is told what has no effect", defaults: []string{count1, public},
 			warnings: []string{
 				"annotation kaito.sh/runtime: transformers is ignored: the preset chooses the engine, or inference.engine.name does",
-				`annotation kaito.sh/enablelb has an effect only with the value "True", in this spelling`,
+				`annotation kaito.sh/enablelb has an effect only with the exact value "True"`,
 				"annotation kaito.sh/use-local-weights is ignored in this version: weights come from the hub",
 				"annotation inference.kaito.sh/static-model-mirror is ignored in this version: weights come from the hub",
 			},
@@ -75,9 +75,9 @@ func TestAcceptedManifests(t *testing.T) {
 		{
 			file: "deprecated-fields", reason: "what is ignored is stored all the same",
 			warnings: []string{
-				"resource.preferredNodes is deprecated and read as a preference only: use resource.labelSelector or inference.pod.nodeAffinity",
+				"resource.preferredNodes is deprecated and only a preference: use resource.labelSelector or inference.pod.nodeAffinity",
 				"preset.accessMode is deprecated and ignored: name the Secret of a gated model in preset.presetOptions.modelAccessSecret",
-				"preset.presetOptions.image and imagePullSecrets are deprecated and ignored: set inference.engine.image to serve with an image of your own",
+				"preset.presetOptions.image and imagePullSecrets are deprecated and ignored: set inference.engine.image to serve with your own image",
 			},
 		},
 		{file: "accelerator", reason: "some GPUs of a node", defaults: []string{count1}},
@@ -89,11 +89,11 @@ func TestAcceptedManifests(t *testing.T) {
 		},
 		{
 			file: "tuning-urls", reason: "public hosts, by name and by address", defaults: []string{count1, "tuning.preset.accessMode"},
-			warnings: []string{"tuning is not available in this version: the Workspace is stored, and nothing is bought for it"},
+			warnings: []string{"this version does not support tuning: the Workspace is stored, but nothing is bought for it"},
 		},
 		{
 			file: "tuning-volumes", reason: "the method in any case", defaults: []string{"tuning.preset.accessMode"},
-			warnings: []string{"tuning is not available in this version: the Workspace is stored, and nothing is bought for it"},
+			warnings: []string{"this version does not support tuning: the Workspace is stored, but nothing is bought for it"},
 		},
 		{file: "name-only", reason: "ours: no resource at all", defaults: []string{resource, public}},
 		{file: "placement", reason: "ours: a choice and a ceiling; numbers and strings as quantities", defaults: []string{count1, public}},

@@ -16,7 +16,7 @@ import (
 	"github.com/modelberth/modelberth/api/v1beta1"
 )
 
-// change is a Workspace as it was stored and as somebody wants it to be.
+// change is a stored Workspace and an edited one.
 type change struct {
 	reason string
 	before string
@@ -46,8 +46,7 @@ func TestChanges(t *testing.T) {
 	}
 }
 
-// A client of Go types writes an empty struct where a manifest has nothing, and leaves out what is
-// empty. Neither is a change.
+// A client of Go types writes an empty struct for a missing field, and leaves empty values out. Neither is a change.
 func TestSpellingIsNoChange(t *testing.T) {
 	tests := []struct{ reason, before, after string }{
 		{
@@ -290,7 +289,7 @@ func changes() []change {
 		{
 			reason: "a model cannot get a pod as well",
 			before: preset, after: "inference: {preset: {name: m}, template: {spec: {containers: [{name: a, image: b}]}}}",
-			want: "inference: Invalid value: set exactly one of inference.preset and inference.template: preset to name a model, template to bring a pod of your own",
+			want: "inference: Invalid value: set exactly one of inference.preset and inference.template: preset to name a model, template to bring your own pod",
 		},
 		{
 			reason: "a template may change",

@@ -97,8 +97,7 @@ func compareTyped(t *testing.T, manifest *unstructured.Unstructured) {
 	}
 }
 
-// dropLaterFields removes what only the API server can keep, what Go types write for an absent
-// struct, and what they write as a string.
+// dropLaterFields removes fields known only to the API server, Go's form of absent structs, and Go's strings.
 func dropLaterFields(value any) {
 	switch value := value.(type) {
 	case map[string]any:
@@ -125,7 +124,7 @@ func dropLaterFields(value any) {
 	}
 }
 
-// A field that no full manifest has is one that nobody has seen survive.
+// A field missing from all full manifests has no proof that it survives.
 func TestFullManifestsHaveEveryField(t *testing.T) {
 	var objects []map[string]any
 	for _, file := range fullManifests(t) {

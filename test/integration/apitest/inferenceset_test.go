@@ -98,7 +98,7 @@ func ofTemplate(t *testing.T, row refusal) (*unstructured.Unstructured, bool) {
 	return object, true
 }
 
-// TestTemplatesAreRefusedAsWorkspacesAre puts each Workspace that is refused into a set: that would create it with the
+// TestTemplatesAreRefusedAsWorkspacesAre puts each refused Workspace into a set: the set would create it with the
 // controller's rights.
 func TestTemplatesAreRefusedAsWorkspacesAre(t *testing.T) {
 	installSets(t)
@@ -171,6 +171,42 @@ func TestSetsAreRefused(t *testing.T) {
 	}
 }
 
+// TestScalingAnnotations warns of those without an effect.
+func TestScalingAnnotations(t *testing.T) {
+	installSets(t)
+	const bare = `template: {inference: {preset: {name: phi-4-mini-instruct}}}`
+	for _, test := range []struct{ reason, metadata, spec, want string }{
+		{
+			"a policy", "{name: phi, annotations: {scaledobject.kaito.sh/auto-provision: 'true', scaledobject.kaito.sh/max-replicas: '3'}}", bare, "",
+		},
+		{
+			"nobody asks for scaling", "{name: phi, annotations: {scaledobject.kaito.sh/threshold: '1'}}", bare,
+			`the annotations scaledobject.kaito.sh/ have no effect without scaledobject.kaito.sh/auto-provision: "true": set it, or remove them`,
+		},
+		{
+			"one of roles", "{name: phi, annotations: {scaledobject.kaito.sh/auto-provision: 'true', scaledobject.kaito.sh/decode-threshold: '1'}}", bare,
+			"of the annotations scaledobject.kaito.sh/, only auto-provision, metricName, threshold, max-replicas and metrics have an effect: remove the others",
+		},
+		{"none", "{name: phi}", bare, ""},
+	} {
+		t.Run(test.reason, func(t *testing.T) {
+			api.warnings.take()
+			if err := api.Create(t.Context(), setManifest(t, "v1beta1", test.metadata, test.spec), client.DryRunAll); err != nil {
+				t.Fatal(err)
+			}
+			var got []string
+			for _, warning := range api.warnings.take() {
+				if strings.Contains(warning, "scaledobject.kaito.sh/") {
+					got = append(got, warning)
+				}
+			}
+			if warned := strings.Join(got, "\n"); test.want == "" && warned != "" || !strings.Contains(warned, test.want) {
+				t.Errorf("warnings %q, want %q", warned, test.want)
+			}
+		})
+	}
+}
+
 // TestSetsOfKAITOAreStored has KAITO's form stored in both versions, with the defaults of the contract.
 func TestSetsOfKAITOAreStored(t *testing.T) {
 	installSets(t)
@@ -189,7 +225,7 @@ autoUpgrade: {enabled: true, maintenanceWindow: {schedule: "0 3 * * 6"}}`)
 				t.Fatal(err)
 			}
 			t.Cleanup(func() { _ = api.Delete(context.WithoutCancel(t.Context()), set) })
-			if warned := strings.Join(api.warnings.take(), "\n"); !strings.Contains(warned, "scaledobject.kaito.sh/") || !strings.Contains(warned, "spec.autoUpgrade") {
+			if warned := strings.Join(api.warnings.take(), "\n"); strings.Contains(warned, "scaledobject.kaito.sh/") || !strings.Contains(warned, "spec.autoUpgrade") {
 				t.Errorf("warnings: %s", warned)
 			}
 			stored := &v1beta1.InferenceSet{}

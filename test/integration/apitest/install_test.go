@@ -82,8 +82,8 @@ func (s *server) installOlder(ctx context.Context) error {
 	})
 }
 
-// withoutRules takes everything out of a schema that can refuse a value, as if it had not been
-// thought of yet. What remains is the shape.
+// withoutRules removes every rule of a schema that can refuse a value, as if it did not exist yet. Only the shape
+// remains.
 func withoutRules(s *apiextensionsv1.JSONSchemaProps) {
 	s.XValidations, s.Enum, s.Required, s.AnyOf = nil, nil, nil, nil
 	s.Pattern, s.Format = "", ""

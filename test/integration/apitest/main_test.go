@@ -1,12 +1,11 @@
 // Copyright The Modelberth Authors.
 // SPDX-License-Identifier: Apache-2.0
 
-// Package apitest tells what the API server says to a user of Workspaces: what it stores, what it
-// refuses and in which words, what cannot change, and that nothing it refuses today is in the way
-// of an object that it stored before.
+// Package apitest tests the API server's answers to users of Workspaces: stored and refused values, messages, immutable
+// fields, and that no rule of today blocks an object stored before.
 //
-// It installs the CRD and the policies of the chart as they are, into an API server that runs no
-// controller of ours, and must not know how a Workspace is planned or served.
+// It installs the CRD and the policies of the chart unchanged, into an API server without our controllers, and must not
+// know how a Workspace is planned or served.
 package apitest
 
 import (

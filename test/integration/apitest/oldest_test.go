@@ -20,8 +20,8 @@ import (
 	"k8s.io/apiserver/pkg/cel/environment"
 )
 
-// An API server takes new expressions only in the language of the release before it, so that it can
-// be downgraded. The oldest that is supported is 1.31.
+// An API server accepts only the language of the release before it for new expressions, so that it can be downgraded.
+// The oldest supported one is 1.31.
 func oldestLanguage() *environment.EnvSet {
 	return environment.MustBaseEnvSet(version.MajorMinor(1, 30))
 }

@@ -16,9 +16,9 @@ import (
 	"github.com/modelberth/modelberth/api/v1beta1"
 )
 
-// One Workspace that the Go types cannot hold keeps every client from listing all of them: a user of
-// one namespace could stop the controller. So each field of the full manifests gets, one at a time,
-// values that Go is picky about; what the API server would store must be readable.
+// One Workspace beyond the Go types keeps every client from listing all of them: a user of one namespace could stop the
+// controller. So each field of the full manifests gets, one at a time, values that Go may reject; the stored form must
+// be readable.
 func TestWhatIsStoredCanBeRead(t *testing.T) {
 	stored, tried := 0, 0
 	read := reader(t)

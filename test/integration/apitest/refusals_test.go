@@ -9,8 +9,8 @@ type refusal struct {
 	// metadata is a name or annotations; without a name the row gets one.
 	metadata string
 	body     string
-	// everRefused says that the field had this type from the first version on, so that nothing like it
-	// was ever stored.
+	// everRefused reports that the field had this type from the first version on, so nothing of the kind was ever
+	// stored.
 	everRefused bool
 	// want is the whole message, without the name that stands before it.
 	want string
@@ -46,19 +46,19 @@ resource: {count: 2}`,
 			reason: "zero machines is an attempt to scale to zero",
 			body: `resource: {count: 0}
 inference: {preset: {name: m}}`,
-			want: "resource.count: Invalid value: 0: resource.count must be between 1 and 1000: leave it out to let the planner decide, set suspend to hold no machines",
+			want: "resource.count: Invalid value: 0: resource.count must be between 1 and 1000: leave it out to let the planner decide, set suspend: true to release all machines",
 		},
 		{
 			reason: "no number of machines",
 			body: `resource: {count: -1}
 inference: {preset: {name: m}}`,
-			want: "resource.count: Invalid value: -1: resource.count must be between 1 and 1000: leave it out to let the planner decide, set suspend to hold no machines",
+			want: "resource.count: Invalid value: -1: resource.count must be between 1 and 1000: leave it out to let the planner decide, set suspend: true to release all machines",
 		},
 		{
 			reason: "more than any client can count to",
 			body: `resource: {count: 3000000000}
 inference: {preset: {name: m}}`,
-			want: "resource.count: Invalid value: 3000000000: resource.count must be between 1 and 1000: leave it out to let the planner decide, set suspend to hold no machines",
+			want: "resource.count: Invalid value: 3000000000: resource.count must be between 1 and 1000: leave it out to let the planner decide, set suspend: true to release all machines",
 		},
 		{
 			reason: "machines cannot carry a negated label",
@@ -88,7 +88,7 @@ inference: {preset: {name: m}}`,
 			reason: "reserved labels select nothing",
 			body: `resource: {labelSelector: {matchLabels: {kaito.sh/workspace: a}, matchExpressions: [{key: karpenter.kaito.sh/workspace-name, operator: In, values: [b]}]}}
 inference: {preset: {name: m}}`,
-			want: "resource.labelSelector: Invalid value: resource.labelSelector holds only labels that the controller sets on machines by itself: add a label of your own",
+			want: "resource.labelSelector: Invalid value: resource.labelSelector holds only labels that the controller sets on machines: add your own label",
 		},
 		{
 			reason: "one machine type and a choice of types contradict",
@@ -197,7 +197,7 @@ inference: {preset: {name: m}}`,
 			reason: "how many GPUs",
 			body: `resource: {partition: {mode: accelerator}}
 inference: {preset: {name: m}}`,
-			want: "resource.partition.count: Invalid value: resource.partition.count must be set with mode accelerator: the number of whole GPUs",
+			want: "resource.partition.count: Invalid value: resource.partition.count must be set with mode accelerator: set it to the number of whole GPUs",
 		},
 		{
 			reason: "a slice says nothing about a number of GPUs",
@@ -220,12 +220,12 @@ inference: {preset: {name: m}}`,
 		{
 			reason: "a model or a pod",
 			body:   "inference: {config: c}",
-			want:   "inference: Invalid value: set exactly one of inference.preset and inference.template: preset to name a model, template to bring a pod of your own",
+			want:   "inference: Invalid value: set exactly one of inference.preset and inference.template: preset to name a model, template to bring your own pod",
 		},
 		{
 			reason: "a model or a pod, not both",
 			body:   "inference: {preset: {name: m}, template: {spec: {containers: [{name: a, image: b}]}}}",
-			want:   "inference: Invalid value: set exactly one of inference.preset and inference.template: preset to name a model, template to bring a pod of your own",
+			want:   "inference: Invalid value: set exactly one of inference.preset and inference.template: preset to name a model, template to bring your own pod",
 		},
 		{
 			reason: "an engine is the template's own business",
@@ -754,7 +754,7 @@ inference: {preset: {name: m}}`,
 			reason:   "53 characters",
 			metadata: "{name: a23456789-123456789-123456789-123456789-123456789-123}",
 			body:     "inference: {preset: {name: m}}",
-			want:     `ValidatingAdmissionPolicy 'modelberth-workspaces' with binding 'modelberth-workspaces' denied request: metadata.name "a23456789-123456789-123456789-123456789-123456789-123" has 53 characters, but at most 52 are allowed, because a label of its pods has it with a hash: choose a shorter name`,
+			want:     `ValidatingAdmissionPolicy 'modelberth-workspaces' with binding 'modelberth-workspaces' denied request: metadata.name "a23456789-123456789-123456789-123456789-123456789-123" has 53 characters, but at most 52 are allowed, because a label of its pods contains the name and a hash: choose a shorter name`,
 		},
 		{
 			reason:   "an unknown image family",
@@ -807,7 +807,7 @@ inference: {preset: {name: m}}`,
 		{
 			reason: "containers differ in name, init containers too",
 			body:   "inference: {template: {spec: {containers: [{name: a, image: a}], initContainers: [{name: a, image: a}]}}}",
-			want:   "ValidatingAdmissionPolicy 'modelberth-workspaces' with binding 'modelberth-workspaces' denied request: inference.template.spec has two containers of the same name: give each its own",
+			want:   "ValidatingAdmissionPolicy 'modelberth-workspaces' with binding 'modelberth-workspaces' denied request: inference.template.spec has two containers with the same name: give each its own",
 		},
 		{
 			reason: "a container has an image",

@@ -116,8 +116,7 @@ func ruleMessages(t *testing.T) [][]string {
 	return out
 }
 
-// policyMessages returns the message of every rule of the policy that refuses; of a message that is
-// computed, its constant parts.
+// policyMessages returns the message of every refusing rule of the policy; of a computed message, its constant parts.
 func policyMessages(t *testing.T) [][]string {
 	t.Helper()
 	policies, err := readPolicies()

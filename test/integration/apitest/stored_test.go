@@ -19,9 +19,9 @@ import (
 	"github.com/modelberth/modelberth/api/v1beta1"
 )
 
-// Every manifest that is refused today is stored under an older schema that had no rules, without
-// policies. After the upgrade, whatever leaves its spec alone must be possible: a controller that
-// cannot write a status or remove a finalizer can neither help nor let go.
+// Every manifest refused today is stored under an older schema without rules and policies. After the upgrade, every
+// change outside its spec must be possible: a controller that cannot write a status or remove a finalizer can neither
+// help nor release.
 func TestStoredUnderAnOlderSchema(t *testing.T) {
 	ctx := t.Context()
 	if err := api.installOlder(ctx); err != nil {
@@ -71,8 +71,8 @@ func TestStoredUnderAnOlderSchema(t *testing.T) {
 	}
 }
 
-// giants are what no schema bounded: a rule that tries to look at all of it uses up what the API
-// server grants, and that is an error which nothing forgives.
+// giants are values without a bound in any schema: a rule over all of it exceeds the API server's budget, and that
+// error cannot be avoided.
 func giants() []refusal {
 	const size = 200_000
 	long := strings.Repeat("a", size)
@@ -138,8 +138,8 @@ func excerpt(body string) string {
 	return body
 }
 
-// harmlessWrites are the writes that leave the spec alone, in the order of a Workspace's life, each
-// in every way that a controller or a person makes them.
+// harmlessWrites are the writes outside the spec, in the order of a Workspace's life, each in every way of a controller
+// or a person.
 func harmlessWrites() []harmlessWrite {
 	patch := func(kind types.PatchType, body string) func(context.Context, *unstructured.Unstructured) error {
 		return func(ctx context.Context, object *unstructured.Unstructured) error {

@@ -305,3 +305,22 @@ func (c *recordedStatus) Patch(
 		return c.SubResourceWriter.Patch(ctx, object, patch, options...)
 	})
 }
+
+// SubResource records the writes of a subresource by patch.
+func (c *recorded) SubResource(name string) client.SubResourceClient {
+	return &recordedSubResource{SubResourceClient: c.Client.SubResource(name), recorder: c.recorder, name: name}
+}
+
+type recordedSubResource struct {
+	client.SubResourceClient
+	recorder *Recorder
+	name     string
+}
+
+func (c *recordedSubResource) Patch(
+	ctx context.Context, object client.Object, patch client.Patch, options ...client.SubResourcePatchOption,
+) error {
+	return c.recorder.write("patch "+c.name+" of", object, false, func() error {
+		return c.SubResourceClient.Patch(ctx, object, patch, options...)
+	})
+}

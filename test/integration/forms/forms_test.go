@@ -1,9 +1,8 @@
 // Copyright The Modelberth Authors.
 // SPDX-License-Identifier: Apache-2.0
 
-// Package forms_test tells what becomes of manifests in the forms that KAITO's users have: what the API server
-// stores and warns of, and what the controller then plans or says. No machine can be bought here, so a plan is
-// as far as a Workspace gets.
+// Package forms_test tests manifests in the forms of KAITO's users: the API server's stored form and warnings, and the
+// controller's plan or message. No machine can be bought here, so a Workspace gets no further than a plan.
 package forms_test
 
 import (
@@ -174,8 +173,7 @@ func addNodes(t *testing.T, api client.Client, values ...string) {
 	}
 }
 
-// better are the forms that the contract wants a word on because KAITO buys too much for them, and that are
-// simply served.
+// better are the forms that KAITO buys too much for; the contract wants a comment on them, and they are simply served.
 func better() []string { return []string{"gpt-oss-20b", "gpt-oss-120b", "qwen-2-5-coder-32b"} }
 
 // check holds what happened against the contract's verdict.

@@ -1,8 +1,8 @@
 // Copyright The Modelberth Authors.
 // SPDX-License-Identifier: Apache-2.0
 
-// Package nokarpenter_test tells what the controller does in a cluster that has no Karpenter: on a
-// real API server without its CustomResourceDefinitions.
+// Package nokarpenter_test tests the controller in a cluster without Karpenter: on a real API server without its
+// CustomResourceDefinitions.
 package nokarpenter_test
 
 import (
@@ -35,8 +35,8 @@ import (
 // patience is how long the story may take to reach its next point.
 const patience = 30 * time.Second
 
-// TestWithoutKarpenter says that the controller starts, plans, says what is missing, uses a
-// node that comes, lets a Workspace go, and does not end by itself.
+// TestWithoutKarpenter: the controller starts, plans, reports the missing part, uses a new node, releases a Workspace,
+// and does not end on its own.
 func TestWithoutKarpenter(t *testing.T) {
 	ctrl.SetLogger(logr.Discard())
 	config := startAPIServer(t)
@@ -168,7 +168,7 @@ func startController(t *testing.T, config *rest.Config) <-chan error {
 	return done
 }
 
-// untilStalled waits until a Workspace says that no provisioner is installed.
+// untilStalled waits until a Workspace reports that no provisioner is installed.
 func untilStalled(t *testing.T, api client.Client, ws *v1beta1.Workspace) metav1.Condition {
 	t.Helper()
 	var found metav1.Condition
@@ -189,7 +189,7 @@ func untilStalled(t *testing.T, api client.Client, ws *v1beta1.Workspace) metav1
 	return found
 }
 
-// eventually waits until done says so; what it saw last is reported if that never comes.
+// eventually waits until done is true, and reports the last state otherwise.
 func eventually(t *testing.T, what string, done func() (bool, string)) {
 	t.Helper()
 	seen := ""

@@ -57,8 +57,7 @@ func reinstall(t *testing.T, refuses bool, values ...string) {
 	}
 }
 
-// TestAllowed asks for what the administrator does not allow, and for what he does, and compares with what a release
-// without limits says.
+// TestAllowed requests forbidden and allowed things, and compares with a release without limits.
 func TestAllowed(t *testing.T) {
 	tests := []struct {
 		reason, annotations, body string
@@ -122,8 +121,20 @@ func TestAllowed(t *testing.T) {
 			body: "inference: {template: {spec: {tolerations: [{key: modelberth.dev/workspace-uid, value: uid-2}], " + container + "}}}",
 		},
 		{
-			reason: "a label of the cloud", always: true, want: "cloud.google.com/gke-spot",
+			reason: "a label of Google's cloud", always: true, want: "cloud.google.com/gke-spot",
 			body: "inference: {preset: {name: m}, pod: {labels: {cloud.google.com/gke-spot: 'true'}}}",
+		},
+		{
+			reason: "a label of Azure", always: true, want: "kubernetes.azure.com/scalesetpriority",
+			body: "inference: {preset: {name: m}, pod: {labels: {kubernetes.azure.com/scalesetpriority: 'true'}}}",
+		},
+		{
+			reason: "a label of AWS", always: true, want: "eks.amazonaws.com/capacityType",
+			body: "inference: {preset: {name: m}, pod: {labels: {eks.amazonaws.com/capacityType: 'true'}}}",
+		},
+		{
+			reason: "a label of NVIDIA's operator", always: true, want: "nvidia.com/gpu.deploy.driver",
+			body: "inference: {preset: {name: m}, pod: {labels: {nvidia.com/gpu.deploy.driver: 'true'}}}",
 		},
 		{
 			reason: "labels and annotations of his own",

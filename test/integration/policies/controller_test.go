@@ -88,6 +88,7 @@ func TestControllerMakesOnlyForWorkspaces(t *testing.T) {
 		{"of a kind of the same name", set(func(set *appsv1.StatefulSet) { set.OwnerReferences = ownedBy("other.example/v1", "Workspace") }), false},
 		{"of an owner that does not control it", set(func(set *appsv1.StatefulSet) { set.OwnerReferences[0].Controller = nil }), false},
 		{"in kube-system", set(func(set *appsv1.StatefulSet) { set.Namespace = "kube-system" }), false},
+		{"in a protected namespace", set(func(set *appsv1.StatefulSet) { set.Namespace = "flux-system" }), false},
 		{"without our labels", set(func(set *appsv1.StatefulSet) { set.Labels = nil }), false},
 		{"a ConfigMap of a plan", configMap(ownedBy("apps/v1", "ControllerRevision")), true},
 		{"a ConfigMap of nobody", configMap(nil), false},
@@ -210,5 +211,17 @@ func TestControllerDeletesOnlyPoolsOfWorkspaces(t *testing.T) {
 				t.Errorf("%v, want it to pass: %v", err, test.want)
 			}
 		})
+	}
+}
+
+// TestControllerReleasesInProtectedNamespaces: a namespace may be protected while a Workspace serves there.
+func TestControllerReleasesInProtectedNamespaces(t *testing.T) {
+	set := setOf("protected", func(set *appsv1.StatefulSet) { set.Namespace, set.Labels = "flux-system", ours() })
+	if err := user(t, setController).Create(t.Context(), set); err != nil {
+		t.Fatal(err)
+	}
+	t.Cleanup(func() { _ = client.IgnoreNotFound(api.Delete(context.WithoutCancel(t.Context()), set)) })
+	if err := user(t, controller).Delete(t.Context(), set, client.DryRunAll); err != nil {
+		t.Error(err)
 	}
 }

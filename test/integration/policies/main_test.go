@@ -1,9 +1,8 @@
 // Copyright The Modelberth Authors.
 // SPDX-License-Identifier: Apache-2.0
 
-// Package policies holds the chart's guards, the admission policies that name a release, to what they refuse and to what
-// they must let pass, and its roles to who may read metrics. It has the chart rendered and installs that into an API server
-// without controllers.
+// Package policies tests the chart's guards, the admission policies of a release, in both directions, and its roles for
+// metrics. It renders the chart and installs it into an API server without controllers.
 package policies
 
 import (
@@ -97,7 +96,7 @@ func start(environment *envtest.Environment) error {
 	}
 	ctx, cancel := context.WithTimeout(context.Background(), 2*settle)
 	defer cancel()
-	for _, name := range []string{"team-a", "modelberth-system"} {
+	for _, name := range []string{"team-a", "modelberth-system", "flux-system"} {
 		if err := api.Create(ctx, &corev1.Namespace{ObjectMeta: metav1.ObjectMeta{Name: name}}); err != nil {
 			return err
 		}
@@ -105,7 +104,7 @@ func start(environment *envtest.Environment) error {
 	return install(ctx)
 }
 
-// as returns a client of a user who may do everything that no policy refuses. Who is in groups of his own is in no other.
+// as returns a client of a user with all rights beyond the policies. A user with groups of its own is in no other.
 func as(user string, groups ...string) (client.Client, error) {
 	scheme, err := app.Scheme()
 	if err != nil {
@@ -128,7 +127,7 @@ func user(t *testing.T, name string, groups ...string) client.Client {
 	return c
 }
 
-// install renders the guards and brings them in, with roles that let every user do what the policies decide on.
+// install renders the guards and applies them, with roles that let every user do everything under the policies.
 func install(ctx context.Context, values ...string) error {
 	if err := bringIn(ctx, "guards.yaml", everybody, values...); err != nil {
 		return err
@@ -141,6 +140,7 @@ func bringIn(ctx context.Context, template, manifests string, values ...string) 
 	args := []string{
 		"template", "modelberth", chartDir, "--namespace=modelberth-system", "--kube-version=1.35.4",
 		"--show-only=templates/" + template, "--set=clouds={azure},image.repository=a,agentImage.repository=b",
+		"--set=policies.protectedNamespaces={kube-system,flux-system}",
 	}
 	rendered, err := exec.CommandContext(ctx, os.Getenv("HELM"), append(args, values...)...).Output()
 	if err != nil {
@@ -158,13 +158,37 @@ func bringIn(ctx context.Context, template, manifests string, values ...string) 
 	return nil
 }
 
-// everybody may write everything but NodeClaims: only the policies refuse.
+// everybody may write everything under the policies but NodeClaims, limits on spending and Bindings: only the policies refuse.
 const everybody = `
 apiVersion: rbac.authorization.k8s.io/v1
 kind: ClusterRole
 metadata: {name: everybody}
 rules:
-- {apiGroups: ["", apps, kaito.sh, networking.k8s.io, policy], resources: ["*"], verbs: ["*"]}
+- {apiGroups: [apps, kaito.sh, networking.k8s.io, policy], resources: ["*"], verbs: ["*"]}
+- apiGroups: [""]
+  resources:
+  - configmaps
+  - namespaces
+  - namespaces/finalize
+  - namespaces/status
+  - nodes
+  - nodes/status
+  - pods
+  - pods/status
+  - services
+  verbs: ["*"]
+---
+apiVersion: rbac.authorization.k8s.io/v1
+kind: Role
+metadata: {name: binder, namespace: team-a}
+rules:
+- {apiGroups: [""], resources: [pods/binding, bindings], verbs: [create]}
+---
+apiVersion: rbac.authorization.k8s.io/v1
+kind: RoleBinding
+metadata: {name: binder, namespace: team-a}
+roleRef: {apiGroup: rbac.authorization.k8s.io, kind: Role, name: binder}
+subjects: [{apiGroup: rbac.authorization.k8s.io, kind: User, name: binder}]
 ---
 apiVersion: rbac.authorization.k8s.io/v1
 kind: ClusterRoleBinding
@@ -185,6 +209,24 @@ roleRef: {apiGroup: rbac.authorization.k8s.io, kind: ClusterRole, name: machines
 subjects:
 - {apiGroup: rbac.authorization.k8s.io, kind: User, name: karpenter}
 - {apiGroup: rbac.authorization.k8s.io, kind: User, name: "system:serviceaccount:modelberth-system:modelberth"}
+---
+apiVersion: rbac.authorization.k8s.io/v1
+kind: ClusterRole
+metadata: {name: spending}
+rules:
+- {apiGroups: [modelberth.dev], resources: [spendinglimits], verbs: [update]}
+---
+apiVersion: rbac.authorization.k8s.io/v1
+kind: ClusterRoleBinding
+metadata: {name: spending}
+roleRef: {apiGroup: rbac.authorization.k8s.io, kind: ClusterRole, name: spending}
+subjects: [{apiGroup: rbac.authorization.k8s.io, kind: User, name: treasurer}]
+---
+apiVersion: rbac.authorization.k8s.io/v1
+kind: RoleBinding
+metadata: {name: spending, namespace: team-a}
+roleRef: {apiGroup: rbac.authorization.k8s.io, kind: ClusterRole, name: cluster-admin}
+subjects: [{apiGroup: rbac.authorization.k8s.io, kind: User, name: owner}]
 `
 
 // heeded waits until the API server refuses what it should: some time after the policies were stored.

@@ -24,7 +24,7 @@ import (
 	"github.com/modelberth/modelberth/pkg/options"
 )
 
-// scrapers are who asks for metrics: one has the role that the chart makes for it, the other has none.
+// scrapers request metrics: one has the chart's role for it, the other has none.
 const scrapers = `
 apiVersion: v1
 kind: ServiceAccount

@@ -5,6 +5,7 @@ package policies
 
 import (
 	"context"
+	"encoding/json"
 	"maps"
 	"strings"
 	"testing"
@@ -31,7 +32,7 @@ func setOf(name string, change func(*appsv1.StatefulSet)) *appsv1.StatefulSet {
 	return set
 }
 
-// reservedMarks are on everything that the controller writes, each on the kind that it is of importance on.
+// reservedMarks are on all written objects, each on its relevant kind.
 func reservedMarks() map[string]client.Object {
 	ofPod := func(key, value string) client.Object { return podOf("marked", map[string]string{key: value}) }
 	annotated := podOf("marked", nil)
@@ -54,6 +55,10 @@ func reservedMarks() map[string]client.Object {
 		"a plan": &appsv1.ControllerRevision{
 			ObjectMeta: metav1.ObjectMeta{Namespace: "team-a", Name: "marked", Labels: map[string]string{v1beta1.LabelRevisionOwner: "chat"}},
 			Data:       runtime.RawExtension{Raw: []byte("{}")},
+		},
+		"the pods of a former StatefulSet": &appsv1.ControllerRevision{
+			ObjectMeta: metav1.ObjectMeta{Namespace: "team-a", Name: "marked"},
+			Data:       runtime.RawExtension{Raw: []byte(`{"spec":{"template":{"metadata":{"labels":{"kaito.sh/workspace":"chat"}}}}}`)},
 		},
 		"the nodes of a plan": &appsv1.ControllerRevision{
 			ObjectMeta: metav1.ObjectMeta{Namespace: "team-a", Name: "marked", Annotations: map[string]string{v1beta1.AnnotationNodes: "{}"}},
@@ -101,6 +106,10 @@ func TestOnlyDaemonSetsMayTolerateTheTaintOfAWorkspace(t *testing.T) {
 	}{
 		{"a stranger's pod", "stranger", pod, false},
 		{"a stranger's StatefulSet", "stranger", set, false},
+		{"a StatefulSet's former pods", "stranger", &appsv1.ControllerRevision{
+			ObjectMeta: metav1.ObjectMeta{Namespace: "team-a", Name: "tolerant"},
+			Data:       runtime.RawExtension{Raw: []byte(`{"spec":{"template":{"spec":{"tolerations":[{"key":"modelberth.dev/workspace-uid"}]}}}}`)},
+		}, false},
 		{"a Deployment's pod", "system:serviceaccount:kube-system:replicaset-controller", pod, false},
 		{"a DaemonSet's pod", daemonSets, pod, true},
 		{"a pod of ours", setController, pod, true},
@@ -170,14 +179,120 @@ func TestMarkedObjectsStayWritable(t *testing.T) {
 			}
 		})
 	}
-	status := pod.DeepCopy()
-	body := client.RawPatch("application/merge-patch+json", []byte(`{"status":{"message":"fine"}}`))
-	if err := stranger.Status().Patch(t.Context(), status, body); err != nil {
-		t.Errorf("a status: %v", err)
+}
+
+// TestStatusWritesChangeNoMarks: a write of a status may change labels and annotations, too.
+func TestStatusWritesChangeNoMarks(t *testing.T) {
+	ours := user(t, setController)
+	pod := podOf("reporting", map[string]string{v1beta1.LabelWorkspace: "chat"})
+	set := setOf("reporting", func(*appsv1.StatefulSet) {})
+	node := &corev1.Node{ObjectMeta: metav1.ObjectMeta{Name: "reporting"}}
+	for _, object := range []client.Object{pod, set, node} {
+		if err := ours.Create(t.Context(), object); err != nil {
+			t.Fatal(err)
+		}
+		t.Cleanup(func() { _ = ours.Delete(context.WithoutCancel(t.Context()), object) })
+	}
+	const marked = `{"metadata":{"labels":{"kaito.sh/workspace":"other"}}}`
+	tests := []struct {
+		reason string
+		who    []string
+		object client.Object
+		body   string
+		want   bool
+	}{
+		{"a pod's status", []string{"stranger"}, pod, `{"status":{"message":"fine"}}`, true},
+		{"a pod's mark", []string{"stranger"}, pod, marked, false},
+		{"a pod's price", []string{"stranger"}, pod, `{"metadata":{"annotations":{"modelberth.dev/machine":"{}"}}}`, false},
+		{"a label of another's", []string{"stranger"}, pod, `{"metadata":{"labels":{"team":"a"}}}`, true},
+		{"the kubelet of a pod", []string{"system:node:a", "system:nodes"}, pod, `{"status":{"message":"fine"}}`, true},
+		{"a StatefulSet's status", []string{"stranger"}, set, `{"status":{"replicas":1}}`, true},
+		{"a StatefulSet's mark", []string{"stranger"}, set, marked, false},
+		{"a node's status", []string{"stranger"}, node, `{"status":{"capacity":{"a.example/gpu":"1"}}}`, true},
+		{"a node's Workspace", []string{"stranger"}, node, marked, false},
+	}
+	for _, test := range tests {
+		t.Run(test.reason, func(t *testing.T) {
+			fresh, _ := test.object.DeepCopyObject().(client.Object)
+			patch := client.RawPatch("application/merge-patch+json", []byte(test.body))
+			err := user(t, test.who[0], test.who[1:]...).Status().Patch(t.Context(), fresh, patch, client.DryRunAll)
+			if (err == nil) != test.want {
+				t.Errorf("%v, want it to pass: %v", err, test.want)
+			}
+		})
 	}
 }
 
-// TestForgedNodeLabelsAreRefused: only kubelets and those who make machines say whose a node is.
+// TestOnlyTheControllerWritesAttempts: it believes them after a restart.
+func TestOnlyTheControllerWritesAttempts(t *testing.T) {
+	ws := replicaOf(nil)
+	ws.SetName("attempting")
+	if err := api.Create(t.Context(), ws); err != nil {
+		t.Fatal(err)
+	}
+	t.Cleanup(func() { _ = api.Delete(context.WithoutCancel(t.Context()), ws) })
+	const attempts = `{"status":{"attempts":[{"number":1,"instanceType":"a","startTime":"2026-01-01T00:00:00Z"}]}}`
+	for _, test := range []struct {
+		reason, user, body string
+		want               bool
+	}{
+		{"an attempt of a stranger's", "stranger", attempts, false},
+		{"another field", "stranger", `{"status":{"observedGeneration":3}}`, true},
+		{"the controller's", controller, attempts, true},
+		{"one attempt less", "stranger", `{"status":{"attempts":null}}`, false},
+		{"another field, with attempts", "stranger", `{"status":{"observedGeneration":4}}`, true},
+	} {
+		t.Run(test.reason, func(t *testing.T) {
+			patch := client.RawPatch("application/merge-patch+json", []byte(test.body))
+			if err := user(t, test.user).Status().Patch(t.Context(), ws.DeepCopy(), patch); (err == nil) != test.want {
+				t.Errorf("%v, want it to pass: %v", err, test.want)
+			}
+		})
+	}
+}
+
+// TestNamespaceOwnerCannotRaiseItsCeiling, not even with all rights in the namespace.
+func TestNamespaceOwnerCannotRaiseItsCeiling(t *testing.T) {
+	const ceiling = `{"metadata":{"annotations":{"modelberth.dev/spending-ceiling":"9999"}}}`
+	for _, test := range []struct {
+		reason, user, body string
+		want               bool
+	}{
+		{"another annotation", "stranger", `{"metadata":{"annotations":{"team":"a"}}}`, true},
+		{"a stranger's ceiling", "stranger", ceiling, false},
+		{"the owner's ceiling", "owner", ceiling, false},
+		{"the administrator's ceiling", "treasurer", ceiling, true},
+	} {
+		t.Run(test.reason, func(t *testing.T) {
+			for _, write := range []func(client.Client, client.Object, client.Patch) error{
+				func(c client.Client, o client.Object, p client.Patch) error {
+					return c.Patch(t.Context(), o, p, client.DryRunAll)
+				},
+				func(c client.Client, o client.Object, _ client.Patch) error {
+					whole := &corev1.Namespace{}
+					if err := c.Get(t.Context(), client.ObjectKeyFromObject(o), whole); err != nil {
+						return err
+					}
+					if err := json.Unmarshal([]byte(test.body), whole); err != nil {
+						return err
+					}
+					return c.SubResource("finalize").Update(t.Context(), whole, client.DryRunAll)
+				},
+				func(c client.Client, o client.Object, p client.Patch) error {
+					return c.Status().Patch(t.Context(), o, p, client.DryRunAll)
+				},
+			} {
+				namespace := &corev1.Namespace{ObjectMeta: metav1.ObjectMeta{Name: "team-a"}}
+				err := write(user(t, test.user), namespace, client.RawPatch("application/merge-patch+json", []byte(test.body)))
+				if (err == nil) != test.want {
+					t.Errorf("%v, want it to pass: %v", err, test.want)
+				}
+			}
+		})
+	}
+}
+
+// TestForgedNodeLabelsAreRefused: only kubelets and provisioners assign nodes.
 func TestForgedNodeLabelsAreRefused(t *testing.T) {
 	for _, test := range []struct {
 		reason, key string

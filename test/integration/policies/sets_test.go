@@ -32,7 +32,7 @@ func setOfWorkspaces(t *testing.T, annotations, inference string) *unstructured.
 	return objects[0]
 }
 
-// TestAllowedOfSets asks in a set's template for what the administrator does not allow a Workspace, and for what he does.
+// TestAllowedOfSets requests forbidden and allowed things in a set's template.
 func TestAllowedOfSets(t *testing.T) {
 	limited(t)
 	tests := []struct {
@@ -130,7 +130,7 @@ func TestRouterMayOnlyWake(t *testing.T) {
 	}
 }
 
-// discovery is what every account may read, for those that have no other role.
+// discovery are the rights of every account, for those without another role.
 const discovery = `
 apiVersion: rbac.authorization.k8s.io/v1
 kind: ClusterRoleBinding

@@ -75,7 +75,7 @@ func (st *story) canMeet(claim *karpv1.NodeClaim) bool {
 	switch st.fate.Outcome {
 	case cloudscript.NotReady:
 		return claim.Status.NodeName != ""
-	case cloudscript.GPUFault:
+	case cloudscript.GPUFault, cloudscript.GPUsLost:
 		return claim.StatusConditions().Get(karpv1.ConditionTypeInitialized).IsTrue()
 	default:
 		return true
@@ -160,6 +160,8 @@ func (k *Karpenter) meetFate(ctx context.Context, st *story, claim *karpv1.NodeC
 	switch st.fate.Outcome {
 	case cloudscript.GPUFault:
 		return 0, k.condition(ctx, claim, st.fate.FaultCondition(), now)
+	case cloudscript.GPUsLost:
+		return 0, k.changeNode(ctx, claim, st.loseGPUs)
 	case cloudscript.NotReady:
 		return 0, k.condition(ctx, claim, silence(), now)
 	case cloudscript.Evicted:
@@ -177,6 +179,17 @@ func (k *Karpenter) meetFate(ctx context.Context, st *story, claim *karpv1.NodeC
 		return attemptPause - ended, k.condition(ctx, claim, silence(), now)
 	}
 	return 0, client.IgnoreNotFound(k.client.Delete(ctx, claim))
+}
+
+// loseGPUs lets the node allocate only some of its GPUs.
+func (st *story) loseGPUs(node *corev1.Node) bool {
+	left := *resource.NewQuantity(int64(st.fate.GPUs), resource.DecimalSI)
+	if node.Status.Allocatable[resourceGPU] == left {
+		return false
+	}
+	node.Status.Allocatable = node.Status.Allocatable.DeepCopy()
+	node.Status.Allocatable[resourceGPU] = left
+	return true
 }
 
 // silence returns a cluster's condition for a silent node.

@@ -1,7 +1,7 @@
 // Copyright The Modelberth Authors.
 // SPDX-License-Identifier: Apache-2.0
 
-// Package sim holds the integration tests' stand-ins beside a real API server: a scripted Karpenter, and a
+// Package sim holds the integration tests' stand-ins around a real API server: a scripted Karpenter, and a
 // StatefulSet controller with kubelets quick to start pods.
 //
 // It plays the cluster's part and must not know the workings of the controller under test.
@@ -59,7 +59,7 @@ const (
 	Ignored Behaviour = "Ignored"
 )
 
-// Karpenter is a stand-in for Karpenter: it answers NodeClaims as its script says.
+// Karpenter is a stand-in for Karpenter: it answers NodeClaims by its script.
 type Karpenter struct {
 	client client.Client
 

@@ -181,6 +181,8 @@ func TestPlay(t *testing.T) {
 			"30s initialized claim, node with 2 GPUs Ready=Unknown")},
 		{"broken GPUs", rules("", cloudscript.Rule{Outcome: cloudscript.GPUFault, After: d(30)}), append(slices.Clone(working),
 			"30s "+works+" AcceleratedHardwareReady=False")},
+		{"GPUs that are lost later", rules("", cloudscript.Rule{Outcome: cloudscript.GPUsLost, After: d(30), GPUs: 1}), append(slices.Clone(working),
+			"30s initialized claim, node with 1 GPUs Ready=True")},
 		{"another machine type's fault", rules("", cloudscript.Rule{SKU: "small", Outcome: cloudscript.NoCapacity}), working},
 	} {
 		t.Run(test.reason, func(t *testing.T) {

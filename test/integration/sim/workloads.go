@@ -38,7 +38,7 @@ type Workloads struct {
 	mu sync.Mutex
 	// scripts by namespace/name of the StatefulSet; without one pods become ready.
 	scripts map[types.NamespacedName]script
-	// held are the StatefulSets with an update seen and not begun.
+	// held are the StatefulSets with an update that was seen but not begun.
 	held map[types.NamespacedName]bool
 }
 

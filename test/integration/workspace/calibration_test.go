@@ -50,8 +50,8 @@ func calibrationFile(t *testing.T, key ed25519.PrivateKey, tpot float64) string 
 	return string(data)
 }
 
-// TestCalibrationFilesReachPlans: a file that comes while the controller runs makes a plan possible, and one that goes
-// changes no plan that is made.
+// TestCalibrationFilesReachPlans: a new file at run time makes a plan possible, and a deleted one changes no existing
+// plan.
 func TestCalibrationFilesReachPlans(t *testing.T) {
 	w := enter(t)
 	mine, theirs := ed25519.NewKeyFromSeed(make([]byte, 32)), ed25519.NewKeyFromSeed([]byte(strings.Repeat("b", 32)))

@@ -18,7 +18,7 @@ import (
 	"github.com/modelberth/modelberth/test/integration/faults"
 )
 
-// tells is the status of a pod that is ready and whose agent has settled a commit.
+// tells is the status of a ready pod whose agent has settled a commit.
 func tells(commit string) corev1.PodStatus {
 	return corev1.PodStatus{
 		Phase:      corev1.PodRunning,
@@ -62,8 +62,8 @@ func (w *world) untilKept(t *testing.T, ws *v1beta1.Workspace, commit string) cl
 	return key
 }
 
-// TestCommitOfTheFirstFetchStays says that the pods of a revision get the commit that its first pod settled,
-// though the branch moves on, and that nothing restarts for it.
+// TestCommitOfTheFirstFetchStays: the pods of a revision get the commit of its first pod, even if the branch moves on,
+// and nothing restarts for it.
 func TestCommitOfTheFirstFetchStays(t *testing.T) {
 	w := enter(t)
 	first, second := strings.Repeat("1a", 20), strings.Repeat("2b", 20)
@@ -77,7 +77,7 @@ func TestCommitOfTheFirstFetchStays(t *testing.T) {
 	key := w.untilKept(t, ws, first)
 	before := w.running(t, ws)
 
-	// A later pod tells of another commit, as one would that has not read what is kept.
+	// A later pod reports another commit, as one that has not read the kept commit would.
 	w.workloads.Script(client.ObjectKeyFromObject(ws), tells(second))
 	former := w.podUID(t, ws)
 	if err := w.client.Delete(t.Context(), &corev1.Pod{ObjectMeta: metav1.ObjectMeta{Namespace: ws.Namespace, Name: ws.Name + "-0"}}); err != nil {

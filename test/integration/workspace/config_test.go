@@ -24,8 +24,8 @@ func configMap(namespace, text string) *corev1.ConfigMap {
 	}
 }
 
-// TestConfigMapIsFollowed says that a ConfigMap counts from the moment that it appears, that what
-// cannot be read is said, and that an edit makes another revision and other pods on the same machine.
+// TestConfigMapIsFollowed: a ConfigMap counts from its creation, an unreadable one is reported, and an edit makes
+// another revision and other pods on the same machine.
 func TestConfigMapIsFollowed(t *testing.T) {
 	w := enter(t)
 	w.begin(t, faults.NewRecorder())
@@ -58,7 +58,7 @@ func TestConfigMapIsFollowed(t *testing.T) {
 	})
 	w.untilCondition(t, ws, v1beta1.ConditionReady, metav1.ConditionTrue, "")
 
-	// What cannot be read does not stop what runs.
+	// An unreadable one does not stop running pods.
 	w.patch(t, config, func() { config.Data[v1beta1.InferenceConfigKey] = "llamacpp: [" })
 	w.untilCondition(t, ws, v1beta1.ConditionPlanned, metav1.ConditionFalse, v1beta1.ReasonConfigInvalid)
 	w.untilArgs(t, ws, "--threads 5")
@@ -82,7 +82,7 @@ func (w *world) untilArgs(t *testing.T, ws *v1beta1.Workspace, want string) {
 	})
 }
 
-// TestManyWorkspacesAtOnce says that Workspaces do not get in each other's way.
+// TestManyWorkspacesAtOnce: Workspaces do not block each other.
 func TestManyWorkspacesAtOnce(t *testing.T) {
 	w := enter(t)
 	w.begin(t, faults.NewRecorder())

@@ -22,7 +22,7 @@ type crash struct {
 	came bool
 }
 
-// crashAt begins a controller that crashes at its write of that number.
+// crashAt begins a controller that crashes at that write.
 func (w *world) crashAt(t *testing.T, number int, moment faults.Moment, begin func(*testing.T, *faults.Recorder) *life) *crash {
 	t.Helper()
 	c := &crash{world: w, begin: begin}

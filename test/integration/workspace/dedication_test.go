@@ -19,8 +19,8 @@ import (
 	"github.com/modelberth/modelberth/test/integration/faults"
 )
 
-// TestMachineIsForItsWorkspaceAlone buys a machine for a new plan, whose taint only its pods tolerate, and one for a plan of
-// an earlier version, whose pods would never start there.
+// TestMachineIsForItsWorkspaceAlone buys a machine for a new plan, with a taint that only its pods tolerate, and one
+// for a plan of an earlier version, whose pods would never start there.
 func TestMachineIsForItsWorkspaceAlone(t *testing.T) {
 	w := enter(t)
 	first := w.begin(t, faults.NewRecorder())

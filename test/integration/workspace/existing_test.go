@@ -22,8 +22,8 @@ import (
 	"github.com/modelberth/modelberth/test/integration/faults"
 )
 
-// TestExistingNodes tells the stories of nodes that nobody bought for a Workspace. Each has nodes with a label
-// and a taint of its own, so that the Workspaces of other stories leave them alone.
+// TestExistingNodes has the stories of nodes not bought for a Workspace. Each has nodes with its own label and
+// taint, so that the Workspaces of other stories leave them alone.
 func TestExistingNodes(t *testing.T) {
 	w := enter(t)
 	for _, story := range []struct {
@@ -319,7 +319,7 @@ func nodeGoes(t *testing.T, c *climber) {
 		t.Fatal(err)
 	}
 	c.untilCondition(t, ws, v1beta1.ConditionNodesReady, metav1.ConditionFalse, v1beta1.ReasonNodeNotReady)
-	want := "node " + second.Name + " is gone; tiny-chat: no node with GPUs is there for it"
+	want := "node " + second.Name + " is gone; tiny-chat: no node with GPUs is available"
 	if message := condition(ws, v1beta1.ConditionNodesReady).Message; !strings.HasPrefix(message, want) {
 		t.Errorf("message %q, want %q…", message, want)
 	}

@@ -80,8 +80,8 @@ func TestHealthOfInferenceSets(t *testing.T) {
 	}
 }
 
-// watchHealth computes the health of the only object of a list after each change. What it returns stops watching and
-// lists what was seen, without repetition.
+// watchHealth computes the health of the only object of a list after each change. The returned function stops watching
+// and lists the healths, without repetition.
 func (w *world) watchHealth(t *testing.T, list client.ObjectList, namespace string) func() []status.Status {
 	t.Helper()
 	watcher, err := w.client.Watch(t.Context(), list, client.InNamespace(namespace))

@@ -23,7 +23,7 @@ import (
 	cloudscript "github.com/modelberth/modelberth/test/script"
 )
 
-// zoneType is a machine type that no other story asks for: what was refused is remembered.
+// zoneType is a machine type of this story alone, because refusals are remembered.
 const zoneType = "Standard_NC40ads_H100_v5"
 
 // groupForm is a Workspace whose model has a stage on each of two machines.
@@ -34,7 +34,7 @@ func groupForm(namespace, name string) *v1beta1.Workspace {
 	return ws
 }
 
-// TestGroups tells what becomes of models that several machines serve together.
+// TestGroups tells the stories of models on several machines.
 func TestGroups(t *testing.T) {
 	stories := []struct {
 		reason string
@@ -68,8 +68,8 @@ func (w *world) serve(t *testing.T, name string) *v1beta1.Workspace {
 	return ws
 }
 
-// groupChangesZone has a zone run out of machines after the first: what it says of that zone alone keeps the
-// best machine type in the others.
+// groupChangesZone has a zone run out of machines after the first: a refusal of that zone alone keeps the best machine
+// type in the others.
 func groupChangesZone(t *testing.T, life *life) {
 	w := life.world
 	namespace := w.namespace(t)

@@ -9,6 +9,7 @@ import (
 	"time"
 
 	corev1 "k8s.io/api/core/v1"
+	"k8s.io/apimachinery/pkg/api/resource"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"sigs.k8s.io/controller-runtime/pkg/client"
 
@@ -24,6 +25,7 @@ func TestLadderAsksAgain(t *testing.T) {
 		{"a new value of the annotation goes past what had to be mended", retriedAfterMending},
 		{"after a cooldown one asks first, and its success wakes the others", oneAsksFirst},
 		{"a node that reports a GPU fault for too long is replaced", gpuFault},
+		{"a machine whose node lacks GPUs for too long is replaced, and a restart does not begin anew", gpuShortage},
 		{"a spot machine that is taken back is replaced at once, and left alone for a while", takenBack},
 		{"an older status than the machine's costs no machine", olderStatus},
 	}
@@ -134,6 +136,56 @@ func gpuFault(t *testing.T, c *climber) {
 	c.until(t, ws, "1 "+cheap+" Lost", "2 "+cheap)
 	if message := ws.Status.Attempts[0].Message; !strings.Contains(message, "AcceleratedHardwareReady=False: GPU has fallen off the bus") {
 		t.Errorf("message %q does not quote the node", message)
+	}
+	c.untilServing(t, ws)
+	checkMost(t, most, 2)
+	c.remove(t, ws)
+}
+
+// gpuShortage takes a GPU out of what the node of a Workspace can allocate, for a moment and then for good. The controller
+// starts anew in between.
+func gpuShortage(t *testing.T, c *climber) {
+	ws := eitherForm(c.namespace(t), "chat")
+	c.create(t, ws)
+	most := c.watchClaims(t, ws)
+	c.untilServing(t, ws)
+	usable := func(gpus string) {
+		t.Helper()
+		node := &corev1.Node{}
+		if err := c.client.Get(t.Context(), client.ObjectKey{Name: ws.Status.WorkerNodes[0]}, node); err != nil {
+			t.Fatal(err)
+		}
+		node.Status.Allocatable["nvidia.com/gpu"] = resource.MustParse(gpus)
+		if err := c.client.Status().Update(t.Context(), node); err != nil {
+			t.Fatal(err)
+		}
+		eventually(t, "the status records the shortage", func() (bool, string) {
+			if err := c.client.Get(t.Context(), client.ObjectKeyFromObject(ws), ws); err != nil {
+				return false, err.Error()
+			}
+			claims := ws.Status.Attempts[len(ws.Status.Attempts)-1].Claims
+			return len(claims) == 1 && (claims[0].GPUsMissingSince != nil) == (gpus == "0"), saying(ws)
+		})
+	}
+	usable("0")
+	c.untilCondition(t, ws, v1beta1.ConditionNodesReady, metav1.ConditionFalse, v1beta1.ReasonNodePluginsNotReady)
+	c.clock.step(6 * time.Minute)
+	usable("1")
+	c.clock.step(6 * time.Minute)
+	usable("0")
+	c.clock.step(5 * time.Minute)
+	c.life.end(t)
+	c.life = c.beginAt(t, faults.NewRecorder(), c.clock)
+	c.passes(t, c.life, ws, 2)
+	if got := c.karpenter.ClaimsEver(ws.UID); got != 1 {
+		t.Errorf("NodeClaims ever made: %d, want 1: no shortage has lasted seven minutes", got)
+	}
+	c.clock.step(2*time.Minute + time.Second)
+	c.patch(t, ws, nil)
+	c.until(t, ws, "1 "+cheap+" Lost", "2 "+cheap)
+	const want = "can allocate 0 of its 1 nvidia.com/gpu: its device plugin reports the others as unhealthy"
+	if message := ws.Status.Attempts[0].Message; !strings.Contains(message, want) {
+		t.Errorf("message %q does not contain %q", message, want)
 	}
 	c.untilServing(t, ws)
 	checkMost(t, most, 2)

@@ -17,8 +17,8 @@ import (
 	"github.com/modelberth/modelberth/test/integration/sim"
 )
 
-// TestHandover tells what becomes of a Workspace whose machines another back end got than the one that is set
-// since: it serves on, holds nothing twice and leaves nothing.
+// TestHandover tells the stories of Workspaces with machines of a retired back end: they serve on, have nothing twice
+// and leave nothing.
 func TestHandover(t *testing.T) {
 	claims, dynamic, static := withBackEnd(options.BackendNodeClaim), withBackEnd(options.BackendNodePool), withStaticPools
 	pods, existing := withBackEnd(options.BackendPods), withBackEnd(options.BackendExisting)
@@ -86,7 +86,7 @@ func (h *handover) begin(t *testing.T, set func(*options.Controller)) {
 	h.life = h.beginWith(t, faults.NewRecorder(), h.clock, o)
 }
 
-// serve has the Workspace serve, hands it over, and sees to it that nothing comes of that.
+// serve has the Workspace serve, hands it over, and checks that nothing changes.
 func (h *handover) serve(t *testing.T) (pod types.UID) {
 	t.Helper()
 	h.create(t, h.ws)
@@ -98,7 +98,7 @@ func (h *handover) serve(t *testing.T) (pod types.UID) {
 	return pod
 }
 
-// servesOn sees to it that the Workspace holds what it held, and serves where it served.
+// servesOn checks that the Workspace keeps its machines, and serves on them.
 func (h *handover) servesOn(t *testing.T, pod types.UID) {
 	t.Helper()
 	ever := h.karpenter.ClaimsEver(h.ws.UID)

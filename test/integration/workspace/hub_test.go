@@ -31,7 +31,7 @@ func hubForm(namespace, name string) *v1beta1.Workspace {
 	return ws
 }
 
-// TestModelsOfTheHub has a model planned that only the hub knows, at the commit that it is at.
+// TestModelsOfTheHub plans a model known only to the hub, at its commit.
 func TestModelsOfTheHub(t *testing.T) {
 	w := enter(t)
 	config, err := os.ReadFile("../../../pkg/cli/testdata/manifests/config.json")
@@ -75,7 +75,7 @@ func TestModelsOfTheHub(t *testing.T) {
 	w.remove(t, ws)
 }
 
-// TestNoHubUnlessAllowed sees to it that the controller asks nobody by itself.
+// TestNoHubUnlessAllowed: the controller contacts no hub on its own.
 func TestNoHubUnlessAllowed(t *testing.T) {
 	w := enter(t)
 	w.begin(t, faults.NewRecorder())

@@ -521,8 +521,8 @@ func TestInferenceSetSurvivesCrashes(t *testing.T) {
 	}
 }
 
-// TestInferenceSetKeepsFullTemplates: what a set writes into a Workspace is what it reads back, for every field of the API.
-// Otherwise it would update the Workspace for ever.
+// TestInferenceSetKeepsFullTemplates: what a set writes into a Workspace is what it reads back, for every field of the
+// API. Otherwise it would update the Workspace forever.
 func TestInferenceSetKeepsFullTemplates(t *testing.T) {
 	w := enter(t)
 	life := w.begin(t, faults.NewRecorder())

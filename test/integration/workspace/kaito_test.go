@@ -6,6 +6,7 @@ package workspace_test
 import (
 	"context"
 	"fmt"
+	"maps"
 	"slices"
 	"strings"
 	"testing"
@@ -30,6 +31,8 @@ import (
 type served struct {
 	*world
 	ws *v1beta1.Workspace
+	// claim is the name of the NodeClaim in gpu-provisioner mode.
+	claim string
 	// machines are to go with the Workspace.
 	machines []client.Object
 }
@@ -85,7 +88,7 @@ func TestLeftoverOfKAITOIsReleased(t *testing.T) {
 	w.checkNothingLeft(t, s.ws)
 }
 
-// TestWorkspaceOfKAITOIsServedAfterwards has the objects of KAITO's go: the Workspace is served from here by itself.
+// TestWorkspaceOfKAITOIsServedAfterwards has the objects of KAITO's go: the Workspace is served from here on its own.
 func TestWorkspaceOfKAITOIsServedAfterwards(t *testing.T) {
 	w := enter(t)
 	s := w.kaitoServes(t)
@@ -103,7 +106,12 @@ func TestWorkspaceOfKAITOIsServedAfterwards(t *testing.T) {
 // kaitoServes makes a Workspace as KAITO's controller leaves it, with its words in the status.
 func (w *world) kaitoServes(t *testing.T) *served {
 	t.Helper()
-	ws := kaitoForm(w.namespace(t), "chat")
+	return w.leftByKAITO(t, kaitoForm(w.namespace(t), "chat"))
+}
+
+// leftByKAITO is kaitoServes for a given Workspace.
+func (w *world) leftByKAITO(t *testing.T, ws *v1beta1.Workspace) *served {
+	t.Helper()
 	ws.Finalizers = []string{v1beta1.Finalizer}
 	ws.Annotations = map[string]string{v1beta1.AnnotationHash: strings.Repeat("f6d7", 16), v1beta1.AnnotationRevision: "1"}
 	w.create(t, ws)
@@ -120,7 +128,7 @@ func (w *world) kaitoServes(t *testing.T) *served {
 	if err := w.client.Status().Patch(t.Context(), ws, client.MergeFrom(former)); err != nil {
 		t.Fatal(err)
 	}
-	return &served{world: w, ws: ws}
+	return &served{world: w, ws: ws, claim: "ws84c8c0d28"}
 }
 
 func (s *served) suspend(t *testing.T) {
@@ -166,18 +174,25 @@ func (s *served) meta(name string) metav1.ObjectMeta {
 func (s *served) withSet(t *testing.T) {
 	t.Helper()
 	labels := map[string]string{v1beta1.LabelWorkspace: s.ws.Name}
-	service := func(name string) *corev1.Service {
-		return &corev1.Service{ObjectMeta: s.meta(name), Spec: corev1.ServiceSpec{
-			Selector: labels, PublishNotReadyAddresses: true, Ports: []corev1.ServicePort{{Port: 80, TargetPort: intstr.FromInt32(5000)}},
-		}}
-	}
+	service := &corev1.Service{ObjectMeta: s.meta(s.ws.Name), Spec: corev1.ServiceSpec{
+		Selector:                 map[string]string{v1beta1.LabelWorkspace: s.ws.Name, appsv1.StatefulSetPodNameLabel: s.ws.Name + "-0"},
+		PublishNotReadyAddresses: true, Ports: []corev1.ServicePort{
+			{Name: "http", Port: 80, TargetPort: intstr.FromInt32(5000)},
+			{Name: "ray", Port: 6379},
+			{Name: "dashboard", Port: 8265},
+			{Name: "kv-events", Port: 5557},
+		},
+	}}
+	headless := &corev1.Service{ObjectMeta: s.meta(s.ws.Name + "-headless"), Spec: corev1.ServiceSpec{
+		Selector: labels, PublishNotReadyAddresses: true, ClusterIP: corev1.ClusterIPNone,
+	}}
 	revision := &appsv1.ControllerRevision{ObjectMeta: s.meta(s.ws.Name + "-f6d75"), Data: runtime.RawExtension{Raw: []byte(`{"kaito":true}`)}, Revision: 1}
 	revision.Labels = map[string]string{v1beta1.LabelRevisionOwner: s.ws.Name}
 	set := &appsv1.StatefulSet{ObjectMeta: s.meta(s.ws.Name), Spec: appsv1.StatefulSetSpec{
 		Replicas: new(int32(1)), Selector: &metav1.LabelSelector{MatchLabels: labels}, ServiceName: s.ws.Name + "-headless",
 		PodManagementPolicy: appsv1.ParallelPodManagement, Template: s.template(labels),
 	}}
-	s.leave(t, service(s.ws.Name), service(s.ws.Name+"-headless"), revision, set)
+	s.leave(t, service, headless, revision, set)
 }
 
 func (s *served) withDeployment(t *testing.T) {
@@ -195,7 +210,7 @@ func (s *served) template(labels map[string]string) corev1.PodTemplateSpec {
 		ObjectMeta: metav1.ObjectMeta{Labels: labels},
 		Spec: corev1.PodSpec{Containers: []corev1.Container{{
 			Name: s.ws.Name, Image: "mcr.example/kaito-base:0.5.0", Resources: corev1.ResourceRequirements{Limits: gpu, Requests: gpu},
-		}}},
+		}}, Tolerations: []corev1.Toleration{{Key: "sku", Value: "gpu", Effect: corev1.TaintEffectNoSchedule}}},
 	}
 }
 
@@ -214,7 +229,7 @@ func (s *served) withPool(t *testing.T) {
 			Replicas:   new(int64(1)),
 			Disruption: karpv1.Disruption{ConsolidateAfter: karpv1.MustParseNillableDuration("0s")},
 			Template: karpv1.NodeClaimTemplate{
-				ObjectMeta: karpv1.ObjectMeta{Labels: owner},
+				ObjectMeta: karpv1.ObjectMeta{Labels: s.selected(owner)},
 				Spec: karpv1.NodeClaimTemplateSpec{
 					NodeClassRef: &karpv1.NodeClassReference{Group: "karpenter.azure.com", Kind: "AKSNodeClass", Name: "default"},
 					Requirements: []karpv1.NodeSelectorRequirementWithMinValues{instanceTypeIs(s.ws.Resource.InstanceType)},
@@ -238,10 +253,10 @@ func (s *served) withAgentPool(t *testing.T) {
 	t.Helper()
 	claim := &karpv1.NodeClaim{
 		ObjectMeta: metav1.ObjectMeta{
-			Name: "ws84c8c0d28", Annotations: map[string]string{"karpenter.sh/do-not-disrupt": "true"},
-			Labels: map[string]string{
+			Name: s.claim, Annotations: map[string]string{"karpenter.sh/do-not-disrupt": "true"},
+			Labels: s.selected(map[string]string{
 				v1beta1.LabelWorkspace: s.ws.Name, v1beta1.LabelWorkspaceNamespace: s.ws.Namespace, karpv1.NodePoolLabelKey: "kaito",
-			},
+			}),
 		},
 		Spec: karpv1.NodeClaimSpec{
 			NodeClassRef: &karpv1.NodeClassReference{Group: "kaito.sh", Kind: "KaitoNodeClass", Name: "default"},
@@ -257,6 +272,13 @@ func (s *served) withAgentPool(t *testing.T) {
 		return err == nil && claim.Status.NodeName != "", fmt.Sprint(err)
 	})
 	s.machines = append(s.machines, claim)
+}
+
+// selected adds the labels of the Workspace's selector, as KAITO's controller does for machines and thereby nodes.
+func (s *served) selected(labels map[string]string) map[string]string {
+	out := maps.Clone(labels)
+	maps.Copy(out, s.ws.Resource.LabelSelector.MatchLabels)
+	return out
 }
 
 func instanceTypeIs(name string) karpv1.NodeSelectorRequirementWithMinValues {

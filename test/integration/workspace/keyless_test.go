@@ -105,8 +105,8 @@ func verifier(t *testing.T, answer *atomic.Value) (socket string) {
 	return socket
 }
 
-// TestNothingIsBoughtForAnUnverifiedIdentity: weights that must be signed by an identity cost nothing before the verifier has
-// said that they are, and then the pods fetch the digest that it was asked about.
+// TestNothingIsBoughtForAnUnverifiedIdentity: weights that need an identity's signature cost nothing before the
+// verifier accepts them, and then the pods fetch the verified digest.
 func TestNothingIsBoughtForAnUnverifiedIdentity(t *testing.T) {
 	w := enter(t)
 	reference, digest := signedArtifact(t)
@@ -145,9 +145,9 @@ func TestNothingIsBoughtForAnUnverifiedIdentity(t *testing.T) {
 	w.remove(t, ws)
 }
 
-// TestRollbackIsVerifiedAgain goes back to a stored plan whose machine is held and whose identity counts no longer, since the
-// administrator replaced the roots of trust. What serves goes on; pods of the stored plan begin once it is verified, with
-// the digest of that day and on the same machine.
+// TestRollbackIsVerifiedAgain goes back to a stored plan whose machine exists and whose identity no longer counts,
+// because the administrator replaced the roots of trust. The serving pods continue; pods of the stored plan begin once
+// it is verified, with the digest of that day and on the same machine.
 func TestRollbackIsVerifiedAgain(t *testing.T) {
 	w := enter(t)
 	reference, digest := signedArtifact(t)

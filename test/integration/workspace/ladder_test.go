@@ -272,7 +272,7 @@ func classWithSmallDisk(t *testing.T, c *climber) {
 	ws := eitherForm(c.namespace(t), "chat")
 	c.create(t, ws)
 	c.untilCondition(t, ws, v1beta1.ConditionStalled, metav1.ConditionTrue, v1beta1.ReasonMisconfigured)
-	const words = `nothing is bought yet: AKSNodeClass "default" gives its machines an OS disk of 1 GB, and weights and image need`
+	const words = `nothing is bought yet: AKSNodeClass "default" gives its machines an OS disk of 1 GB, but weights and image need`
 	if stalled := condition(ws, v1beta1.ConditionStalled); !strings.Contains(stalled.Message, words) {
 		t.Errorf("message %q, want %q", stalled.Message, words)
 	}

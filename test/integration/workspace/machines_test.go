@@ -107,8 +107,8 @@ func otherCapacityType(t *testing.T, life *life) {
 	}
 }
 
-// watchReady watches a Workspace. What it returns waits for the first word on the generation after
-// the present one, and reports whether that was Ready.
+// watchReady watches a Workspace. The returned function waits for the first report on the generation after the present
+// one, and reports whether that was Ready.
 func (w *world) watchReady(t *testing.T, ws *v1beta1.Workspace) (first func() metav1.Condition) {
 	t.Helper()
 	watcher, err := w.client.Watch(t.Context(), &v1beta1.WorkspaceList{}, client.InNamespace(ws.Namespace))

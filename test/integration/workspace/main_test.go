@@ -1,11 +1,11 @@
 // Copyright The Modelberth Authors.
 // SPDX-License-Identifier: Apache-2.0
 
-// Package workspace_test tells the stories of a Workspace against a real API server, with the
-// controller as it is wired in production and stand-ins for Karpenter and the kubelets.
+// Package workspace_test tells the stories of a Workspace against a real API server, with the controller as it is wired
+// in production and stand-ins for Karpenter and the kubelets.
 //
-// A test begins with enter, which gives it an API server of its own and has it run beside others; main_test.go has
-// what all stories wait with, worlds_test.go what they live in.
+// A test begins with enter: it gives the test an API server of its own and runs it beside others. main_test.go has the
+// common waits, worlds_test.go the worlds.
 package workspace_test
 
 import (
@@ -117,16 +117,20 @@ func (w *world) beginAt(t *testing.T, recorder *faults.Recorder, now clock.Passi
 // beginWith starts a controller with settings of the test's own.
 func (w *world) beginWith(t *testing.T, recorder *faults.Recorder, now clock.PassiveClock, o options.Controller) *life {
 	t.Helper()
+	return w.beginHooked(t, recorder, o, app.Hooks{Clock: now})
+}
+
+// beginHooked starts a controller with hooks of the test's own.
+func (w *world) beginHooked(t *testing.T, recorder *faults.Recorder, o options.Controller, hooks app.Hooks) *life {
+	t.Helper()
 	ctx, cancel := context.WithCancel(context.Background())
 	l := &life{world: w, recorder: recorder, done: make(chan struct{}), requests: &requests{}, watches: &requests{}}
 	config := rest.CopyConfig(w.config)
 	config.Wrap(func(next http.RoundTripper) http.RoundTripper { return counted{next, l.requests, l.watches} })
 	registering.Lock()
-	mgr, err := app.NewManager(ctx, config, o, app.Hooks{
-		SkipNameValidation: true,
-		Clock:              now,
-		WrapClient:         func(inner client.Client) client.Client { return recorder.Client(inner, &v1beta1.Workspace{}) },
-	})
+	hooks.SkipNameValidation = true
+	hooks.WrapClient = func(inner client.Client) client.Client { return recorder.Client(inner, &v1beta1.Workspace{}) }
+	mgr, err := app.NewManager(ctx, config, o, hooks)
 	registering.Unlock()
 	if err != nil {
 		cancel()
@@ -141,7 +145,7 @@ func (w *world) beginWith(t *testing.T, recorder *faults.Recorder, now clock.Pas
 	return l
 }
 
-// end stops the controller and waits until it has stopped. One that stopped by itself explains why a
+// end stops the controller and waits until it has stopped. One that stopped on its own explains why a
 // story did not go on.
 func (l *life) end(t *testing.T) {
 	t.Helper()
@@ -202,7 +206,7 @@ func (w *world) clear(t *testing.T, key client.ObjectKey, uid types.UID) {
 	}
 }
 
-// eventually waits until done says so; what it saw last is reported if that never comes.
+// eventually waits until done is true, and reports the last state otherwise.
 func eventually(t *testing.T, what string, done func() (bool, string)) {
 	t.Helper()
 	deadline := time.Now().Add(patience)
@@ -227,7 +231,7 @@ func during(t *testing.T, what string, period time.Duration, holds func() (bool,
 	}
 }
 
-// read gets a Workspace anew.
+// read gets a Workspace again.
 func (w *world) read(t *testing.T, ws *v1beta1.Workspace) {
 	t.Helper()
 	if err := w.client.Get(t.Context(), client.ObjectKeyFromObject(ws), ws); err != nil {
@@ -235,7 +239,7 @@ func (w *world) read(t *testing.T, ws *v1beta1.Workspace) {
 	}
 }
 
-// untilCondition waits for a condition of a Workspace, which it reads anew into ws.
+// untilCondition waits for a condition of a Workspace, which it reads again into ws.
 func (w *world) untilCondition(t *testing.T, ws *v1beta1.Workspace, kind string, status metav1.ConditionStatus, reason string) {
 	t.Helper()
 	eventually(t, fmt.Sprintf("%s=%s(%s)", kind, status, reason), func() (bool, string) {

@@ -80,10 +80,11 @@ func TestMonitoring(t *testing.T) {
 	checkReference(t, at)
 }
 
-// happen lets one Workspace serve, one be refused and one stall.
+// happen lets one Workspace serve, one be refused and one stall, and keeps a set at zero.
 func happen(t *testing.T, w *world) {
 	t.Helper()
 	serves := kaitoForm(w.namespace(t), "chat")
+	w.budget(t, serves.Namespace, "500", "")
 	w.create(t, serves)
 	w.untilServing(t, serves)
 	refused := outcome(t, w, refusedType, script.Rule{Outcome: script.Quota, Kind: "family"})
@@ -91,6 +92,9 @@ func happen(t *testing.T, w *world) {
 	stalled := named(w.namespace(t), "none", "Standard_Nonexistent")
 	w.create(t, stalled)
 	w.untilCondition(t, stalled, v1beta1.ConditionStalled, metav1.ConditionTrue, "")
+	scaled := scalingForm(w.namespace(t))
+	w.createSet(t, scaled)
+	w.untilSet(t, scaled, v1beta1.ConditionAutoscaling, metav1.ConditionTrue, v1beta1.ReasonAtZero)
 }
 
 // evaluable turns an alert into a query that has a result while the alert is silent.

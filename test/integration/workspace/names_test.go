@@ -51,7 +51,7 @@ func TestNameTakenUnderServingWorkspace(t *testing.T) {
 	w.untilCondition(t, ws, v1beta1.ConditionReady, metav1.ConditionFalse, v1beta1.ReasonNameTaken)
 	w.untilCondition(t, ws, v1beta1.ConditionStalled, metav1.ConditionTrue, v1beta1.ReasonNameTaken)
 	if ws.Status.Endpoint != nil {
-		t.Errorf("endpoint %+v leads to somebody else's Service", ws.Status.Endpoint)
+		t.Errorf("endpoint %+v points to another owner's Service", ws.Status.Endpoint)
 	}
 	if message := condition(ws, v1beta1.ConditionStalled).Message; !strings.Contains(message, "Service "+ws.Namespace+"/chat") {
 		t.Errorf("message %q does not name the Service", message)
@@ -75,8 +75,8 @@ func TestNameTakenUnderServingWorkspace(t *testing.T) {
 	w.remove(t, ws)
 }
 
-// TestNamesThatTheCacheDoesNotShow applies as a controller does whose cache has not heard of anything yet: the API
-// server alone knows what is there, and each write has to leave alone what is not ours.
+// TestNamesThatTheCacheDoesNotShow applies with an empty cache: only the API server knows the existing objects, and
+// each write has to leave foreign ones alone.
 func TestNamesThatTheCacheDoesNotShow(t *testing.T) {
 	w := enter(t)
 	ws := kaitoForm(w.namespace(t), "chat")

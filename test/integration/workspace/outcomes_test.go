@@ -19,12 +19,12 @@ import (
 	"github.com/modelberth/modelberth/test/script"
 )
 
-// Machine types of the stories below, of which none shares its family with another that is refused.
+// Machine types of the stories below; none shares its family with another refused one.
 const (
 	flakyType, stuckType, refusedType = "Standard_NC16as_T4_v3", "Standard_NC8as_T4_v3", "Standard_NV36ads_A10_v5"
 )
 
-// TestOutcomes tells what a cloud does beside refusing, and then what operators see of it all.
+// TestOutcomes tells the stories of a cloud beyond refusals, and then of the operators' view.
 func TestOutcomes(t *testing.T) {
 	w := enterAlone(t)
 	w.begin(t, faults.NewRecorder())
@@ -57,7 +57,7 @@ func TestOutcomes(t *testing.T) {
 	}
 }
 
-// outcome is a Workspace that runs on one machine type, with whose requests a cloud does as a rule says.
+// outcome is a Workspace on one machine type; the cloud treats its requests by a rule.
 func outcome(t *testing.T, w *world, instanceType string, rule script.Rule) *v1beta1.Workspace {
 	t.Helper()
 	ws := named(w.namespace(t), "chat", instanceType)
@@ -74,7 +74,7 @@ func errorsInBursts(t *testing.T, w *world) {
 	if got := w.karpenter.ClaimsEver(ws.UID); got != 1 {
 		t.Errorf("NodeClaims ever made: %d, want 1", got)
 	}
-	// A scrape reads caches, which may be behind the API server that the checks above read.
+	// A scrape reads caches, and they may be behind the API server of the checks above.
 	eventually(t, "a machine that serves costs its price", func() (bool, string) {
 		got := gather(t)["modelberth_spending_usd_per_hour running"]
 		return got >= 1, fmt.Sprintf("%v USD/h", got)

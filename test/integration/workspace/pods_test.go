@@ -73,8 +73,8 @@ func (w *world) group(t *testing.T, machine string, scaling sim.Scaling) sim.Nod
 	return sim.NodeGroup{Name: name, InstanceType: machine, Zone: "eastus-1", Scaling: scaling}
 }
 
-// attemptsOf watches the pods of a Workspace; what it returns are the greatest number of attempts whose pods
-// there were at once, and how many pods there ever were.
+// attemptsOf watches the pods of a Workspace; the returned function has the greatest number of attempts with pods at
+// one time, and the number of all pods.
 func (w *world) attemptsOf(t *testing.T, ws *v1beta1.Workspace) func() (most, ever int) {
 	t.Helper()
 	watcher, err := w.client.Watch(t.Context(), &corev1.PodList{}, client.InNamespace(ws.Namespace))
@@ -132,7 +132,7 @@ func groupFull(t *testing.T, c *climber) {
 	}
 }
 
-// checkSettled sees to it that nothing more is written, also by a controller that is started anew.
+// checkSettled checks that nothing more is written, also by a restarted controller.
 func (c *climber) checkSettled(t *testing.T, ws *v1beta1.Workspace) {
 	t.Helper()
 	c.passes(t, c.life, ws, 2)
@@ -149,7 +149,7 @@ func (c *climber) checkSettled(t *testing.T, ws *v1beta1.Workspace) {
 	}
 }
 
-// deleteWithPods deletes a Workspace, and sees to it that what asked for machines is gone before it is.
+// deleteWithPods deletes a Workspace, and checks that its pods are gone before it is.
 func (c *climber) deleteWithPods(t *testing.T, ws *v1beta1.Workspace) {
 	t.Helper()
 	if err := c.client.Delete(t.Context(), ws); err != nil {
@@ -243,7 +243,7 @@ func blindNode(t *testing.T, c *climber) {
 	eventually(t, "a node without GPUs", func() (bool, string) {
 		c.clock.step(time.Second) // what is mere progress is told a little later
 		err := c.client.Get(t.Context(), client.ObjectKeyFromObject(ws), ws)
-		return err == nil && strings.Contains(condition(ws, v1beta1.ConditionNodeClaimReady).Message, "the device plugin does not show its GPUs"), saying(ws)
+		return err == nil && strings.Contains(condition(ws, v1beta1.ConditionNodeClaimReady).Message, "the device plugin does not advertise its GPUs"), saying(ws)
 	})
 	c.clock.step(31 * time.Minute)
 	c.patch(t, ws, nil)
@@ -269,8 +269,8 @@ func nodeUnderPodGoes(t *testing.T, c *climber) {
 	c.deleteWithPods(t, ws)
 }
 
-// nodeUnderReplicaFails silences the node of one pod of two, which stays on it. Only that pod is made again, under the same
-// attempt, also if no other node comes for it at first.
+// nodeUnderReplicaFails silences the node of one pod of two; the node stays silent. Only that pod is made again, under
+// the same attempt, also if no other node joins for it at first.
 func nodeUnderReplicaFails(t *testing.T, c *climber) {
 	ws := templateForm(c.namespace(t))
 	ws.Resource.LabelSelector, ws.Resource.Count = nil, new(2)

@@ -10,6 +10,7 @@ import (
 	"strconv"
 	"strings"
 	"testing"
+	"time"
 
 	appsv1 "k8s.io/api/apps/v1"
 	corev1 "k8s.io/api/core/v1"
@@ -24,15 +25,15 @@ import (
 	"github.com/modelberth/modelberth/test/privileges"
 )
 
-// TestPrivileges has the controller live with each back end under an account that has the chart's roles for that back end
-// and nothing else: no request is refused, and no privilege lies idle.
+// TestPrivileges runs the controller with each back end under an account with exactly the chart's roles for that back end
+// and the cost ledger: no request is refused, and no privilege lies idle.
 func TestPrivileges(t *testing.T) {
 	w := enterAudited(t)
 	w.addPlugin(t)
 	for _, test := range []struct {
 		backEnd string
-		// formers are other back ends that the installation had before. The last one is nodeclaim: what is done to its
-		// machine while nobody watches is for the controller of this test to find.
+		// formers are previous back ends of the installation. The last one is nodeclaim: changes to its machine without
+		// a watcher are for the controller of this test to find.
 		formers []former
 		// rare are privileges that this back end has beside those of all.
 		rare privileges.Rare
@@ -49,7 +50,7 @@ func TestPrivileges(t *testing.T) {
 		{backEnd: options.BackendExisting, formers: []former{options.BackendPods, options.BackendNodePool, options.BackendNodeClaim}},
 	} {
 		t.Run(test.backEnd, func(t *testing.T) {
-			a := w.install(t, "modelberth-"+test.backEnd, "capacity.backend="+test.backEnd)
+			a := w.install(t, "modelberth-"+test.backEnd, "capacity.backend="+test.backEnd, "cost.enabled=true")
 			l := &lifetime{climber: &climber{world: a.world, clock: &stepClock{}}, account: a, backEnd: test.backEnd}
 			l.tell(t, test.formers)
 			rare := maps.Clone(rarelyUsed())
@@ -68,11 +69,14 @@ func rarelyUsed() privileges.Rare {
 		"authorization.k8s.io subjectaccessreviews create": scraped,
 		"kaito.sh workspaces/finalizers update":            "no request: the API server asks it of who names a Workspace as an owner, and this one does",
 		"kaito.sh inferencesets/finalizers update":         "as for Workspaces",
-		" pods patch":                           "when engines on several machines were held back until they are isolated, which takes a network",
-		" services get":                         taken,
-		"networking.k8s.io networkpolicies get": taken,
-		"policy poddisruptionbudgets get":       taken,
-		"apps controllerrevisions get":          taken,
+		"keda.sh scaledobjects list":                       "in clusters with KEDA",
+		"keda.sh scaledobjects watch":                      "in clusters with KEDA",
+		" pods create":                                     "as a dry run, before pods of KAITO's controller make room",
+		" pods patch":                                      "when engines on several machines were held back until they are isolated, which takes a network",
+		" services get":                                    taken,
+		"networking.k8s.io networkpolicies get":            taken,
+		"policy poddisruptionbudgets get":                  taken,
+		"apps controllerrevisions get":                     taken,
 	}
 }
 
@@ -121,13 +125,17 @@ func (l *lifetime) tell(t *testing.T, formers []former) {
 func (l *lifetime) begin(t *testing.T) {
 	t.Helper()
 	o := l.options()
-	o.CapacityBackend, o.GPUPluginCheck = l.backEnd, true
+	o.CapacityBackend, o.GPUPluginCheck, o.DaemonSetNamespaces = l.backEnd, true, []string{metav1.NamespaceSystem}
 	o.LeaderElect, o.LeaderElectionNamespace = true, l.account.namespace
+	// A chart sets a longer interval.
+	o.Cost = options.Cost{
+		Namespace: l.account.namespace, Name: "modelberth-" + l.backEnd + "-cost", Interval: 2 * time.Second, Publish: true,
+	}
 	l.life = l.beginWith(t, faults.NewRecorder(), l.clock, o)
 }
 
-// formerly has Workspaces for which a controller with another back end, which may do everything, got machines: one serves,
-// and the machine of the other is on its way where Karpenter makes it.
+// formerly has Workspaces with machines of a controller with another back end and all rights: one serves, and the
+// machine of the other is on its way if Karpenter makes it.
 func (l *lifetime) formerly(t *testing.T, with former) []*v1beta1.Workspace {
 	t.Helper()
 	o := l.options()
@@ -242,7 +250,7 @@ func (l *lifetime) vanish(t *testing.T, ws *v1beta1.Workspace) {
 	})
 }
 
-// lose takes away what a Workspace runs on, and waits until that is noticed.
+// lose removes the machine of a Workspace, and waits until the controller sees that.
 func (l *lifetime) lose(t *testing.T, ws *v1beta1.Workspace) {
 	t.Helper()
 	lost := ws.Status.WorkerNodes[0]
@@ -292,10 +300,11 @@ func (l *lifetime) namesWhatIsMissing(t *testing.T) {
 	}
 }
 
-// keepsASet has a set create a replica, and delete it. That buys nothing.
+// keepsASet has a set create a replica, because its policy wants one, and delete it. That buys nothing.
 func (l *lifetime) keepsASet(t *testing.T) {
-	set := setForm(l.namespace(t), "set", 1)
+	set := setForm(l.namespace(t), "set", 0)
 	set.Spec.Template.Inference.Config = "missing"
+	set.Spec.Autoscaling = &v1beta1.AutoscalingSpec{MaxReplicas: new(int32(1))}
 	l.createSet(t, set)
 	l.untilSet(t, set, v1beta1.ConditionStalled, metav1.ConditionTrue, v1beta1.ReasonReplicaBlocked)
 	l.removeSet(t, set)

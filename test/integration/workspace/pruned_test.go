@@ -19,8 +19,8 @@ import (
 	"github.com/modelberth/modelberth/test/integration/faults"
 )
 
-// TestPrunedAPIBuysNothing replaces the CustomResourceDefinition by one that knows KAITO's fields only, while the
-// controller runs and before it starts: nothing is bought, what serves goes on, and nothing is lost.
+// TestPrunedAPIBuysNothing replaces the CustomResourceDefinition by one with KAITO's fields only, while the controller
+// runs and before it starts: nothing is bought, serving pods continue, and nothing is lost.
 func TestPrunedAPIBuysNothing(t *testing.T) {
 	w := enter(t)
 	life := w.begin(t, faults.NewRecorder())

@@ -16,8 +16,7 @@ import (
 	cloudscript "github.com/modelberth/modelberth/test/script"
 )
 
-// TestRefusalsOfOtherBackEnds tells again what machines that are claimed one by one are told of in TestLadder,
-// where it goes another way for others.
+// TestRefusalsOfOtherBackEnds repeats the stories of TestLadder for back ends with other results.
 func TestRefusalsOfOtherBackEnds(t *testing.T) {
 	pools := func(isStatic bool) func(*testing.T, *climber) {
 		return func(t *testing.T, c *climber) { c.life = c.beginPools(t, c.clock, faults.NewRecorder(), isStatic) }
@@ -42,7 +41,7 @@ func TestRefusalsOfOtherBackEnds(t *testing.T) {
 	}
 }
 
-// poolGroupRefused has Karpenter be refused one of two machines, and get it when it tries again by itself.
+// poolGroupRefused has Karpenter be refused one of two machines, and get it when it tries again on its own.
 func poolGroupRefused(t *testing.T, c *climber) {
 	ws := templateForm(c.namespace(t))
 	ws.Resource.InstanceType, ws.Resource.Count = dear, new(2)
@@ -81,9 +80,8 @@ func agentGroupRefused(t *testing.T, c *climber) {
 	c.remove(t, ws)
 }
 
-// TestPodsCrashInAFallback kills a controller whose machines come for pods on the way from a node group that is
-// full to the next one, once a write is done: at every fourth one, for time's sake. With a step of 1 it takes two
-// minutes.
+// TestPodsCrashInAFallback kills a controller with pending pods on the way from a full node group to the next one,
+// after a write: at every fourth one, for time's sake. With a step of 1 it takes two minutes.
 func TestPodsCrashInAFallback(t *testing.T) {
 	const step = 4
 	w := enter(t)

@@ -21,9 +21,9 @@ import (
 	"github.com/modelberth/modelberth/test/privileges"
 )
 
-// enterAudited is enter for a test of what the controller may do: its world has an audit log, and an API server that
-// checks who may block an owner's deletion, as some distributions do.
-func enterAudited(t *testing.T) *world {
+// enterAudited is enter for a test of the controller's rights: its world has an audit log, and an API server that
+// checks the right to block an owner's deletion, as some distributions do.
+func enterAudited(t *testing.T, configure ...func(*envtest.Environment)) *world {
 	t.Helper()
 	t.Parallel()
 	if os.Getenv("HELM") == "" {
@@ -34,11 +34,11 @@ func enterAudited(t *testing.T) *world {
 	if err := os.WriteFile(policy, []byte(privileges.Policy), 0o600); err != nil {
 		t.Fatal(err)
 	}
-	w, err := newWorld(func(environment *envtest.Environment) {
+	w, err := newWorld(append(configure, func(environment *envtest.Environment) {
 		environment.ControlPlane.GetAPIServer().Configure().
 			Set("audit-policy-file", policy).Set("audit-log-path", log).
 			Append("enable-admission-plugins", "OwnerReferencesPermissionEnforcement")
-	})
+	})...)
 	if err != nil {
 		t.Fatalf("making a world: %v", err)
 	}
@@ -130,7 +130,7 @@ func (a *account) requests(t *testing.T) []privileges.Request {
 	return requests
 }
 
-// checkPrivileges compares what the account was granted with what it asked for.
+// checkPrivileges compares the account's rights with its requests.
 func (a *account) checkPrivileges(t *testing.T, rare privileges.Rare) {
 	t.Helper()
 	for _, problem := range privileges.Compare(a.granted, a.requests(t), rare) {

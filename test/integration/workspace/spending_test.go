@@ -37,7 +37,7 @@ func (w *world) spend(t *testing.T, perNamespace float64) *life {
 	return w.beginWith(t, faults.NewRecorder(), clock.RealClock{}, o)
 }
 
-// TestSpendingCeiling tells what becomes of the second of two Workspaces that are too dear together.
+// TestSpendingCeiling tells the story of the second of two Workspaces that are too expensive together.
 func TestSpendingCeiling(t *testing.T) {
 	w := enter(t)
 	life := w.spend(t, 4)
@@ -49,7 +49,7 @@ func TestSpendingCeiling(t *testing.T) {
 	w.untilCondition(t, second, v1beta1.ConditionNodeClaimReady, metav1.ConditionFalse, v1beta1.ReasonSpendingCeiling)
 	message := meta.FindStatusCondition(second.Status.Conditions, v1beta1.ConditionNodeClaimReady).Message
 	for _, part := range []string{
-		"spending.perNamespace is $4.00/h for namespace " + namespace, "$3.67/h for " + dear + " would be $3.35/h too much", "first ($3.67/h)",
+		"spending.perNamespace is $4.00/h for namespace " + namespace, "$3.67/h for " + dear + " exceeds it by $3.35/h", "first ($3.67/h)",
 	} {
 		if !strings.Contains(message, part) {
 			t.Errorf("message %q lacks %q", message, part)
@@ -104,7 +104,7 @@ func TestPlansKeepToLimits(t *testing.T) {
 			"a machine type that is not allowed",
 			options.Spending{InstanceTypes: []string{"Standard_NC*T4*"}},
 			func(namespace, name string) *v1beta1.Workspace { return named(namespace, name, dear) },
-			"the administrator does not allow " + dear + ", but Standard_NC*T4*",
+			"the administrator does not allow " + dear + ": name one of Standard_NC*T4*",
 		},
 	}
 	for i, test := range tests {
@@ -132,8 +132,8 @@ func quiet(life *life) func() (bool, string) {
 	}
 }
 
-// TestCeilingOfNamespace tells what an administrator's annotation of a namespace does: one that cannot be read stops
-// buying, and one that is raised has what waits go on.
+// TestCeilingOfNamespace tests an administrator's annotation of a namespace: an unreadable one stops purchases, and a
+// raised one lets waiting Workspaces continue.
 func TestCeilingOfNamespace(t *testing.T) {
 	w := enter(t)
 	w.spend(t, 100)

@@ -20,8 +20,8 @@ import (
 // longEnough is longer than the controller waits before it asks for a machine again.
 const longEnough = 12 * time.Second
 
-// TestStories tells the stories that mostly wait, beside each other under one controller. Those that
-// write a script for Karpenter have an instance type to themselves.
+// TestStories tells the stories that mostly wait, beside each other under one controller. Those with a script for
+// Karpenter have an instance type to themselves.
 func TestStories(t *testing.T) {
 	stories := []struct {
 		reason string

@@ -50,8 +50,8 @@ func TestWorkspaceBecomesReadyAndGoes(t *testing.T) {
 	}
 }
 
-// checkWrites bounds what it costs to bring a Workspace from its manifest to its first answer. What
-// was refused because the cache lagged is tried again and comes on top.
+// checkWrites bounds the writes from a Workspace's manifest to its first answer. Writes refused because of a lagging
+// cache are repeated and come on top.
 func checkWrites(t *testing.T, requests []string) {
 	t.Helper()
 	const (
@@ -79,8 +79,8 @@ func checkWrites(t *testing.T, requests []string) {
 	}
 }
 
-// TestWorkspaceCostsFewRequests holds what Workspaces together cost the API server to the budgets of docs/benchmarks.md, once
-// the controller has read what they share. Watches, Leases and Events do not count, and a dry run is a read.
+// TestWorkspaceCostsFewRequests holds the requests of several Workspaces to the budgets of docs/benchmarks.md, once the
+// controller has read the shared objects. Watches, Leases and Events do not count, and a dry run is a read.
 func TestWorkspaceCostsFewRequests(t *testing.T) {
 	const (
 		count      = 10
@@ -171,8 +171,8 @@ func (w *world) checkServing(t *testing.T, ws *v1beta1.Workspace) {
 	}
 }
 
-// checkNothingLeft looks for what a deleted Workspace must not leave behind. Services and revisions
-// go with their owner, which needs the garbage collector that this API server does not have.
+// checkNothingLeft looks for remains of a deleted Workspace. Services and revisions end with their owner by the garbage
+// collector, and this API server has none.
 func (w *world) checkNothingLeft(t *testing.T, ws *v1beta1.Workspace) {
 	t.Helper()
 	claims := &karpv1.NodeClaimList{}
@@ -237,9 +237,9 @@ func (w *world) passesBy(t *testing.T, life *life, ws *v1beta1.Workspace, touche
 	}
 }
 
-// freeze has the controller see a Workspace as it is now, and returns something of the Workspace to touch: that leaves
-// it as it is. It waits until the controller has nothing left to write about it: of a version that it has written over
-// it knows that it is past.
+// freeze lets the controller see a Workspace in its current state, and returns a part of the Workspace to touch: that
+// leaves it as it is. It waits until the controller has nothing left to write about it: the controller knows an
+// overwritten version as outdated.
 func (w *world) freeze(t *testing.T, life *life, ws *v1beta1.Workspace) (beside client.Object) {
 	t.Helper()
 	beside = &corev1.Service{

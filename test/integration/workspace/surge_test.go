@@ -25,8 +25,8 @@ import (
 // other is a third machine type, for what is edited twice.
 const other = "Standard_NC8as_T4_v3"
 
-// TestSurge tells what becomes of a Workspace that serves when it needs other machines: the old ones serve
-// until the new ones are there.
+// TestSurge tells the story of a serving Workspace that needs other machines: the old ones serve until the new ones are
+// usable.
 func TestSurge(t *testing.T) {
 	stories := []ladderStory{
 		{"an edit that needs another machine gets it first, and lets the old one go after", editProvisionsFirst},
@@ -104,7 +104,7 @@ func (c *climber) untilHeld(t *testing.T, ws *v1beta1.Workspace, want ...string)
 	})
 }
 
-// checkServes sees to it that a pod that was there runs on, untouched and for the endpoint.
+// checkServes checks that an existing pod runs on, untouched and for the endpoint.
 func (c *climber) checkServes(t *testing.T, ws *v1beta1.Workspace, pod types.UID) {
 	t.Helper()
 	during(t, "the old machine serves", time.Second, func() (bool, string) {
@@ -126,7 +126,7 @@ func (c *climber) attemptSelected(t *testing.T, ws *v1beta1.Workspace) string {
 	return set.Spec.Template.Spec.NodeSelector[v1beta1.LabelMachineAttempt]
 }
 
-// checkMost sees to it that there were never more machines than that.
+// checkMost checks that there were never more machines than that.
 func checkMost(t *testing.T, most func() int, want int) {
 	t.Helper()
 	if got := most(); got != want {
@@ -198,7 +198,7 @@ func editOverPrice(t *testing.T, c *climber) {
 	})
 	c.untilServing(t, ws)
 	c.until(t, ws, "1 "+dear+" Released", "2 "+cheap)
-	for _, part := range []string{"maxHourlyPrice of $4.00/h leaves no room for " + cheap + " ($0.53/h) beside " + dear + " ($3.67/h)"} {
+	for _, part := range []string{"maxHourlyPrice of $4.00/h leaves no room for " + cheap + " ($0.53/h) in addition to " + dear + " ($3.67/h)"} {
 		if got := ws.Status.Attempts[0].Message; !strings.Contains(got, part) {
 			t.Errorf("message %q lacks %q", got, part)
 		}
@@ -216,7 +216,7 @@ func editOverCeiling(t *testing.T, c *climber) {
 	c.edit(t, ws, cheap)
 	c.untilServing(t, ws)
 	c.until(t, ws, "1 "+dear+" Released", "2 "+cheap)
-	c.untilEvent(t, ws, "Recreating", "spending.perNamespace of $4.00/h leaves no room for "+cheap+" ($0.53/h) beside "+dear+" ($3.67/h)")
+	c.untilEvent(t, ws, "Recreating", "spending.perNamespace of $4.00/h leaves no room for "+cheap+" ($0.53/h) in addition to "+dear+" ($3.67/h)")
 	checkMost(t, most, 1)
 	c.remove(t, ws)
 }

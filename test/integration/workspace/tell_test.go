@@ -23,7 +23,7 @@ import (
 	"github.com/modelberth/modelberth/api/v1beta1"
 )
 
-// saying is what a Workspace says of itself, for the messages of failed stories.
+// saying is the status of a Workspace, for the messages of failed stories.
 func saying(ws *v1beta1.Workspace) string {
 	out := &strings.Builder{}
 	fmt.Fprintf(out, "Workspace %s/%s", ws.Namespace, ws.Name)
@@ -37,8 +37,8 @@ func saying(ws *v1beta1.Workspace) string {
 	return out.String()
 }
 
-// tell logs what the API server has of a Workspace whose story failed: its own word, and that of the
-// objects around it, so that one can see who did not go on.
+// tell logs the API server's objects of a Workspace with a failed story: its own status, and the objects around it, to
+// show the part that stopped.
 func (w *world) tell(t *testing.T, key client.ObjectKey) {
 	t.Helper()
 	ctx, cancel := context.WithTimeout(context.Background(), patience)

@@ -33,7 +33,7 @@ func tuning(namespace, name string) *v1beta1.Workspace {
 	return ws
 }
 
-// TestNothingIsBought tells of Workspaces that say what is wrong and buy nothing.
+// TestNothingIsBought tells of Workspaces that report a fault and buy nothing.
 func TestNothingIsBought(t *testing.T) {
 	tests := []struct {
 		reason    string
@@ -74,7 +74,7 @@ func TestNothingIsBought(t *testing.T) {
 		},
 		{
 			reason: "a tuning Workspace", make: tuning, want: v1beta1.ReasonTuningNotAvailable,
-			message: "tuning is not available in this version",
+			message: "this version does not support tuning",
 		},
 		{
 			reason: "a bring-your-own manifest without a node", want: v1beta1.ReasonNoMachineAllowed, message: "nodeSource: Any",
@@ -271,8 +271,7 @@ func TestTemplateWorkspace(t *testing.T) {
 	w.remove(t, ws)
 }
 
-// checkNothingBought asks the API server for machines that are there, and Karpenter's stand-in for
-// those that were.
+// checkNothingBought asks the API server for existing machines, and Karpenter's stand-in for past ones.
 func (w *world) checkNothingBought(t *testing.T, ws *v1beta1.Workspace) {
 	t.Helper()
 	if there, ever := len(w.claims(t, ws)), w.karpenter.ClaimsEver(ws.UID); there+ever > 0 {

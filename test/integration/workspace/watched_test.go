@@ -22,8 +22,8 @@ import (
 	"github.com/modelberth/modelberth/test/privileges"
 )
 
-// TestWatchedNamespaces has two installations live in one cluster, each in namespaces of its own and with the chart's Roles
-// there, beside a Workspace that nobody serves: neither touches, pays or counts what is the other's.
+// TestWatchedNamespaces has two installations in one cluster, each in namespaces of its own and with the chart's Roles
+// there, beside a Workspace without a controller: neither touches, pays or counts the other's objects.
 func TestWatchedNamespaces(t *testing.T) {
 	w := enterAudited(t)
 	ours, theirs, nobodys := w.namespace(t), w.namespace(t), w.namespace(t)
@@ -81,7 +81,8 @@ func TestWatchedNamespacesWithEveryBackEnd(t *testing.T) {
 			ws := l.formIn(t, namespace, "chat")
 			w.create(t, ws)
 			w.untilServing(t, ws)
-			// The clock stands still otherwise: a machine that a pass never saw leaving would count as not yet shown for ever.
+			// The clock stands still otherwise: a machine that a pass never saw leaving would count as not yet shown
+			// forever.
 			i.clock.Step(2 * acquire.CacheLag)
 			l.lose(t, ws)
 			w.untilServing(t, ws)

@@ -14,6 +14,7 @@ import (
 	"testing"
 
 	"github.com/go-logr/logr"
+	corev1 "k8s.io/api/core/v1"
 	apiextensionsv1 "k8s.io/apiextensions-apiserver/pkg/apis/apiextensions/v1"
 	"k8s.io/client-go/rest"
 	ctrl "sigs.k8s.io/controller-runtime"
@@ -44,25 +45,27 @@ type world struct {
 	environment *envtest.Environment
 	// auditLog is a file, in the worlds of tests that read it.
 	auditLog string
+	// overlays is the catalogue of an installed Deployment, in the worlds of tests that have one.
+	overlays *corev1.ConfigMap
 }
 
 var (
-	// worlds that no test is in; nil is one that nobody has been in yet.
+	// worlds without a test; nil is one never used.
 	worlds = make(chan *world, mostWorlds)
-	// registering is held while a controller registers its metrics, which it takes to be the only one of its process to do.
+	// registering is locked while a controller registers its metrics. The registration takes it for the only controller
+	// of its process.
 	registering sync.Mutex
 )
 
-// enter is how a test begins: it has the test run beside others, waits until a world is free, and gives it back when
-// the test has ended.
+// enter begins a test: it lets the test run in parallel, waits until a world is free, and returns the world when the
+// test has ended.
 func enter(t *testing.T) *world {
 	t.Helper()
 	t.Parallel()
 	return enterAlone(t)
 }
 
-// enterAlone is enter for a test that must have no other beside it, because it reads what all controllers of a process
-// share: their metrics.
+// enterAlone is enter for a test without others beside it, because it reads the shared metrics of a process.
 func enterAlone(t *testing.T) *world {
 	t.Helper()
 	w := <-worlds

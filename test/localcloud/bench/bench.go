@@ -2,9 +2,9 @@
 // SPDX-License-Identifier: Apache-2.0
 
 // Package bench measures the controller under many Workspaces at once, on a local cloud with mere objects for
-// machines: their times beside the cluster's own, the controller's requests to the API server, and its memory. Times
-// and counts come from the API server's audit log. It knows the controller by its requests and its process alone, and
-// calls nothing of it.
+// machines: their times compared with the cluster's own, the controller's requests to the API server, and its memory.
+// Times and counts come from the API server's audit log. It knows the controller by its requests and its process
+// alone, and calls nothing of it.
 package bench
 
 import (

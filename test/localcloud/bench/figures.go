@@ -97,7 +97,7 @@ func timed(what string, seen, budget time.Duration) Row {
 	return row
 }
 
-// compared returns a row about a time beside the floor's, if there is one; a budget of 0 is none.
+// compared returns a row with a time and the floor's, if there is one; a budget of 0 is none.
 func compared(what string, seen, floor time.Duration, budget float64) Row {
 	if floor == 0 {
 		return Row{What: what, Seen: seconds(seen)}

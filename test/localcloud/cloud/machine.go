@@ -25,7 +25,7 @@ type Request struct {
 	SKU          string `json:"sku"`
 	Zone         string `json:"zone"`
 	CapacityType string `json:"capacityType"`
-	// Labels and Taints are those of the node at its registration, beside the cloud's own labels.
+	// Labels and Taints are those of the node at its registration, in addition to the cloud's own labels.
 	Labels map[string]string `json:"labels,omitempty"`
 	Taints []corev1.Taint    `json:"taints,omitempty"`
 	// Claim is the asking claim, and Attempt its turn; in one turn it may ask for several offers.

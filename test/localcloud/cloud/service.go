@@ -23,8 +23,8 @@ import (
 
 // Runner runs machines.
 type Runner interface {
-	// Run starts the machine, calls started with its first process, and returns
-	// when the machine is gone with all it held: because ctx ended, or by itself.
+	// Run starts the machine, calls started with its first process, and returns when the machine is gone with all it
+	// held: because ctx ended, or on its own.
 	Run(ctx context.Context, m Machine, labels map[string]string, started func(pid int)) error
 }
 

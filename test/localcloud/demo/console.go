@@ -14,7 +14,7 @@ import (
 )
 
 const (
-	// redraw is how often a terminal's last line is drawn anew.
+	// redraw is how often a terminal's last line is drawn again.
 	redraw = 200 * time.Millisecond
 	// repeat is the pause before the same line is printed again without a terminal.
 	repeat = 10 * time.Second

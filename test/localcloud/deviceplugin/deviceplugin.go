@@ -28,14 +28,17 @@ const registerDeadline = 5 * time.Second
 // retryPause is how long a failed registration rests.
 const retryPause = time.Second
 
-// Plugin announces count healthy devices of one resource.
+// Plugin announces count devices of one resource. They are healthy until some of them fail.
 type Plugin struct {
 	api.UnimplementedDevicePluginServer
 
 	dir      string
 	resource string
 	count    int
-	log      *slog.Logger
+	// fails is when all but left devices become unhealthy; zero is never.
+	fails time.Time
+	left  int
+	log   *slog.Logger
 }
 
 // New returns a plugin for the kubelet with the plugin directory dir.
@@ -43,7 +46,10 @@ func New(dir, resource string, count int, log *slog.Logger) *Plugin {
 	return &Plugin{dir: dir, resource: resource, count: count, log: log.With("resource", resource)}
 }
 
-// Run registers with the kubelet, and again each time the kubelet starts anew,
+// Fail has all but left devices become unhealthy at a time. It must be called before Run.
+func (p *Plugin) Fail(at time.Time, left int) { p.fails, p.left = at, left }
+
+// Run registers with the kubelet, and again each time the kubelet starts again, until ctx ends.
 // until ctx ends.
 func (p *Plugin) Run(ctx context.Context) {
 	for ctx.Err() == nil {
@@ -57,8 +63,8 @@ func (p *Plugin) Run(ctx context.Context) {
 	}
 }
 
-// session serves and registers once, and returns when the kubelet has made its
-// socket anew: at its start it deletes all sockets of plugins.
+// session serves and registers once, and returns when the kubelet has made its socket again: at its start it deletes
+// all sockets of plugins.
 func (p *Plugin) session(ctx context.Context) error {
 	if err := os.MkdirAll(p.dir, 0o755); err != nil {
 		return fmt.Errorf("making the plugin directory: %w", err)
@@ -168,11 +174,27 @@ func (*Plugin) GetDevicePluginOptions(context.Context, *api.Empty) (*api.DeviceP
 	return &api.DevicePluginOptions{}, nil
 }
 
-// ListAndWatch implements the plugin API. The devices never change, so one
-// answer lasts until the kubelet hangs up.
+// ListAndWatch implements the plugin API. The devices change at most once, so
+// the last answer lasts until the kubelet hangs up.
 func (p *Plugin) ListAndWatch(_ *api.Empty, stream grpc.ServerStreamingServer[api.ListAndWatchResponse]) error {
-	if err := stream.Send(&api.ListAndWatchResponse{Devices: p.devices()}); err != nil {
-		return fmt.Errorf("listing %s: %w", p.resource, err)
+	send := func() error {
+		if err := stream.Send(&api.ListAndWatchResponse{Devices: p.devices(time.Now())}); err != nil {
+			return fmt.Errorf("listing %s: %w", p.resource, err)
+		}
+		return nil
+	}
+	if err := send(); err != nil {
+		return err
+	}
+	if wait := time.Until(p.fails); !p.fails.IsZero() && wait > 0 {
+		select {
+		case <-stream.Context().Done():
+			return nil
+		case <-time.After(wait):
+		}
+		if err := send(); err != nil {
+			return err
+		}
 	}
 	<-stream.Context().Done()
 	return nil
@@ -190,10 +212,14 @@ func (*Plugin) Allocate(_ context.Context, request *api.AllocateRequest) (*api.A
 	return response, nil
 }
 
-func (p *Plugin) devices() []*api.Device {
+func (p *Plugin) devices(now time.Time) []*api.Device {
+	haveFailed := !p.fails.IsZero() && !now.Before(p.fails)
 	devices := make([]*api.Device, p.count)
 	for i := range devices {
 		devices[i] = &api.Device{ID: fmt.Sprintf("GPU-%d", i), Health: api.Healthy}
+		if haveFailed && i >= p.left {
+			devices[i].Health = api.Unhealthy
+		}
 	}
 	return devices
 }

@@ -110,6 +110,32 @@ func TestPlugin(t *testing.T) {
 	}
 }
 
+// TestDevicesFail has the kubelet see one of two devices fail, and again after it connects anew.
+func TestDevicesFail(t *testing.T) {
+	dir := t.TempDir()
+	plugin := New(dir, "nvidia.com/gpu", 2, slog.New(slog.DiscardHandler))
+	plugin.Fail(time.Now().Add(2*time.Second), 1)
+	kubelet := &fakeKubelet{registrations: make(chan *api.RegisterRequest, 10)}
+	server := kubelet.start(t, dir)
+	defer server.Stop()
+	go plugin.Run(t.Context())
+	client := dial(t, filepath.Join(dir, kubelet.next(t).Endpoint))
+	ctx, cancel := context.WithTimeout(t.Context(), 20*time.Second)
+	defer cancel()
+	stream, err := client.ListAndWatch(ctx, &api.Empty{}, grpc.WaitForReady(true))
+	if err != nil {
+		t.Fatal(err)
+	}
+	for _, want := range [][]string{{"GPU-0 Healthy", "GPU-1 Healthy"}, {"GPU-0 Healthy", "GPU-1 Unhealthy"}} {
+		if diff := cmp.Diff(want, received(t, stream)); diff != "" {
+			t.Errorf("devices (-want +got):\n%s", diff)
+		}
+	}
+	if diff := cmp.Diff([]string{"GPU-0 Healthy", "GPU-1 Unhealthy"}, devices(t, client)); diff != "" {
+		t.Errorf("devices of a new connection (-want +got):\n%s", diff)
+	}
+}
+
 func dial(t *testing.T, socket string) api.DevicePluginClient {
 	t.Helper()
 	conn, err := grpc.NewClient("unix://"+socket, grpc.WithTransportCredentials(insecure.NewCredentials()))
@@ -128,6 +154,11 @@ func devices(t *testing.T, client api.DevicePluginClient) []string {
 	if err != nil {
 		t.Fatal(err)
 	}
+	return received(t, stream)
+}
+
+func received(t *testing.T, stream grpc.ServerStreamingClient[api.ListAndWatchResponse]) []string {
+	t.Helper()
 	list, err := stream.Recv()
 	if err != nil {
 		t.Fatal(err)

@@ -42,7 +42,7 @@ type Fault struct {
 	RetryAfter   int    `json:"retryAfter,omitempty"`
 	// WrongBytes alters the first byte of every answer's content.
 	WrongBytes bool `json:"wrongBytes,omitempty"`
-	// CutAfter ends the connection after so many bytes of content.
+	// CutAfter ends the connection after this many bytes of content.
 	CutAfter int64 `json:"cutAfter,omitempty"`
 	// BytesPerSecond slows the content down.
 	BytesPerSecond int64 `json:"bytesPerSecond,omitempty"`

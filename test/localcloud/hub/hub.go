@@ -70,8 +70,7 @@ func New(repos, standIns map[string]Files) *Hub {
 	return h
 }
 
-// routes are one mux per first element, because a mux cannot tell ORG/NAME/…
-// from the others by itself.
+// routes are one mux per first element, because a mux cannot tell ORG/NAME/… from the others on its own.
 func (h *Hub) routes() *http.ServeMux {
 	api, files, root := http.NewServeMux(), http.NewServeMux(), http.NewServeMux()
 	api.HandleFunc("GET /api/models/{org}/{name}", h.serveInfo)
@@ -140,7 +139,7 @@ func (c *counter) Write(b []byte) (int, error) {
 	return n, err
 }
 
-// find returns a request's repository; it answers by itself if the repository or revision is missing.
+// find returns a request's repository; it answers on its own if the repository or revision is missing.
 func (h *Hub) find(w http.ResponseWriter, r *http.Request) (string, repository, bool) {
 	name := r.PathValue("org") + "/" + r.PathValue("name")
 	made, ok := h.repos[name]

@@ -170,6 +170,9 @@ func (r *Runner) config(m cloud.Machine, labels map[string]string) (node.Config,
 	if m.Fate != nil && m.Fate.Outcome == script.NotReady {
 		config.Falls = m.Fate.After.Duration
 	}
+	if m.Fate != nil && m.Fate.Outcome == script.GPUsLost {
+		config.GPUsFail, config.GPUsLeft = m.Fate.After.Duration, m.Fate.GPUs
+	}
 	if m.System {
 		// No cloud sold it, so Karpenter has nothing to look up.
 		config.ProviderID = ""

@@ -95,7 +95,7 @@ func (b *bench) run(ctx context.Context, scene Scene) (Figures, error) {
 		b.settings.Say("%s", shape.Name)
 		course := Course{Shape: shape.Name}
 		for n := range b.settings.Rounds {
-			// A removal takes half a minute by itself, so one round measures it.
+			// A removal takes half a minute on its own, so one round measures it.
 			times, err := b.round(ctx, shape, n == b.settings.Rounds-1)
 			if err != nil {
 				return figures, fmt.Errorf("measuring %q: %w", shape.Name, err)

@@ -117,8 +117,7 @@ func (s *Space) Listen(ctx context.Context, address string) (net.Listener, error
 	return l, err
 }
 
-// Dial connects to a TCP address inside the namespace, on a thread of its own
-// because it may wait for the peer.
+// Dial connects to a TCP address inside the namespace, on a separate thread, because it may wait for the peer.
 func (s *Space) Dial(ctx context.Context, address string) (net.Conn, error) {
 	type result struct {
 		conn net.Conn

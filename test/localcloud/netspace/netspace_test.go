@@ -133,7 +133,7 @@ func TestNeverOnTheFirstThread(t *testing.T) {
 	}
 }
 
-// TestProcessesEndWithTheSpace checks down's assumption after a crash: everything ends by itself.
+// TestProcessesEndWithTheSpace checks down's assumption after a crash: everything ends on its own.
 func TestProcessesEndWithTheSpace(t *testing.T) {
 	s := newTestSpace(t)
 	cmd := exec.Command("sleep", "60")

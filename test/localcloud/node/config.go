@@ -41,6 +41,9 @@ type Config struct {
 	SandboxImage string `json:"sandboxImage"`
 	// Falls is when the kubelet falls silent for good; zero is never.
 	Falls time.Duration `json:"falls,omitempty"`
+	// GPUsFail is when all but GPUsLeft of the GPUs become unhealthy; zero is never.
+	GPUsFail time.Duration `json:"gpusFail,omitempty"`
+	GPUsLeft int           `json:"gpusLeft,omitempty"`
 	// APIServer is the URL of the API server for kubelet and kube-proxy.
 	APIServer string `json:"apiServer"`
 	// Authority is the certificate of the authority behind all others.

@@ -88,6 +88,9 @@ func keep(ctx context.Context, c Config, starter process.Starter, log *slog.Logg
 	run(kubelet, kubeletCommand(c))
 	if c.GPUs > 0 {
 		plugin := deviceplugin.New(filepath.Join(kubeletDir, "device-plugins"), c.GPUResource, c.GPUs, log)
+		if c.GPUsFail > 0 {
+			plugin.Fail(time.Now().Add(c.GPUsFail), c.GPUsLeft)
+		}
 		running.Go(func() { plugin.Run(ctx) })
 	}
 	<-ctx.Done()

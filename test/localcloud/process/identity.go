@@ -18,7 +18,7 @@ import (
 	"golang.org/x/sys/unix"
 )
 
-// Identity names one process for ever: a number alone is soon given to another.
+// Identity names one process forever: a number alone is soon given to another.
 type Identity struct {
 	PID int `json:"pid"`
 	// Start is the process's start time in clock ticks since the machine started.

@@ -146,7 +146,7 @@ func requestFor(claim *karpv1.NodeClaim, o offer) cloud.Request {
 	}
 }
 
-// claimOf describes a machine as Karpenter wants to hear it.
+// claimOf describes a machine in Karpenter's form.
 func (p *Provider) claimOf(m cloud.Machine) *karpv1.NodeClaim {
 	claim := &karpv1.NodeClaim{
 		ObjectMeta: metav1.ObjectMeta{

@@ -7,6 +7,7 @@ import (
 	"encoding/json"
 	"fmt"
 	"maps"
+	"math"
 	"slices"
 	"strconv"
 	"strings"
@@ -31,7 +32,54 @@ func (s *Setup) checkServe(Environment) error {
 		return fail("ValueError", fmt.Sprintf("--api-server-count=%d cannot be used with --headless "+
 			"(no API servers are started in headless mode).", a.Int("api-server-count", 0)))
 	}
+	if err := checkMedia(a.Text("limit-mm-per-prompt", "")); err != nil {
+		return err
+	}
 	return checkKVEvents(a.Text("kv-events-config", ""))
+}
+
+// mediaOptions are the fields of vLLM's dummy options for each kind of media (vllm/config/multimodal.py); other kinds
+// have a count alone.
+func mediaOptions() map[string][]string {
+	return map[string][]string{
+		"image": {"count", "height", "width"}, "video": {"count", "height", "num_frames", "width"}, "audio": {"count", "length"},
+	}
+}
+
+// checkMedia is the validation of limits for each kind of media: a number, or options.
+func checkMedia(text string) error {
+	if text == "" || text == "None" {
+		return nil
+	}
+	bad := func(where, why string) error {
+		return fail("pydantic_core._pydantic_core.ValidationError", "1 validation error for MultiModalConfig\nlimit_per_prompt"+where+"\n  "+why)
+	}
+	var kinds map[string]any
+	if err := json.Unmarshal([]byte(text), &kinds); err != nil {
+		return bad("", "Input should be a valid dictionary")
+	}
+	for _, kind := range slices.Sorted(maps.Keys(kinds)) {
+		options, isObject := kinds[kind].(map[string]any)
+		if !isObject {
+			options = map[string]any{"count": kinds[kind]}
+		}
+		known := mediaOptions()[kind]
+		if known == nil {
+			known = []string{"count"}
+		}
+		for _, name := range slices.Sorted(maps.Keys(options)) {
+			number, isNumber := options[name].(float64)
+			switch where := "." + kind + "." + name; {
+			case !slices.Contains(known, name):
+				return bad(where, "Unexpected keyword argument [type=unexpected_keyword_argument]")
+			case !isNumber || number != math.Trunc(number):
+				return bad(where, "Input should be a valid integer")
+			case number < 0, number == 0 && name != "count":
+				return bad(where, "Input should be greater than or equal to 0")
+			}
+		}
+	}
+	return nil
 }
 
 // kvEventsKeys are the fields of vLLM's KVEventsConfig.

@@ -125,6 +125,7 @@ func TestStarts(t *testing.T) {
 		{"more GPUs than heads for keys and values", "DIR -tp 4", machine("0,1,2,3")},
 		{"layers by hand", "DIR -pp 2", machine("0,1", "VLLM_PP_LAYER_PARTITION", "1,1")},
 		{"an adapter", "DIR --enable-lora --max-lora-rank 32 --lora-modules x=DIR/lora", machine("0")},
+		{"limits of media", "DIR --limit-mm-per-prompt {\"image\":{\"count\":2,\"width\":512,\"height\":512},\"video\":0}", machine("0")},
 		{"the context that fits", "DIR --max-model-len auto --gpu-memory-utilization 0.5", machine("0", "VLLMSIM_GPU_GIB", "4.001")},
 		{"a longer context by consent", "DIR --max-model-len 16k", machine("0", "VLLM_ALLOW_LONG_MAX_MODEL_LEN", "1")},
 	} {
@@ -147,6 +148,10 @@ func TestRefuses(t *testing.T) {
 		{"tools without a parser", "DIR --enable-auto-tool-choice", machine("0"), nil, "TypeError: Error: --enable-auto-tool-choice requires"},
 		{"outputs without requests", "DIR --enable-log-outputs", machine("0"), nil, "TypeError: Error: --enable-log-outputs requires"},
 		{"API servers where nobody is served", "DIR --headless --api-server-count 2", machine("0"), nil, "ValueError: --api-server-count=2 cannot be used"},
+		{"a limit that is no number", "DIR --limit-mm-per-prompt {\"image\":\"2\"}", machine("0"), nil, "pydantic_core._pydantic_core.ValidationError: 1 validation error for MultiModalConfig\nlimit_per_prompt.image.count"},
+		{"a limit below none", "DIR --limit-mm-per-prompt {\"video\":-1}", machine("0"), nil, "pydantic_core._pydantic_core.ValidationError: 1 validation error for MultiModalConfig\nlimit_per_prompt.video.count"},
+		{"a size that images lack", "DIR --limit-mm-per-prompt {\"image\":{\"num_frames\":2}}", machine("0"), nil, "pydantic_core._pydantic_core.ValidationError: 1 validation error for MultiModalConfig\nlimit_per_prompt.image.num_frames"},
+		{"limits in a list", "DIR --limit-mm-per-prompt [2]", machine("0"), nil, "pydantic_core._pydantic_core.ValidationError: 1 validation error for MultiModalConfig\nlimit_per_prompt\n"},
 		{"a misspelt key of events", "DIR --kv-events-config {\"end\":1}", machine("0"), nil, "pydantic_core._pydantic_core.ValidationError: 1 validation error for KVEventsConfig\nend"},
 		{"machines that do not divide the GPUs", "DIR -tp 2 --nnodes 4", machine("0"), nil, "ValueError: Invalid data-parallel launch options: `--nnodes 4`"},
 		{"a rank that is too high", "DIR -tp 2 --nnodes 2 --node-rank 2", machine("0"), nil, "ValueError: Invalid data-parallel launch options: `--node-rank`"},

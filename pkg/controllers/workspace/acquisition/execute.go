@@ -76,7 +76,7 @@ func (e *Executor) buy(ctx context.Context, s *scope.Scope, open *v1beta1.Attemp
 		s.Exposed = e.Preflight.MetadataWarning(ctx, e.Market.ClassOf(s.Revision.NodeClass))
 		s.AddCreated(outcome.Created, e.Clock.Now())
 		acquire.NoteCreated(open, outcome.Created, e.Clock.Now())
-		log.FromContext(ctx).Info("asked for machines", "attempt", open.Number, "count", len(outcome.Created),
+		log.FromContext(ctx).Info("requested machines", "attempt", open.Number, "count", len(outcome.Created),
 			"instanceType", s.Revision.Plan.InstanceType)
 	}
 	if err == nil {
@@ -104,7 +104,7 @@ func (e *Executor) Stop(ctx context.Context, s *scope.Scope) (isOver bool, err e
 	if last.Fix != "" {
 		stalled.Message += "; " + last.Fix
 	}
-	stalled.Message += "; then change the spec, or set the annotation " + v1beta1.AnnotationRetryCapacity +
+	stalled.Message += "; once that is fixed, change the spec, or set the annotation " + v1beta1.AnnotationRetryCapacity +
 		" to a new value to retry"
 	return true, stalled
 }

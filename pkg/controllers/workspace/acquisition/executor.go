@@ -22,6 +22,7 @@ import (
 	"github.com/modelberth/modelberth/pkg/controllers/workspace/scope"
 	"github.com/modelberth/modelberth/pkg/controllers/workspace/watch"
 	"github.com/modelberth/modelberth/pkg/group"
+	"github.com/modelberth/modelberth/pkg/isolation"
 	"github.com/modelberth/modelberth/pkg/progress"
 	"github.com/modelberth/modelberth/pkg/revision"
 )
@@ -67,10 +68,10 @@ type Executor struct {
 	// Lessons and Waiting are for the other Workspaces.
 	Lessons *lessons.Lessons
 	Waiting *watch.Waiting
-	// Answers classify the messages of the Provisioner.
-	Answers acquire.Answers
-	// Exposure describes a group that other pods can reach; empty without evidence of one.
-	Exposure func() string
+	// Settings are the rules and deadlines by which machines are judged.
+	Settings acquire.Settings
+	// Exposure describes how other pods can reach a group; empty without evidence of it.
+	Exposure func(isolation.Group) string
 	Clock    clock.PassiveClock
 }
 

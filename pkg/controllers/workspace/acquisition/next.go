@@ -19,10 +19,10 @@ import (
 )
 
 // Next chooses an affordable plan outside the cooldowns and begins an attempt for it. The end of the last attempt has
-// been written: the plan pinned here hides the former request. While the spec has no plan, another attempt follows only
+// been written: the plan pinned here hides the previous request. While the spec has no plan, another attempt follows only
 // if the spec lets machines be bought and the model has answered with the accepted plan: nobody would miss it otherwise.
 func (e *Executor) Next(ctx context.Context, s *scope.Scope) error {
-	if s.PlanErr != nil && (s.BuysNothing() || !s.HasServed()) {
+	if s.PlanErr != nil && (buysNothing(s.Workspace) || !s.HasServed()) {
 		return s.PlanErr
 	}
 	number := s.Attempts.NextNumber()
@@ -44,7 +44,7 @@ func (e *Executor) Next(ctx context.Context, s *scope.Scope) error {
 // choose chooses an affordable plan outside the cooldowns, and pins it. It returns nil if the serving machines are to be
 // released first.
 func (e *Executor) choose(ctx context.Context, s *scope.Scope, number int32) (*revision.Revision, error) {
-	// A former leader may have written the end of its attempt when this one had read all the others.
+	// An earlier leader may have written the end of its attempt when this one had read all the others.
 	now := e.Clock.Now()
 	own := e.Market.Remember(lessons.Asker(s.Workspace), s.Workspace.Status.Attempts)
 	e.Lessons.Wake(e.Memory.Learn(now, refusal.Credible(own, now)...))
@@ -58,7 +58,7 @@ func (e *Executor) choose(ctx context.Context, s *scope.Scope, number int32) (*r
 		return nil, nil
 	}
 	if err == nil && len(s.Attempts) == 0 && !s.IsNew && !made.IsOnNodes() { // a lost status has none, either
-		err = e.awaitMachines(ctx, s)
+		err = e.confirmMachines(ctx, s)
 	}
 	if err == nil {
 		err = e.Effects.Pin(ctx, s, made)
@@ -69,14 +69,6 @@ func (e *Executor) choose(ctx context.Context, s *scope.Scope, number int32) (*r
 	}
 	e.Waiting.Remove(key)
 	return made, nil
-}
-
-// awaitMachines returns an error while the cache lacks a held machine.
-func (e *Executor) awaitMachines(ctx context.Context, s *scope.Scope) error {
-	if err := e.readMachines(ctx, s); err != nil {
-		return err
-	}
-	return acquire.AwaitMachines(s.Machines, s.Live.Machines)
 }
 
 // begin opens an attempt for a plan, with the node class of its machines.

@@ -21,16 +21,16 @@ import (
 )
 
 const (
-	// schedulingGrace is how long the scheduler may reject a pod for its planned node: former pods may still leave.
+	// schedulingGrace is how long the scheduler may reject a pod for its planned node: earlier pods may still leave.
 	schedulingGrace = 30 * time.Second
-	// leftFor is how long a node is avoided after the scheduler rejected a pod for it in spite of enough free
-	// resources, so that pods do not go to and fro.
+	// leftFor is how long a node is avoided after the scheduler rejected a pod for it despite enough free
+	// resources, so that pods do not move back and forth.
 	leftFor = 10 * time.Minute
 	// retryNodes is when to look again whether pods have left room: no event tells.
 	retryNodes = time.Minute
 )
 
-// ensureNodes keeps the Workspace on the nodes of its plan, and plans anew if one of them becomes unsuitable.
+// ensureNodes keeps the Workspace on the nodes of its plan, and plans again if one of them becomes unsuitable.
 // Machines from an earlier purchase are released.
 func (e *Executor) ensureNodes(ctx context.Context, s *scope.Scope) error {
 	if len(s.Machines.Standing()) > 0 || len(s.Attempts.Open()) > 0 {
@@ -66,7 +66,7 @@ func (e *Executor) nodeProblem(ctx context.Context, s *scope.Scope) (string, []r
 			s.LookAgain(acquire.CacheLag)
 			continue
 		}
-		if problem := s.Unfit(node, e.Clock.Now(), e.Answers.NodeGrace); problem != "" {
+		if problem := s.Unfit(node, e.Clock.Now(), e.Settings.NodeGrace); problem != "" {
 			return problem, nil, nil
 		}
 	}
@@ -108,7 +108,7 @@ func rejected(s *scope.Scope, now time.Time) (string, []render.LeftNode) {
 			left = append(left, render.LeftNode{Name: name, Reason: reason, Until: acquire.Seconds(now.Add(leftFor))})
 		}
 	}
-	if len(left) == 0 { // pods of its own are there still: with them gone there is room
+	if len(left) == 0 { // its own pods still exist: once they are gone, there is room
 		return "", nil
 	}
 	return "the scheduler does not put the pod on the planned node: " + words, left

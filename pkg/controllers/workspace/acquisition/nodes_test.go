@@ -17,8 +17,8 @@ import (
 	"github.com/modelberth/modelberth/pkg/revision"
 )
 
-// TestRejected says when the scheduler's word makes the Workspace leave nodes that it was planned onto: a
-// plan that is made anew without any of them being left would be the same, and would be made again and again.
+// TestRejected covers the scheduler's rejections. The Workspace leaves its planned nodes only if the next plan would
+// differ: otherwise it would be made again and again.
 func TestRejected(t *testing.T) {
 	now := metav1.Now()
 	on := func(node string) corev1.Pod {

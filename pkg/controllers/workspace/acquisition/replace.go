@@ -22,14 +22,14 @@ import (
 	"github.com/modelberth/modelberth/pkg/progress"
 )
 
-// An attempt that got its machines keeps them when one is lost: capacity that is scarce is not given back while it may
-// be of use. The attempt writes down which machine is lost, lets go of that one alone, and asks for another one by the same
-// name once it is gone.
+// An attempt that got its machines keeps them when one is lost: scarce capacity is not returned while it may be useful.
+// The attempt records the lost machine, releases only that one, and requests another one by the same name once it is
+// gone.
 
 // replaceLost records the lost machines of the open attempt, and reports whether this pass ends with that. If
 // machines come for pods, the machine's name stays: its pod is deleted, and the next one waits for another node. If
-// no machine of the type may be bought any more, and none of another plan beside the remaining ones, the attempt ends
-// for that plan.
+// machines of the type may no longer be bought, and no machine of another plan can join the remaining ones, the attempt
+// ends for that plan.
 func (e *Executor) replaceLost(ctx context.Context, s *scope.Scope, lost []acquire.Machine) (isOver bool, err error) {
 	open := s.OpenAttempt()
 	if s.Surge.Replaces == capacity.ReplacesPod {
@@ -40,11 +40,11 @@ func (e *Executor) replaceLost(ctx context.Context, s *scope.Scope, lost []acqui
 	for _, machine := range lost {
 		verdict := machine.Verdict
 		acquire.Lose(open, machine.Name, verdict, e.Clock.Now())
-		log.FromContext(ctx).Info("a machine was refused or lost, the others are kept", "attempt", open.Number,
+		log.FromContext(ctx).Info("a machine was refused or lost; the others are kept", "attempt", open.Number,
 			"nodeClaim", machine.Name, "cause", verdict.Cause, "words", verdict.Message, "rule", verdict.Rule)
 	}
 	why := e.Snapshot(s).Irreplaceable(open)
-	if why == "" || s.Surge.IsPossible { // another plan's machines can be acquired beside the remaining ones
+	if why == "" || s.Surge.IsPossible { // another plan's machines can be acquired in addition to the remaining ones
 		return false, nil
 	}
 	_, err = e.Choice(s).Elsewhere(ctx)
@@ -75,8 +75,8 @@ func lostPods(s *scope.Scope, lost []acquire.Machine) []group.Leaving {
 	return out
 }
 
-// awaitReplacements says until when no machine is asked for in place of a lost one. Those of a group were asked for at once or
-// not at all.
+// awaitReplacements returns until when no replacement of a lost machine is requested. Replacements in a group are
+// requested at once or not at all.
 func (e *Executor) awaitReplacements(s *scope.Scope, open *v1beta1.Attempt) error {
 	isLost := func(claim v1beta1.AttemptClaim) bool { return claim.UID == "" && claim.Lost != nil }
 	i := slices.IndexFunc(open.Claims, isLost)
@@ -91,7 +91,7 @@ func (e *Executor) awaitReplacements(s *scope.Scope, open *v1beta1.Attempt) erro
 	}
 	return &progress.WaitingError{
 		Reason: lost.Reason,
-		Message: fmt.Sprintf("%s: %s; the other machines stay, and the next purchase is after %s",
+		Message: fmt.Sprintf("%s: %s; the other machines stay, and the controller buys again after %s",
 			open.Claims[i].Name, lost.Message, purchase.Clock(excluded[0].Until)),
 		After: max(excluded[0].Until.Sub(now), acquire.ShortestLook),
 	}

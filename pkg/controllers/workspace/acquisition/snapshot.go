@@ -5,11 +5,8 @@ package acquisition
 
 import (
 	"context"
-	"fmt"
 	"time"
 
-	appsv1 "k8s.io/api/apps/v1"
-	corev1 "k8s.io/api/core/v1"
 	"k8s.io/apimachinery/pkg/types"
 	"sigs.k8s.io/controller-runtime/pkg/client"
 	"sigs.k8s.io/controller-runtime/pkg/log"
@@ -20,7 +17,7 @@ import (
 	"github.com/modelberth/modelberth/pkg/capacity/refusal"
 	"github.com/modelberth/modelberth/pkg/controllers/workspace/lessons"
 	"github.com/modelberth/modelberth/pkg/controllers/workspace/scope"
-	"github.com/modelberth/modelberth/pkg/progress"
+	"github.com/modelberth/modelberth/pkg/controllers/workspace/stale"
 )
 
 // Snapshot returns what this pass knows about the machines of the Workspace.
@@ -30,9 +27,9 @@ func (e *Executor) Snapshot(s *scope.Scope) *acquire.Snapshot {
 		Workspace: s.Workspace, Accepted: scope.PlanOf(s.Revision), Running: scope.PlanOf(s.RevisionOf(s.StatefulSet)),
 		Attempts: s.Attempts, Machines: s.Machines, Pods: s.PodState(now),
 		Judge: acquire.Judge{
-			Rules: e.Answers.Rules, Deadlines: e.Answers.Deadlines, Nodes: s.MachineNodes(e.Answers.NodeGrace),
-			Provider: e.Answers.Provider(e.Market.ClassOf(s.Revision.NodeClass)), Asker: lessons.Asker(s.Workspace), Now: now,
-			FailureDeadline: e.Answers.FailureDeadline,
+			Rules: e.Settings.Rules, Deadlines: e.Settings.Deadlines, Nodes: s.MachineNodes(e.Settings.NodeGrace),
+			Provider: e.Settings.Provider(e.Market.ClassOf(s.Revision.NodeClass)), Asker: lessons.Asker(s.Workspace), Now: now,
+			FailureDeadline: e.Settings.FailureDeadline,
 		},
 		Surge: s.Surge, Recreates: s.Recreates, AsksAgain: s.AsksAgain, IsMended: s.IsMended, Foreign: s.Foreign, IsNew: s.IsNew,
 		Lookup: lookups{e, s}, Live: s.Live,
@@ -69,15 +66,15 @@ func (l lookups) Forbidden() string {
 }
 
 func (l lookups) Failing(attempt *v1beta1.Attempt) (string, bool) {
-	return l.s.FailsForGood(attempt, l.Exposure())
+	return l.s.FailsForGood(attempt, l.exposure(l.s))
 }
 
-// decide returns the next step, and reads past the caches what the decision needs.
+// decide returns the next step, and asks the API server what the decision needs.
 func (e *Executor) decide(ctx context.Context, s *scope.Scope) (acquire.Decision, error) {
 	if surger, isSurger := e.Provisioner.(capacity.Surger); isSurger {
 		s.Surge.IsPossible, s.Surge.Replaces = surger.CanSurge(s.Owner), surger.Replaces(s.Owner)
 	}
-	s.Live.Reasons, s.Live.AreNodesKnown = map[int32]*acquire.Reasons{}, false
+	s.Live.Reasons, s.Live.ArePodsConfirmed = map[int32]*acquire.Reasons{}, false
 	for {
 		decision, err := acquire.Decide(*e.Snapshot(s))
 		note(ctx, s, &decision)
@@ -111,28 +108,43 @@ func note(ctx context.Context, s *scope.Scope, found *acquire.Decision) {
 	}
 }
 
-// Read reads past the caches what a decision needs.
+// Read does the live reads that a decision needs. The error is a conflict or a *progress.WaitingError if the
+// caches lag.
 func (e *Executor) Read(ctx context.Context, s *scope.Scope, read acquire.Read) (err error) {
 	switch read.Needs {
-	case acquire.NeedsHeld:
-		return e.readMachines(ctx, s)
-	case acquire.NeedsReasons:
+	case acquire.NeedsMachines:
+		return e.confirmMachines(ctx, s)
+	case acquire.NeedsPods:
+		return e.confirmPods(ctx, s, s.Attempts.OpenNumber(read.Attempt))
+	default:
 		s.Live.Reasons[read.Attempt], err = e.reasons(ctx, s, read.Lost)
 		return err
-	case acquire.NeedsSet:
-		return e.readSet(ctx, s)
-	default:
-		s.Live.AreNodesKnown = true
-		return e.awaitNodes(ctx, s, s.Attempts.OpenNumber(read.Attempt))
 	}
 }
 
-// readMachines reads the held machines from the API server, once in a pass.
-func (e *Executor) readMachines(ctx context.Context, s *scope.Scope) (err error) {
-	if !s.Live.AreMachinesKnown {
-		s.Live.Machines, err = e.Provisioner.Held(ctx, s.Owner, s.Attempts.Noted())
-		s.Live.AreMachinesKnown = err == nil
+// confirmMachines confirms the machines, once in a pass.
+func (e *Executor) confirmMachines(ctx context.Context, s *scope.Scope) error {
+	if s.Live.AreMachinesConfirmed {
+		return nil
 	}
+	held, err := e.Provisioner.Held(ctx, s.Owner, s.Attempts.Noted())
+	if err == nil {
+		err = acquire.AwaitMachines(s.Machines, held)
+	}
+	s.Live.AreMachinesConfirmed = err == nil
+	return err
+}
+
+// confirmPods confirms the StatefulSet, and the nodes of the machines of an attempt.
+func (e *Executor) confirmPods(ctx context.Context, s *scope.Scope, of *v1beta1.Attempt) error {
+	shown := []client.Object{s.StatefulSet}
+	for _, machine := range s.Machines.Of(of) {
+		if node := s.Node(machine.NodeName); node != nil {
+			shown = append(shown, node)
+		}
+	}
+	err := stale.Confirm(ctx, e.Live, shown...)
+	s.Live.ArePodsConfirmed = err == nil
 	return err
 }
 
@@ -145,35 +157,4 @@ func (e *Executor) reasons(ctx context.Context, s *scope.Scope, lost []types.UID
 	}
 	out.Class, out.ClassMessage, err = e.Provisioner.Class(ctx, e.Market.ClassOf(s.Revision.NodeClass))
 	return out, err
-}
-
-// readSet reads the StatefulSet from the API server.
-func (e *Executor) readSet(ctx context.Context, s *scope.Scope) error {
-	newest := &appsv1.StatefulSet{}
-	if err := client.IgnoreNotFound(e.Live.Get(ctx, client.ObjectKeyFromObject(s.StatefulSet), newest)); err != nil {
-		return fmt.Errorf("reading StatefulSet %s: %w", s.StatefulSet.Name, err)
-	}
-	if newest.UID != "" && newest.ResourceVersion != s.StatefulSet.ResourceVersion {
-		s.StatefulSet = newest
-	}
-	s.Live.IsSetKnown = true
-	return nil
-}
-
-// awaitNodes returns an error while the cache lags behind the nodes of an attempt.
-func (e *Executor) awaitNodes(ctx context.Context, s *scope.Scope, of *v1beta1.Attempt) error {
-	for _, machine := range s.Machines.Of(of) {
-		shown := s.Node(machine.NodeName)
-		if shown == nil {
-			continue
-		}
-		newest := &corev1.Node{}
-		if err := client.IgnoreNotFound(e.Live.Get(ctx, client.ObjectKeyFromObject(shown), newest)); err != nil {
-			return fmt.Errorf("reading node %q: %w", shown.Name, err)
-		}
-		if newest.ResourceVersion != shown.ResourceVersion {
-			return progress.Behind("nodes")
-		}
-	}
-	return nil
 }

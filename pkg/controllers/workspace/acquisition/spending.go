@@ -20,17 +20,17 @@ import (
 // cannot be completed is released.
 func (e *Executor) Reserve(ctx context.Context, s *scope.Scope) error {
 	open, key := s.OpenAttempt(), client.ObjectKeyFromObject(s.Workspace)
-	if s.PlanErr != nil && s.BuysNothing() && acquire.Misses(open, s.Revision.Plan.Nodes) {
+	if s.PlanErr != nil && buysNothing(s.Workspace) && acquire.Misses(open, s.Revision.Plan.Nodes) {
 		return s.PlanErr
 	}
 	choice := e.Choice(s)
 	accepted, forbidden := choice.Today(s.Revision)
 	if forbidden != "" && acquire.Misses(open, s.Revision.Plan.Nodes) {
-		return stopBuying(s, open, s.Revision.Plan.InstanceType+" may not be bought any more: "+forbidden, e.Clock.Now())
+		return stopBuying(s, open, s.Revision.Plan.InstanceType+" may no longer be bought: "+forbidden, e.Clock.Now())
 	}
 	budget := choice.Budget()
 	if over := budget.Beside(accepted.Plan.InstanceType, accepted.Plan.HourlyPrice); over != nil { // the limit was lowered meanwhile
-		return abandon(s, over.Error(), e.Clock.Now())
+		return abandon(s, v1beta1.ReasonSpendingCeiling, over.Error(), e.Clock.Now())
 	}
 	e.Waiting.Add(key) // before the look: money that is freed later must wake it
 	over, err := choice.Reserve(ctx, accepted, open.Number)
@@ -38,22 +38,28 @@ func (e *Executor) Reserve(ctx context.Context, s *scope.Scope) error {
 		e.Waiting.Remove(key)
 		return err
 	}
+	short := choice.Short(over)
 	if open.ReadyTime == nil {
-		return abandon(s, over.Error(), e.Clock.Now())
+		return abandon(s, short.Reason, short.Message, e.Clock.Now())
 	}
-	return choice.Short(over)
+	return short
 }
 
 // stopBuying ends purchases for the open attempt: its serving machines stay.
 func stopBuying(s *scope.Scope, open *v1beta1.Attempt, why string, now time.Time) error {
 	if open.ReadyTime == nil {
-		return abandon(s, why, now)
+		return abandon(s, v1beta1.ReasonSpendingCeiling, why, now)
 	}
 	return &progress.WaitingError{Reason: v1beta1.ReasonNoMachineAllowed, Message: why}
 }
 
 // abandon releases the machines of the open attempt, as it may not be completed.
-func abandon(s *scope.Scope, why string, now time.Time) error {
+func abandon(s *scope.Scope, reason, why string, now time.Time) error {
 	s.EndAttempt(acquire.Released("the machines were released: "+why), now)
-	return &progress.WaitingError{Reason: v1beta1.ReasonSpendingCeiling, Message: why, IsBrief: true}
+	return &progress.WaitingError{Reason: reason, Message: why, IsBrief: true}
+}
+
+// buysNothing reports whether the current spec allows only existing nodes.
+func buysNothing(ws *v1beta1.Workspace) bool {
+	return ws.Resource.EffectiveNodeSource() == v1beta1.NodeSourceExisting
 }

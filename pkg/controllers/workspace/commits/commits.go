@@ -1,7 +1,7 @@
 // Copyright The Modelberth Authors.
 // SPDX-License-Identifier: Apache-2.0
 
-// Package commits keeps the commit of weights that the first pod of a revision resolved, for all later pods.
+// Package commits keeps the commit of weights from the first pod of a revision, for all later pods.
 package commits
 
 import (
@@ -23,7 +23,7 @@ import (
 )
 
 // Ensure stores the commit of a revision's first pod if the plan could not resolve it: later pods of that revision get the
-// same. The pod's status keeps the commit, so a pass that ends before this write loses nothing.
+// same. The commit stays in the pod's status, so a crash before this write loses nothing.
 func Ensure(ctx context.Context, in client.Client, ws *v1beta1.Workspace, pods []corev1.Pod, known revision.History) error {
 	if ws.Inference == nil || ws.Inference.Preset == nil {
 		return nil
@@ -53,7 +53,7 @@ func Ensure(ctx context.Context, in client.Client, ws *v1beta1.Workspace, pods [
 	return nil
 }
 
-// keep stores a commit. If a quota, for example, forbids that, each pod resolves its own.
+// keep stores a commit. If a quota, for example, forbids it, each pod resolves its own.
 func keep(ctx context.Context, to client.Writer, keeper *corev1.ConfigMap) error {
 	err := to.Create(ctx, keeper, client.FieldOwner(apply.FieldOwner))
 	switch {

@@ -1,9 +1,11 @@
 // Copyright The Modelberth Authors.
 // SPDX-License-Identifier: Apache-2.0
 
-// Package foreign recognises Workspaces that KAITO's controller serves, and releases what it made for them.
+// Package foreign recognises Workspaces that KAITO's controller serves, whether a user has agreed to have them taken over,
+// and releases what it made for them.
 //
-// It changes none of these objects before the Workspace is deleted. It must not know plans or machines of this controller.
+// It changes none of these objects before the Workspace is deleted, or edited after a takeover. It must not know plans or
+// machines of this controller.
 package foreign
 
 import (
@@ -21,6 +23,7 @@ import (
 
 	"github.com/modelberth/modelberth/api/v1beta1"
 	"github.com/modelberth/modelberth/pkg/progress"
+	"github.com/modelberth/modelberth/pkg/takeover"
 )
 
 // retry is the time to the next look for a Deployment of KAITO's. No watch covers them.
@@ -36,8 +39,9 @@ type Machines interface {
 
 // Guard recognises the Workspaces of KAITO's controller.
 type Guard struct {
-	// Live reads past the caches.
-	Live client.Reader
+	// Cached has the pods of Workspaces. Live reads past the caches.
+	Cached client.Reader
+	Live   client.Reader
 	// Machines is nil if the cluster lacks the kinds of KAITO's machines.
 	Machines Machines
 }
@@ -51,51 +55,79 @@ type Seen struct {
 	IsPlanned, IsNew bool
 }
 
-// Objects names the objects of KAITO's for a Workspace; empty if there are none. With them comes a
-// *progress.StalledError: nothing is written to them, and nothing is bought for the Workspace.
+// Look returns the objects of KAITO's for a Workspace. If they stay as they are, nothing is written to them, and nothing
+// is bought for the Workspace: the error is a *progress.StalledError, or a *progress.WaitingError after a takeover.
 //
-// KAITO's StatefulSet stops every pass, because ours would have the same name. KAITO's other objects stop only a
+// KAITO's StatefulSet concerns every pass, because ours would have the same name. KAITO's other objects concern only a
 // Workspace that this controller has never planned: one that it serves goes on beside what was left behind.
-func (g *Guard) Objects(ctx context.Context, seen Seen) ([]string, error) {
-	objects, err := g.objects(ctx, seen)
+func (g *Guard) Look(ctx context.Context, seen Seen) (takeover.Holding, error) {
+	held := takeover.Holding{Set: seen.Set, State: takeover.StateOf(seen.Workspace)}
+	objects, deployment, err := g.objects(ctx, seen, held.State)
+	held.Objects = objects
 	if err != nil || len(objects) == 0 {
-		return nil, err
+		return held, err
 	}
-	stall := &progress.StalledError{
-		Reason: v1beta1.ReasonServedByKAITO,
-		Message: fmt.Sprintf("KAITO's controller made %s for this Workspace, and this version takes nothing over: all of it is left as it is. "+
-			"To serve the model from here, delete the Workspace, which also deletes KAITO's machines, and create it again; "+
-			"to keep it as it is, run KAITO's controller instead of this one", strings.Join(objects, ", ")),
+	switch held.State {
+	case takeover.Frozen:
+		held.Pods, err = g.pods(ctx, seen)
+		if err == nil {
+			err = &progress.WaitingError{Message: "the Workspace runs as KAITO's controller left it", After: g.lookAgain(seen)}
+		}
+		return held, err
+	case takeover.Edited:
+		if deployment == "" {
+			held.Members, err = g.members(ctx, seen)
+			return held, err
+		}
+		held.State = takeover.Unadopted // its pods have other names: they would serve together with ours
+		return held, g.stall(seen, fmt.Sprintf("the Workspace was edited, but %s of an early version of KAITO serves it, and the controller "+
+			"does not replace that: run kubectl delete deployment %s -n %s, and the controller continues; or revert the edit",
+			deployment, seen.Workspace.Name, seen.Workspace.Namespace))
+	default:
+		return held, g.stall(seen, fmt.Sprintf("KAITO's controller made %s for this Workspace: the controller changes none "+
+			"of it. To take the Workspace over without a restart, run: kubectl berth adopt "+
+			"%s -n %s; to leave it with KAITO, run KAITO's controller instead of this one",
+			strings.Join(objects, ", "), seen.Workspace.Name, seen.Workspace.Namespace))
 	}
-	if seen.Set == nil {
-		stall.RetryAfter = retry
-	}
-	return objects, stall
 }
 
-func (g *Guard) objects(ctx context.Context, seen Seen) ([]string, error) {
-	if seen.Set == nil && seen.IsPlanned {
-		return nil, nil
-	}
-	var out []string
+func (g *Guard) stall(seen Seen, message string) error {
+	return &progress.StalledError{Reason: v1beta1.ReasonServedByKAITO, Message: message, RetryAfter: g.lookAgain(seen)}
+}
+
+// lookAgain is the time to the next look for objects without a watch; 0 if there are none.
+func (g *Guard) lookAgain(seen Seen) time.Duration {
 	if seen.Set != nil {
-		out = append(out, "StatefulSet "+seen.Set.Name)
+		return 0
+	}
+	return retry
+}
+
+// objects names the objects, and the Deployment among them.
+func (g *Guard) objects(ctx context.Context, seen Seen, state takeover.State) (all []string, deployment string, err error) {
+	if seen.Set == nil && seen.IsPlanned {
+		return nil, "", nil
+	}
+	if seen.Set != nil {
+		all = append(all, "StatefulSet "+seen.Set.Name)
 	}
 	if g.Machines != nil {
 		machines, err := g.Machines.Of(ctx, client.ObjectKeyFromObject(seen.Workspace))
 		if err != nil {
-			return nil, err
+			return nil, "", err
 		}
-		out = append(out, machines...)
+		all = append(all, machines...)
 	}
-	if len(out) > 0 || !seen.wasServed() {
-		return out, nil
+	isKnown := len(all) > 0 && (state == takeover.Unadopted || seen.Set != nil)
+	if isKnown || !seen.wasServed() {
+		return all, "", nil
 	}
 	hasDeployment, err := hasDeployment(ctx, g.Live, seen.Workspace)
 	if hasDeployment {
-		out = append(out, "Deployment "+seen.Workspace.Name)
+		deployment = "Deployment " + seen.Workspace.Name
+		all = append(all, deployment)
 	}
-	return out, err
+	return all, deployment, err
 }
 
 // wasServed reports whether the Workspace bears marks of KAITO's controller: its annotations, or conditions or a
@@ -108,7 +140,7 @@ func (s *Seen) wasServed() bool {
 	if planned == nil {
 		return hasHash || hasRevision || hadFinalizer || len(s.Workspace.Status.Conditions) > 0
 	}
-	return hasHash || hasRevision || planned.Reason == v1beta1.ReasonServedByKAITO
+	return hasHash || hasRevision || planned.Reason == v1beta1.ReasonServedByKAITO || planned.Reason == v1beta1.ReasonFrozen
 }
 
 // hasDeployment reports whether a Deployment of an early KAITO version serves the Workspace. The cache has no
@@ -124,7 +156,7 @@ func hasDeployment(ctx context.Context, live client.Reader, ws *v1beta1.Workspac
 }
 
 // IsOurs reports whether this controller made a StatefulSet of a Workspace. The cache drops labels and annotations of
-// objects without our label, so a set that lost it is read anew.
+// objects without our label, so a set that lost it is read again.
 func (g *Guard) IsOurs(ctx context.Context, set *appsv1.StatefulSet, isPlanned bool) (bool, error) {
 	if set.Labels[v1beta1.LabelManagedBy] == v1beta1.ManagedBy {
 		return true, nil
@@ -143,8 +175,8 @@ func (g *Guard) IsOurs(ctx context.Context, set *appsv1.StatefulSet, isPlanned b
 	return true, nil
 }
 
-// Release deletes what KAITO's controller holds for a Workspace, whose finalizer has the same name here and there, and
-// names what is left. It asks the API server only where the cache, or the Workspace, shows traces.
+// Release deletes what KAITO's controller holds for a Workspace, and returns the names of the rest. The finalizer of
+// both controllers has the same name. It asks the API server only where the cache, or the Workspace, shows traces.
 func (g *Guard) Release(ctx context.Context, seen Seen) ([]string, error) {
 	if g.Machines == nil {
 		return nil, nil

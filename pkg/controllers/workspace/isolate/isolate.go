@@ -45,9 +45,9 @@ type Starter struct {
 	Clock clock.PassiveClock
 }
 
-// Start lets the engines of a group of so many members start, or returns why they wait. It is called again after a
+// Start lets the engines of a group of this many members start, or returns why they wait. It is called again after a
 // while, unless that is 0.
-func (s *Starter) Start(ctx context.Context, all []*corev1.Pod, count int) (again time.Duration, err error) {
+func (s *Starter) Start(ctx context.Context, group isolation.Group, all []*corev1.Pod, count int) (again time.Duration, err error) {
 	held := slices.DeleteFunc(slices.Clone(all), func(pod *corev1.Pod) bool { return !workload.IsHeld(pod) })
 	if len(held) == 0 {
 		return 0, nil
@@ -59,7 +59,7 @@ func (s *Starter) Start(ctx context.Context, all []*corev1.Pod, count int) (agai
 	if len(members) < count {
 		return 0, nil // the news of the other pods leads back here
 	}
-	found, isProbed := s.Guard.Check(ctx, members)
+	found, isProbed := s.Guard.Check(ctx, group, members)
 	if ctx.Err() != nil {
 		return 0, fmt.Errorf("probing the pods of a group: %w", ctx.Err())
 	}
@@ -69,12 +69,12 @@ func (s *Starter) Start(ctx context.Context, all []*corev1.Pod, count int) (agai
 	case found.Outcome == isolation.Isolated:
 		return 0, writeIsolation(ctx, s.Client, held, v1beta1.IsolationFound)
 	case found.Outcome == isolation.Exposed && s.Clock.Since(lastAgent(all)) >= programmedWithin:
-		s.Guard.Expose(found)
+		s.Guard.Expose(group, found)
 		return 0, &progress.StalledError{
 			Reason: v1beta1.ReasonGroupNotIsolated, RetryAfter: probeExposed,
-			Message: found.Message + ": the engines do not start, because any client that reaches them can run code in them; install a network " +
-				"plug-in that enforces NetworkPolicies, or allow a machine type that holds the model alone, or have the administrator " +
-				"set multiNode to Allow",
+			Message: found.Message + ": the engines do not start, because any client that reaches them could run code in them; delete a " +
+				"NetworkPolicy of the namespace that admits other pods, or install a network plug-in that enforces NetworkPolicies, or " +
+				"allow a machine type that holds the model alone, or have the administrator set multiNode to Allow",
 		}
 	default:
 		return 0, &progress.WaitingError{

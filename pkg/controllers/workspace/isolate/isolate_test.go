@@ -34,7 +34,7 @@ func member(name, found string, started time.Time) corev1.Pod {
 	return pod
 }
 
-// TestGroupStartsOnlyIsolated: where NetworkPolicies are not enforced, no engine that executes what it is sent starts.
+// TestGroupStartsOnlyIsolated: without enforced NetworkPolicies, no engine starts that executes received data.
 func TestGroupStartsOnlyIsolated(t *testing.T) {
 	now := time.Unix(1_000_000, 0)
 	const required, found, waived = v1beta1.IsolationRequired, v1beta1.IsolationFound, v1beta1.IsolationWaived
@@ -87,10 +87,10 @@ func TestGroupStartsOnlyIsolated(t *testing.T) {
 			}, clock)
 			built := kube.Build()
 			starter := isolate.Starter{Client: built, Guard: guard, Clock: clock}
-			_, err := starter.Start(t.Context(), pods, 2)
+			_, err := starter.Start(t.Context(), isolation.Group{Namespace: "team-a", Name: "chat"}, pods, 2)
 			stall, isStalled := errors.AsType[*progress.StalledError](err)
-			if isStalled != tc.stalls || progress.IsWaiting(err) != tc.waits || (guard.Refusal() != "") != tc.refuses || probes != tc.probes {
-				t.Errorf("stalled %v, waiting %v (%v), refuses others with %q, %d probes", isStalled, progress.IsWaiting(err), err, guard.Refusal(), probes)
+			if isStalled != tc.stalls || progress.IsWaiting(err) != tc.waits || (guard.Refusal("team-a") != "") != tc.refuses || probes != tc.probes {
+				t.Errorf("stalled %v, waiting %v (%v), refuses others with %q, %d probes", isStalled, progress.IsWaiting(err), err, guard.Refusal("team-a"), probes)
 			}
 			if isStalled && stall.Reason != v1beta1.ReasonGroupNotIsolated {
 				t.Errorf("reason %s", stall.Reason)

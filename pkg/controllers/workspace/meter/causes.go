@@ -17,7 +17,7 @@ const (
 	causeForbidden = "forbidden"
 	// causeRejected: the API server or an admission policy rejects an object.
 	causeRejected = "rejected"
-	// causeOverloaded: the API server asks for fewer requests.
+	// causeOverloaded: the API server demands fewer requests.
 	causeOverloaded = "overloaded"
 	// causeTimeout: an answer took too long.
 	causeTimeout = "timeout"

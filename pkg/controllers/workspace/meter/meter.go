@@ -41,29 +41,29 @@ func New(registry prometheus.Registerer, memory *cooldown.Memory, now clock.Pass
 	m := &Metrics{
 		attempts: prometheus.NewCounterVec(prometheus.CounterOpts{
 			Name: "modelberth_capacity_attempts_total",
-			Help: "Attempts to get machines, by machine type and what became of them.",
+			Help: "Attempts to acquire machines, by machine type and outcome.",
 		}, []string{"instance_type", "outcome"}),
 		seconds: prometheus.NewHistogram(prometheus.HistogramOpts{
 			Name:    "modelberth_capacity_seconds",
-			Help:    "Seconds from asking for machines to having them usable.",
+			Help:    "Seconds from the request for machines until all are usable.",
 			Buckets: prometheus.ExponentialBuckets(15, 2, 8), // 15 s to 32 min
 		}),
 		wasted: prometheus.NewCounter(prometheus.CounterOpts{
 			Name: "modelberth_spending_wasted_usd_total",
-			Help: "What machines cost in USD that were launched and given up before they were of use.",
+			Help: "Cost in USD of machines released before they were usable.",
 		}),
 	}
 	m.timings()
 	m.errors = prometheus.NewCounterVec(prometheus.CounterOpts{
 		Name: "modelberth_reconcile_errors_total",
-		Help: "Passes over a Workspace that failed and are tried again, by cause. Waiting for something is no error.",
+		Help: "Failed reconciliations of Workspaces, by cause. Waiting does not count as a failure.",
 	}, []string{"cause"})
 	for _, cause := range causes() {
 		m.errors.WithLabelValues(cause)
 	}
 	active := prometheus.NewGaugeFunc(prometheus.GaugeOpts{
 		Name: "modelberth_capacity_cooldowns_active",
-		Help: "Offers of the cloud that are left alone after refusals.",
+		Help: "Refused offers (machine type, zone and capacity type) that are cooling down.",
 	}, func() float64 { return float64(memory.Active(now.Now())) })
 	for _, collector := range []prometheus.Collector{
 		m.attempts, m.seconds, m.wasted, active, m.stages, m.starts, m.planning, m.errors,
@@ -79,7 +79,7 @@ func New(registry prometheus.Registerer, memory *cooldown.Memory, now clock.Pass
 func (m *Metrics) timings() {
 	m.stages = prometheus.NewHistogramVec(prometheus.HistogramOpts{
 		Name:    "modelberth_startup_stage_seconds",
-		Help:    "Seconds of each stage of the start of a Workspace, as in its status.startup.",
+		Help:    "Seconds that each stage of a Workspace's start took, as in its status.startup.",
 		Buckets: prometheus.ExponentialBuckets(1, 2, 13), // 1 s to 68 min
 	}, []string{"stage"})
 	for _, stage := range []string{
@@ -94,7 +94,7 @@ func (m *Metrics) timings() {
 	})
 	m.planning = prometheus.NewHistogram(prometheus.HistogramOpts{
 		Name:    "modelberth_planning_seconds",
-		Help:    "Seconds that the planner takes for one plan.",
+		Help:    "Seconds to compute one plan.",
 		Buckets: prometheus.ExponentialBuckets(0.0005, 4, 8), // 0.5 ms to 8 s
 	})
 }

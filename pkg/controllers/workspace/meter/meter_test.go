@@ -38,10 +38,10 @@ func workspaceObject() *v1beta1.Workspace {
 	return &v1beta1.Workspace{ObjectMeta: metav1.ObjectMeta{Namespace: "team-a", Name: "chat", UID: "some"}}
 }
 
-// account has the bills of all machines.
-type account []capacity.Bill
+// account has the costs of all machines.
+type account []capacity.MachineCost
 
-func (a account) Bills(context.Context) ([]capacity.Bill, error) { return a, nil }
+func (a account) MachineCosts(context.Context) ([]capacity.MachineCost, error) { return a, nil }
 
 // ofMoney are the prefixes of metrics about machines and their cost.
 func ofMoney() []string { return []string{"modelberth_capacity_", "modelberth_spending_"} }
@@ -243,7 +243,7 @@ func TestPlanningMetric(t *testing.T) {
 	}
 }
 
-// TestSpentFor says what each of the machines of one Workspace is doing.
+// TestSpentFor covers the use of each machine of one Workspace.
 func TestSpentFor(t *testing.T) {
 	answering := workspaceObject()
 	answering.Status.Conditions = []metav1.Condition{{Type: v1beta1.ConditionInferenceReady, Status: metav1.ConditionTrue}}
@@ -271,14 +271,14 @@ func TestSpentFor(t *testing.T) {
 	}
 	for _, test := range tests {
 		t.Run(test.reason, func(t *testing.T) {
-			if got := spentFor(test.ws, capacity.Bill{Machine: test.machine, Launched: !test.pending}); got != test.want {
+			if got := spentFor(test.ws, capacity.MachineCost{Machine: test.machine, Launched: !test.pending}); got != test.want {
 				t.Errorf("it is %s, want %s", got, test.want)
 			}
 		})
 	}
 }
 
-// TestSpendingRates says what machines are doing for their money.
+// TestSpendingRates covers the uses of paid machines.
 func TestSpendingRates(t *testing.T) {
 	ready := workspaceObject()
 	ready.UID = "ready"
@@ -288,15 +288,15 @@ func TestSpendingRates(t *testing.T) {
 		t.Fatal(err)
 	}
 	kube := fake.NewClientBuilder().WithScheme(known).WithObjects(ready).Build()
-	of := func(uid types.UID, price float64, isLaunched bool) capacity.Bill {
-		return capacity.Bill{Owner: capacity.Owner{UID: uid}, HourlyPrice: price, Launched: isLaunched}
+	of := func(uid types.UID, price float64, isLaunched bool) capacity.MachineCost {
+		return capacity.MachineCost{Owner: capacity.Owner{UID: uid}, HourlyPrice: price, Launched: isLaunched}
 	}
-	bills := account{
+	costs := account{
 		of("ready", 1, true), of("ready", 2, true), of("gone", 4, true), of("gone", 8, false), of("ready", -1, true),
 	}
 	registry, leads := prometheus.NewRegistry(), make(chan struct{})
 	for range 2 { // another manager in one process
-		if err := RegisterSpending(registry, kube, bills, leads); err != nil {
+		if err := RegisterSpending(registry, kube, costs, leads); err != nil {
 			t.Fatal(err)
 		}
 	}

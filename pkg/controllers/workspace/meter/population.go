@@ -42,12 +42,12 @@ func RegisterPopulation(registry prometheus.Registerer, reader client.Reader, le
 	return replace(registry, population{
 		reader: reader, leads: leads,
 		states: prometheus.NewDesc("modelberth_workspaces",
-			"Workspaces by state: ready, starting (has not answered yet), unready (answered before), stalled (waits for its user), suspended or deleting.",
+			"Workspaces by state: ready, starting (has not answered yet), unready (answered before), stalled (the user must act), suspended or deleting.",
 			[]string{"state"}, nil),
 		stalls: prometheus.NewDesc("modelberth_workspaces_stalled",
-			"Workspaces with a true condition Stalled, by its reason. Some still answer with an older plan.", []string{"reason"}, nil),
+			"Workspaces whose condition Stalled is true, by reason. Some of them still answer with an older plan.", []string{"reason"}, nil),
 		plans: prometheus.NewDesc("modelberth_workspaces_planned",
-			"Workspaces with an accepted plan, by its machine type and engine.", []string{"instance_type", "engine"}, nil),
+			"Workspaces with an accepted plan, by the plan's machine type and engine.", []string{"instance_type", "engine"}, nil),
 		phases: prometheus.NewDesc("kaito_workspace_count",
 			"Workspaces by phase, under KAITO's name and phases. A starting Workspace is pending, not an error.", []string{"phase"}, nil),
 	})

@@ -30,24 +30,24 @@ const (
 // scrapeLimit bounds a scrape.
 const scrapeLimit = 10 * time.Second
 
-// Bills returns the bills of all machines from caches.
-type Bills interface {
-	Bills(ctx context.Context) ([]capacity.Bill, error)
+// MachineCosts returns the costs of all machines from caches.
+type MachineCosts interface {
+	MachineCosts(ctx context.Context) ([]capacity.MachineCost, error)
 }
 
 // RegisterSpending registers the hourly cost of all machines, read from caches at each scrape. A replica without
 // leadership has no machines and reports nothing, so replicas may be summed.
-func RegisterSpending(registry prometheus.Registerer, reader client.Reader, bills Bills, leads <-chan struct{}) error {
-	return replace(registry, spending{reader: reader, bills: bills, leads: leads, rate: prometheus.NewDesc(
+func RegisterSpending(registry prometheus.Registerer, reader client.Reader, costs MachineCosts, leads <-chan struct{}) error {
+	return replace(registry, spending{reader: reader, costs: costs, leads: leads, rate: prometheus.NewDesc(
 		"modelberth_spending_usd_per_hour",
-		"What machines cost in USD per hour: running where a model answers on them, idle where none does, or pending: not launched yet.",
+		"Cost of machines in USD per hour: running (a model answers on them), idle (no model answers) or pending (not launched yet).",
 		[]string{"state"}, nil)})
 }
 
 // spending is a collector without state.
 type spending struct {
 	reader client.Reader
-	bills  Bills
+	costs  MachineCosts
 	leads  <-chan struct{}
 	rate   *prometheus.Desc
 }
@@ -76,7 +76,7 @@ func (s spending) Collect(out chan<- prometheus.Metric) {
 
 // sums returns the hourly cost of machines by their state, in USD.
 func (s spending) sums(ctx context.Context) (map[string]float64, error) {
-	bills, err := s.bills.Bills(ctx)
+	costs, err := s.costs.MachineCosts(ctx)
 	if err != nil {
 		return nil, err
 	}
@@ -89,14 +89,14 @@ func (s spending) sums(ctx context.Context) (map[string]float64, error) {
 		workspaces[list.Items[i].UID] = &list.Items[i]
 	}
 	sums := map[string]float64{}
-	for _, bill := range bills {
+	for _, bill := range costs {
 		sums[spentFor(workspaces[bill.Owner.UID], bill)] += max(bill.HourlyPrice, 0)
 	}
 	return sums, nil
 }
 
 // spentFor returns the state of a machine of a Workspace; nil stands for a deleted Workspace.
-func spentFor(ws *v1beta1.Workspace, bill capacity.Bill) string {
+func spentFor(ws *v1beta1.Workspace, bill capacity.MachineCost) string {
 	switch {
 	case !bill.Launched:
 		return spentPending

@@ -13,7 +13,7 @@ import (
 type Acceptance struct {
 	// IsPlanned: the current spec has been decided on, with a plan or without one.
 	IsPlanned bool
-	// PlanErr says why there is no plan for the current spec.
+	// PlanErr is why there is no plan for the current spec.
 	PlanErr *progress.StalledError
 	// Inputs of the accepted plan.
 	Inputs render.Inputs
@@ -33,7 +33,7 @@ func (a *Acceptance) Running() *revision.Revision {
 	return a.Revision
 }
 
-// IsGroup says whether several machines serve the model together.
+// IsGroup reports whether several machines serve the model together.
 func (a *Acceptance) IsGroup() bool { return a.Running().IsGroup() }
 
 // IsOnNodes reports whether the accepted plan uses existing nodes, so that nothing is bought.

@@ -34,14 +34,14 @@ type Acquisition struct {
 	Live acquire.Live
 	// Verdict is the preliminary one on the awaited machines.
 	Verdict refusal.Verdict
-	// CapacityErr says why machines could not be asked for.
+	// CapacityErr is why machines could not be requested.
 	CapacityErr error
 }
 
 // OpenAttempt returns the open attempt, or nil. The serving one does not count.
 func (a *Acquisition) OpenAttempt() *v1beta1.Attempt { return a.Attempts.OpenBut(a.Surge.Serving) }
 
-// ServingAttempt returns the attempt whose machines serve beside those of the latest, or nil.
+// ServingAttempt returns the attempt that serves while the latest acquires machines, or nil.
 func (a *Acquisition) ServingAttempt() *v1beta1.Attempt {
 	return a.Attempts.OpenNumber(a.Surge.Serving)
 }

@@ -16,30 +16,33 @@ import (
 	"github.com/modelberth/modelberth/pkg/diagnosis"
 	"github.com/modelberth/modelberth/pkg/group"
 	"github.com/modelberth/modelberth/pkg/revision"
+	"github.com/modelberth/modelberth/pkg/takeover"
 )
 
 // Status computes the status after a pass, given its error, and the new events.
 func (s *Scope) Status(err error, now metav1.Time) (v1beta1.WorkspaceStatus, []status.Event) {
-	return status.Compute(s.facts(), err, now)
+	return status.Compute(factsOf(s), err, now)
 }
 
-// facts gathers the inputs of the status.
-func (s *Scope) facts() *status.Facts {
+// factsOf gathers the inputs of the status.
+func factsOf(s *Scope) *status.Facts {
 	out := &status.Facts{
-		Workspace: s.workspaceFacts(),
+		Workspace: workspaceFacts(s),
 		Stored:    &s.Workspace.Status,
 		Plan:      status.Plan{IsForSpec: s.IsPlanned, Err: s.PlanErr},
 		Attempts:  status.Attempts{All: s.Attempts, Verdict: s.Verdict, Err: s.CapacityErr},
-		Machines:  status.Machines{Serving: s.ServingMachines(), Count: len(s.Machines), Unheard: s.Unheard},
-		Pods:      s.podFacts(),
-		Endpoint:  status.Endpoint{HasService: s.HasService, ServesSpec: s.servesSpec(), Meanwhile: s.Meanwhile(), Engine: s.Engine},
+		Machines:  status.Machines{Serving: s.PlannedMachines(), Count: len(s.Machines), Unheard: s.Unheard},
+		Pods:      podFacts(s),
+		Endpoint: status.Endpoint{
+			HasService: s.HasService, ServesSpec: servesSpec(s), Meanwhile: s.Meanwhile(), Engine: s.Engine, Speed: s.Speed,
+		},
 		Pass: status.Pass{
 			FellBackFrom: s.FellBackFrom, Recreates: s.Recreates, Exposed: s.Exposed, ReplacesGroup: s.GroupStep.Do == group.Replace,
 		},
 	}
 	if s.Revision != nil {
 		out.Plan.Revision, out.Plan.Plan, out.Plan.Message = s.Revision.Name, &s.Revision.Plan, s.Revision.Summary()
-		out.Nodes = s.nodeFacts()
+		out.Nodes = nodeFacts(s)
 		out.Endpoint.Revision, out.Endpoint.Models = s.Running().Name, s.Running().ServedNames
 	}
 	if open := s.OpenAttempt(); open != nil {
@@ -56,22 +59,31 @@ func (s *Scope) facts() *status.Facts {
 	return out
 }
 
-func (s *Scope) workspaceFacts() status.Workspace {
+func workspaceFacts(s *Scope) status.Workspace {
 	ws := s.Workspace
 	return status.Workspace{
 		Namespace: ws.Namespace, Name: ws.Name, Generation: ws.Generation, CreationTime: ws.CreationTimestamp,
-		IsDeleting: s.IsDeleting(), IsSuspended: ws.Suspend, IsTuning: ws.Tuning != nil,
-		FetchesWeights: ws.Inference != nil && ws.Inference.Template == nil, IsKAITOs: len(s.KAITO) > 0,
+		IsDeleting: !ws.DeletionTimestamp.IsZero(), IsSuspended: ws.Suspend, IsTuning: ws.Tuning != nil,
+		FetchesWeights: ws.Inference != nil && ws.Inference.Template == nil, IsKAITOs: s.KAITO.IsKept(),
+		HasKAITOsPods: s.KAITO.IsReplaced(), Frozen: frozenOf(&s.KAITO),
 	}
 }
 
-func (s *Scope) podFacts() status.Pods {
+// frozenOf describes a Workspace after a takeover from KAITO's controller; nil if nothing is frozen.
+func frozenOf(kaito *takeover.Holding) *status.Frozen {
+	if !kaito.IsFrozen() {
+		return nil
+	}
+	return &status.Frozen{Answers: kaito.Pods.Answer(), Message: kaito.Describe(), Nodes: kaito.Pods.Wanted}
+}
+
+func podFacts(s *Scope) status.Pods {
 	out := status.Pods{
 		HasSet:      s.StatefulSet != nil,
 		ArePlaced:   slices.ContainsFunc(s.Pods, func(pod corev1.Pod) bool { return pod.Spec.NodeName != "" }),
 		AreCurrent:  s.IsCurrent(),
 		Milestones:  diagnosis.MilestonesOf(s.Diagnosed()),
-		Replacement: s.replacement(),
+		Replacement: replacement(s),
 	}
 	if s.StatefulSet != nil {
 		out.Diagnosis = diagnosis.Inference(s.Diagnosed())
@@ -80,13 +92,13 @@ func (s *Scope) podFacts() status.Pods {
 		out.RestartReason = s.Group.Failure
 	}
 	if s.Revision != nil {
-		out.Rollback = s.wayBack()
+		out.Rollback = wayBack(s)
 	}
 	return out
 }
 
 // nodeFacts are how the nodes of the plan are, in its order.
-func (s *Scope) nodeFacts() []status.Node {
+func nodeFacts(s *Scope) []status.Node {
 	var out []status.Node
 	for _, name := range s.Revision.Plan.NodeNames {
 		fact, node := status.Node{Name: name}, s.Node(name)
@@ -94,6 +106,7 @@ func (s *Scope) nodeFacts() []status.Node {
 			gpus := node.Status.Allocatable[corev1.ResourceName(s.Revision.Plan.GPUResource)]
 			isReady, _ := nodehealth.Ready(node)
 			fact.Exists, fact.IsReady, fact.GPUs = true, isReady, gpus.Value()
+			fact.Shortage = nodehealth.Shortage(node, corev1.ResourceName(s.Revision.Plan.GPUResource))
 		}
 		out = append(out, fact)
 	}
@@ -101,7 +114,7 @@ func (s *Scope) nodeFacts() []status.Node {
 }
 
 // replacement explains why all members of a group are replaced; empty if they are not.
-func (s *Scope) replacement() string {
+func replacement(s *Scope) string {
 	if !s.IsGroup() {
 		return ""
 	}
@@ -109,7 +122,7 @@ func (s *Scope) replacement() string {
 }
 
 // wayBack explains how to undo an edit after which the model fails; empty if no other inputs have answered.
-func (s *Scope) wayBack() string {
+func wayBack(s *Scope) string {
 	served, current := s.Revisions.Object(s.Workspace.Status.LatestReadyRevision), s.Revisions.Object(s.Running().Name)
 	if served == nil || current == nil || revision.HasSameInputs(served, current) {
 		return ""

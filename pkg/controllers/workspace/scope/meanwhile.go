@@ -4,18 +4,13 @@
 package scope
 
 import (
-	"errors"
 	"fmt"
-	"time"
 
 	"k8s.io/apimachinery/pkg/api/equality"
-
-	"github.com/modelberth/modelberth/pkg/controllers/workspace/stale"
-	"github.com/modelberth/modelberth/pkg/progress"
 )
 
 // servesSpec reports whether the pods run the current spec while other machines are acquired for them.
-func (s *Scope) servesSpec() bool {
+func servesSpec(s *Scope) bool {
 	if s.ServingAttempt() == nil || s.Previous == nil || s.Revision == nil {
 		return false
 	}
@@ -25,31 +20,16 @@ func (s *Scope) servesSpec() bool {
 
 // Meanwhile describes the serving attempt while other machines are acquired; empty if nothing serves.
 func (s *Scope) Meanwhile() string {
+	if s.KAITO.IsReplaced() {
+		return "; meanwhile the pods of KAITO's controller continue to serve"
+	}
 	serving := s.ServingAttempt()
 	if serving == nil || s.Previous == nil {
 		return ""
 	}
 	text := fmt.Sprintf("; meanwhile attempt %d (%s) continues to serve", serving.Number, serving.InstanceType)
-	if s.Surge.Trouble != "" {
-		text += ", as long as it can: " + s.Surge.Trouble
+	if s.Surge.Fault != "" {
+		text += ", as long as it can: " + s.Surge.Fault
 	}
 	return text
-}
-
-// ServeOn keeps the serving pods in order, whatever prevents the purchase of further machines.
-func (s *Scope) ServeOn(err error) error {
-	var after time.Duration
-	if wait, ok := errors.AsType[*progress.WaitingError](err); ok {
-		if after = wait.After; wait.IsBrief {
-			after = stale.ShortestDelay
-		}
-	} else if stalled, ok := errors.AsType[*progress.StalledError](err); ok {
-		after = stalled.RetryAfter
-	} else {
-		return err
-	}
-	if after > 0 {
-		s.LookAgain(after)
-	}
-	return nil
 }

@@ -19,6 +19,7 @@ import (
 	"github.com/modelberth/modelberth/pkg/diagnosis"
 	"github.com/modelberth/modelberth/pkg/progress"
 	"github.com/modelberth/modelberth/pkg/revision"
+	"github.com/modelberth/modelberth/pkg/takeover"
 	"github.com/modelberth/modelberth/pkg/workload"
 )
 
@@ -33,9 +34,8 @@ type Observation struct {
 	Workers     *appsv1.StatefulSet
 	// Group is the stored state of the serving group.
 	Group workload.Group
-	// KAITOSet is the StatefulSet of KAITO's controller, and KAITO names all objects that make the Workspace KAITO's.
-	KAITOSet *appsv1.StatefulSet
-	KAITO    []string
+	// KAITO is what KAITO's controller holds for the Workspace.
+	KAITO    takeover.Holding
 	Machines acquire.Machines
 	// MachineKind is kubectl's name for the machines' objects.
 	MachineKind string
@@ -72,7 +72,24 @@ func (o *Observation) Sets() []*appsv1.StatefulSet {
 	return sets
 }
 
-// IsRolledOut says whether the pods are those of the sets as they were read.
+// ReplacedSets returns the existing StatefulSets and that of KAITO's controller, if it makes room.
+func (o *Observation) ReplacedSets() []*appsv1.StatefulSet {
+	sets := o.Sets()
+	if o.KAITO.IsReplaced() {
+		sets = append(sets, o.KAITO.Set)
+	}
+	return sets
+}
+
+// ReplacedPods returns the pods of these sets.
+func (o *Observation) ReplacedPods() []corev1.Pod {
+	if !o.KAITO.IsReplaced() {
+		return o.Pods
+	}
+	return slices.Concat(o.Pods, o.KAITO.Members)
+}
+
+// IsRolledOut reports whether the pods match the sets that were read.
 func (o *Observation) IsRolledOut() bool {
 	for _, set := range o.Sets() {
 		if set.Status.ObservedGeneration != set.Generation {

@@ -6,6 +6,7 @@ package scope
 import (
 	"time"
 
+	"github.com/modelberth/modelberth/api/v1beta1"
 	"github.com/modelberth/modelberth/pkg/capacity"
 	"github.com/modelberth/modelberth/pkg/capacity/acquire"
 	"github.com/modelberth/modelberth/pkg/controllers/workspace/status"
@@ -36,13 +37,15 @@ type Outcome struct {
 	Unheard string
 	// Engine has the figures of the engine; nil without a probe.
 	Engine *status.Engine
+	// Speed of the probed engine; nil if the status has it.
+	Speed *v1beta1.EngineSpeed
 	// IsFinalized: the Workspace is gone, so there is nothing to report on.
 	IsFinalized bool
-	// RequeueAfter asks for another pass although nothing may happen.
+	// RequeueAfter requests another pass although nothing may happen.
 	RequeueAfter time.Duration
 }
 
-// LookAgain asks for another pass after a while, or sooner.
+// LookAgain requests another pass after a while, or sooner.
 func (o *Outcome) LookAgain(after time.Duration) {
 	after = max(after, acquire.ShortestLook)
 	if o.RequeueAfter == 0 || after < o.RequeueAfter {

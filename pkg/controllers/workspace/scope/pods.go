@@ -26,7 +26,7 @@ func (s *Scope) Diagnosed() diagnosis.Input {
 	return in
 }
 
-// IsCurrent says whether the pods are those of the StatefulSet as it is to be.
+// IsCurrent reports whether the pods match the desired StatefulSet.
 func (s *Scope) IsCurrent() bool {
 	return !s.IsRolling && (!s.IsGroup() || s.Workers != nil) && s.IsRolledOut()
 }
@@ -51,7 +51,7 @@ func isPodReady(pod *corev1.Pod) bool {
 	return false
 }
 
-// IsServing says whether the pods answer, or do so again shortly.
+// IsServing reports whether the pods answer, or will again shortly.
 func (s *Scope) IsServing(now time.Time) bool {
 	for i := range s.Pods {
 		pod := &s.Pods[i]
@@ -97,10 +97,4 @@ func (s *Scope) PodState(now time.Time) acquire.Pods {
 		out.Nodes = append(out.Nodes, s.Pods[i].Spec.NodeName)
 	}
 	return out
-}
-
-// LacksFigures reports whether the engine of the pods' revision has not been probed.
-func (s *Scope) LacksFigures() bool {
-	known, runs := s.Workspace.Status.Engine, s.Running()
-	return runs != nil && runs.Plan.Engine != "" && s.IsCurrent() && (known == nil || known.Revision != runs.Name)
 }

@@ -50,12 +50,12 @@ func (s *Scope) CheckVerified() error {
 	return &progress.StalledError{Reason: v1beta1.ReasonWeightsNotVerified, Message: runs.Unverified}
 }
 
-// IsRunning says whether the pods are told to run a revision.
+// IsRunning reports whether the StatefulSet has a revision.
 func (s *Scope) IsRunning(made *revision.Revision) bool {
 	return s.StatefulSet != nil && s.StatefulSet.Annotations[v1beta1.AnnotationRevision] == made.Name
 }
 
-// IsAccepted says whether the status names a revision, or the pods are told to run it.
+// IsAccepted reports whether the status names a revision, or the StatefulSet has it.
 func (s *Scope) IsAccepted(made *revision.Revision) bool {
 	return s.IsRunning(made) || s.Workspace.Status.Plan != nil && s.Workspace.Status.Plan.Revision == made.Name
 }
@@ -65,6 +65,14 @@ func (s *Scope) HasServed() bool {
 	ready := s.Revisions.Object(s.Workspace.Status.LatestReadyRevision)
 	current := s.Revisions.Object(s.Revision.Name)
 	return ready != nil && current != nil && revision.HasSameInputs(ready, current)
+}
+
+// IsRepair reports whether the open attempt has machines whose pods answered with the accepted plan, so that the missing
+// ones are replacements.
+func (s *Scope) IsRepair() bool {
+	open := s.OpenAttempt()
+	return open != nil && open.ReadyTime != nil && s.Revision != nil && open.Revision == s.Revision.Name &&
+		s.Workspace.Status.LatestReadyRevision == s.Revision.Name
 }
 
 // LastAccepted returns the newest revision with the inputs of the accepted one. The last one may be in the attempts
@@ -110,9 +118,4 @@ func (s *Scope) UseAccepted() {
 		placement.MaxHourlyPrice = s.Workspace.Resource.Placement.MaxHourlyPrice
 		s.Spec.Resource.Placement = placement
 	}
-}
-
-// BuysNothing reports whether the present spec asks for existing nodes only.
-func (s *Scope) BuysNothing() bool {
-	return s.Workspace.Resource.EffectiveNodeSource() == v1beta1.NodeSourceExisting
 }

@@ -39,21 +39,18 @@ func New(ws *v1beta1.Workspace) *Scope {
 	}
 }
 
-// IsDeleting says whether the Workspace is on its way out.
-func (s *Scope) IsDeleting() bool { return !s.Workspace.DeletionTimestamp.IsZero() }
-
-// ServingMachines returns the standing machines of the accepted plan's kind, except those of the serving attempt.
-func (s *Scope) ServingMachines() acquire.Machines {
+// PlannedMachines returns the standing machines of the accepted plan's kind, except those of the serving attempt.
+func (s *Scope) PlannedMachines() acquire.Machines {
 	if s.Revision == nil {
 		return nil
 	}
 	known := acquire.Snapshot{Accepted: PlanOf(s.Revision), Attempts: s.Attempts, Machines: s.Machines, Surge: s.Surge}
-	return known.ServingMachines()
+	return known.PlannedMachines()
 }
 
-// HasMachines says whether every machine of the plan has been asked for, or is there already.
+// HasMachines reports whether every machine of the plan has been requested, or already exists.
 func (s *Scope) HasMachines() bool {
-	return s.IsOnNodes() || s.Revision != nil && len(s.ServingMachines()) == s.Revision.Plan.Nodes
+	return s.IsOnNodes() || s.Revision != nil && len(s.PlannedMachines()) == s.Revision.Plan.Nodes
 }
 
 // Accepted returns the revision in use: the one in the status, else that of the pods, else the newest; nil if there

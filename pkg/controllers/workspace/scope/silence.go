@@ -31,7 +31,7 @@ func (s *Scope) MachineNodes(grace time.Duration) acquire.Nodes {
 
 // countsSince returns when the silence of a node begins to count against its machine; zero while it does not, and then
 // the conditions say so. No event reports that other nodes are Ready again, so the pass repeats.
-func (s *Scope) countsSince(since time.Time) time.Time {
+func countsSince(s *Scope, since time.Time) time.Time {
 	counted, whyNot := s.Silence.Counts(since)
 	if whyNot != "" {
 		s.Unheard = whyNot
@@ -42,10 +42,10 @@ func (s *Scope) countsSince(since time.Time) time.Time {
 
 // Unfit explains why a node's machine is broken or not Ready for too long; empty while it may come back.
 func (s *Scope) Unfit(node *corev1.Node, now time.Time, grace time.Duration) string {
-	if trouble := nodehealth.Of(node); trouble.Message != "" {
-		left := trouble.Since.Add(trouble.Grace).Sub(now)
+	if fault := nodehealth.Of(node); fault.Message != "" {
+		left := fault.Since.Add(fault.Grace).Sub(now)
 		if left <= 0 {
-			return trouble.Message
+			return fault.Message
 		}
 		s.LookAgain(left)
 	}
@@ -53,7 +53,7 @@ func (s *Scope) Unfit(node *corev1.Node, now time.Time, grace time.Duration) str
 	if isReady || grace <= 0 {
 		return ""
 	}
-	counted := s.countsSince(since)
+	counted := countsSince(s, since)
 	if counted.IsZero() {
 		return ""
 	}

@@ -39,6 +39,16 @@ func (b *Backoff) Next(workspace types.NamespacedName, now time.Time) time.Durat
 	return min(max(now.Sub(since), ShortestDelay), LongestDelay)
 }
 
+// Lasted returns how long passes have ended early. It is zero after a completed pass.
+func (b *Backoff) Lasted(workspace types.NamespacedName, now time.Time) time.Duration {
+	b.mu.Lock()
+	defer b.mu.Unlock()
+	if since, isKnown := b.since[workspace]; isKnown {
+		return now.Sub(since)
+	}
+	return 0
+}
+
 // Reset records a completed pass.
 func (b *Backoff) Reset(workspace types.NamespacedName) {
 	b.mu.Lock()

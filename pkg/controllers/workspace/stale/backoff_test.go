@@ -28,7 +28,13 @@ func TestBackoff(t *testing.T) {
 	if diff := cmp.Diff(want, looks(len(want))); diff != "" {
 		t.Errorf("a watch that lags (-want +got):\n%s", diff)
 	}
+	if got, want := b.Lasted(key, start.Add(time.Minute)), time.Minute; got != want {
+		t.Errorf("lasted %s, want %s", got, want)
+	}
 	b.Reset(key)
+	if got := b.Lasted(key, start.Add(time.Minute)); got != 0 {
+		t.Errorf("lasted %s once it had caught up", got)
+	}
 	if diff := cmp.Diff(want[:2], looks(2)); diff != "" {
 		t.Errorf("once it had caught up (-want +got):\n%s", diff)
 	}

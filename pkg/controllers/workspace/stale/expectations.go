@@ -1,71 +1,83 @@
 // Copyright The Modelberth Authors.
 // SPDX-License-Identifier: Apache-2.0
 
-// Package stale finds passes over outdated objects: the cache shows a Workspace until the event of the last write arrives.
-// Such passes end without an effect, and the next one is soon. It must not know what a pass does.
+// Package stale finds passes over outdated objects: a cache shows an object until the event of its last write arrives.
+// Such passes end without an effect, and the next one is soon.
+//
+// Expectations cover the writes of this process, and cost no request. Confirm covers everybody's writes, those of a former
+// leader among them, before money is spent or something is deleted. The package must not know what a pass does.
 package stale
 
 import (
-	"slices"
 	"sync"
 
 	"k8s.io/apimachinery/pkg/types"
-
-	"github.com/modelberth/modelberth/api/v1beta1"
+	"k8s.io/apimachinery/pkg/util/resourceversion"
+	"sigs.k8s.io/controller-runtime/pkg/client"
 )
 
-// Expectations records the versions of Workspaces that this process has overwritten. The cache shows them until the event of
-// the write arrives. The API server refuses every write of a pass over one of them.
+// Expectations records the newest version of each object that this process has overwritten. The cache shows such versions
+// until the event of the write arrives, and the API server refuses every write of a pass over one.
 type Expectations struct {
-	mu       sync.Mutex
-	versions map[types.UID][]string
+	mu          sync.Mutex
+	overwritten map[types.NamespacedName]version
+}
+
+// version is a version of an object; the zero value is none.
+type version struct {
+	uid             types.UID
+	resourceVersion string
+}
+
+func versionOf(object client.Object) version {
+	return version{object.GetUID(), object.GetResourceVersion()}
 }
 
 // NewExpectations returns Expectations of no write.
-func NewExpectations() *Expectations { return &Expectations{versions: map[types.UID][]string{}} }
+func NewExpectations() *Expectations {
+	return &Expectations{overwritten: map[types.NamespacedName]version{}}
+}
 
-// Write overwrites a Workspace. Its version counts as overwritten from before the write, because the event may
-// precede the response, unless the response rules a write out.
-func (e *Expectations) Write(ws *v1beta1.Workspace, patch func() error) error {
-	uid, version := ws.UID, ws.ResourceVersion
-	e.mu.Lock()
-	e.versions[uid] = append(e.versions[uid], version)
-	e.mu.Unlock()
+// Write overwrites an object. Its version counts as overwritten from before the write, because the event may precede the
+// response, unless the response rules a write out.
+func (e *Expectations) Write(object client.Object, patch func() error) error {
+	key, read := client.ObjectKeyFromObject(object), versionOf(object)
+	former := e.replace(key, read)
 	err := patch()
-	if err == nil && ws.ResourceVersion != version {
-		return nil
-	}
-	e.mu.Lock()
-	defer e.mu.Unlock()
-	e.versions[uid] = slices.DeleteFunc(e.versions[uid], func(known string) bool { return known == version })
-	if len(e.versions[uid]) == 0 {
-		delete(e.versions, uid)
+	if err != nil || versionOf(object) == read {
+		e.replace(key, former)
 	}
 	return err
 }
 
-// IsOwn reports whether this process wrote the successor of a version of a Workspace: each version has one
-// successor.
-func (e *Expectations) IsOwn(before *v1beta1.Workspace) bool {
+// replace sets the overwritten version of an object, and returns the former one.
+func (e *Expectations) replace(key types.NamespacedName, by version) version {
 	e.mu.Lock()
 	defer e.mu.Unlock()
-	return slices.Contains(e.versions[before.UID], before.ResourceVersion)
-}
-
-// IsStale reports whether a Workspace has been overwritten. Any later version is as new as ours.
-func (e *Expectations) IsStale(ws *v1beta1.Workspace) bool {
-	e.mu.Lock()
-	defer e.mu.Unlock()
-	if slices.Contains(e.versions[ws.UID], ws.ResourceVersion) {
-		return true
+	former := e.overwritten[key]
+	if e.overwritten[key] = by; by == (version{}) {
+		delete(e.overwritten, key)
 	}
-	delete(e.versions, ws.UID)
-	return false
+	return former
 }
 
-// Forget drops the versions of a Workspace.
-func (e *Expectations) Forget(workspace types.UID) {
+// IsOwn reports whether this process has overwritten a version of an object, or a later one.
+func (e *Expectations) IsOwn(before client.Object) bool {
 	e.mu.Lock()
 	defer e.mu.Unlock()
-	delete(e.versions, workspace)
+	known := e.overwritten[client.ObjectKeyFromObject(before)]
+	order, err := resourceversion.CompareResourceVersion(before.GetResourceVersion(), known.resourceVersion)
+	return err == nil && order <= 0 && before.GetUID() == known.uid
 }
+
+// IsStale is IsOwn for an object from the cache. The record is dropped once the cache shows a later version.
+func (e *Expectations) IsStale(shown client.Object) bool {
+	isStale := e.IsOwn(shown)
+	if !isStale {
+		e.Forget(client.ObjectKeyFromObject(shown))
+	}
+	return isStale
+}
+
+// Forget drops what is known about an object.
+func (e *Expectations) Forget(key types.NamespacedName) { e.replace(key, version{}) }

@@ -16,7 +16,7 @@ func TestExpectations(t *testing.T) {
 	p := NewExpectations()
 	at := func(uid types.UID, version string) *v1beta1.Workspace {
 		ws := &v1beta1.Workspace{}
-		ws.UID, ws.ResourceVersion = uid, version
+		ws.Name, ws.UID, ws.ResourceVersion = "of-"+string(uid), uid, version
 		return ws
 	}
 	write := func(ws *v1beta1.Workspace, next string, failure error) {
@@ -35,6 +35,10 @@ func TestExpectations(t *testing.T) {
 	write(at("a", "2"), "4", nil)
 	write(at("b", "7"), "7", nil)
 	write(at("d", "8"), "8", errors.New("nobody answers"))
+	write(at("e", "99"), "101", nil)
+	write(at("f", "5"), "6", nil)
+	f := at("f", "4")
+	f.UID = "another"
 	for _, tc := range []struct {
 		reason string
 		ws     *v1beta1.Workspace
@@ -47,12 +51,15 @@ func TestExpectations(t *testing.T) {
 		{"another Workspace of that version", at("c", "1"), false},
 		{"what the last write came to", at("a", "4"), false},
 		{"a version from which on everything is newer", at("a", "1"), false},
+		{"an older version than the one overwritten", at("e", "98"), true},
+		{"somebody else's write between the two", at("e", "100"), false},
+		{"another one of that name", f, false},
 	} {
 		if got := p.IsStale(tc.ws); got != tc.want {
 			t.Errorf("%s: is past: %v, want %v", tc.reason, got, tc.want)
 		}
 	}
-	if len(p.versions) != 0 {
-		t.Errorf("kept for good: %v", p.versions)
+	if len(p.overwritten) != 0 {
+		t.Errorf("kept for good: %v", p.overwritten)
 	}
 }

@@ -13,15 +13,19 @@ import (
 	"github.com/modelberth/modelberth/pkg/progress"
 )
 
-// suspendedMessage says what is still being released, or else what to do.
+// suspendedMessage names the machines under deletion, or else the way out.
 func (p pass) suspendedMessage(why string) string {
-	if p.Machines.Count > 0 {
+	switch {
+	case p.Workspace.HasKAITOsPods:
+		return "the Workspace is suspended, but pods and machines of KAITO's controller still run and cost money: delete the " +
+			"Workspace to stop them, revert the edit to keep them, or set suspend to false to " + why
+	case p.Machines.Count > 0:
 		return fmt.Sprintf("the Workspace is suspended: %d machine(s) are being released", p.Machines.Count)
 	}
 	return "the Workspace is suspended: set suspend to false to " + why
 }
 
-// stalled returns what the user has to change; nil if nothing.
+// stalled returns the error for the user to mend; nil if there is none.
 func stalled(facts *Facts, err error) *progress.StalledError {
 	for _, problem := range []error{err, facts.Attempts.Err} {
 		if out, ok := errors.AsType[*progress.StalledError](problem); ok {
@@ -48,7 +52,7 @@ func unknown(kind, reason, message string) metav1.Condition {
 	return metav1.Condition{Type: kind, Status: metav1.ConditionUnknown, Reason: reason, Message: message}
 }
 
-// absent is a condition that must not be there.
+// absent is a condition to remove.
 func absent(kind string) metav1.Condition { return metav1.Condition{Type: kind} }
 
 func holds(condition metav1.Condition) bool { return condition.Status == metav1.ConditionTrue }

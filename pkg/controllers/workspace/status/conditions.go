@@ -34,7 +34,7 @@ func (p pass) conditions() []metav1.Condition {
 	if !holds(ready) {
 		succeeded = no(v1beta1.ConditionWorkspaceSucceeded, v1beta1.ReasonWorkspacePending, ready.Message)
 	}
-	if p.stalled != nil && !holds(ready) { // if it is Ready, ResourceReady says what is wrong
+	if p.stalled != nil && !holds(ready) { // if it is Ready, ResourceReady has the problem
 		stall = yes(v1beta1.ConditionStalled, p.stalled.Reason, p.stalled.Message)
 		succeeded.Reason = v1beta1.ReasonWorkspaceFailed
 	}
@@ -56,7 +56,7 @@ func (p pass) planned() metav1.Condition {
 	}
 }
 
-// ready sums up. An error of this pass does not make a model unready that answers.
+// ready sums up. An answering model stays ready despite an error of this pass.
 func (p pass) ready(planned, resource, inference metav1.Condition) metav1.Condition {
 	switch {
 	case p.Workspace.IsSuspended:
@@ -73,7 +73,7 @@ func (p pass) ready(planned, resource, inference metav1.Condition) metav1.Condit
 	}
 }
 
-// unready says what a model with a plan lacks: first what went wrong, then what comes first.
+// unready names the obstacle of a model with a plan: first an error, then the next stage.
 func (p pass) unready(resource, inference metav1.Condition) metav1.Condition {
 	switch {
 	case p.stalled != nil:

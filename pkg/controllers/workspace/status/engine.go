@@ -14,6 +14,21 @@ import (
 // engineMessageLimit is that of the schema.
 const engineMessageLimit = 512
 
+// figures returns the figures of the engine after a pass, given the stored ones. Another probe drops the speed of a
+// former revision.
+func (e *Endpoint) figures(stored *v1beta1.EngineStatus) *v1beta1.EngineStatus {
+	switch {
+	case e.Engine != nil:
+		return e.Engine.status()
+	case e.Speed != nil && stored != nil:
+		out := *stored
+		out.Speed = e.Speed
+		return &out
+	default:
+		return stored
+	}
+}
+
 // status compares the figures of an engine with those of its plan.
 func (e *Engine) status() *v1beta1.EngineStatus {
 	out := &v1beta1.EngineStatus{Revision: e.Revision}
@@ -35,7 +50,7 @@ func (e *Engine) status() *v1beta1.EngineStatus {
 
 func gibibytes(bytes int64) float64 { return float64(bytes) / (1 << 30) }
 
-// compare is a figure with so many digits beside its plan. A plan of zero has no estimate.
+// compare is a figure with this many digits, compared with its plan. A plan of zero has no estimate.
 func compare(planned, actual float64, digits int) *v1beta1.EngineFigure {
 	text := func(number float64) string { return strconv.FormatFloat(number, 'f', digits, 64) }
 	out := &v1beta1.EngineFigure{Actual: text(actual)}

@@ -15,7 +15,7 @@ import (
 	"github.com/modelberth/modelberth/pkg/capacity/refusal"
 )
 
-// Event is something that happened.
+// Event is a change to publish.
 type Event struct {
 	// IsWarning distinguishes the type Warning from Normal.
 	IsWarning bool
@@ -23,17 +23,17 @@ type Event struct {
 	Message   string
 }
 
-// Reasons of events that are no conditions.
+// Reasons of events in addition to those of conditions.
 const (
 	eventCreated  = "NodeClaimCreated"
 	eventFallback = "FallingBack"
-	// eventRecreating: machines that serve are released before others are requested.
+	// eventRecreating: the serving machines are released before others are requested.
 	eventRecreating = "Recreating"
 	// eventExposed: pods can read the metadata of their machine.
 	eventExposed = "MetadataExposed"
 )
 
-// changes are the transitions between two statuses that a user reads as events.
+// changes are the transitions between two statuses, as events.
 func changes(before, after *v1beta1.WorkspaceStatus) []Event {
 	var events []Event
 	for _, kind := range []string{
@@ -52,7 +52,7 @@ func changes(before, after *v1beta1.WorkspaceStatus) []Event {
 	return events
 }
 
-// Refusals returns an event for each attempt that a refusal ended between two lists of attempts, and for each machine
+// Refusals returns an event for each attempt with a refusal as its end between two lists of attempts, and for each machine
 // that an attempt lost while it kept the others.
 func Refusals(before, after []v1beta1.Attempt) []Event {
 	var events []Event
@@ -76,7 +76,7 @@ func hasEnded(attempts []v1beta1.Attempt, number int32) bool {
 	return slices.ContainsFunc(attempts, func(a v1beta1.Attempt) bool { return a.Number == number && a.Reason != "" })
 }
 
-// losses are the machines that were lost between two statuses while their attempt kept the others.
+// losses are the machines lost between two statuses while their attempt kept the others.
 func losses(before, after []v1beta1.Attempt) []Event {
 	var events []Event
 	for i := range after {
@@ -99,7 +99,7 @@ func wasLost(before []v1beta1.Attempt, lost *v1beta1.LostClaim) bool {
 	})
 }
 
-// happened are the events of this pass, except those of refusals that the stored status already has.
+// happened are the events of this pass, except those of refusals in the stored status.
 func (p pass) happened() []Event {
 	events := Refusals(p.Stored.Attempts, p.Attempts.All)
 	if p.Pass.ReplacesGroup && !meta.IsStatusConditionTrue(p.Stored.Conditions, v1beta1.ConditionInferenceReady) {
@@ -115,7 +115,7 @@ func (p pass) happened() []Event {
 	if len(p.Pass.Created) > 0 {
 		last := p.Attempts.All[len(p.Attempts.All)-1]
 		events = append(events, Event{
-			Reason: eventCreated, Message: fmt.Sprintf("asked for %s: %v", last.InstanceType, p.Pass.Created),
+			Reason: eventCreated, Message: fmt.Sprintf("requested %s: %v", last.InstanceType, p.Pass.Created),
 		})
 	}
 	if p.Pass.Exposed != "" {

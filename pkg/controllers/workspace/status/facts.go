@@ -14,15 +14,15 @@ import (
 	"github.com/modelberth/modelberth/pkg/progress"
 )
 
-// Facts are all that a status is computed from. Compute changes none of them.
+// Facts are all inputs of a status. Compute changes none of them.
 type Facts struct {
 	Workspace Workspace
-	// Stored is the status that the API server has.
+	// Stored is the status of the API server.
 	Stored   *v1beta1.WorkspaceStatus
 	Plan     Plan
 	Attempts Attempts
 	Machines Machines
-	// Nodes are those that the plan names, in its order; empty if machines are acquired.
+	// Nodes are those of the plan, in its order; empty if machines are acquired.
 	Nodes    []Node
 	Pods     Pods
 	Endpoint Endpoint
@@ -42,15 +42,19 @@ type Workspace struct {
 	FetchesWeights bool
 	// IsKAITOs reports whether KAITO's controller serves the Workspace.
 	IsKAITOs bool
+	// HasKAITOsPods reports whether KAITO's pods still serve after an edit, until ours replace them.
+	HasKAITOsPods bool
+	// Frozen is set if it was taken over from there and runs on as it was.
+	Frozen *Frozen
 }
 
 // Plan is the accepted plan.
 type Plan struct {
-	// Revision is the name of the revision that holds the plan; empty if there is none.
+	// Revision is the name of the plan's revision; empty if there is none.
 	Revision string
 	// Plan is nil if there is none.
 	Plan *planner.Plan
-	// IsForSpec reports whether this pass decided what the current spec needs: the plan, or none.
+	// IsForSpec reports whether this pass decided about the current spec: a plan, or none.
 	IsForSpec bool
 	// Message is the plan in one line.
 	Message string
@@ -62,7 +66,7 @@ type Plan struct {
 type Attempts struct {
 	// All of them after this pass, oldest first.
 	All []v1beta1.Attempt
-	// Open is the number of the attempt that is under way or has its machines; 0 if there is none.
+	// Open is the number of the open attempt, with or without its machines; 0 if there is none.
 	Open int32
 	// Verdict is on the machines of the open attempt.
 	Verdict refusal.Verdict
@@ -72,23 +76,25 @@ type Attempts struct {
 
 // Machines are those of the Workspace.
 type Machines struct {
-	// Serving are those that match the accepted plan.
+	// Serving are those of the accepted plan.
 	Serving []capacity.Machine
-	// NodeNames are the nodes of all machines that are not being deleted, in any order.
+	// NodeNames are the nodes of all standing machines, in any order.
 	NodeNames []string
-	// Count includes those that are being deleted.
+	// Count includes those under deletion.
 	Count int
-	// Unheard says why a node that is not Ready has no consequence; empty if it has.
+	// Unheard is the reason to ignore nodes that are not Ready; empty otherwise.
 	Unheard string
 }
 
-// Node is an existing node that the plan names.
+// Node is an existing node of the plan.
 type Node struct {
 	Name    string
 	Exists  bool
 	IsReady bool
-	// GPUs that the node has for pods.
+	// GPUs of the node for pods.
 	GPUs int64
+	// Shortage describes GPUs that nobody can use; empty if there are none.
+	Shortage string
 }
 
 // Pods are the pods of the inference server and their StatefulSet.
@@ -99,35 +105,37 @@ type Pods struct {
 	ArePlaced bool
 	// AreCurrent reports whether the pods are those of the StatefulSet as it should be.
 	AreCurrent bool
-	// Diagnosis says how the pods are, and Milestones when they came how far.
+	// Diagnosis is the state of the pods, and Milestones are the times of their stages.
 	Diagnosis  diagnosis.Finding
 	Milestones diagnosis.Milestones
-	// Replacement says that all members of a group are replaced; empty if they are not.
+	// Replacement says why all members of a group are replaced; empty if they are not.
 	Replacement string
 	// RestartReason says why a group restarts; empty if it does not.
 	RestartReason string
-	// Rollback says how to return to the revision that answered last; empty if there is no other.
+	// Rollback is the way back to the last answering revision; empty if there is no other.
 	Rollback string
 }
 
-// Endpoint is where the model answers.
+// Endpoint is the address of the model.
 type Endpoint struct {
 	// HasService reports whether the Service exists and is the Workspace's own.
 	HasService bool
-	// Revision is the name of the revision that the pods run, and Models the names that it serves.
+	// Revision is the name of the pods' revision, and Models its served names.
 	Revision string
 	Models   []string
-	// ServesSpec reports whether the pods run what the spec asks for while other machines are acquired.
+	// ServesSpec reports whether the pods run the current spec while other machines are acquired.
 	ServesSpec bool
-	// Meanwhile says which machines serve while others are acquired; empty if none do.
+	// Meanwhile names the serving machines while others are acquired; empty if none serve.
 	Meanwhile string
 	// Engine has the engine's own figures; nil if this pass did not probe the engine.
 	Engine *Engine
+	// Speed of the engine with stored figures; nil if it stays as stored.
+	Speed *v1beta1.EngineSpeed
 }
 
-// Engine is what a probe of the engine returned.
+// Engine is the result of a probe of the engine.
 type Engine struct {
-	// Revision is the name of the revision that the engine runs, and Plan its plan.
+	// Revision is the name of the engine's revision, and Plan its plan.
 	Revision string
 	Plan     *planner.Plan
 	// KVCacheTokens of one replica, and WeightBytes of one replica of the model; 0 if the engine does not report them.
@@ -136,13 +144,13 @@ type Engine struct {
 	Err error
 }
 
-// Pass is what the pass did that is an event and no condition.
+// Pass has the deeds of the pass for events.
 type Pass struct {
-	// Created are the names of the machines that it requested.
+	// Created are the names of the requested machines.
 	Created []string
-	// FellBackFrom is the plan that it replaced with the next best; empty if it did not.
+	// FellBackFrom is the plan before a fallback in this pass; empty without one.
 	FellBackFrom string
-	// Recreates says why machines that serve are released before others are requested; empty if they are not.
+	// Recreates is the reason to release serving machines before others are requested; empty without one.
 	Recreates string
 	// Exposed warns that pods can read the metadata of the requested machines; empty if they cannot.
 	Exposed string

@@ -26,7 +26,7 @@ func (p pass) inference() metav1.Condition {
 	case p.Pods.Replacement != "":
 		return no(v1beta1.ConditionInferenceReady, v1beta1.ReasonGroupReplaced, p.Pods.Replacement)
 	case seen.Ready && !p.Pods.AreCurrent:
-		return pending("the pods of the former revision are being replaced")
+		return pending("replacing the pods of the previous revision")
 	case seen.Ready:
 		return yes(v1beta1.ConditionInferenceReady, seen.Reason, seen.Message)
 	case p.areMachinesComing():
@@ -42,7 +42,7 @@ func (p pass) inference() metav1.Condition {
 }
 
 // areMachinesComing reports whether no pod has a node, and the machines of the open attempt were not usable by the
-// stored status: what the scheduler says of the pods is about the nodes of before.
+// stored status: the scheduler's messages about the pods are about the previous nodes.
 func (p pass) areMachinesComing() bool {
 	if p.Plan.isOnNodes() || p.Pods.ArePlaced || p.Attempts.Open == 0 {
 		return false

@@ -52,7 +52,8 @@ func (p pass) machines() (claims, nodes, resource metav1.Condition) {
 	return claims, nodes, resource
 }
 
-// claims says how far the requested machines are. If one is held up, it quotes the provisioner's reason and message.
+// claims reports the progress of the requested machines. If one is delayed, it quotes the provisioner's reason and
+// message.
 func (p pass) claims() metav1.Condition {
 	serving, want := p.Machines.Serving, p.Plan.Plan.Nodes
 	for i := range serving {
@@ -68,7 +69,7 @@ func (p pass) claims() metav1.Condition {
 		fmt.Sprintf("%d of %d machines initialised", want, want))
 }
 
-// pending is about a machine that is not usable yet.
+// pending is about a machine before it is usable.
 func (p pass) pending(machine *capacity.Machine) metav1.Condition {
 	reason, message := machine.Reason, machine.Message
 	if reason != "" && refusal.IsNeutral(reason) { // the provisioner has not looked at the machine yet
@@ -96,7 +97,7 @@ func (p pass) pending(machine *capacity.Machine) metav1.Condition {
 // timeLayout is how messages give a time.
 const timeLayout = time.DateTime + " MST"
 
-// nodesOf is the condition NodesReady of machines that match a plan.
+// nodesOf is the condition NodesReady of the machines of a plan.
 func nodesOf(machines []capacity.Machine, plan *planner.Plan, unheard string) metav1.Condition {
 	ready := 0
 	for i := range machines {
@@ -106,7 +107,7 @@ func nodesOf(machines []capacity.Machine, plan *planner.Plan, unheard string) me
 		case !machine.NodeReady:
 			return nodeNotReady(machine.NodeName, unheard)
 		case machine.GPUs < plan.GPUsPerNode:
-			return lacksGPUs(machine.NodeName, int64(machine.GPUs), plan)
+			return lacksGPUs(machine.NodeName, int64(machine.GPUs), plan, replaced(machine))
 		}
 		ready++
 	}
@@ -117,7 +118,7 @@ func nodesOf(machines []capacity.Machine, plan *planner.Plan, unheard string) me
 	return yes(v1beta1.ConditionNodesReady, v1beta1.ReasonNodesReady, message)
 }
 
-// existingNodes is the condition NodesReady of nodes that the plan names.
+// existingNodes is the condition NodesReady of the existing nodes of a plan.
 func (p pass) existingNodes() metav1.Condition {
 	plan := p.Plan.Plan
 	if p.Attempts.Err != nil {
@@ -130,14 +131,14 @@ func (p pass) existingNodes() metav1.Condition {
 		case !node.IsReady:
 			return nodeNotReady(node.Name, p.Machines.Unheard)
 		case plan.GPUResource != "" && node.GPUs < int64(plan.GPUsPerNode):
-			return lacksGPUs(node.Name, node.GPUs, plan)
+			return lacksGPUs(node.Name, node.GPUs, plan, kept(node))
 		}
 	}
 	return yes(v1beta1.ConditionNodesReady, v1beta1.ReasonNodesReady,
 		fmt.Sprintf("%d of %d nodes ready: %s", plan.Nodes, plan.Nodes, strings.Join(plan.NodeNames, ", ")))
 }
 
-// nodeNotReady also says why it has no consequence, if it has none.
+// nodeNotReady also explains why nothing is replaced, if that is so.
 func nodeNotReady(name, unheard string) metav1.Condition {
 	message := fmt.Sprintf("node %s is not Ready", name)
 	if unheard != "" {
@@ -146,9 +147,26 @@ func nodeNotReady(name, unheard string) metav1.Condition {
 	return no(v1beta1.ConditionNodesReady, v1beta1.ReasonNodeNotReady, message)
 }
 
-func lacksGPUs(name string, gpus int64, plan *planner.Plan) metav1.Condition {
-	return no(v1beta1.ConditionNodesReady, v1beta1.ReasonNodePluginsNotReady, fmt.Sprintf(
-		"node %s shows %d of %d %s: is the device plugin running there?", name, gpus, plan.GPUsPerNode, plan.GPUResource))
+// lacksGPUs is about a node with too few usable GPUs. shortage is what is known of those that it has; empty if nothing is.
+func lacksGPUs(name string, gpus int64, plan *planner.Plan, shortage string) metav1.Condition {
+	return no(v1beta1.ConditionNodesReady, v1beta1.ReasonNodePluginsNotReady, cmp.Or(shortage, fmt.Sprintf(
+		"node %s advertises %d of %d %s: check that the device plugin runs there", name, gpus, plan.GPUsPerNode, plan.GPUResource)))
+}
+
+// replaced describes the shortage of a bought machine; empty without one.
+func replaced(machine *capacity.Machine) string {
+	if machine.Shortage == "" {
+		return ""
+	}
+	return machine.Shortage + "; the machine is replaced if that lasts"
+}
+
+// kept describes the shortage of an existing node; empty without one.
+func kept(node *Node) string {
+	if node.Shortage == "" {
+		return ""
+	}
+	return node.Shortage + "; an existing node is never replaced: repair or replace it yourself"
 }
 
 // workerNodes are the names of the nodes in use: those of the plan in its order, or those of machines, sorted.

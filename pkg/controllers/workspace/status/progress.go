@@ -5,15 +5,36 @@ package status
 
 import (
 	"k8s.io/apimachinery/pkg/api/equality"
+	"k8s.io/apimachinery/pkg/api/meta"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 
 	"github.com/modelberth/modelberth/api/v1beta1"
 )
 
-// IsProgress reports whether two statuses differ only in the progress of machines and pods. Nobody waits for such
-// news: plans, machines, answers and problems are no mere progress.
+// IsProgress reports whether two statuses differ only in the progress of machines and pods. Such changes are not
+// urgent: plans, machines, answers and problems are not mere progress.
 func IsProgress(before, after *v1beta1.WorkspaceStatus) bool {
 	return equality.Semantic.DeepEqual(withoutProgress(before), withoutProgress(after))
+}
+
+// AreMachinesUsable reports whether two statuses differ only in their progress and in machines that have become usable.
+// The model answers some time later.
+func AreMachinesUsable(before, after *v1beta1.WorkspaceStatus) bool {
+	if meta.IsStatusConditionTrue(before.Conditions, v1beta1.ConditionResourceReady) ||
+		!meta.IsStatusConditionTrue(after.Conditions, v1beta1.ConditionResourceReady) {
+		return false
+	}
+	return equality.Semantic.DeepEqual(withoutMachines(before), withoutMachines(after))
+}
+
+// withoutMachines drops from a status its progress and whether machines are usable.
+func withoutMachines(status *v1beta1.WorkspaceStatus) *v1beta1.WorkspaceStatus {
+	out := withoutProgress(status)
+	for i := range out.Attempts {
+		out.Attempts[i].ReadyTime = nil
+	}
+	meta.RemoveStatusCondition(&out.Conditions, v1beta1.ConditionResourceReady)
+	return out
 }
 
 // withoutProgress drops from a status the stages of the startup, of machines and of pods, and all messages.

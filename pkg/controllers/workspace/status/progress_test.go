@@ -72,3 +72,50 @@ func TestIsProgress(t *testing.T) {
 		})
 	}
 }
+
+func TestAreMachinesUsable(t *testing.T) {
+	waiting := func() *v1beta1.WorkspaceStatus {
+		return &v1beta1.WorkspaceStatus{
+			State: v1beta1.StatePending,
+			Conditions: []metav1.Condition{
+				{Type: v1beta1.ConditionNodeClaimReady, Status: metav1.ConditionFalse, Reason: "NodeClaimNotReady"},
+				{Type: v1beta1.ConditionResourceReady, Status: metav1.ConditionFalse, Reason: "NodeClaimNotReady"},
+				{Type: v1beta1.ConditionReady, Status: metav1.ConditionFalse, Reason: "NodeClaimNotReady"},
+			},
+			Attempts: []v1beta1.Attempt{{Number: 1}},
+		}
+	}
+	usable := func() *v1beta1.WorkspaceStatus {
+		out := waiting()
+		out.Attempts[0].ReadyTime = &metav1.Time{}
+		out.Conditions[0].Status, out.Conditions[0].Reason = metav1.ConditionTrue, "NodeClaimsReady"
+		out.Conditions[1].Status, out.Conditions[1].Reason = metav1.ConditionTrue, "Success"
+		out.Conditions[2].Reason = "Pending"
+		return out
+	}
+	changed := func(change func(*v1beta1.WorkspaceStatus)) *v1beta1.WorkspaceStatus {
+		out := usable()
+		change(out)
+		return out
+	}
+	for _, tc := range []struct {
+		reason        string
+		before, after *v1beta1.WorkspaceStatus
+		want          bool
+	}{
+		{"they become usable", waiting(), usable(), true},
+		{"they are not yet", waiting(), waiting(), false},
+		{"they have been before", usable(), usable(), false},
+		{"they are lost", usable(), waiting(), false},
+		{"the model answers, too", waiting(), changed(func(s *v1beta1.WorkspaceStatus) { s.Conditions[2].Status = metav1.ConditionTrue }), false},
+		{"a stage of the start, too", waiting(), changed(func(s *v1beta1.WorkspaceStatus) { s.WorkerNodes = []string{"n"} }), true},
+		{"the attempt ends", waiting(), changed(func(s *v1beta1.WorkspaceStatus) { s.Attempts[0].Reason = "Quota" }), false},
+		{"the plan changes", waiting(), changed(func(s *v1beta1.WorkspaceStatus) { s.Plan = &v1beta1.PlanStatus{} }), false},
+	} {
+		t.Run(tc.reason, func(t *testing.T) {
+			if got := status.AreMachinesUsable(tc.before, tc.after); got != tc.want {
+				t.Errorf("only usable machines: %v, want %v", got, tc.want)
+			}
+		})
+	}
+}

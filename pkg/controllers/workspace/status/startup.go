@@ -41,7 +41,7 @@ func (p pass) startup(out *v1beta1.WorkspaceStatus, now metav1.Time) []v1beta1.S
 	return stages
 }
 
-// stageEnd is where a stage ends.
+// stageEnd is the end of a stage.
 type stageEnd struct {
 	stage string
 	diagnosis.Milestone
@@ -67,7 +67,8 @@ func (p pass) stageEnds(conditions []metav1.Condition) []stageEnd {
 		stageEnd{v1beta1.StageReady, seen(meta.IsStatusConditionTrue(conditions, v1beta1.ConditionReady))})
 }
 
-// usableSince is when the last machine became usable, as the provisioner says; zero if it does not say so of all.
+// usableSince is when the last machine became usable, as reported by the provisioner; zero unless it reports that for
+// all.
 func usableSince(machines []capacity.Machine) time.Time {
 	var since time.Time
 	for i := range machines {
@@ -82,7 +83,7 @@ func usableSince(machines []capacity.Machine) time.Time {
 	return since
 }
 
-// within is a time that another clock noted, between two of ours; now if there is none.
+// within is a time of another clock, between two of ours; now if there is none.
 func within(at, earliest, now time.Time) time.Time {
 	if at.IsZero() || at.After(now) {
 		at = now

@@ -22,7 +22,7 @@ import (
 // messageLimit in bytes bounds a cloud's or an engine's text in a condition.
 const messageLimit = 1024
 
-// pass is the computation for one pass that ended with an error, or without.
+// pass is the computation for one pass, with its error or nil.
 type pass struct {
 	*Facts
 	err     error
@@ -34,6 +34,9 @@ type pass struct {
 func Compute(facts *Facts, err error, now metav1.Time) (v1beta1.WorkspaceStatus, []Event) {
 	p := pass{Facts: facts, err: err, stalled: stalled(facts, err)}
 	out := *facts.Stored.DeepCopy()
+	if frozen := facts.Workspace.Frozen; frozen != nil && !facts.Workspace.IsDeleting {
+		return frozen.status(facts.Stored, facts.Workspace.Generation, now)
+	}
 	if facts.Workspace.IsKAITOs && p.stalled != nil {
 		return Kept(facts.Stored, facts.Workspace.Generation, p.stalled, now)
 	}
@@ -42,13 +45,11 @@ func Compute(facts *Facts, err error, now metav1.Time) (v1beta1.WorkspaceStatus,
 	}
 	out.Attempts = (&v1beta1.WorkspaceStatus{Attempts: facts.Attempts.All}).DeepCopy().Attempts
 	out.WorkerNodes = p.workerNodes()
-	if facts.Plan.Plan != nil && facts.Plan.IsForSpec { // another plan may be that of a former spec
+	if facts.Plan.Plan != nil && facts.Plan.IsForSpec { // another plan may be for a former spec
 		out.Plan = request.Status(facts.Plan.Plan, facts.Plan.Revision)
 		out.TargetNodeCount = int32(facts.Plan.Plan.Nodes)
 	}
-	if facts.Endpoint.Engine != nil {
-		out.Engine = facts.Endpoint.Engine.status()
-	}
+	out.Engine = facts.Endpoint.figures(out.Engine)
 	setConditions(&out, p.conditions(), now)
 	if meta.IsStatusConditionTrue(out.Conditions, v1beta1.ConditionInferenceReady) || p.isNameTaken() {
 		out.Endpoint = p.endpoint()
@@ -63,7 +64,7 @@ func Compute(facts *Facts, err error, now metav1.Time) (v1beta1.WorkspaceStatus,
 	return out, events
 }
 
-// Kept returns the status of a Workspace that is left alone, of a generation, and the events of the changes: our own
+// Kept returns the status of a Workspace that is not managed, of a generation, and the events of the changes: our own
 // conditions say why, and everything else stays as stored.
 func Kept(
 	stored *v1beta1.WorkspaceStatus, generation int64, why *progress.StalledError, now metav1.Time,
@@ -79,7 +80,7 @@ func Kept(
 	return out, events
 }
 
-// endpoint is where the model answers, from its first answer on. It goes if the name belongs to another object.
+// endpoint is the address of the model, from its first answer on. It goes if the name belongs to another object.
 func (p pass) endpoint() *v1beta1.Endpoint {
 	switch {
 	case p.isNameTaken():
@@ -105,7 +106,7 @@ func nextState(previous v1beta1.WorkspaceState, isReady bool) v1beta1.WorkspaceS
 	}
 }
 
-// setConditions writes conditions into a status, and removes those that have no status.
+// setConditions writes conditions into a status, and removes those without a status.
 func setConditions(out *v1beta1.WorkspaceStatus, conditions []metav1.Condition, now metav1.Time) {
 	for _, condition := range conditions {
 		if condition.Status == "" {

@@ -91,6 +91,14 @@ func TestReady(t *testing.T) {
 			reason: "KAITO's controller serves it", want: "Unknown Misconfigured", err: stalled,
 			change: func(f *status.Facts) { f.Workspace.IsKAITOs = true },
 		},
+		{
+			reason: "it was taken over from there", want: "True Frozen", err: &progress.WaitingError{Message: "frozen"},
+			change: func(f *status.Facts) { f.Workspace.Frozen = &status.Frozen{Answers: true} },
+		},
+		{
+			reason: "it was taken over, and its pods fail", want: "False WorkspaceInferenceStatusPending",
+			change: func(f *status.Facts) { f.Workspace.Frozen = &status.Frozen{} },
+		},
 	}
 	for _, test := range tests {
 		t.Run(test.reason, func(t *testing.T) {

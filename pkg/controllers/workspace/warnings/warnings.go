@@ -24,9 +24,9 @@ import (
 )
 
 const (
-	// patience is the time before events about a silent object are read: most objects are through by then.
-	patience = 20 * time.Second
-	// askAgain is when to ask again, as long as it says nothing. There is no watch on events.
+	// grace is the time before events about a silent object are read: most objects are through by then.
+	grace = 20 * time.Second
+	// askAgain is when to read events again while the object is silent. There is no watch on events.
 	askAgain = time.Minute
 )
 
@@ -42,7 +42,7 @@ type Reader struct {
 
 // hearing holds the events about one object.
 type hearing struct {
-	// since when it says nothing, and when events were read last.
+	// when it became silent, and when events were read last.
 	since, asked time.Time
 	warnings     []diagnosis.Warning
 }
@@ -86,7 +86,7 @@ func (p *Reader) Read(
 		if heard.since.IsZero() {
 			heard.since = now
 		}
-		due := heard.since.Add(patience)
+		due := heard.since.Add(grace)
 		switch {
 		case !heard.asked.IsZero():
 			due = heard.asked.Add(askAgain)

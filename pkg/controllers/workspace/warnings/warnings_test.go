@@ -31,7 +31,7 @@ func aboutUID(object client.Object) []string {
 	return []string{string(event.InvolvedObject.UID)}
 }
 
-// What says nothing of itself is asked about after a while, and rarely; what speaks costs no request.
+// Events about a silent pod are read after a while, and rarely; a talking pod costs no request.
 func TestPublishedIsReadRarely(t *testing.T) {
 	held := corev1.Pod{ObjectMeta: metav1.ObjectMeta{Namespace: "team-a", Name: "chat-0", UID: "pod-1"}}
 	held.Spec.NodeName, held.Status.Phase = "node-1", corev1.PodPending
@@ -61,16 +61,16 @@ func TestPublishedIsReadRarely(t *testing.T) {
 		again    time.Duration
 		want     []diagnosis.Warning
 	}{
-		{"it was bound just now", false, 0, held, 0, patience, nil},
-		{"another pass comes early", false, 5 * time.Second, held, 0, patience - 5*time.Second, nil},
-		{"it has taken too long", false, patience, held, 1, askAgain, told},
-		{"a pass for another reason", false, patience + 10*time.Second, held, 1, askAgain - 10*time.Second, told},
-		{"it lasts", false, patience + askAgain, held, 2, askAgain, told},
-		{"it runs", false, patience + askAgain + time.Second, running, 2, 0, nil},
-		{"it is held up again", false, patience + 2*askAgain, held, 2, patience, nil},
-		{"it runs again", false, patience + 2*askAgain, running, 2, 0, nil},
-		{"another process said so", true, patience + 2*askAgain, held, 3, askAgain, told},
-		{"it was published long ago", false, patience + 7*askAgain, held, 4, askAgain, nil},
+		{"it was bound just now", false, 0, held, 0, grace, nil},
+		{"another pass comes early", false, 5 * time.Second, held, 0, grace - 5*time.Second, nil},
+		{"it has taken too long", false, grace, held, 1, askAgain, told},
+		{"a pass for another reason", false, grace + 10*time.Second, held, 1, askAgain - 10*time.Second, told},
+		{"it lasts", false, grace + askAgain, held, 2, askAgain, told},
+		{"it runs", false, grace + askAgain + time.Second, running, 2, 0, nil},
+		{"it is held up again", false, grace + 2*askAgain, held, 2, grace, nil},
+		{"it runs again", false, grace + 2*askAgain, running, 2, 0, nil},
+		{"another process said so", true, grace + 2*askAgain, held, 3, askAgain, told},
+		{"it was published long ago", false, grace + 7*askAgain, held, 4, askAgain, nil},
 	} {
 		clock.SetTime(now.Add(step.after))
 		ws := &v1beta1.Workspace{ObjectMeta: metav1.ObjectMeta{Namespace: "team-a", Name: "chat", UID: "some"}}

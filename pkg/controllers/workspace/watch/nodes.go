@@ -40,6 +40,10 @@ func waitsForNodes(object client.Object) []string {
 	if !ok || ws.Inference == nil || ws.Suspend || ws.Resource.EffectiveNodeSource() == v1beta1.NodeSourceProvisioned {
 		return nil
 	}
+	planned := meta.FindStatusCondition(ws.Status.Conditions, v1beta1.ConditionPlanned)
+	if planned != nil && planned.Reason == v1beta1.ReasonFrozen {
+		return nil // it keeps the machines that KAITO's controller left
+	}
 	isAcquiring := slices.ContainsFunc(ws.Status.Attempts, func(a v1beta1.Attempt) bool { return a.Reason == "" })
 	if isAcquiring || meta.IsStatusConditionTrue(ws.Status.Conditions, v1beta1.ConditionResourceReady) {
 		return nil
@@ -88,7 +92,8 @@ func nodeChanged() predicate.Predicate {
 			before.Annotations[v1beta1.AnnotationGPU] != after.Annotations[v1beta1.AnnotationGPU] ||
 			!equality.Semantic.DeepEqual(before.Spec.Taints, after.Spec.Taints) ||
 			!equality.Semantic.DeepEqual(before.Labels, after.Labels) ||
-			!equality.Semantic.DeepEqual(before.Status.Allocatable, after.Status.Allocatable)
+			!equality.Semantic.DeepEqual(before.Status.Allocatable, after.Status.Allocatable) ||
+			!equality.Semantic.DeepEqual(before.Status.Capacity, after.Status.Capacity)
 	}}
 }
 

@@ -6,7 +6,6 @@ package watch
 import (
 	"cmp"
 	"context"
-	"errors"
 	"slices"
 	"strings"
 	"sync"
@@ -105,7 +104,7 @@ func (w *Waiting) WakeFor(opened []refusal.Scope, isOpen func(refusal.Asker, []r
 	})
 }
 
-// wake wakes undecided Workspaces and those with a matching interest. Those that still have to wait record it anew.
+// wake wakes undecided Workspaces and those with a matching interest. Those that still have to wait record it again.
 func (w *Waiting) wake(isMeant func(Interest) bool) {
 	w.mu.Lock()
 	defer w.mu.Unlock()
@@ -129,8 +128,7 @@ func (w *Waiting) wake(isMeant func(Interest) bool) {
 
 // InterestOf returns the interest of a Workspace from the error of its look and the offers in a cooldown.
 func InterestOf(who refusal.Asker, ws *v1beta1.Workspace, leftAlone []refusal.Offering, err error) Interest {
-	wait, isWaiting := errors.AsType[*progress.WaitingError](err)
-	out := Interest{Money: isWaiting && wait.Reason == v1beta1.ReasonSpendingCeiling, Asker: who}
+	out := Interest{Money: progress.LacksMoney(err), Asker: who}
 	asked := request.Constraints(ws)
 	for _, offer := range leftAlone {
 		if mayAsk(asked, offer) {
@@ -140,7 +138,7 @@ func InterestOf(who refusal.Asker, ws *v1beta1.Workspace, leftAlone []refusal.Of
 	return out
 }
 
-// mayAsk says whether a Workspace with these constraints could ask for an offer.
+// mayAsk reports whether a Workspace with these constraints could request an offer.
 func mayAsk(asked planner.Constraints, offer refusal.Offering) bool {
 	types := asked.CapacityTypes
 	if len(types) == 0 {
@@ -171,7 +169,7 @@ func (h machineHandler) Delete(ctx context.Context, e ctrlevent.DeleteEvent, que
 	}
 }
 
-// LookAgain asks for a pass over one Workspace, even a waiting one.
+// LookAgain requests a pass over one Workspace, even a waiting one.
 func (w *Waiting) LookAgain(key types.NamespacedName) {
 	w.mu.Lock()
 	defer w.mu.Unlock()

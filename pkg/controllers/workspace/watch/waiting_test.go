@@ -22,7 +22,7 @@ import (
 	"github.com/modelberth/modelberth/pkg/progress"
 )
 
-// Events expire by the thousand, pods and nodes come and go: only what costs money wakes those who wait for it.
+// Events expire by the thousand, pods and nodes come and go: only a change of money wakes the Workspaces without it.
 func TestDeletingWhatIsNoMachineWakesNobody(t *testing.T) {
 	frees := func(does bool) func(context.Context, client.Object) bool {
 		return func(context.Context, client.Object) bool { return does }
@@ -57,7 +57,7 @@ func TestDeletingWhatIsNoMachineWakesNobody(t *testing.T) {
 	}
 }
 
-// What a Workspace could never ask for is nothing that it waits for.
+// A Workspace does not wait for a machine type outside its spec.
 func TestAwaitedOffersAreThoseThatItMayAskFor(t *testing.T) {
 	ws, who := &v1beta1.Workspace{Inference: &v1beta1.InferenceSpec{}}, refusal.Asker{Workspace: "uid-1"}
 	ws.Resource.Placement = &v1beta1.PlacementSpec{InstanceTypes: []string{"A"}, CapacityTypes: []v1beta1.CapacityType{v1beta1.CapacitySpot}}
@@ -66,9 +66,11 @@ func TestAwaitedOffersAreThoseThatItMayAskFor(t *testing.T) {
 	}
 	left := []refusal.Offering{offer("a", v1beta1.CapacitySpot), offer("a", v1beta1.CapacityOnDemand), offer("b", v1beta1.CapacitySpot)}
 	want := Interest{Asker: who, Money: true, Offers: left[:1]}
-	got := InterestOf(who, ws, left, &progress.WaitingError{Reason: v1beta1.ReasonSpendingCeiling})
-	if diff := cmp.Diff(want, got, cmp.AllowUnexported(Interest{})); diff != "" {
-		t.Errorf("(-want +got):\n%s", diff)
+	for _, reason := range []string{v1beta1.ReasonSpendingCeiling, v1beta1.ReasonMonthlyBudget} {
+		got := InterestOf(who, ws, left, &progress.WaitingError{Reason: reason})
+		if diff := cmp.Diff(want, got, cmp.AllowUnexported(Interest{})); diff != "" {
+			t.Errorf("%s (-want +got):\n%s", reason, diff)
+		}
 	}
 }
 

@@ -61,9 +61,9 @@ type Watches struct {
 	Client client.Reader
 	// Waiting holds the Workspaces that wait for others.
 	Waiting *Waiting
-	// IsOurs reports whether this process wrote the successor of a version of a Workspace.
-	IsOurs func(before *v1beta1.Workspace) bool
-	// Refused returns the Workspaces with refused pods in a namespace; nil if nobody checks.
+	// IsOurs reports whether this process has overwritten a version of a Workspace.
+	IsOurs func(before client.Object) bool
+	// Refused returns the Workspaces with refused pods in a namespace; nil if they are not checked.
 	Refused func(namespace string) []types.NamespacedName
 }
 
@@ -126,7 +126,7 @@ func (w *Watches) Setup(mgr manager.Manager, r reconcile.Reconciler, sources []S
 	return nil
 }
 
-// StatusChanged passes writes of others to a status: a restored backup, or a late write of a former leader. This
+// StatusChanged passes writes of others to a status: a restored backup, or a late write of an earlier leader. This
 // process's own writes do not count.
 func (w *Watches) StatusChanged() predicate.Predicate {
 	return predicate.Funcs{UpdateFunc: func(e ctrlevent.UpdateEvent) bool {

@@ -1,0 +1,71 @@
+// Copyright The Modelberth Authors.
+// SPDX-License-Identifier: Apache-2.0
+
+package app
+
+import (
+	"context"
+	"fmt"
+	"time"
+
+	"k8s.io/apimachinery/pkg/api/meta"
+	"k8s.io/apimachinery/pkg/runtime/schema"
+	"sigs.k8s.io/controller-runtime/pkg/controller"
+	"sigs.k8s.io/controller-runtime/pkg/metrics"
+
+	"github.com/modelberth/modelberth/api/v1beta1"
+	"github.com/modelberth/modelberth/pkg/controllers/autoscaler"
+	"github.com/modelberth/modelberth/pkg/engineprobe"
+)
+
+// kedaInterval is how often the controller checks whether KEDA has been installed. Most clusters never have it, and its
+// HorizontalPodAutoscalers are seen without it.
+const kedaInterval = 10 * time.Minute
+
+// autoscaling returns the step to set up the controller of the number of replicas. Without InferenceSets there is nothing
+// to do: the controller of these waits for the kind.
+func (at site) autoscaling(run controller.Options) (step, error) {
+	hasSets, err := at.serves(schema.GroupVersionKind{
+		Group: v1beta1.Group, Version: v1beta1.GroupVersion().Version, Kind: v1beta1.InferenceSetKind,
+	})
+	if err != nil || !hasSets {
+		return func(context.Context) error { return nil }, err
+	}
+	keda := autoscaler.ScaledObjectKind()
+	hasKEDA, err := at.serves(keda)
+	if err != nil {
+		return nil, err
+	}
+	if !hasKEDA {
+		if err := at.mgr.Add(&installWatch{mapper: at.mgr.GetRESTMapper(), kind: keda.GroupKind(), every: kedaInterval}); err != nil {
+			return nil, fmt.Errorf("adding the wait for KEDA: %w", err)
+		}
+	}
+	config := autoscaler.Config{
+		Client: at.cached, Live: at.live, Others: at.mgr.GetCache(), HasKEDA: hasKEDA, Namespaces: at.namespaces,
+		Engines: engineprobe.New(), Events: at.mgr.GetEventRecorderFor(v1beta1.ManagedBy), Clock: at.clock,
+	}
+	if config.Metrics, err = autoscaler.NewMetrics(metrics.Registry); err != nil {
+		return nil, err
+	}
+	if at.speeds != nil {
+		config.Speeds = at.speeds
+	}
+	if at.adjust != nil {
+		at.adjust(&config)
+	}
+	reconciler := autoscaler.New(config)
+	return func(context.Context) error { return reconciler.SetupWithManager(at.mgr, run) }, nil
+}
+
+// serves reports whether the API server serves a kind.
+func (at site) serves(kind schema.GroupVersionKind) (bool, error) {
+	_, err := at.mgr.GetRESTMapper().RESTMapping(kind.GroupKind(), kind.Version)
+	if meta.IsNoMatchError(err) {
+		return false, nil
+	}
+	if err != nil {
+		return false, fmt.Errorf("probing for %s: %w", kind.Kind, err)
+	}
+	return true, nil
+}

@@ -1,0 +1,90 @@
+// Copyright The Modelberth Authors.
+// SPDX-License-Identifier: Apache-2.0
+
+package nodehealth_test
+
+import (
+	"testing"
+	"time"
+
+	corev1 "k8s.io/api/core/v1"
+	"k8s.io/apimachinery/pkg/api/resource"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+
+	"github.com/modelberth/modelberth/pkg/capacity/nodehealth"
+)
+
+func TestShortage(t *testing.T) {
+	const gpu, slice = "nvidia.com/gpu", "nvidia.com/mig-3g.40gb"
+	devices := func(name corev1.ResourceName, count string) corev1.ResourceList {
+		return corev1.ResourceList{"cpu": resource.MustParse("8"), name: resource.MustParse(count)}
+	}
+	tests := []struct {
+		reason       string
+		has, can     corev1.ResourceList
+		labels       map[string]string
+		resource     corev1.ResourceName
+		wantShortage string
+	}{
+		{reason: "all GPUs are usable", has: devices(gpu, "4"), can: devices(gpu, "4"), resource: gpu},
+		{reason: "the device plugin has not registered yet", has: devices("cpu", "8"), can: devices("cpu", "8"), resource: gpu},
+		{
+			reason: "one GPU is broken", has: devices(gpu, "4"), can: devices(gpu, "3"), resource: gpu,
+			wantShortage: "node n can allocate 3 of its 4 nvidia.com/gpu: its device plugin reports the others as unhealthy",
+		},
+		{
+			reason: "all are broken", has: devices(gpu, "4"), can: devices("cpu", "7"), resource: gpu,
+			wantShortage: "node n can allocate 0 of its 4 nvidia.com/gpu: its device plugin reports the others as unhealthy",
+		},
+		{reason: "the kubelet keeps some processor time", has: devices("cpu", "8"), can: devices("cpu", "7"), resource: gpu},
+		{reason: "other devices are not this Workspace's", has: devices("example.com/nic", "2"), can: devices("example.com/nic", "1"), resource: gpu},
+		{reason: "a plan without GPUs lacks none", has: devices(gpu, "4"), can: devices(gpu, "3")},
+		{
+			reason: "a slice is broken", has: devices(slice, "2"), can: devices(slice, "1"), resource: slice,
+			wantShortage: "node n can allocate 1 of its 2 nvidia.com/mig-3g.40gb: its device plugin reports the others as unhealthy",
+		},
+		{
+			reason: "GPUs are about to be divided anew", has: devices(gpu, "4"), can: devices(gpu, "0"), resource: gpu,
+			labels: map[string]string{"nvidia.com/mig.config.state": "pending"},
+		},
+		{
+			reason: "the node restarts to divide its GPUs", has: devices(gpu, "4"), can: devices(gpu, "0"), resource: gpu,
+			labels: map[string]string{"nvidia.com/mig.config.state": "rebooting"},
+		},
+		{
+			reason: "GPUs were divided", has: devices(gpu, "4"), can: devices(gpu, "3"), resource: gpu,
+			labels:       map[string]string{"nvidia.com/mig.config.state": "success"},
+			wantShortage: "node n can allocate 3 of its 4 nvidia.com/gpu: its device plugin reports the others as unhealthy",
+		},
+	}
+	for _, test := range tests {
+		t.Run(test.reason, func(t *testing.T) {
+			node := &corev1.Node{ObjectMeta: metav1.ObjectMeta{Name: "n", Labels: test.labels}}
+			node.Status.Capacity, node.Status.Allocatable = test.has, test.can
+			if got := nodehealth.Shortage(node, test.resource); got != test.wantShortage {
+				t.Errorf("got  %q\nwant %q", got, test.wantShortage)
+			}
+		})
+	}
+}
+
+func TestSooner(t *testing.T) {
+	noon := time.Date(2026, 11, 25, 12, 0, 0, 0, time.UTC)
+	none := nodehealth.Fault{}
+	soon := nodehealth.Fault{Message: "soon", Since: noon}
+	late := nodehealth.Lasting("late", noon)
+	for _, test := range []struct {
+		reason     string
+		a, b, want nodehealth.Fault
+	}{
+		{"neither", none, none, none},
+		{"only the first", late, none, late},
+		{"only the second", none, late, late},
+		{"the second is sooner", late, soon, soon},
+		{"the first is sooner", soon, late, soon},
+	} {
+		if got := nodehealth.Sooner(test.a, test.b); got != test.want {
+			t.Errorf("%s: %+v, want %+v", test.reason, got, test.want)
+		}
+	}
+}

@@ -1,0 +1,114 @@
+// Copyright The Modelberth Authors.
+// SPDX-License-Identifier: Apache-2.0
+
+package cli
+
+import (
+	"fmt"
+	"slices"
+	"strings"
+
+	"github.com/modelberth/modelberth/pkg/takeover"
+)
+
+// showTakeover writes a report for people.
+func showTakeover(out page, report *takeover.Report) error {
+	if len(report.Workspaces) == 0 {
+		out.line("KAITO's controller serves no Workspace here.")
+	} else {
+		if err := table(out.w, "", takeoverRows(report.Workspaces)); err != nil {
+			return err
+		}
+		out.line("%s, %s%s. A takeover changes nothing that serves, and no label.",
+			count(len(report.Workspaces), "Workspace"), hourly(report.HourlyPrice), unpriced(report.Workspaces))
+		showEdits(out, report.Workspaces)
+	}
+	if len(report.Obstacles) > 0 {
+		out.heading("In the way")
+		for i := range report.Obstacles {
+			o := &report.Obstacles[i]
+			out.point(out.paint(red, "!"), fmt.Sprintf("%s %s: %s", o.ID, o.Object, o.Problem))
+			out.line("      %s", o.Fix)
+		}
+	}
+	if len(report.Uninstall) > 0 {
+		out.heading("Remove KAITO's controller with these commands, never with helm uninstall")
+		for _, step := range report.Uninstall {
+			out.line("  # %s", step.Why)
+			out.line("  %s", step.Command)
+		}
+	}
+	return nil
+}
+
+func takeoverRows(entries []takeover.Entry) [][]string {
+	rows := [][]string{{"WORKSPACE", "SET", "WORKLOAD", "MODE", "MACHINES", "USD/H", "STATE"}}
+	for i := range entries {
+		e := &entries[i]
+		price := none
+		if e.HourlyPrice > 0 {
+			price = dollars(e.HourlyPrice)
+		}
+		state := string(e.State)
+		if e.State == takeover.Unadopted {
+			state = "KAITO's"
+		}
+		rows = append(rows, []string{
+			e.Namespace + "/" + e.Name, text(e.InferenceSet), text(e.Workload), string(e.Mode), machinesText(e.Machines), price, state,
+		})
+	}
+	return rows
+}
+
+// machinesText is the number of machines of each type.
+func machinesText(machines []takeover.Machine) string {
+	var types []string
+	numbers := map[string]int{}
+	for i := range machines {
+		name := text(machines[i].InstanceType)
+		numbers[name]++
+		if numbers[name] == 1 {
+			types = append(types, name)
+		}
+	}
+	slices.Sort(types)
+	for i, name := range types {
+		types[i] = fmt.Sprintf("%d x %s", numbers[name], name)
+	}
+	return text(strings.Join(types, ", "))
+}
+
+// showEdits says what the first edit of each Workspace does.
+func showEdits(out page, entries []takeover.Entry) {
+	out.heading("At the first edit of resource or inference")
+	for i := range entries {
+		e := &entries[i]
+		change := "acquires new machines"
+		if len(e.Replaced) > 0 {
+			change += "; replaces " + strings.Join(e.Replaced, ", ") + " once they are usable"
+		}
+		if len(e.Changed) > 0 {
+			change += "; changes " + strings.Join(e.Changed, ", ") + ", whose address stays"
+		}
+		if len(e.Deleted) > 0 {
+			change += "; deletes " + strings.Join(e.Deleted, ", ") + " once the new pods answer"
+		}
+		out.point("-", e.Namespace+"/"+e.Name+" "+change)
+	}
+}
+
+// unpriced says how many machines a sum lacks; empty if it lacks none.
+func unpriced(entries []takeover.Entry) string {
+	number := 0
+	for i := range entries {
+		for j := range entries[i].Machines {
+			if entries[i].Machines[j].HourlyPrice == nil {
+				number++
+			}
+		}
+	}
+	if number == 0 {
+		return ""
+	}
+	return " without " + count(number, "machine") + " of unknown price"
+}

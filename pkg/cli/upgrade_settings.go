@@ -1,0 +1,332 @@
+// Copyright The Modelberth Authors.
+// SPDX-License-Identifier: Apache-2.0
+
+package cli
+
+import (
+	"context"
+	"fmt"
+	"maps"
+	"os"
+	"path/filepath"
+	"slices"
+	"strconv"
+	"strings"
+
+	"github.com/spf13/cobra"
+	appsv1 "k8s.io/api/apps/v1"
+	corev1 "k8s.io/api/core/v1"
+	"k8s.io/apimachinery/pkg/apis/meta/v1/unstructured"
+	"k8s.io/apimachinery/pkg/runtime"
+	"k8s.io/apimachinery/pkg/types"
+	"sigs.k8s.io/controller-runtime/pkg/client"
+
+	"github.com/modelberth/modelberth/pkg/evidence"
+	"github.com/modelberth/modelberth/pkg/planner"
+)
+
+// installedPlans plan with the settings of the installed controller. Flags replace them.
+type installedPlans struct {
+	planOptions
+
+	// file has the manifests of a chart to take the settings from; empty means the cluster.
+	file       string
+	controller string
+	// ceiling is the controller's limit for one Workspace.
+	ceiling planner.Ceiling
+}
+
+func (u *installedPlans) bind(cmd *cobra.Command, w World) {
+	cmd.Flags().StringVar(&u.controller, "controller", "",
+		"Deployment of the controller as NAMESPACE/NAME, if the cluster has several")
+	u.planOptions.bind(cmd, w)
+}
+
+// installation is a controller as its Deployment runs it.
+type installation struct {
+	name types.NamespacedName
+	// args are the values of its flags, in order.
+	args map[string][]string
+	// files are the ConfigMaps by the directories that they are mounted at.
+	files map[string]string
+}
+
+// installationOf reads the Deployment of a controller; nil if it is none.
+func installationOf(deployment *appsv1.Deployment) *installation {
+	pod := &deployment.Spec.Template.Spec
+	for i := range pod.Containers {
+		args := argsOf(pod.Containers[i].Args)
+		if _, isController := args["agent-image"]; !isController {
+			continue
+		}
+		out := &installation{name: client.ObjectKeyFromObject(deployment), args: args, files: map[string]string{}}
+		for _, mount := range pod.Containers[i].VolumeMounts {
+			for _, volume := range pod.Volumes {
+				if volume.Name == mount.Name && volume.ConfigMap != nil {
+					out.files[mount.MountPath] = volume.ConfigMap.Name
+				}
+			}
+		}
+		return out
+	}
+	return nil
+}
+
+// argsOf reads flags in the form of the chart, --name=value or --name.
+func argsOf(args []string) map[string][]string {
+	out := map[string][]string{}
+	for _, arg := range args {
+		name, value, hasValue := strings.Cut(strings.TrimLeft(arg, "-"), "=")
+		if !hasValue {
+			value = "true"
+		}
+		out[name] = append(out[name], value)
+	}
+	return out
+}
+
+// last is the value of a flag that counts; empty if it is not set.
+func (i *installation) last(flag string) string {
+	if values := i.args[flag]; len(values) > 0 {
+		return values[len(values)-1]
+	}
+	return ""
+}
+
+// installed finds the controller: in the rendered chart, or else in the cluster. nil means none.
+func (u *installedPlans) installed(ctx context.Context, cluster *Cluster, rendered []unstructured.Unstructured) (*installation, error) {
+	var found []*installation
+	add := func(deployment *appsv1.Deployment) {
+		if one := installationOf(deployment); one != nil && (u.controller == "" || u.controller == one.name.String()) {
+			found = append(found, one)
+		}
+	}
+	for i := range rendered {
+		if rendered[i].GetKind() != "Deployment" {
+			continue
+		}
+		deployment := &appsv1.Deployment{}
+		if err := runtime.DefaultUnstructuredConverter.FromUnstructured(rendered[i].Object, deployment); err != nil {
+			return nil, usageError("-f %s: Deployment %s: %w", u.file, rendered[i].GetName(), err)
+		}
+		add(deployment)
+	}
+	if len(rendered) == 0 {
+		limited, cancel := context.WithTimeout(ctx, callLimit)
+		defer cancel()
+		list := &appsv1.DeploymentList{}
+		if err := cluster.Objects.List(limited, list, client.HasLabels{"app.kubernetes.io/name"}); err != nil {
+			return nil, worded(err, "Deployments")
+		}
+		for i := range list.Items {
+			add(&list.Items[i])
+		}
+	}
+	switch {
+	case len(found) == 1:
+		return found[0], nil
+	case len(found) == 0 && u.controller != "":
+		return nil, usageError("--controller: there is no controller %s", u.controller)
+	case len(found) == 0:
+		return nil, nil
+	default:
+		names := make([]string, len(found))
+		for i := range found {
+			names[i] = found[i].name.String()
+		}
+		slices.Sort(names)
+		return nil, usageError("the cluster has several controllers: name one with --controller: %s", orList(names))
+	}
+}
+
+// settle opens the planner with the controller's settings. The returned function removes the controller's files.
+func (u *installedPlans) settle(
+	ctx context.Context, cmd *cobra.Command, cluster *Cluster, rendered []unstructured.Unstructured, notes *[]string,
+) (func(), error) {
+	none := func() {}
+	at, err := u.installed(ctx, cluster, rendered)
+	if err != nil {
+		return none, err
+	}
+	remove := none
+	if at == nil {
+		*notes = append(*notes, "no controller was found: plans use the flags of this command")
+	} else {
+		dir, err := os.MkdirTemp("", "modelberth-preflight-")
+		if err != nil {
+			return none, err
+		}
+		remove = func() { _ = os.RemoveAll(dir) }
+		if err := u.inherit(ctx, cmd, &surroundings{at, cluster, rendered}, dir); err != nil {
+			remove()
+			return none, err
+		}
+	}
+	if err := u.planOptions.open(); err != nil {
+		remove()
+		return none, err
+	}
+	if at != nil {
+		u.restrict(cluster, at)
+	}
+	return remove, nil
+}
+
+// inherit sets the flags of this command that the user left out, from the controller's. The controller's files go to a
+// directory.
+func (u *installedPlans) inherit(ctx context.Context, cmd *cobra.Command, from *surroundings, dir string) error {
+	at := from.installation
+	values := map[string][]string{"provisioner": at.provisioner()}
+	for theirs, ours := range map[string]string{
+		"cloud": "cloud", "os-disk-gib": "os-disk-gib", "local-disk-holds-pods": "local-disk-holds-pods", "rdma-resource": "rdma",
+		"hub-endpoint": "hub-endpoint", "calibration-key": "calibration-key",
+	} {
+		values[ours] = at.args[theirs]
+	}
+	if at.last("describe-models") != "true" {
+		values["offline"] = []string{"true"}
+	}
+	var err error
+	if values["calibration"], err = from.files(ctx, "calibration-files", filepath.Join(dir, "calibration")); err != nil {
+		return err
+	}
+	files, err := from.files(ctx, "catalog-overlay", filepath.Join(dir, "catalog"))
+	if err != nil {
+		return err
+	}
+	if len(files) > 0 {
+		values["catalog"] = []string{filepath.Dir(files[0])}
+	}
+	if err := setFlags(cmd, at.name.String(), values); err != nil {
+		return err
+	}
+	region, err := u.regionOf(ctx, from.cluster, at)
+	if err != nil || region == "" {
+		return err
+	}
+	return setFlags(cmd, at.name.String(), map[string][]string{"region": {region}})
+}
+
+// setFlags sets flags that the user left out.
+func setFlags(cmd *cobra.Command, deployment string, values map[string][]string) error {
+	for _, flag := range slices.Sorted(maps.Keys(values)) {
+		if cmd.Flags().Changed(flag) {
+			continue
+		}
+		for _, value := range values[flag] {
+			if err := cmd.Flags().Set(flag, value); err != nil {
+				return usageError("Deployment %s: --%s=%s: %w", deployment, flag, value, err)
+			}
+		}
+	}
+	return nil
+}
+
+// provisioner is the one that the controller plans for, as a flag's values.
+func (i *installation) provisioner() []string {
+	isAgentPool := func(class string) bool { return strings.HasPrefix(class, "kaito.sh/KaitoNodeClass/") }
+	switch {
+	case i.last("capacity-backend") == "pods":
+		return nil
+	case slices.ContainsFunc(i.args["node-class"], isAgentPool):
+		return []string{gpuProvisioner}
+	default:
+		return []string{"karpenter"}
+	}
+}
+
+// surroundings are a controller and the sources of its files.
+type surroundings struct {
+	installation *installation
+	cluster      *Cluster
+	rendered     []unstructured.Unstructured
+}
+
+// files writes the files of a flag's ConfigMap into a new directory, and returns their names.
+func (s *surroundings) files(ctx context.Context, flag, dir string) ([]string, error) {
+	at := s.installation
+	name := at.files[at.last(flag)]
+	if at.last(flag) == "" || name == "" {
+		return nil, nil
+	}
+	config, err := s.configMap(ctx, types.NamespacedName{Namespace: at.name.Namespace, Name: name})
+	if err != nil {
+		return nil, err
+	}
+	if err := os.Mkdir(dir, 0o700); err != nil {
+		return nil, err
+	}
+	var out []string
+	for _, key := range slices.Sorted(maps.Keys(config)) {
+		file := filepath.Join(dir, filepath.Base(key))
+		if err := os.WriteFile(file, []byte(config[key]), 0o600); err != nil {
+			return nil, err
+		}
+		out = append(out, file)
+	}
+	return out, nil
+}
+
+// configMap returns the data of a ConfigMap: the rendered one, or else the cluster's. One that does not exist is empty.
+func (s *surroundings) configMap(ctx context.Context, name types.NamespacedName) (map[string]string, error) {
+	for i := range s.rendered {
+		if s.rendered[i].GetKind() == "ConfigMap" && s.rendered[i].GetName() == name.Name {
+			data, _, err := unstructured.NestedStringMap(s.rendered[i].Object, "data")
+			return data, err
+		}
+	}
+	limited, cancel := context.WithTimeout(ctx, callLimit)
+	defer cancel()
+	out := &corev1.ConfigMap{}
+	err := client.IgnoreNotFound(s.cluster.Objects.Get(limited, name, out))
+	if err != nil {
+		return nil, worded(err, "ConfigMap "+name.String())
+	}
+	return out.Data, nil
+}
+
+// regionOf is the controller's region for prices, or else that of the cluster's nodes if it has prices; empty if it is
+// unknown.
+func (u *installedPlans) regionOf(ctx context.Context, cluster *Cluster, at *installation) (string, error) {
+	if region := at.last("region"); region != "" {
+		return region, nil
+	}
+	known, err := u.load()
+	if err != nil {
+		return "", err
+	}
+	limited, cancel := context.WithTimeout(ctx, callLimit)
+	defer cancel()
+	nodes := &corev1.NodeList{}
+	if err := cluster.Objects.List(limited, nodes); err != nil {
+		return "", worded(err, "Nodes")
+	}
+	var seen []string
+	for i := range nodes.Items {
+		region := nodes.Items[i].Labels[corev1.LabelTopologyRegion]
+		if region != "" && !slices.Contains(seen, region) {
+			seen = append(seen, region)
+		}
+	}
+	if len(seen) != 1 || !slices.Contains(regions(known, u.clouds), seen[0]) {
+		return "", nil
+	}
+	return seen[0], nil
+}
+
+// restrict gives the planner the controller's limits, and what its engines took at their starts.
+func (u *installedPlans) restrict(cluster *Cluster, at *installation) {
+	u.pipeline.Builder.Settings.InstanceTypes = at.args["allow-instance-type"]
+	u.pipeline.Resolver.Starts = (&evidence.Starts{
+		Reader: cluster.Objects, Machines: u.catalog,
+		Memory: at.last("calibrate-from-starts") != "false", Speed: at.last("calibrate-from-speeds") != "false",
+	}).Of
+	if at.last("spending-unlimited") == "true" {
+		return
+	}
+	if ceiling, err := strconv.ParseFloat(at.last("spending-per-workspace"), 64); err == nil && ceiling > 0 {
+		u.ceiling = planner.Ceiling{
+			HourlyPrice: ceiling, Name: fmt.Sprintf("the ceiling of %s", at.name), Help: "raise spending.perWorkspace of the chart",
+		}
+	}
+}

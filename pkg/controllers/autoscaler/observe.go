@@ -1,0 +1,217 @@
+// Copyright The Modelberth Authors.
+// SPDX-License-Identifier: Apache-2.0
+
+package autoscaler
+
+import (
+	"cmp"
+	"context"
+	"errors"
+	"fmt"
+	"net"
+	"slices"
+	"strconv"
+	"time"
+
+	"golang.org/x/sync/errgroup"
+	corev1 "k8s.io/api/core/v1"
+	"k8s.io/apimachinery/pkg/api/equality"
+	"k8s.io/apimachinery/pkg/api/meta"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/apimachinery/pkg/types"
+	"sigs.k8s.io/controller-runtime/pkg/client"
+
+	"github.com/modelberth/modelberth/api/v1beta1"
+	"github.com/modelberth/modelberth/pkg/autoscale"
+	"github.com/modelberth/modelberth/pkg/engineprobe"
+	"github.com/modelberth/modelberth/pkg/planning"
+)
+
+const (
+	// atOnce is the number of a set's engines that are read at once, and askLimit bounds the time for all. An unreachable
+	// engine counts as one that does not answer.
+	atOnce   = 8
+	askLimit = 5 * time.Second
+	// keyLife is how long a key is used before it is read again.
+	keyLife = 2 * time.Minute
+	// unreadyGrace is how long a replica that answered before counts as one that may have requests.
+	unreadyGrace = 2 * time.Minute
+)
+
+// observed is what a look finds.
+type observed struct {
+	at      time.Time
+	signals autoscale.Signals
+	// silent are the replicas whose signals are missing, by name, with the problem.
+	silent []silence
+}
+
+// silence of a replica. problem has no figures that change, because it is part of a condition.
+type silence struct{ replica, problem string }
+
+// asked is one replica of a look.
+type asked struct {
+	ws      *v1beta1.Workspace
+	signals engineprobe.Signals
+	at      time.Time
+	problem string
+}
+
+// observe reads the set's replicas, and the load of those that answer.
+func (r *Reconciler) observe(ctx context.Context, set *v1beta1.InferenceSet, m *memory, now time.Time) (*observed, error) {
+	children, err := r.children(ctx, set)
+	if err != nil {
+		return nil, err
+	}
+	out := &observed{at: now}
+	var answering []*asked
+	if !equality.Semantic.DeepEqual(m.price.template, set.Spec.Template) { // another price may lead out of a cap
+		m.price = price{template: *set.Spec.Template.DeepCopy()}
+	}
+	hourly := 0.0
+	for _, ws := range children {
+		m.learn(ws.UID, startUpOf(ws))
+		hourly = max(hourly, priceOf(ws))
+		m.price.isPlanned = m.price.isPlanned || ws.Status.Plan != nil
+		switch condition := meta.FindStatusCondition(ws.Status.Conditions, v1beta1.ConditionInferenceReady); {
+		case condition == nil || !ws.DeletionTimestamp.IsZero():
+		case condition.Status == metav1.ConditionTrue:
+			answering = append(answering, &asked{ws: ws})
+		case startUpOf(ws) > 0 && now.Sub(condition.LastTransitionTime.Time) < unreadyGrace:
+			answering = append(answering, &asked{ws: ws, problem: "is not ready"})
+		}
+	}
+	if hourly > 0 {
+		m.price.hourly = hourly
+	}
+	r.ask(ctx, answering, m)
+	if ctx.Err() != nil {
+		return nil, ctx.Err() // this pass is over, not the engines' fault
+	}
+	m.digest(answering, out)
+	out.signals.ReplicaPrice, out.signals.IsPlanned = m.price.hourly, m.price.isPlanned
+	for _, each := range m.startUps {
+		out.signals.StartUps = append(out.signals.StartUps, each.took)
+	}
+	return out, nil
+}
+
+// children are the Workspaces of a set, by name.
+func (r *Reconciler) children(ctx context.Context, set *v1beta1.InferenceSet) ([]*v1beta1.Workspace, error) {
+	list := &v1beta1.WorkspaceList{}
+	err := r.Client.List(ctx, list, client.InNamespace(set.Namespace), client.MatchingLabels{v1beta1.LabelInferenceSet: set.Name})
+	if err != nil {
+		return nil, fmt.Errorf("listing the workspaces: %w", err)
+	}
+	var out []*v1beta1.Workspace
+	for i := range list.Items {
+		if metav1.IsControlledBy(&list.Items[i], set) {
+			out = append(out, &list.Items[i])
+		}
+	}
+	slices.SortFunc(out, func(a, b *v1beta1.Workspace) int { return cmp.Compare(a.Name, b.Name) })
+	return out, nil
+}
+
+// startUpOf is how long a replica took from its plan to its first answer; 0 if it has not answered.
+func startUpOf(ws *v1beta1.Workspace) time.Duration {
+	stages := ws.Status.Startup
+	i := slices.IndexFunc(stages, func(s v1beta1.StartupStage) bool { return s.Stage == v1beta1.StageReady && s.EndTime != nil })
+	if i < 0 {
+		return 0
+	}
+	return max(stages[i].EndTime.Sub(stages[0].StartTime.Time), time.Second)
+}
+
+// priceOf a replica's plan, in USD per hour; 0 if it is unknown.
+func priceOf(ws *v1beta1.Workspace) float64 {
+	if ws.Status.Plan == nil {
+		return 0
+	}
+	price, err := strconv.ParseFloat(ws.Status.Plan.HourlyPrice, 64)
+	if err != nil { // it is empty
+		return 0
+	}
+	return price
+}
+
+// ask reads the load of replicas, a few at once.
+func (r *Reconciler) ask(ctx context.Context, replicas []*asked, m *memory) {
+	ctx, cancel := context.WithTimeout(ctx, askLimit)
+	defer cancel()
+	group := errgroup.Group{}
+	group.SetLimit(atOnce)
+	for _, each := range replicas {
+		if each.problem != "" {
+			continue
+		}
+		key, problem := r.keyOf(ctx, each.ws, m)
+		if problem != "" {
+			each.problem = problem
+			continue
+		}
+		group.Go(func() error {
+			each.problem = r.askOne(ctx, each, key)
+			return nil
+		})
+	}
+	_ = group.Wait() // each replica has its own problem
+	for _, each := range replicas {
+		r.Metrics.scraped(each.problem == "")
+		if each.problem != "" {
+			clear(m.keys) // they may have changed
+		}
+	}
+}
+
+// keyOf returns the API key of a replica's engine. It is read rarely: each read is a request to the API server.
+func (r *Reconciler) keyOf(ctx context.Context, ws *v1beta1.Workspace, m *memory) (key, problem string) {
+	name := ws.Inference.APIKeySecretName()
+	if name == "" {
+		return "", ""
+	}
+	now := r.Clock.Now()
+	found, ok := m.keys[name]
+	if !ok || now.Sub(found.at) >= keyLife {
+		value, err := planning.APIKey(ctx, r.Live, ws)
+		found = apiKey{value: value, at: now}
+		if err != nil {
+			found.problem = "needs the key in Secret " + name + ", which cannot be read"
+		}
+		m.keys[name] = found
+	}
+	return found.value, found.problem
+}
+
+// askOne returns a problem, or nothing.
+func (r *Reconciler) askOne(ctx context.Context, of *asked, key string) string {
+	if of.ws.Status.Plan == nil || of.ws.Status.Plan.Engine == "" {
+		return "runs a pod template, whose engine is unknown"
+	}
+	pod := &corev1.Pod{}
+	err := r.Client.Get(ctx, types.NamespacedName{Namespace: of.ws.Namespace, Name: of.ws.Name + "-0"}, pod)
+	if err != nil || pod.Status.PodIP == "" || pod.Labels[v1beta1.LabelWorkspace] != of.ws.Name {
+		return "has no pod with an address"
+	}
+	at := engineprobe.Endpoint{Address: net.JoinHostPort(pod.Status.PodIP, strconv.Itoa(v1beta1.EnginePort)), Key: key}
+	of.signals, err = r.Engines.Signals(ctx, of.ws.Status.Plan.Engine, at)
+	of.at = r.Clock.Now()
+	if err == nil && r.Speeds != nil {
+		r.Speeds.Note(of.ws, pod.UID, of.at, &of.signals.Speed)
+	}
+	return problemOf(err)
+}
+
+// problemOf puts an error into words without addresses and times.
+func problemOf(err error) string {
+	if err == nil {
+		return ""
+	}
+	if status, ok := errors.AsType[*engineprobe.StatusError](err); ok {
+		return fmt.Sprintf("answers %s with status %d", status.Path, status.Code)
+	}
+	if errors.Is(err, engineprobe.ErrMalformed) {
+		return "has metrics without the expected figures"
+	}
+	return fmt.Sprintf("does not answer on port %d", v1beta1.EnginePort)
+}

@@ -1,0 +1,225 @@
+// Copyright The Modelberth Authors.
+// SPDX-License-Identifier: Apache-2.0
+
+// Package autoscaler sets the number of replicas of InferenceSets by demand: it reads the load of their engines, and
+// writes spec.replicas by the subresource scale.
+//
+// It decides when to read, when to yield to another autoscaler, and the condition Autoscaling. Package autoscale decides
+// about the number. It must not know how replicas start: the controller of InferenceSets keeps as many as the spec names.
+package autoscaler
+
+import (
+	"context"
+	"fmt"
+	"time"
+
+	corev1 "k8s.io/api/core/v1"
+	apierrors "k8s.io/apimachinery/pkg/api/errors"
+	"k8s.io/apimachinery/pkg/types"
+	"k8s.io/client-go/tools/record"
+	"k8s.io/utils/clock"
+	ctrl "sigs.k8s.io/controller-runtime"
+	"sigs.k8s.io/controller-runtime/pkg/client"
+
+	"github.com/modelberth/modelberth/api/v1beta1"
+	"github.com/modelberth/modelberth/pkg/autoscale"
+	"github.com/modelberth/modelberth/pkg/engineprobe"
+	"github.com/modelberth/modelberth/pkg/watched"
+	"github.com/modelberth/modelberth/pkg/wording"
+)
+
+// FieldOwner is the field manager of spec.replicas.
+const FieldOwner = "modelberth-autoscaler"
+
+const (
+	// UsualInterval between two looks at the engines of a set.
+	UsualInterval = 15 * time.Second
+	// mostGap between two looks. After a longer one, the memory does not cover its windows, and starts again.
+	mostGap = 2 * time.Minute
+	// conflicted is the delay after a write on an outdated read. Its event comes, perhaps sooner.
+	conflicted = 200 * time.Millisecond
+	// mostMessage is the longest message of an event. The API server admits 1024 characters.
+	mostMessage = 1000
+)
+
+// Engines reads the load of running engines.
+type Engines interface {
+	Signals(ctx context.Context, engine string, at engineprobe.Endpoint) (engineprobe.Signals, error)
+}
+
+// Speeds takes how fast an engine in a pod of a Workspace serves.
+type Speeds interface {
+	Note(ws *v1beta1.Workspace, pod types.UID, at time.Time, read *engineprobe.Speed)
+}
+
+// Config holds the dependencies of a Reconciler.
+type Config struct {
+	// Client reads from caches and writes; Live reads past the caches.
+	Client client.Client
+	Live   client.Reader
+	// Others reads other autoscalers from caches. HasKEDA: the cluster has ScaledObjects.
+	Others  client.Reader
+	HasKEDA bool
+	// Namespaces of the sets.
+	Namespaces watched.Namespaces
+	Engines    Engines
+	// Speeds is nil if nobody learns from the engines.
+	Speeds  Speeds
+	Events  record.EventRecorder
+	Clock   clock.PassiveClock
+	Metrics *Metrics
+	// Interval between two looks; 0 means UsualInterval.
+	Interval time.Duration
+}
+
+// Reconciler scales InferenceSets.
+type Reconciler struct {
+	Config
+	memories memories
+}
+
+// New returns a Reconciler.
+func New(config Config) *Reconciler {
+	if config.Interval <= 0 {
+		config.Interval = UsualInterval
+	}
+	return &Reconciler{Config: config, memories: memories{bySet: map[types.NamespacedName]*memory{}}}
+}
+
+// Reconcile reads one set, and changes its number of replicas if the demand requires it.
+func (r *Reconciler) Reconcile(ctx context.Context, request ctrl.Request) (ctrl.Result, error) {
+	if !r.Namespaces.Has(request.Namespace) {
+		return ctrl.Result{}, nil
+	}
+	set := &v1beta1.InferenceSet{}
+	err := r.Client.Get(ctx, request.NamespacedName, set)
+	if err != nil || !set.DeletionTimestamp.IsZero() {
+		if client.IgnoreNotFound(err) == nil {
+			r.forget(request.NamespacedName)
+		}
+		return ctrl.Result{}, client.IgnoreNotFound(err)
+	}
+	next, err := r.reconcile(ctx, set)
+	switch {
+	case apierrors.IsConflict(err):
+		return ctrl.Result{RequeueAfter: conflicted}, nil
+	case client.IgnoreNotFound(err) != nil:
+		return ctrl.Result{}, fmt.Errorf("scaling inferenceset %s: %w", request.NamespacedName, err)
+	}
+	return ctrl.Result{RequeueAfter: next}, nil
+}
+
+func (r *Reconciler) forget(set types.NamespacedName) {
+	r.memories.forget(set)
+	r.Metrics.forget(set)
+}
+
+// reconcile returns the time until the next reading; 0 if only an event triggers it.
+func (r *Reconciler) reconcile(ctx context.Context, set *v1beta1.InferenceSet) (time.Duration, error) {
+	key := client.ObjectKeyFromObject(set)
+	if !autoscale.IsWanted(set) {
+		r.forget(key)
+		return 0, r.report(ctx, set, nil, verdict{})
+	}
+	policy, err := autoscale.PolicyOf(set)
+	if err != nil {
+		r.forget(key)
+		return 0, r.report(ctx, set, nil, invalid(err))
+	}
+	rival, err := r.rivalOf(ctx, set)
+	if err != nil {
+		return 0, err
+	}
+	if rival != "" {
+		r.forget(key)
+		return 0, r.report(ctx, set, nil, standsBack(rival))
+	}
+	m := r.memories.of(set)
+	now := r.Clock.Now()
+	if rest := r.Interval - now.Sub(m.at); rest > 0 && rest <= r.Interval && !m.differs(set, policy) {
+		return rest, r.report(ctx, set, m, m.verdict)
+	}
+	isScaled, err := r.step(ctx, set, policy, m)
+	if err != nil || isScaled { // the event of the change triggers the report
+		return r.Interval, err
+	}
+	return r.Interval, r.report(ctx, set, m, m.verdict)
+}
+
+// step looks, decides and scales.
+func (r *Reconciler) step(
+	ctx context.Context, set *v1beta1.InferenceSet, policy autoscale.Policy, m *memory,
+) (isScaled bool, err error) {
+	now := r.Clock.Now()
+	m.refresh(policy, now)
+	if m.isStale(now) {
+		if m.seen, err = r.observe(ctx, set, m, now); err != nil {
+			return false, err
+		}
+	}
+	seen := m.seen
+	seen.signals.Now, seen.signals.Desired, seen.signals.Woken = now, set.DesiredReplicas(), wokenAt(set)
+	decision, state := autoscale.Decide(policy, seen.signals, m.state)
+	from := set.DesiredReplicas()
+	if decision.Replicas != from {
+		err := r.scale(ctx, set, decision.Replicas)
+		switch {
+		case apierrors.IsForbidden(err) || apierrors.IsInvalid(err):
+			state.Changes = m.state.Changes
+			m.saw(set, from, state, now)
+			m.verdict = refused(err)
+			r.observed(set, from, &decision, seen)
+			return false, nil
+		case err != nil:
+			return false, err
+		}
+		m.lastChange = changeWords(now, from, &decision)
+		r.publish(set, from, &decision)
+	}
+	m.saw(set, decision.Replicas, state, now)
+	m.verdict = verdictOf(&policy, &decision, seen)
+	r.observed(set, decision.Replicas, &decision, seen)
+	return decision.Replicas != from, nil
+}
+
+// observed updates the set's metrics.
+func (r *Reconciler) observed(set *v1beta1.InferenceSet, replicas int, decision *autoscale.Decision, seen *observed) {
+	demand := decision.Need
+	if decision.Reason == autoscale.AtZero {
+		demand = 0
+	}
+	r.Metrics.observe(client.ObjectKeyFromObject(set), figures{
+		desired: replicas, ready: len(seen.signals.Engines), silent: len(seen.silent), demand: demand,
+	})
+}
+
+// scale writes the number of replicas, unless the set has changed since it was read.
+func (r *Reconciler) scale(ctx context.Context, set *v1beta1.InferenceSet, replicas int) error {
+	patch := fmt.Appendf(nil, `{"metadata":{"resourceVersion":%q},"spec":{"replicas":%d}}`, set.ResourceVersion, replicas)
+	err := r.Client.SubResource("scale").Patch(ctx, set.DeepCopy(), client.RawPatch(types.MergePatchType, patch), client.FieldOwner(FieldOwner))
+	if err != nil {
+		r.Metrics.failed()
+		return fmt.Errorf("setting %d replicas: %w", replicas, err)
+	}
+	return nil
+}
+
+// publish reports a change that has been written.
+func (r *Reconciler) publish(set *v1beta1.InferenceSet, from int, decision *autoscale.Decision) {
+	reason := "ScaledUp"
+	if decision.Replicas < from {
+		reason = "ScaledDown"
+	}
+	r.Metrics.changed(decision.Reason)
+	r.Events.Event(set, corev1.EventTypeNormal, reason,
+		wording.Clip(fmt.Sprintf("from %d to %s: %s: %s", from, count(decision.Replicas), decision.Reason, decision.Message), mostMessage))
+}
+
+// wokenAt is the time of the annotation of a wake; zero without one.
+func wokenAt(set *v1beta1.InferenceSet) time.Time {
+	at, err := time.Parse(time.RFC3339, set.Annotations[v1beta1.AnnotationWake])
+	if err != nil {
+		return time.Time{}
+	}
+	return at
+}

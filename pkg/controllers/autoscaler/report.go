@@ -1,0 +1,180 @@
+// Copyright The Modelberth Authors.
+// SPDX-License-Identifier: Apache-2.0
+
+package autoscaler
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"strings"
+	"time"
+
+	"k8s.io/apimachinery/pkg/api/equality"
+	apierrors "k8s.io/apimachinery/pkg/api/errors"
+	"k8s.io/apimachinery/pkg/api/meta"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"sigs.k8s.io/controller-runtime/pkg/client"
+
+	"github.com/modelberth/modelberth/api/v1beta1"
+	"github.com/modelberth/modelberth/pkg/autoscale"
+	"github.com/modelberth/modelberth/pkg/wording"
+)
+
+const (
+	// mostCondition is the longest message of the condition. The API server admits 32768 characters.
+	mostCondition = 2048
+	// settling is how long another verdict must hold before it is reported, if the number of replicas has not changed with
+	// it: a demand near a bound would write the status at each look.
+	settling = time.Minute
+	// lastChange begins the part of a message about the last change.
+	lastChange = ". Last change at "
+)
+
+// verdict is what the condition Autoscaling says; the zero value removes it.
+type verdict struct {
+	status          metav1.ConditionStatus
+	reason, message string
+}
+
+func invalid(err error) verdict {
+	return verdict{metav1.ConditionFalse, v1beta1.ReasonPolicyInvalid, err.Error() + ". spec.replicas keeps its value until then"}
+}
+
+func standsBack(rival string) verdict {
+	return verdict{
+		metav1.ConditionFalse, v1beta1.ReasonAnotherAutoscaler,
+		rival + " targets this set, so the policy has no effect: delete one of the two",
+	}
+}
+
+// refused is the verdict after a write that the API server does not accept. The same write is tried at each look.
+func refused(err error) verdict {
+	text := err.Error()
+	if status, ok := errors.AsType[*apierrors.StatusError](err); ok {
+		text = status.ErrStatus.Message
+	}
+	return verdict{
+		metav1.ConditionFalse, v1beta1.ReasonScaleRefused,
+		"the API server refuses the number of replicas that the demand asks for: " + text,
+	}
+}
+
+// verdictOf puts a decision into words that hold as long as the decision has the same kind. Figures of the moment are in
+// events and metrics.
+func verdictOf(policy *autoscale.Policy, decision *autoscale.Decision, seen *observed) verdict {
+	switch {
+	case len(seen.silent) > 0:
+		return verdict{
+			metav1.ConditionFalse, v1beta1.ReasonSignalsMissing,
+			fmt.Sprintf("a replica without signals counts as busy, so no replica is deleted: Workspace %s %s",
+				seen.silent[0].replica, seen.silent[0].problem),
+		}
+	case decision.Reason == autoscale.NoSignals:
+		return verdict{
+			metav1.ConditionFalse, v1beta1.ReasonSignalsMissing,
+			"no engine reports a metric of the policy, so spec.replicas stays: use other targets",
+		}
+	case decision.Reason == autoscale.AtMaximum && decision.Replicas == 0:
+		return verdict{
+			metav1.ConditionTrue, v1beta1.ReasonAtMaximum,
+			"no replica runs, because the maximum is 0 at present: raise it, or wait for its schedule to end",
+		}
+	case decision.Replicas == 0 && decision.Reason != autoscale.AtPriceCap:
+		return verdict{
+			metav1.ConditionTrue, v1beta1.ReasonAtZero,
+			"no replica runs until a request arrives: the router, or the annotation " + v1beta1.AnnotationWake + ", starts one",
+		}
+	case decision.Reason == autoscale.AtMaximum:
+		return verdict{
+			metav1.ConditionTrue, v1beta1.ReasonAtMaximum,
+			fmt.Sprintf("the demand exceeds the maximum, currently %d replicas: raise the maximum, or accept a queue", decision.Replicas),
+		}
+	case decision.Reason == autoscale.AtPriceCap && seen.signals.ReplicaPrice <= 0:
+		return verdict{
+			metav1.ConditionTrue, v1beta1.ReasonAtPriceCap,
+			"maxHourlyPrice admits no more replicas until one has a plan, because their price is unknown",
+		}
+	case decision.Reason == autoscale.AtPriceCap:
+		return verdict{
+			metav1.ConditionTrue, v1beta1.ReasonAtPriceCap,
+			fmt.Sprintf("more than %d replicas would cost more than maxHourlyPrice: raise it, or accept a queue", decision.Replicas),
+		}
+	default:
+		return verdict{
+			metav1.ConditionTrue, v1beta1.ReasonFollowsDemand,
+			fmt.Sprintf("the number of replicas follows the demand, between %d and %d", policy.Min, policy.Max),
+		}
+	}
+}
+
+// changeWords describe a change, for the condition.
+func changeWords(at time.Time, from int, decision *autoscale.Decision) string {
+	return fmt.Sprintf("%s%s: from %d to %s, %s: %s", lastChange, at.UTC().Format(time.RFC3339), from, count(decision.Replicas),
+		decision.Reason, decision.Message)
+}
+
+func count(replicas int) string {
+	if replicas == 1 {
+		return "1 replica"
+	}
+	return fmt.Sprintf("%d replicas", replicas)
+}
+
+// report writes the condition if it differs from the stored one. m is nil without a memory.
+func (r *Reconciler) report(ctx context.Context, set *v1beta1.InferenceSet, m *memory, v verdict) error {
+	stored := meta.FindStatusCondition(set.Status.Conditions, v1beta1.ConditionAutoscaling)
+	if m != nil {
+		v = m.steady(stored, v, set.Generation, r.Clock.Now())
+	}
+	before := set.DeepCopy()
+	if v == (verdict{}) {
+		meta.RemoveStatusCondition(&set.Status.Conditions, v1beta1.ConditionAutoscaling)
+	} else {
+		meta.SetStatusCondition(&set.Status.Conditions, metav1.Condition{
+			Type: v1beta1.ConditionAutoscaling, Status: v.status, Reason: v.reason, Message: wording.Clip(v.message, mostCondition),
+			ObservedGeneration: set.Generation, LastTransitionTime: metav1.NewTime(r.Clock.Now()),
+		})
+	}
+	if equality.Semantic.DeepEqual(before.Status, set.Status) {
+		return nil
+	}
+	return r.Client.Status().Patch(ctx, set, client.MergeFromWithOptions(before, client.MergeFromWithOptimisticLock{}))
+}
+
+// steady returns the verdict to report. One that differs from the stored condition, without a change of the spec, must
+// hold for some time. The last change of an earlier process is taken from the condition: it is shown, and decides
+// nothing.
+func (m *memory) steady(stored *metav1.Condition, v verdict, generation int64, now time.Time) verdict {
+	isRefused := v.reason == v1beta1.ReasonScaleRefused && stored != nil && stored.Reason != v.reason
+	if stored == nil || stored.ObservedGeneration != generation || !isOfDemand(stored.Reason) || isRefused {
+		m.pending = ""
+		return m.withChange(v)
+	}
+	said, change, hasChange := strings.Cut(stored.Message, lastChange)
+	if m.lastChange == "" && hasChange {
+		m.lastChange = lastChange + change
+	}
+	if said == v.message && stored.Reason == v.reason {
+		m.pending = ""
+		return m.withChange(v)
+	}
+	if m.pending != v.message {
+		m.pending, m.pendingSince = v.message, now
+	}
+	if waited := now.Sub(m.pendingSince); waited >= settling || waited < 0 {
+		m.pending = ""
+		return m.withChange(v)
+	}
+	return m.withChange(verdict{stored.Status, stored.Reason, said})
+}
+
+// isOfDemand reports whether a reason may change with the demand, and not only with the spec or another autoscaler.
+func isOfDemand(reason string) bool {
+	return reason != v1beta1.ReasonPolicyInvalid && reason != v1beta1.ReasonAnotherAutoscaler
+}
+
+func (m *memory) withChange(v verdict) verdict {
+	v.message += m.lastChange
+	return v
+}

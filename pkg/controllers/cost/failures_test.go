@@ -1,0 +1,154 @@
+// Copyright The Modelberth Authors.
+// SPDX-License-Identifier: Apache-2.0
+
+package cost
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"strings"
+	"testing"
+	"time"
+
+	"github.com/google/go-cmp/cmp"
+	corev1 "k8s.io/api/core/v1"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+
+	"github.com/modelberth/modelberth/api/v1beta1"
+	"github.com/modelberth/modelberth/pkg/capacity"
+)
+
+// TestKilledAtAnyMoment kills the process again and again: a remaining machine is charged for all of its time, once.
+func TestKilledAtAnyMoment(t *testing.T) {
+	for every := 1; every < 30; every++ {
+		ws := workspace("team-a", "chat")
+		w := newWorld(t, ws)
+		w.pass(t, 0)
+		w.costs = []capacity.MachineCost{machineOf(ws, w.clock.Now())}
+		w.pass(t, time.Minute)
+		w.answers(t, ws, metav1.ConditionTrue)
+		for n := range 60 {
+			if n%every == 0 {
+				w.restart()
+			}
+			w.pass(t, 37*time.Second)
+		}
+		w.costs = nil
+		w.pass(t, 0)
+		w.pass(t, urgency)
+		if diff := cmp.Diff(map[string]float64{"starting": 60, "serving": 60 * 37}, w.stored(t, "modelberth")); diff != "" {
+			t.Errorf("killed each %d passes: %s", every, diff)
+		}
+	}
+}
+
+// overtaken returns a world whose leader has written after another one began. That write must fail.
+func overtaken(t *testing.T) *world {
+	t.Helper()
+	ws := workspace("team-a", "chat")
+	w := newWorld(t, ws)
+	w.costs = []capacity.MachineCost{machineOf(ws, noon)}
+	w.pass(t, time.Minute)
+	w.pass(t, 5*time.Minute)
+	former := w.keeper
+	w.restart()
+	w.pass(t, 5*time.Minute)
+	w.keeper = former
+	w.clock.SetTime(w.clock.Now().Add(5 * time.Minute))
+	if _, err := w.keeper.Reconcile(t.Context(), named(machines)); err == nil {
+		t.Error("a former leader overwrites the books")
+	}
+	return w
+}
+
+// TestPreviousLeader writes after another one has begun: it does not overwrite the ledger, and continues from it.
+func TestPreviousLeader(t *testing.T) {
+	w := overtaken(t)
+	if diff := cmp.Diff(map[string]float64{"starting": 11 * 60}, w.stored(t, "team-a")); diff != "" {
+		t.Errorf("the copy without the books of the new leader: %s", diff)
+	}
+	w.pass(t, 5*time.Minute)
+	for _, namespace := range []string{"modelberth", "team-a"} {
+		if diff := cmp.Diff(map[string]float64{"starting": 21 * 60}, w.stored(t, namespace)); diff != "" {
+			t.Errorf("in %s: %s", namespace, diff)
+		}
+	}
+}
+
+// TestPreviousLeaderEnds after somebody else wrote the ledger, and it cannot read it again.
+func TestPreviousLeaderEnds(t *testing.T) {
+	w := overtaken(t)
+	w.refuseReads = true
+	ctx, cancel := context.WithCancel(t.Context())
+	cancel()
+	if err := w.keeper.Start(ctx); err != nil {
+		t.Fatal(err)
+	}
+	if diff := cmp.Diff(map[string]float64{"starting": 11 * 60}, w.stored(t, "team-a")); diff != "" {
+		t.Error(diff)
+	}
+}
+
+// TestAPIServerFails at writes: nothing is lost, and the metric shows the delay.
+func TestAPIServerFails(t *testing.T) {
+	ws := workspace("team-a", "chat")
+	w := newWorld(t, ws)
+	w.pass(t, 0)
+	w.costs = []capacity.MachineCost{machineOf(ws, w.clock.Now())}
+	w.pass(t, time.Minute)
+	w.fail = errors.New("the API server is away")
+	for range 10 {
+		w.clock.SetTime(w.clock.Now().Add(time.Minute))
+		_, err := w.keeper.Reconcile(t.Context(), named(machines))
+		if err != nil && !strings.Contains(err.Error(), "storing the cost ledger in ConfigMap modelberth/berth-cost-") {
+			t.Errorf("error %v", err)
+		}
+	}
+	if got := gathered(t, w.keeper, true)["modelberth_cost_unstored_seconds"]; got != 600 {
+		t.Errorf("unstored for %v s, want 600", got)
+	}
+	w.fail = nil
+	w.pass(t, time.Minute)
+	if diff := cmp.Diff(map[string]float64{"starting": 12 * 60}, w.stored(t, "modelberth")); diff != "" {
+		t.Error(diff)
+	}
+}
+
+// TestDamagedBooks are left alone, and the others go on. No copy is written without them.
+func TestDamagedBooks(t *testing.T) {
+	a, b := workspace("team-a", "chat"), workspace("team-b", "draw")
+	damaged := &corev1.ConfigMap{
+		ObjectMeta: metav1.ObjectMeta{Namespace: "modelberth", Name: fmt.Sprint("berth-cost-", shardOf("team-a", "chat"))},
+		Data:       map[string]string{v1beta1.CostLedgerKey: "{"},
+	}
+	if shardOf("team-a", "chat") == shardOf("team-b", "draw") {
+		t.Fatal("the names share a shard")
+	}
+	w := newWorld(t, a, b, damaged)
+	w.costs = []capacity.MachineCost{machineOf(a, noon), machineOf(b, noon)}
+	w.pass(t, time.Minute)
+	w.pass(t, 10*time.Minute)
+	if got := w.written(); !cmp.Equal(got, []string{fmt.Sprint("modelberth/berth-cost-", shardOf("team-b", "draw"))}) {
+		t.Errorf("written %v", got)
+	}
+}
+
+// TestEndOfLeader stores the rest.
+func TestEndOfLeader(t *testing.T) {
+	ws := workspace("team-a", "chat")
+	w := newWorld(t, ws)
+	w.costs = []capacity.MachineCost{machineOf(ws, noon)}
+	w.pass(t, time.Minute)
+	if got := w.written(); len(got) > 0 {
+		t.Fatalf("written already: %v", got)
+	}
+	ctx, cancel := context.WithCancel(t.Context())
+	cancel()
+	if err := w.keeper.Start(ctx); err != nil {
+		t.Fatal(err)
+	}
+	if diff := cmp.Diff(map[string]float64{"starting": 60}, w.stored(t, "modelberth")); diff != "" {
+		t.Error(diff)
+	}
+}

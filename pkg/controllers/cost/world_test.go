@@ -1,0 +1,231 @@
+// Copyright The Modelberth Authors.
+// SPDX-License-Identifier: Apache-2.0
+
+package cost
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"strings"
+	"testing"
+	"time"
+
+	"github.com/prometheus/client_golang/prometheus"
+	corev1 "k8s.io/api/core/v1"
+	apierrors "k8s.io/apimachinery/pkg/api/errors"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/apimachinery/pkg/runtime"
+	"k8s.io/apimachinery/pkg/types"
+	applycorev1 "k8s.io/client-go/applyconfigurations/core/v1"
+	clientgoscheme "k8s.io/client-go/kubernetes/scheme"
+	testclock "k8s.io/utils/clock/testing"
+	"sigs.k8s.io/controller-runtime/pkg/client"
+	"sigs.k8s.io/controller-runtime/pkg/client/fake"
+	"sigs.k8s.io/controller-runtime/pkg/client/interceptor"
+
+	"github.com/modelberth/modelberth/api/v1beta1"
+	"github.com/modelberth/modelberth/pkg/capacity"
+	"github.com/modelberth/modelberth/pkg/cost"
+	"github.com/modelberth/modelberth/pkg/engineprobe"
+)
+
+var noon = time.Date(2026, 11, 25, 12, 0, 0, 0, time.UTC)
+
+// world is a cluster in memory with machines and engines.
+type world struct {
+	client.WithWatch
+	clock  *testclock.FakePassiveClock
+	costs  []capacity.MachineCost
+	tokens map[string]engineprobe.Tokens
+	keeper *Keeper
+	// versions of applied objects; the client in memory has none.
+	versions map[types.NamespacedName]string
+	// writes are the applied objects, and fail is the error of the next ones.
+	writes []string
+	fail   error
+	// refuses is a namespace without permission for ConfigMaps.
+	refuses string
+	// broken is a namespace whose writes fail for a while, and attempts are the writes to both.
+	broken   string
+	attempts int
+	// refuseReads makes all reads of single objects fail.
+	refuseReads bool
+	// onWrite runs during each write.
+	onWrite func()
+}
+
+func newWorld(t *testing.T, objects ...client.Object) *world {
+	t.Helper()
+	scheme := runtime.NewScheme()
+	for _, add := range []func(*runtime.Scheme) error{clientgoscheme.AddToScheme, v1beta1.AddToScheme} {
+		if err := add(scheme); err != nil {
+			t.Fatal(err)
+		}
+	}
+	w := &world{clock: testclock.NewFakePassiveClock(noon), tokens: map[string]engineprobe.Tokens{}, versions: map[types.NamespacedName]string{}}
+	w.WithWatch = fake.NewClientBuilder().WithScheme(scheme).WithObjects(objects...).
+		WithInterceptorFuncs(interceptor.Funcs{
+			Apply: func(ctx context.Context, inner client.WithWatch, object runtime.ApplyConfiguration, options ...client.ApplyOption) error {
+				if w.onWrite != nil {
+					w.onWrite()
+				}
+				if w.fail != nil {
+					return w.fail
+				}
+				applied, ok := object.(*applycorev1.ConfigMapApplyConfiguration)
+				if !ok {
+					return fmt.Errorf("%T is applied", object)
+				}
+				key := types.NamespacedName{Namespace: *applied.Namespace, Name: *applied.Name}
+				if key.Namespace == w.broken {
+					w.attempts++
+					return apierrors.NewInternalError(errors.New("a webhook does not answer"))
+				}
+				if key.Namespace == w.refuses {
+					w.attempts++
+					return apierrors.NewForbidden(corev1.Resource("configmaps"), key.Name, errors.New("exceeded quota"))
+				}
+				if applied.ResourceVersion != nil && *applied.ResourceVersion != w.versions[key] {
+					return apierrors.NewConflict(corev1.Resource("configmaps"), key.Name, errors.New("another version"))
+				}
+				w.writes = append(w.writes, key.String())
+				applied.ResourceVersion = nil
+				err := inner.Apply(ctx, object, options...)
+				w.versions[key] = fmt.Sprint(w.clock.Now().UnixNano())
+				applied.WithResourceVersion(w.versions[key])
+				return err
+			},
+			Get: func(ctx context.Context, inner client.WithWatch, key client.ObjectKey, object client.Object, options ...client.GetOption) error {
+				if w.refuseReads {
+					return errors.New("the API server is away")
+				}
+				err := inner.Get(ctx, key, object, options...)
+				if version := w.versions[key]; version != "" {
+					object.SetResourceVersion(version)
+				}
+				return err
+			},
+		}).Build()
+	w.restart()
+	return w
+}
+
+// restart begins a new process.
+func (w *world) restart() {
+	w.keeper = New(Config{
+		Client: w, Live: w, MachineCosts: w, Engines: w, Clock: w.clock, Namespace: "modelberth", Name: "berth-cost", Interval: 5 * time.Minute,
+		Labels: []string{"team"}, Publish: true, PriceSource: "NodeClaim",
+	})
+}
+
+func (w *world) MachineCosts(context.Context) ([]capacity.MachineCost, error) { return w.costs, nil }
+
+func (w *world) Tokens(_ context.Context, _ string, at engineprobe.Endpoint) (engineprobe.Tokens, error) {
+	if out, ok := w.tokens[at.Address]; ok {
+		return out, nil
+	}
+	return engineprobe.Tokens{}, errors.New("no answer")
+}
+
+// pass lets some time pass, and looks.
+func (w *world) pass(t *testing.T, after time.Duration) time.Duration {
+	t.Helper()
+	w.clock.SetTime(w.clock.Now().Add(after))
+	result, err := w.keeper.Reconcile(t.Context(), named(machines))
+	if err != nil {
+		t.Fatal(err)
+	}
+	return result.RequeueAfter
+}
+
+// written returns the writes since the last call.
+func (w *world) written() []string {
+	out := w.writes
+	w.writes = nil
+	return out
+}
+
+// stored adds up the ConfigMaps of a namespace, in seconds and in tokens.
+func (w *world) stored(t *testing.T, namespace string) map[string]float64 {
+	t.Helper()
+	list := &corev1.ConfigMapList{}
+	if err := w.List(t.Context(), list, client.InNamespace(namespace), client.HasLabels{v1beta1.LabelCost}); err != nil {
+		t.Fatal(err)
+	}
+	var sum cost.Cells
+	for i := range list.Items {
+		ledger, err := cost.Decode([]byte(list.Items[i].Data[v1beta1.CostLedgerKey]))
+		if err != nil {
+			t.Fatal(err)
+		}
+		for _, charge := range ledger.Charges(time.Time{}) {
+			sum.Add(&charge.Cells)
+		}
+	}
+	out := map[string]float64{}
+	for _, state := range cost.States() {
+		if millis := sum.Of(state).Millis; millis > 0 {
+			out[state.String()] = float64(millis) / 1000
+		}
+	}
+	if sum.Output > 0 {
+		out["output"] = float64(sum.Output)
+	}
+	return out
+}
+
+func workspace(namespace, name string) *v1beta1.Workspace {
+	return &v1beta1.Workspace{ObjectMeta: metav1.ObjectMeta{
+		Namespace: namespace, Name: name, UID: types.UID("uid-" + name), Labels: map[string]string{"team": "search", "other": "x"},
+	}}
+}
+
+func machineOf(ws *v1beta1.Workspace, at time.Time) capacity.MachineCost {
+	return capacity.MachineCost{
+		Owner: capacity.Owner{Namespace: ws.Namespace, Name: ws.Name, UID: ws.UID}, Machine: ws.Name + "-0",
+		UID: types.UID("machine-" + ws.Name), InstanceType: "A100", HourlyPrice: 3.6, Launched: true, LaunchedAt: at,
+		CapacityType: v1beta1.CapacityOnDemand,
+	}
+}
+
+// answers sets whether a model answers, since now.
+func (w *world) answers(t *testing.T, ws *v1beta1.Workspace, status metav1.ConditionStatus) {
+	t.Helper()
+	ws.Status.Conditions = []metav1.Condition{{
+		Type: v1beta1.ConditionInferenceReady, Status: status, LastTransitionTime: metav1.NewTime(w.clock.Now()), Reason: "R",
+	}}
+	if err := w.Update(t.Context(), ws); err != nil {
+		t.Fatal(err)
+	}
+}
+
+// gathered are the metrics of a Keeper.
+func gathered(t *testing.T, k *Keeper, byWorkspace bool) map[string]float64 {
+	t.Helper()
+	registry := prometheus.NewRegistry()
+	for range 2 { // a second one takes the place of the first
+		if err := Register(registry, k, byWorkspace); err != nil {
+			t.Fatal(err)
+		}
+	}
+	families, err := registry.Gather()
+	if err != nil {
+		t.Fatal(err)
+	}
+	out := map[string]float64{}
+	for _, family := range families {
+		for _, metric := range family.GetMetric() {
+			var labels []string
+			for _, label := range metric.GetLabel() {
+				labels = append(labels, fmt.Sprintf("%s=%q", label.GetName(), label.GetValue()))
+			}
+			name := family.GetName()
+			if len(labels) > 0 {
+				name += "{" + strings.Join(labels, ",") + "}"
+			}
+			out[name] = metric.GetGauge().GetValue()
+		}
+	}
+	return out
+}

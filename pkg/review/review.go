@@ -1,0 +1,163 @@
+// Copyright The Modelberth Authors.
+// SPDX-License-Identifier: Apache-2.0
+
+// Package review asks the API server for the user of a token, and for the rights of that user. Guard admits requests by
+// the answers.
+//
+// It decides the status of a refused request. It must not know what is behind the guard.
+package review
+
+import (
+	"context"
+	"fmt"
+	"net/http"
+	"slices"
+	"strings"
+	"time"
+
+	authenticationv1 "k8s.io/api/authentication/v1"
+	authorizationv1 "k8s.io/api/authorization/v1"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	authentication "k8s.io/client-go/kubernetes/typed/authentication/v1"
+	authorization "k8s.io/client-go/kubernetes/typed/authorization/v1"
+	"k8s.io/client-go/rest"
+)
+
+// deadline bounds the wait for the API server. Prometheus gives up after 10 s by default.
+const deadline = 10 * time.Second
+
+// Reviews are the clients of the two APIs.
+type Reviews struct {
+	tokens authentication.TokenReviewInterface
+	access authorization.SubjectAccessReviewInterface
+}
+
+// New returns reviews with a rate limit of their own: whoever sends invented tokens without end slows down neither the
+// API server nor the other work of the process. httpClient may be nil.
+func New(config *rest.Config, httpClient *http.Client, perSecond float32, burst int) (*Reviews, error) {
+	config = rest.CopyConfig(config)
+	config.QPS, config.Burst, config.RateLimiter = perSecond, burst, nil
+	if httpClient == nil {
+		var err error
+		if httpClient, err = rest.HTTPClientFor(config); err != nil {
+			return nil, fmt.Errorf("creating the client for reviews: %w", err)
+		}
+	}
+	tokens, err := authentication.NewForConfigAndClient(config, httpClient)
+	if err != nil {
+		return nil, fmt.Errorf("creating the client for TokenReviews: %w", err)
+	}
+	access, err := authorization.NewForConfigAndClient(config, httpClient)
+	if err != nil {
+		return nil, fmt.Errorf("creating the client for SubjectAccessReviews: %w", err)
+	}
+	return With(tokens.TokenReviews(), access.SubjectAccessReviews()), nil
+}
+
+// ForScrapes returns reviews of the clients that read metrics. A scrape takes two. Whoever floods the endpoint with invented
+// tokens sends the API server no more than this.
+func ForScrapes(config *rest.Config, httpClient *http.Client) (*Reviews, error) {
+	const perSecond, burst = 10, 20
+	return New(config, httpClient, perSecond, burst)
+}
+
+// With returns reviews by clients of the caller.
+func With(tokens authentication.TokenReviewInterface, access authorization.SubjectAccessReviewInterface) *Reviews {
+	return &Reviews{tokens, access}
+}
+
+// User returns the user of a token, or nil if the API server accepts it for none of the audiences. Without audiences,
+// the token must be one for the API server.
+func (r *Reviews) User(ctx context.Context, token string, audiences ...string) (*authenticationv1.UserInfo, error) {
+	ctx, cancel := context.WithTimeout(ctx, deadline)
+	defer cancel()
+	who, err := r.tokens.Create(ctx, &authenticationv1.TokenReview{
+		Spec: authenticationv1.TokenReviewSpec{Token: token, Audiences: audiences},
+	}, metav1.CreateOptions{})
+	if err != nil {
+		return nil, fmt.Errorf("reviewing a token: %w", err)
+	}
+	if !who.Status.Authenticated {
+		return nil, nil //nolint:nilnil // nobody, and no failure
+	}
+	// An authenticator that ignores audiences returns none: then the token is one for the API server.
+	isMeant := func(audience string) bool { return slices.Contains(who.Status.Audiences, audience) }
+	if len(audiences) > 0 && !slices.ContainsFunc(audiences, isMeant) {
+		return nil, nil //nolint:nilnil // as above
+	}
+	return &who.Status.User, nil
+}
+
+// MayUse reports whether a user has a verb for a resource in a namespace.
+func (r *Reviews) MayUse(ctx context.Context, user *authenticationv1.UserInfo, what authorizationv1.ResourceAttributes) (bool, error) {
+	spec := specOf(user)
+	spec.ResourceAttributes = &what
+	return r.allows(ctx, spec)
+}
+
+func (r *Reviews) allows(ctx context.Context, spec authorizationv1.SubjectAccessReviewSpec) (bool, error) {
+	ctx, cancel := context.WithTimeout(ctx, deadline)
+	defer cancel()
+	may, err := r.access.Create(ctx, &authorizationv1.SubjectAccessReview{Spec: spec}, metav1.CreateOptions{})
+	if err != nil {
+		return false, fmt.Errorf("reviewing the access of %s: %w", spec.User, err)
+	}
+	return may.Status.Allowed, nil
+}
+
+// specOf has all attributes of a user.
+func specOf(user *authenticationv1.UserInfo) authorizationv1.SubjectAccessReviewSpec {
+	extra := make(map[string]authorizationv1.ExtraValue, len(user.Extra))
+	for key, values := range user.Extra {
+		extra[key] = authorizationv1.ExtraValue(values)
+	}
+	return authorizationv1.SubjectAccessReviewSpec{User: user.Username, UID: user.UID, Groups: user.Groups, Extra: extra}
+}
+
+// Guard admits a request if its bearer token belongs to a user with the right to send it, like the API server's own
+// /metrics. controller-runtime's filters.WithAuthenticationAndAuthorization does the same, but links CEL, gRPC and
+// OpenTelemetry: the program grows by half, and its memory by 20 MB. It also answers an invalid token with 500, and logs
+// an error each time. failed gets what kept a review from an answer.
+func (r *Reviews) Guard(next http.Handler, failed func(error)) http.Handler {
+	return http.HandlerFunc(func(w http.ResponseWriter, req *http.Request) {
+		status, err := r.review(req.Context(), req)
+		if err != nil && req.Context().Err() == nil { // the client is still there
+			failed(err)
+		}
+		if status != http.StatusOK {
+			http.Error(w, http.StatusText(status), status)
+			return
+		}
+		next.ServeHTTP(w, req)
+	})
+}
+
+// review returns the status to answer a request with.
+func (r *Reviews) review(ctx context.Context, req *http.Request) (int, error) {
+	scheme, token, _ := strings.Cut(req.Header.Get("Authorization"), " ")
+	if token = strings.TrimSpace(token); token == "" || !strings.EqualFold(scheme, "Bearer") {
+		return http.StatusUnauthorized, nil
+	}
+	user, err := r.User(ctx, token)
+	if err != nil {
+		return http.StatusServiceUnavailable, err
+	}
+	if user == nil {
+		return http.StatusUnauthorized, nil
+	}
+	may, err := r.allows(ctx, requestSpec(user, req))
+	if err != nil {
+		return http.StatusServiceUnavailable, err
+	}
+	if !may {
+		return http.StatusForbidden, nil
+	}
+	return http.StatusOK, nil
+}
+
+// requestSpec asks whether a user may send a request.
+func requestSpec(user *authenticationv1.UserInfo, req *http.Request) authorizationv1.SubjectAccessReviewSpec {
+	out := specOf(user)
+	out.NonResourceAttributes = &authorizationv1.NonResourceAttributes{Path: req.URL.Path, Verb: strings.ToLower(req.Method)}
+	return out
+}

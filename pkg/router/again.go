@@ -1,0 +1,99 @@
+// Copyright The Modelberth Authors.
+// SPDX-License-Identifier: Apache-2.0
+
+package router
+
+import (
+	"context"
+	"errors"
+	"io"
+	"net/http"
+	"strings"
+
+	"github.com/modelberth/modelberth/pkg/router/openai"
+	"github.com/modelberth/modelberth/pkg/router/resume"
+)
+
+// Outcomes of streams that lost their replica, in metrics.
+const (
+	outcomeContinued = "continued"
+	outcomeLost      = "lost"
+)
+
+// planAgain prepares the request for a continuation, if the operator allows it.
+func (x *exchange) planAgain() *openai.Error {
+	if !x.router.settings.Resumes || !x.fields.Stream || x.route.resumes == 0 {
+		return nil
+	}
+	if err := x.content.reserve(int64(len(x.text))); err != nil {
+		return err
+	}
+	x.plan = resume.New(x.route.resumes, x.text)
+	if x.plan.Problem() != "" {
+		return nil
+	}
+	text, err := x.plan.Body()
+	if err != nil {
+		return openai.Errorf(http.StatusBadRequest, openai.CodeInvalidBody, "the body cannot be read: %v", err)
+	}
+	x.text = text
+	return nil
+}
+
+// continuing returns the body of an answer that another replica continues if this one dies.
+func (x *exchange) continuing(answer *http.Response) io.ReadCloser {
+	if x.plan == nil || answer.StatusCode != http.StatusOK {
+		return answer.Body
+	}
+	return resume.NewStream(x.plan, answer.Body, x.again, x.lost)
+}
+
+// again sends a request for the rest of an answer to another replica than the one that died.
+func (x *exchange) again(body []byte) (io.ReadCloser, error) {
+	ctx := x.outgoing.Context()
+	if err := ctx.Err(); err != nil {
+		return nil, err
+	}
+	if err := x.content.reserve(int64(len(body))); err != nil {
+		return nil, err
+	}
+	x.dead = x.hold.Replica
+	x.hold.Release()
+	everywhere := func(string) bool { return true }
+	if now := x.router.directory.Models().Find(x.owner.ID(), everywhere); now != nil {
+		x.owner = now
+	}
+	x.text, x.isFresh = body, true // a second engine that breaks is not asked twice
+	answer, err := x.RoundTrip(x.outgoing)
+	if errors.Is(err, errNoReplica) {
+		return nil, err
+	}
+	if err != nil {
+		return nil, errors.New("the other replica could not be reached")
+	}
+	if answer.StatusCode == http.StatusOK && isEventStream(answer) {
+		return answer.Body, nil
+	}
+	return nil, errors.Join(errors.New("the other replica "+statusOf(answer)), answer.Body.Close())
+}
+
+// lost counts a stream that lost its replica, and returns its last event if it ends there.
+func (x *exchange) lost(problem *resume.LostError) []byte {
+	if problem == nil {
+		x.router.metrics.resumes.WithLabelValues(x.owner.ID(), outcomeContinued).Inc()
+		x.router.log.Info("an answer is continued by another replica", "model", x.owner.ID(), "lost", x.dead)
+		return nil
+	}
+	if errors.Is(x.outgoing.Context().Err(), context.Canceled) {
+		return nil // the client has gone, and no replica is lost
+	}
+	x.router.metrics.resumes.WithLabelValues(x.owner.ID(), outcomeLost).Inc()
+	x.failed = openai.Errorf(http.StatusBadGateway, openai.CodeReplicaLost, "%s", problem.Error())
+	if errors.Is(x.outgoing.Context().Err(), context.DeadlineExceeded) {
+		x.failed = openai.Errorf(http.StatusGatewayTimeout, openai.CodeDeadline,
+			"model %q gave no whole answer within %s", x.fields.Model, x.router.settings.Deadline)
+	}
+	var out strings.Builder
+	openai.WriteEvent(&out, x.failed)
+	return []byte(out.String())
+}

@@ -1,0 +1,168 @@
+// Copyright The Modelberth Authors.
+// SPDX-License-Identifier: Apache-2.0
+
+// Package resume continues a stream after its replica died: another replica generates the rest from the part the client
+// already has.
+//
+// It decides which requests can be continued exactly, the body of the continuation, and the events it sends to the
+// client. It must not know replicas or HTTP.
+package resume
+
+import (
+	"encoding/json"
+	"fmt"
+	"maps"
+	"slices"
+	"strings"
+)
+
+// Kind is a route whose streams can be continued.
+type Kind int
+
+// The kinds.
+const (
+	Chat Kind = iota + 1
+	Completion
+)
+
+// plain are the members with the same meaning in a continuation. Others depend on the whole answer, and the second
+// engine does not see it: penalties count its tokens, a seed its draws, a grammar or a tool call its beginning.
+var plain = []string{ //nolint:gochecknoglobals // a constant table
+	"model", "messages", "prompt", "stream", "stream_options", "max_tokens", "max_completion_tokens", "cache_salt",
+	"temperature", "top_p", "top_k", "min_p", "stop", "user", "metadata", "ignore_eos", "priority", "n",
+}
+
+// Plan continues one request.
+type Plan struct {
+	kind    Kind
+	problem string
+	members map[string]json.RawMessage
+	// limit is the member with the most tokens of the answer; empty if there is none.
+	limit string
+	most  int
+	// keepsUsage: the client asked for a usage in every event.
+	keepsUsage bool
+}
+
+// New returns the plan of a request.
+func New(kind Kind, body []byte) *Plan {
+	p := &Plan{kind: kind}
+	p.problem = p.read(body)
+	if p.problem != "" {
+		p.members, p.keepsUsage = nil, true
+	}
+	return p
+}
+
+// Problem is why the answer cannot be continued; empty if it can.
+func (p *Plan) Problem() string { return p.problem }
+
+func (p *Plan) read(body []byte) (problem string) {
+	if err := json.Unmarshal(body, &p.members); err != nil {
+		return "the body is not an object"
+	}
+	for _, name := range slices.Sorted(maps.Keys(p.members)) {
+		if !slices.Contains(plain, name) && string(p.members[name]) != "null" {
+			return fmt.Sprintf("%q depends on the whole answer", name)
+		}
+	}
+	if n, ok := p.members["n"]; ok && string(n) != "1" && string(n) != "null" {
+		return "there are several answers"
+	}
+	for _, name := range []string{"max_tokens", "max_completion_tokens"} {
+		var most int
+		if json.Unmarshal(p.members[name], &most) == nil && most > 0 {
+			if p.limit != "" {
+				return "there are two limits of tokens"
+			}
+			p.limit, p.most = name, most
+		}
+	}
+	var options struct {
+		Continuous bool `json:"continuous_usage_stats"`
+	}
+	_ = json.Unmarshal(p.members["stream_options"], &options) // absent: false
+	p.keepsUsage = options.Continuous
+	if p.kind == Chat {
+		return p.chatProblem()
+	}
+	var prompt string
+	if json.Unmarshal(p.members["prompt"], &prompt) != nil {
+		return "the prompt is not one text"
+	}
+	if p.limit == "" {
+		return "the engine's own limit of tokens would begin anew"
+	}
+	return ""
+}
+
+func (p *Plan) chatProblem() string {
+	var messages []struct {
+		Role string `json:"role"`
+	}
+	if json.Unmarshal(p.members["messages"], &messages) != nil || len(messages) == 0 {
+		return "there are no messages"
+	}
+	if messages[len(messages)-1].Role == "assistant" {
+		return "the last message is the assistant's"
+	}
+	return ""
+}
+
+// Body returns the body with usages in every event. They give the number of tokens the client has.
+func (p *Plan) Body() ([]byte, error) {
+	options := map[string]json.RawMessage{}
+	if text, ok := p.members["stream_options"]; ok {
+		if err := json.Unmarshal(text, &options); err != nil {
+			return nil, err
+		}
+	}
+	if options == nil {
+		options = map[string]json.RawMessage{}
+	}
+	options["continuous_usage_stats"] = json.RawMessage("true")
+	encoded, err := json.Marshal(options)
+	if err != nil {
+		return nil, err
+	}
+	p.members["stream_options"] = encoded
+	return json.Marshal(p.members)
+}
+
+// rest returns the body for the rest of an answer, and the text with which the engine has to begin, because a chat
+// template drops space at the end of a message.
+func (p *Plan) rest(text string, tokens int) (body []byte, overlap string, err error) {
+	members := maps.Clone(p.members)
+	if p.limit != "" {
+		members[p.limit] = json.RawMessage(fmt.Sprint(p.most - tokens))
+	}
+	if p.kind == Completion {
+		var prompt string
+		if err := json.Unmarshal(members["prompt"], &prompt); err != nil {
+			return nil, "", err
+		}
+		if members["prompt"], err = json.Marshal(prompt + text); err != nil {
+			return nil, "", err
+		}
+		body, err = json.Marshal(members)
+		return body, "", err
+	}
+	begun := strings.TrimRight(text, " \t\r\n")
+	overlap = text[len(begun):]
+	if begun != "" {
+		var messages []json.RawMessage
+		if err := json.Unmarshal(members["messages"], &messages); err != nil {
+			return nil, "", err
+		}
+		last, err := json.Marshal(map[string]string{"role": "assistant", "content": begun})
+		if err != nil {
+			return nil, "", err
+		}
+		if members["messages"], err = json.Marshal(append(messages, last)); err != nil {
+			return nil, "", err
+		}
+		members["continue_final_message"], members["add_generation_prompt"] = json.RawMessage("true"), json.RawMessage("false")
+	}
+	body, err = json.Marshal(members)
+	return body, overlap, err
+}

@@ -1,0 +1,363 @@
+// Copyright The Modelberth Authors.
+// SPDX-License-Identifier: Apache-2.0
+
+package resume
+
+import (
+	"encoding/json"
+	"errors"
+	"fmt"
+	"io"
+	"regexp"
+	"strings"
+	"testing"
+	"testing/iotest"
+
+	"github.com/google/go-cmp/cmp"
+)
+
+// answer is what the stand-in models say to every prompt. Its tokens begin with their space, as those of most models.
+const answer = "Hello,  world!\n\nHere is a list:\n  - ünïcödé 漢字 🙂\n  - \"quotes\" \\ and \"usage\":{}\n\tThe end."
+
+var tokenOf = regexp.MustCompile(`\s*\S+\s?`)
+
+// standIn is a strict engine: it refuses what the real one refuses, and continues only what it was told to.
+type standIn struct {
+	isVLLM bool
+	kind   Kind
+	id     string
+}
+
+type request struct {
+	Model         string `json:"model"`
+	Stream        bool   `json:"stream"`
+	MaxTokens     int    `json:"max_tokens"`
+	Prompt        string `json:"prompt"`
+	StreamOptions struct {
+		IncludeUsage bool `json:"include_usage"`
+		Continuous   bool `json:"continuous_usage_stats"`
+	} `json:"stream_options"`
+	Messages []struct {
+		Role    string `json:"role"`
+		Content string `json:"content"`
+	} `json:"messages"`
+	ContinueFinal       bool  `json:"continue_final_message"`
+	AddGenerationPrompt *bool `json:"add_generation_prompt"`
+}
+
+// begun is the part of the answer that the prompt has already. A chat template drops space at its end.
+func (e standIn) begun(r *request) (string, error) {
+	if e.kind == Completion {
+		begun, ok := strings.CutPrefix(r.Prompt, "Say it: ")
+		if !ok {
+			return "", fmt.Errorf("the prompt is %q", r.Prompt)
+		}
+		return begun, nil
+	}
+	last := r.Messages[len(r.Messages)-1]
+	if e.isVLLM && r.ContinueFinal && (r.AddGenerationPrompt == nil || *r.AddGenerationPrompt) {
+		return "", errors.New("continue_final_message and add_generation_prompt are both true")
+	}
+	if e.isVLLM && r.ContinueFinal != (last.Role == "assistant") {
+		return "", fmt.Errorf("the last message is of %s, and continue_final_message is %t", last.Role, r.ContinueFinal)
+	}
+	if last.Role == "assistant" {
+		return strings.TrimSpace(last.Content), nil
+	}
+	return "", nil
+}
+
+// stream is the whole answer to a request.
+func (e standIn) stream(body []byte) (string, error) {
+	var r request
+	if err := json.Unmarshal(body, &r); err != nil {
+		return "", err
+	}
+	begun, err := e.begun(&r)
+	if err != nil {
+		return "", err
+	}
+	rest, ok := strings.CutPrefix(answer, begun)
+	if !ok {
+		return "", fmt.Errorf("the answer does not begin with %q", begun)
+	}
+	var out strings.Builder
+	send := func(choices, usage string) {
+		fmt.Fprintf(&out, `data: {"id":%q,"object":"chunk","created":1,"model":"m","choices":%s%s}`+"\n\n", e.id, choices, usage)
+	}
+	prompt, tokens, reason := 10+len(tokenOf.FindAllString(begun, -1)), 0, "stop"
+	usage := func() string {
+		return fmt.Sprintf(`,"usage":{"prompt_tokens":%d,"completion_tokens":%d,"total_tokens":%d}`, prompt, tokens, prompt+tokens)
+	}
+	often := func() string {
+		if e.isVLLM && r.StreamOptions.Continuous {
+			return usage()
+		}
+		return ""
+	}
+	piece := func(text, reason string) string {
+		encoded, _ := json.Marshal(text)
+		if e.kind == Completion {
+			return fmt.Sprintf(`[{"index":0,"text":%s,"finish_reason":%s}]`, encoded, reason)
+		}
+		return fmt.Sprintf(`[{"index":0,"delta":{"content":%s},"finish_reason":%s}]`, encoded, reason)
+	}
+	if e.kind == Chat {
+		send(`[{"index":0,"delta":{"role":"assistant","content":""},"finish_reason":null}]`, often())
+	}
+	for _, text := range tokenOf.FindAllString(rest, -1) {
+		if r.MaxTokens > 0 && tokens == r.MaxTokens {
+			reason = "length"
+			break
+		}
+		tokens++
+		send(piece(text, "null"), often())
+	}
+	send(piece("", `"`+reason+`"`), often())
+	if r.StreamOptions.IncludeUsage {
+		send("[]", usage())
+	}
+	return out.String() + "data: [DONE]\n\n", nil
+}
+
+// got is what a client makes of a stream.
+type got struct {
+	Text, Finish, ID  string
+	Roles, Dones      int
+	Prompt, Completed int
+	Errors            string
+}
+
+func parse(t *testing.T, text string) (out got) {
+	t.Helper()
+	ids := map[string]bool{}
+	for event := range strings.SplitSeq(text, "\n\n") {
+		data, ok := strings.CutPrefix(event, "data: ")
+		switch {
+		case strings.HasPrefix(event, "error: "):
+			out.Errors += event
+			continue
+		case event == "":
+			continue
+		case data == "[DONE]":
+			out.Dones++
+			continue
+		}
+		var c struct {
+			ID      string
+			Choices []struct {
+				Delta struct {
+					Role, Content string
+				}
+				Text   string
+				Finish string `json:"finish_reason"`
+			}
+			Usage counts
+		}
+		if err := json.Unmarshal([]byte(data), &c); !ok || err != nil {
+			t.Fatalf("the event %q: %v", event, err)
+		}
+		ids[c.ID] = true
+		out.ID = c.ID
+		for _, choice := range c.Choices {
+			out.Text += choice.Delta.Content + choice.Text
+			out.Finish += choice.Finish
+			if choice.Delta.Role != "" {
+				out.Roles++
+			}
+		}
+		out.Prompt, out.Completed = max(out.Prompt, c.Usage.Prompt), max(out.Completed, c.Usage.Completion)
+	}
+	if len(ids) > 1 {
+		t.Errorf("the events have the ids %v", ids)
+	}
+	return out
+}
+
+func bodyOf(kind Kind, most int) string {
+	limit := ""
+	if most > 0 {
+		limit = fmt.Sprintf(`,"max_tokens":%d`, most)
+	}
+	content := `"messages":[{"role":"user","content":"Say it"}]`
+	if kind == Completion {
+		content = `"prompt":"Say it: "`
+	}
+	return `{"model":"m","stream":true,"stream_options":{"include_usage":true},` + content + limit + `}`
+}
+
+// play sends a request to an engine that dies after some bytes, and to another one for the rest.
+func play(t *testing.T, kind Kind, isVLLM bool, most, cut int) (text string, asked int) {
+	t.Helper()
+	plan := New(kind, []byte(bodyOf(kind, most)))
+	if plan.Problem() != "" {
+		t.Fatal(plan.Problem())
+	}
+	body, err := plan.Body()
+	if err != nil {
+		t.Fatal(err)
+	}
+	whole, err := standIn{isVLLM, kind, "first"}.stream(body)
+	if err != nil {
+		t.Fatal(err)
+	}
+	var from io.Reader = strings.NewReader(whole)
+	if cut < len(whole) {
+		from = io.MultiReader(strings.NewReader(whole[:cut]), iotest.ErrReader(io.ErrUnexpectedEOF))
+	}
+	again := func(body []byte) (io.ReadCloser, error) {
+		asked++
+		rest, err := standIn{isVLLM, kind, "second"}.stream(body)
+		return io.NopCloser(strings.NewReader(rest)), err
+	}
+	s := NewStream(plan, io.NopCloser(iotest.HalfReader(from)), again, func(problem *LostError) []byte {
+		if problem == nil {
+			return nil
+		}
+		return []byte("error: " + problem.Problem + "\n\n")
+	})
+	out, err := io.ReadAll(s)
+	if err != nil {
+		t.Fatal(err)
+	}
+	return string(out), asked
+}
+
+// TestEveryCut: wherever an answer breaks off, the client has in the end the text, the reason and the usage of an
+// uninterrupted one.
+func TestEveryCut(t *testing.T) {
+	for _, kind := range []Kind{Chat, Completion} {
+		for _, isVLLM := range []bool{true, false} {
+			for _, most := range []int{0, 7} {
+				if kind == Completion && most == 0 {
+					continue
+				}
+				t.Run(fmt.Sprint("kind ", kind, ", vLLM ", isVLLM, ", limit ", most), func(t *testing.T) {
+					uncut, asked := play(t, kind, isVLLM, most, 1<<30)
+					want := parse(t, uncut)
+					if asked != 0 || want.Dones != 1 || want.Errors != "" || want.Text == "" || most != 7 && want.Text != answer {
+						t.Fatalf("the uninterrupted answer: %+v", want)
+					}
+					resumed := 0
+					for cut := range len(uncut) * 2 { // the engine sends more: usages
+						text, asked := play(t, kind, isVLLM, most, cut)
+						got := parse(t, text)
+						resumed += asked
+						if got.ID == "second" { // nothing of the first engine had arrived
+							got.ID = want.ID
+						}
+						if cut > 0 && got.Prompt == 0 { // the engine died before its first usage, and the text was complete
+							got.Prompt = want.Prompt
+						}
+						if diff := cmp.Diff(want, got); diff != "" {
+							t.Fatalf("cut after %d bytes (-want +got):\n%s\n%s", cut, diff, text)
+						}
+					}
+					if resumed == 0 {
+						t.Error("no answer was continued")
+					}
+				})
+			}
+		}
+	}
+}
+
+func TestProblem(t *testing.T) {
+	with := func(member string) string {
+		return `{"messages":[{"role":"user","content":"x"}],` + member + `}`
+	}
+	cases := []struct {
+		reason string
+		kind   Kind
+		body   string
+		want   string
+	}{
+		{"a plain chat", Chat, with(`"temperature":0.7`), ""},
+		{"tools", Chat, with(`"tools":[{}]`), `"tools" depends on the whole answer`},
+		{"probabilities of tokens", Chat, with(`"logprobs":true`), `"logprobs" depends on the whole answer`},
+		{"a grammar", Chat, with(`"response_format":{"type":"json_object"}`), `"response_format" depends on the whole answer`},
+		{"a penalty", Chat, with(`"presence_penalty":1`), `"presence_penalty" depends on the whole answer`},
+		{"a seed", Chat, with(`"seed":1`), `"seed" depends on the whole answer`},
+		{"a member that nobody knows", Chat, with(`"new":1`), `"new" depends on the whole answer`},
+		{"a member that is not set", Chat, with(`"tools":null`), ""},
+		{"several answers", Chat, with(`"n":2`), "there are several answers"},
+		{"two limits", Chat, with(`"max_tokens":1,"max_completion_tokens":2`), "there are two limits of tokens"},
+		{"the assistant's turn has begun", Chat, `{"messages":[{"role":"assistant","content":"x"}]}`, "the last message is the assistant's"},
+		{"no messages", Chat, `{}`, "there are no messages"},
+		{"a completion", Completion, `{"prompt":"x","max_tokens":5}`, ""},
+		{"a completion with the engine's limit", Completion, `{"prompt":"x"}`, "the engine's own limit of tokens would begin anew"},
+		{"several prompts", Completion, `{"prompt":["x","y"],"max_tokens":5}`, "the prompt is not one text"},
+		{"a prompt of tokens", Completion, `{"prompt":[1,2],"max_tokens":5}`, "the prompt is not one text"},
+	}
+	for _, c := range cases {
+		t.Run(c.reason, func(t *testing.T) {
+			if got := New(c.kind, []byte(c.body)).Problem(); got != c.want {
+				t.Errorf("the problem is %q, want %q", got, c.want)
+			}
+		})
+	}
+}
+
+// TestLost: an answer that cannot be continued ends with one error, after whole events only.
+func TestLost(t *testing.T) {
+	const begun = `data: {"id":"1","choices":[{"index":0,"delta":{"content":"Hi"}}]}` + "\n\n"
+	delta := func(text string) string {
+		return `data: {"id":"1","choices":[{"index":0,"delta":` + text + `}]}` + "\n\n"
+	}
+	breaks := func(text string) func() (io.ReadCloser, error) {
+		return func() (io.ReadCloser, error) {
+			return io.NopCloser(io.MultiReader(strings.NewReader(text), iotest.ErrReader(io.ErrUnexpectedEOF))), nil
+		}
+	}
+	cases := []struct {
+		reason, body, first string
+		second              func() (io.ReadCloser, error)
+		want                string
+	}{
+		{"a request with tools", `{"messages":[{"role":"user"}],"tools":[{}]}`, begun + "data: {", nil, begun + `error: "tools" depends on the whole answer`},
+		{"reasoning", bodyOf(Chat, 0), delta(`{"reasoning_content":"hm"}`) + begun, nil, delta(`{"reasoning_content":"hm"}`) + begun + "error: the answer has reasoning_content"},
+		{"a tool call", bodyOf(Chat, 0), delta(`{"tool_calls":[{"index":0}]}`), nil, delta(`{"tool_calls":[{"index":0}]}`) + "error: the answer has tool_calls"},
+		{"half a character", bodyOf(Chat, 0), delta(`{"content":"\ufffd"}`), nil, delta(`{"content":"\ufffd"}`) + "error: the answer has half a character"},
+		{"no other replica", bodyOf(Chat, 0), begun, func() (io.ReadCloser, error) { return nil, errors.New("no replica is left") }, begun + "error: no replica is left"},
+		{"the second one dies, too", bodyOf(Chat, 0), begun, breaks(""), begun + "error: it was continued once already"},
+		{"the second one begins to reason", bodyOf(Chat, 0), begun, breaks(delta(`{"reasoning":"hm"}`)), begun + "error: the answer has reasoning"},
+		{
+			"the second one goes on without the space",
+			bodyOf(Chat, 0), delta(`{"content":"Hi "}`), breaks(delta(`{"content":"x"}`)),
+			delta(`{"content":"Hi "}`) + "error: the other replica does not go on with the same space",
+		},
+	}
+	for _, c := range cases {
+		t.Run(c.reason, func(t *testing.T) {
+			first, _ := breaks(c.first)()
+			again := func([]byte) (io.ReadCloser, error) {
+				if c.second == nil {
+					t.Error("the answer is continued")
+					return nil, errors.New("unexpected")
+				}
+				return c.second()
+			}
+			s := NewStream(New(Chat, []byte(c.body)), first, again, func(problem *LostError) []byte {
+				if problem == nil {
+					return nil
+				}
+				return []byte("error: " + problem.Problem)
+			})
+			got, err := io.ReadAll(s)
+			if diff := cmp.Diff(c.want, string(got)); diff != "" || err != nil {
+				t.Errorf("%v (-want +got):\n%s", err, diff)
+			}
+		})
+	}
+}
+
+// TestUntouched: an unbroken answer passes byte by byte, except for usages nobody asked for.
+func TestUntouched(t *testing.T) {
+	text := ": comment\n\ndata: {\"choices\":[{\"index\":0,\"delta\":{\"content\":\"\\\"usage\\\":{}\"}}], \"usage\": {\"completion_tokens\":1} }\r\n\r\n" +
+		"event: x\ndata: y\n\ndata: {\"choices\":[],\"usage\":{\"completion_tokens\":1}}\n\ndata: [DONE]\n\n"
+	s := NewStream(New(Chat, []byte(bodyOf(Chat, 0))), io.NopCloser(strings.NewReader(text)), nil, nil)
+	got, err := io.ReadAll(s)
+	if diff := cmp.Diff(strings.Replace(text, `, "usage": {"completion_tokens":1}`, "", 1), string(got)); diff != "" || err != nil {
+		t.Errorf("%v (-want +got):\n%s", err, diff)
+	}
+}

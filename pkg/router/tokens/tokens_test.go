@@ -1,0 +1,355 @@
+// Copyright The Modelberth Authors.
+// SPDX-License-Identifier: Apache-2.0
+
+package tokens
+
+import (
+	"context"
+	"crypto/sha256"
+	"encoding/base64"
+	"errors"
+	"fmt"
+	"strings"
+	"testing"
+	"testing/synctest"
+	"time"
+
+	"github.com/google/go-cmp/cmp"
+	authenticationv1 "k8s.io/api/authentication/v1"
+	authorizationv1 "k8s.io/api/authorization/v1"
+	clocktesting "k8s.io/utils/clock/testing"
+
+	"github.com/modelberth/modelberth/pkg/router/limit"
+)
+
+var start = time.Date(2026, 11, 25, 12, 0, 0, 0, time.UTC)
+
+// token says that it is of a user, for an audience, until a time.
+func token(user, audience string, expires time.Time) string {
+	return signed(fmt.Sprintf(`{"sub":"system:serviceaccount:team:%s","aud":[%q],"exp":%d}`, user, audience, expires.Unix()))
+}
+
+// signature is base64.
+const signature = "c2lnbmVk"
+
+func signed(payload string) string {
+	return encode(`{"alg":"RS256"}`) + "." + encode(payload) + "." + signature
+}
+
+func encode(text string) string { return base64.RawURLEncoding.EncodeToString([]byte(text)) }
+
+// api is an API server that believes every token, unless it is down or has lost the user.
+type api struct {
+	down, lost bool
+	allowed    map[string]bool
+	asked      []string
+}
+
+func (a *api) User(_ context.Context, token string, audiences ...string) (*authenticationv1.UserInfo, error) {
+	a.asked = append(a.asked, "who for "+strings.Join(audiences, ","))
+	if a.down {
+		return nil, errors.New("down")
+	}
+	if a.lost {
+		return nil, nil //nolint:nilnil // as the port says
+	}
+	text, err := base64.RawURLEncoding.DecodeString(strings.Split(token, ".")[1])
+	if err != nil {
+		return nil, err
+	}
+	name := strings.TrimPrefix(strings.Split(string(text), `"`)[3], "system:serviceaccount:team:")
+	return &authenticationv1.UserInfo{Username: name, UID: "uid-" + name, Groups: []string{"g"}}, nil
+}
+
+func (a *api) MayUse(_ context.Context, user *authenticationv1.UserInfo, what authorizationv1.ResourceAttributes) (bool, error) {
+	a.asked = append(a.asked, fmt.Sprintf("may %s %s %s.%s in %s", user.Username, what.Verb, what.Resource, what.Group, what.Namespace))
+	if a.down {
+		return false, errors.New("down")
+	}
+	return a.allowed[what.Namespace], nil
+}
+
+func (a *api) reviewers() Reviewers { return Reviewers{New: a, Renewals: a, Rights: a} }
+
+func TestUser(t *testing.T) {
+	later := start.Add(time.Hour)
+	cases := []struct {
+		reason, token string
+		api           api
+		want          string
+		isAsked       bool
+	}{
+		{"a token for the router", token("sa", "router", later), api{}, "sa", true},
+		{"a token for the API server", token("sa", "https://kubernetes.default.svc", later), api{}, "nobody", false},
+		{"an expired token", token("sa", "router", start), api{}, "nobody", false},
+		{"a key, which is no token", "sk-0123456789abcdef", api{}, "nobody", false},
+		{"three parts that are no token", "a.b.c", api{}, "nobody", false},
+		{"a token without an end", signed(`{"sub":"system:serviceaccount:team:sa","aud":"router"}`), api{}, "nobody", false},
+		{"one audience, which needs no list", signed(`{"sub":"system:serviceaccount:team:sa","aud":"router","exp":4102444800}`), api{}, "sa", true},
+		{"a token of a person", signed(`{"sub":"alice","aud":"router","exp":4102444800}`), api{}, "nobody", false},
+		{"an account without a namespace", signed(`{"sub":"system:serviceaccount::sa","aud":"router","exp":4102444800}`), api{}, "nobody", false},
+		{"an account without a name", signed(`{"sub":"system:serviceaccount:team:","aud":"router","exp":4102444800}`), api{}, "nobody", false},
+		{"no algorithm", strings.Replace(token("sa", "router", later), encode(`{"alg":"RS256"}`), encode("{}"), 1), api{}, "nobody", false},
+		{"a header that is no JSON", strings.Replace(token("sa", "router", later), encode(`{"alg":"RS256"}`), encode("x"), 1), api{}, "nobody", false},
+		{"no signature", strings.TrimSuffix(token("sa", "router", later), signature), api{}, "nobody", false},
+		{"a signature that is no base64url", token("sa", "router", later) + "+/+/", api{}, "nobody", false},
+		{"a fourth part", token("sa", "router", later) + ".x", api{}, "nobody", false},
+		{"a token that the API server refuses", token("sa", "router", later), api{lost: true}, "nobody", true},
+		{"no answer", token("sa", "router", later), api{down: true}, "down", true},
+	}
+	for _, c := range cases {
+		t.Run(c.reason, func(t *testing.T) {
+			tokens := New(Settings{Audience: "router"}, c.api.reviewers(), 1, clocktesting.NewFakePassiveClock(start))
+			got := "nobody"
+			user, err := tokens.User(t.Context(), c.token)
+			switch {
+			case err != nil:
+				got = err.Error()
+			case user != nil:
+				got = user.Client().Name()
+				if user.Client().Sees("a") || user.Client().CacheSalt() == "" {
+					t.Error("a user reaches a namespace before its rights are known, or has no salt")
+				}
+			}
+			if got != c.want || len(c.api.asked) > 0 != c.isAsked {
+				t.Errorf("the user is %s after %q, want %s", got, c.api.asked, c.want)
+			}
+		})
+	}
+}
+
+// TestAnswersHold: the API server is asked once in a while, and what it took back ends soon.
+func TestAnswersHold(t *testing.T) {
+	server := &api{allowed: map[string]bool{"a": true}}
+	clock := clocktesting.NewFakePassiveClock(start)
+	tokens := New(Settings{Audience: "router"}, server.reviewers(), 1, clock)
+	text := token("sa", "router", start.Add(time.Hour))
+	visible := func() string {
+		user, err := tokens.User(t.Context(), text)
+		if err != nil || user == nil {
+			return fmt.Sprintf("nobody %v", err)
+		}
+		client, err := tokens.Within(t.Context(), user, []string{"a", "b"})
+		if err != nil {
+			return err.Error()
+		}
+		return fmt.Sprint(client.Sees("a"), client.Sees("b"))
+	}
+	expect := func(reason string, after time.Duration, want string, questions int) {
+		t.Helper()
+		clock.SetTime(clock.Now().Add(after))
+		server.asked = nil
+		if got := visible(); got != want || len(server.asked) != questions {
+			t.Errorf("%s: %s after %q, want %s after %d questions", reason, got, server.asked, want, questions)
+		}
+	}
+	expect("at first", 0, "true false", 3)
+	if diff := cmp.Diff([]string{"who for router", "may sa use workspaces.kaito.sh in a", "may sa use workspaces.kaito.sh in b"}, server.asked); diff != "" {
+		t.Errorf("(-want +got):\n%s", diff)
+	}
+	expect("at once", time.Second, "true false", 0)
+	server.allowed["b"] = true
+	expect("a new right", deniedFor, "true true", 1)
+	server.allowed["a"] = false
+	expect("a right that was taken away", allowedFor, "false true", 2)
+	server.down = true
+	expect("no answer about a right", deniedFor, "down", 1)
+	expect("no answer about the account", allowedFor, "nobody down", 1)
+	server.down, server.lost = false, true
+	expect("a deleted account", acceptedFor, "nobody <nil>", 1)
+	expect("a deleted account, at once", time.Second, "nobody <nil>", 0)
+	server.lost = false
+	expect("a token that was refused by mistake", refusedFor, "false true", 3)
+	clock.SetTime(start.Add(time.Hour - 10*time.Second))
+	expect("shortly before the end of the token", 0, "false true", 3)
+	expect("after its end", 10*time.Second, "nobody <nil>", 0)
+}
+
+// TestRenewedToken: the limits are those of the user, and no two users have a salt in common.
+func TestRenewedToken(t *testing.T) {
+	clock := clocktesting.NewFakePassiveClock(start)
+	tokens := New(Settings{Audience: "router", Limits: limit.Limits{RequestsPerMinute: 1}}, (&api{}).reviewers(), 1, clock)
+	user := func(name string, expires time.Duration) *limit.Client {
+		found, err := tokens.User(t.Context(), token(name, "router", start.Add(expires)))
+		if err != nil || found == nil {
+			t.Fatalf("%v, %v", found, err)
+		}
+		return found.Client().Within([]string{"a"})
+	}
+	first, renewed, other := user("sa", time.Hour), user("sa", 2*time.Hour), user("other", time.Hour)
+	if _, excess := first.Admit(start, 1); excess != nil {
+		t.Fatal(excess)
+	}
+	if _, excess := renewed.Admit(start, 1); excess == nil {
+		t.Error("a new token resets the limit")
+	}
+	if _, excess := other.Admit(start, 1); excess != nil {
+		t.Error("users share a limit")
+	}
+	if first.CacheSalt() != renewed.CacheSalt() || first.CacheSalt() == other.CacheSalt() {
+		t.Error("the salt is not that of the user")
+	}
+}
+
+// limited is an API server behind a rate limit that refills never.
+type limited struct {
+	api
+	left int
+}
+
+func (l *limited) User(ctx context.Context, token string, audiences ...string) (*authenticationv1.UserInfo, error) {
+	if l.left == 0 {
+		return nil, errors.New("the wait would exceed the deadline")
+	}
+	l.left--
+	return l.api.User(ctx, token, audiences...)
+}
+
+// TestFloodOfUnknownTokens: forgers exhaust the limit of reviews, and the accounts that were accepted before go on.
+func TestFloodOfUnknownTokens(t *testing.T) {
+	outside, inside := &limited{left: 3}, &limited{left: 3}
+	clock := clocktesting.NewFakePassiveClock(start)
+	tokens := New(Settings{Audience: "router"}, Reviewers{New: outside, Renewals: inside, Rights: inside}, 1, clock)
+	send := func(text string) string {
+		user, err := tokens.User(t.Context(), text)
+		switch {
+		case err != nil:
+			return "no answer"
+		case user == nil:
+			return "nobody"
+		}
+		return user.Client().Name()
+	}
+	later := start.Add(time.Hour)
+	known, deleted, late := token("known", "router", later), token("deleted", "router", later), token("late", "router", later)
+	if got := []string{send(known), send(deleted)}; got[0] != "known" || got[1] != "deleted" {
+		t.Fatalf("before the flood, the users are %q", got)
+	}
+	outside.lost = true
+	for i := range 1000 {
+		send(token(fmt.Sprint("forged-", i), "router", later))
+	}
+	clock.SetTime(start.Add(acceptedFor))
+	steps := []struct {
+		reason, token string
+		isLost        bool
+		want          string
+	}{
+		{"an account that was accepted before", known, false, "known"},
+		{"it again, without a review", known, false, "known"},
+		{"an account that was accepted before, and is deleted", deleted, true, "nobody"},
+		{"an account that was never accepted waits for the end of the flood", late, false, "no answer"},
+		{"a forged token", token("forged", "router", later), false, "no answer"},
+	}
+	for _, step := range steps {
+		inside.lost = step.isLost
+		if got := send(step.token); got != step.want {
+			t.Errorf("%s: %s, want %s", step.reason, got, step.want)
+		}
+	}
+	clock.SetTime(clock.Now().Add(acceptedFor))
+	inside.lost = false
+	if got := send(deleted); got != "no answer" || inside.left != 1 {
+		t.Errorf("a token that was refused is %s with %d renewals left: it counts as accepted", got, inside.left)
+	}
+}
+
+// slow is an API server that answers when it is released.
+type slow struct {
+	api
+	asked   chan struct{}
+	release chan struct{}
+}
+
+func (s *slow) User(ctx context.Context, token string, audiences ...string) (*authenticationv1.UserInfo, error) {
+	s.asked <- struct{}{}
+	<-s.release
+	if err := ctx.Err(); err != nil {
+		return nil, err
+	}
+	return s.api.User(ctx, token, audiences...)
+}
+
+// TestRequestsShareAReview: requests with one token need one review, also if the first of them leaves.
+func TestRequestsShareAReview(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		server := &slow{asked: make(chan struct{}, 10), release: make(chan struct{})}
+		tokens := New(Settings{Audience: "router"}, Reviewers{New: server, Renewals: server, Rights: server}, 1,
+			clocktesting.NewFakePassiveClock(start))
+		text := token("sa", "router", start.Add(time.Hour))
+		ask := func(ctx context.Context) <-chan error {
+			done := make(chan error, 1)
+			go func() {
+				user, err := tokens.User(ctx, text)
+				if err == nil && user == nil {
+					err = errors.New("the user is nobody")
+				}
+				done <- err
+			}()
+			synctest.Wait()
+			return done
+		}
+		leaving, leave := context.WithCancel(t.Context())
+		first, second, third := ask(leaving), ask(t.Context()), ask(t.Context())
+		leave()
+		if err := <-first; !errors.Is(err, context.Canceled) {
+			t.Errorf("the request that left got %v", err)
+		}
+		close(server.release)
+		if err := errors.Join(<-second, <-third); err != nil {
+			t.Error(err)
+		}
+		if len(server.asked) != 1 {
+			t.Errorf("three requests took %d reviews", len(server.asked))
+		}
+	})
+}
+
+// TestOldestReviewIsForgotten: a full memory keeps the tokens in use.
+func TestOldestReviewIsForgotten(t *testing.T) {
+	server := &api{}
+	clock := clocktesting.NewFakePassiveClock(start)
+	tokens := New(Settings{Audience: "router"}, server.reviewers(), 1, clock)
+	send := func(name string, expires time.Duration) {
+		if _, err := tokens.User(t.Context(), token(name, "router", start.Add(expires))); err != nil {
+			t.Fatal(err)
+		}
+	}
+	isKept := func(name string, expires time.Duration) bool {
+		_, ok := tokens.accepted[sha256.Sum256([]byte(token(name, "router", start.Add(expires))))]
+		return ok
+	}
+	send("oldest", 2*time.Hour)
+	send("expired", 2*time.Minute)
+	clock.SetTime(start.Add(time.Second))
+	for i := range mostTokens - 2 {
+		send(fmt.Sprint(i), 2*time.Hour)
+	}
+	clock.SetTime(start.Add(2 * time.Minute))
+	send("new", 2*time.Hour)
+	if !isKept("oldest", 2*time.Hour) || isKept("expired", 2*time.Minute) || len(tokens.accepted) != mostTokens {
+		t.Error("a lapsed token that can be renewed is forgotten, or an expired one is kept")
+	}
+	send("newer", 2*time.Hour)
+	if isKept("oldest", 2*time.Hour) || !isKept("new", 2*time.Hour) || len(tokens.accepted) != mostTokens {
+		t.Error("the token with the oldest review is kept")
+	}
+}
+
+// TestMemoryIsBounded: invented and valid tokens without end take no more memory.
+func TestMemoryIsBounded(t *testing.T) {
+	server := &api{}
+	tokens := New(Settings{Audience: "router"}, server.reviewers(), 1, clocktesting.NewFakePassiveClock(start))
+	for _, isLost := range []bool{true, false} {
+		server.lost = isLost
+		for i := range mostTokens + 100 {
+			server.asked = nil
+			if _, err := tokens.User(t.Context(), token(fmt.Sprint(i, isLost), "router", start.Add(time.Hour))); err != nil {
+				t.Fatal(err)
+			}
+		}
+	}
+	if len(tokens.accepted) > mostTokens || len(tokens.refused) > mostRefused || len(tokens.users) > mostUsers {
+		t.Errorf("%d tokens, %d refused ones and %d users are kept", len(tokens.accepted), len(tokens.refused), len(tokens.users))
+	}
+}

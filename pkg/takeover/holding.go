@@ -1,0 +1,46 @@
+// Copyright The Modelberth Authors.
+// SPDX-License-Identifier: Apache-2.0
+
+package takeover
+
+import (
+	"fmt"
+	"strings"
+
+	appsv1 "k8s.io/api/apps/v1"
+	corev1 "k8s.io/api/core/v1"
+)
+
+// Holding is what KAITO's controller holds for a Workspace.
+type Holding struct {
+	// Set is its StatefulSet, or nil.
+	Set *appsv1.StatefulSet
+	// Objects names all of it; empty if there is nothing.
+	Objects []string
+	// Members are the pods of the set if it is to be replaced.
+	Members []corev1.Pod
+	// State is the state of the user's consent, and Pods the state of the pods.
+	State State
+	Pods  Pods
+}
+
+// Pods are the numbers of ready and of wanted pods.
+type Pods struct{ Ready, Wanted int }
+
+// Answer reports whether all of them are ready.
+func (p Pods) Answer() bool { return p.Ready >= p.Wanted }
+
+// IsKept reports whether all of it stays as it is.
+func (h *Holding) IsKept() bool { return len(h.Objects) > 0 && h.State != Edited }
+
+// IsFrozen reports whether it stays as it is after a takeover.
+func (h *Holding) IsFrozen() bool { return len(h.Objects) > 0 && h.State == Frozen }
+
+// IsReplaced reports whether this controller replaces the pods.
+func (h *Holding) IsReplaced() bool { return h.Set != nil && h.State == Edited }
+
+// Describe returns the state of the pods, their machines, and the next step.
+func (h *Holding) Describe() string {
+	return fmt.Sprintf("%d of %d pods of KAITO's controller are ready; %s stay unchanged until you edit resource or inference: "+
+		"then Modelberth makes a plan, acquires new machines, and replaces them", h.Pods.Ready, h.Pods.Wanted, strings.Join(h.Objects, ", "))
+}
