@@ -98,7 +98,8 @@ const (
 	ReasonNeverInitialized = "NeverInitialized"
 	ReasonLost             = "Lost"
 	ReasonUnknown          = "Unknown"
-	// ReasonCannotServe: the machines launched, and were released because their pods failed permanently.
+	// ReasonCannotServe: the machines launched, and were released because their pods failed permanently, or because none
+	// was ready within the idle deadline.
 	ReasonCannotServe = "CannotServe"
 )
 

@@ -316,6 +316,13 @@ type Attempt struct {
 	// failingTime is when the pods on the machines began to fail permanently; unset while they do not fail.
 	// +optional
 	FailingTime *metav1.Time `json:"failingTime,omitempty"`
+	// answeredTime is when a pod was first seen ready on the machines; unset if none ever was.
+	// +optional
+	AnsweredTime *metav1.Time `json:"answeredTime,omitempty"`
+	// idleTime is when usable machines without an answer began to wait for one; unset while weights are being fetched,
+	// and once a pod has answered. An edit sets it anew.
+	// +optional
+	IdleTime *metav1.Time `json:"idleTime,omitempty"`
 	// endTime is when the machines were refused, lost or released; unset while the attempt continues or
 	// its machines are held.
 	// +optional

@@ -63,6 +63,14 @@ func (in *Attempt) DeepCopyInto(out *Attempt) {
 		in, out := &in.FailingTime, &out.FailingTime
 		*out = (*in).DeepCopy()
 	}
+	if in.AnsweredTime != nil {
+		in, out := &in.AnsweredTime, &out.AnsweredTime
+		*out = (*in).DeepCopy()
+	}
+	if in.IdleTime != nil {
+		in, out := &in.IdleTime, &out.IdleTime
+		*out = (*in).DeepCopy()
+	}
 	if in.EndTime != nil {
 		in, out := &in.EndTime, &out.EndTime
 		*out = (*in).DeepCopy()

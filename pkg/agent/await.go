@@ -24,10 +24,6 @@ import (
 const (
 	knockEvery   = 500 * time.Millisecond
 	knockTimeout = 2 * time.Second
-	// awaitPort is how long the next port may take to open: another member's image may still be pulled.
-	awaitPort = 15 * time.Minute
-	// longestHold bounds the cost of a wrong clock, here or at the controller.
-	longestHold = 5 * time.Minute
 )
 
 // AwaitError is returned if a member of the group does not listen.
@@ -61,7 +57,7 @@ type gate struct {
 
 func newGate(s Settings, log *slog.Logger) *gate {
 	c := clock.RealClock{}
-	stall := newStallDetector(c, awaitPort)
+	stall := newStallDetector(c, fetch.AwaitMember)
 	stall.pause = func() backoff.BackOff { return backoff.NewConstantBackOff(knockEvery) }
 	return &gate{
 		notBefore: s.Group.NotBefore, holdFile: s.Group.HoldFile, holdValue: s.Group.HoldValue,
@@ -112,7 +108,7 @@ func (g *gate) awaitMembers(ctx context.Context) error {
 }
 
 func (g *gate) hold(ctx context.Context) error {
-	left := min(g.notBefore.Sub(g.clock.Now()), longestHold)
+	left := min(g.notBefore.Sub(g.clock.Now()), fetch.LongestHold)
 	if g.notBefore.IsZero() || left <= 0 {
 		return nil
 	}

@@ -13,6 +13,8 @@ import (
 	"testing"
 	"testing/synctest"
 	"time"
+
+	"github.com/modelberth/modelberth/pkg/agent/fetch"
 )
 
 func TestGate(t *testing.T) {
@@ -29,7 +31,7 @@ func TestGate(t *testing.T) {
 		{reason: "nothing to wait for"},
 		{reason: "a moment that is past", hold: -time.Hour},
 		{reason: "a moment to come", hold: 40 * time.Second, wantAfter: 40 * time.Second},
-		{reason: "a clock that is wrong", hold: 24 * time.Hour, wantAfter: longestHold},
+		{reason: "a clock that is wrong", hold: 24 * time.Hour, wantAfter: fetch.LongestHold},
 		{reason: "members that listen", opens: map[string]time.Duration{"a:1": 0, "b:1": 0}},
 		{
 			reason: "members that begin to listen one after the other", opens: map[string]time.Duration{"a:1": 10 * time.Minute, "b:1": 20 * time.Minute},

@@ -14,6 +14,7 @@ import (
 	"strings"
 	"time"
 
+	"github.com/modelberth/modelberth/pkg/agent/fetch"
 	"github.com/modelberth/modelberth/pkg/agent/oci"
 	"github.com/modelberth/modelberth/pkg/hub"
 )
@@ -22,7 +23,6 @@ import (
 const (
 	defaultListen         = ":8090"
 	defaultTerminationLog = "/dev/termination-log"
-	defaultGiveUpAfter    = 60 * time.Second
 	defaultConnections    = 8
 	maxConnections        = 64
 	defaultSettle         = 5 * time.Second
@@ -115,7 +115,7 @@ func Parse(args []string, getenv func(string) string, usage io.Writer) (Settings
 	flags.IntVar(&s.Unpack.Entries, "unpack-limit-entries", defaultUnpackEntries, "limit of files and directories in the archives of one artifact")
 	flags.StringVar(&s.Listen, "listen", defaultListen, "address of all HTTP routes")
 	flags.StringVar(&s.TerminationLog, "termination-log", defaultTerminationLog, "file for the reason of a failure")
-	flags.DurationVar(&s.GiveUpAfter, "give-up-after", defaultGiveUpAfter, "time without progress after which the agent fails")
+	flags.DurationVar(&s.GiveUpAfter, "give-up-after", fetch.GiveUpAfter, "time without progress after which the agent fails")
 	flags.IntVar(&s.Connections, "connections", defaultConnections, "number of simultaneous requests")
 	s.Group.define(flags)
 	s.Drain.define(flags)

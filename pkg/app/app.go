@@ -334,7 +334,7 @@ func acquisitionOf(o options.Controller, chosen backEnd) (acquire.Settings, erro
 		Deadlines: refusal.Deadlines{
 			Launched: o.LaunchDeadline, Registered: o.RegistrationDeadline, Initialized: o.InitializationDeadline,
 		},
-		NodeGrace: o.NodeGrace, FailureDeadline: o.FailureDeadline,
+		NodeGrace: o.NodeGrace, FailureDeadline: o.FailureDeadline, IdleDeadline: o.IdleDeadline,
 	}
 	switch {
 	case o.CapacityWording == options.WordingNone:

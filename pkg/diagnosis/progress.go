@@ -4,6 +4,8 @@
 package diagnosis
 
 import (
+	"time"
+
 	corev1 "k8s.io/api/core/v1"
 
 	"github.com/modelberth/modelberth/api/v1beta1"
@@ -35,7 +37,7 @@ func stage(pod *corev1.Pod, nodes []corev1.Node) Finding {
 		if isDone(status) {
 			continue
 		}
-		if status.State.Running != nil && status.Name == workload.WeightsContainer(pod.Labels[v1beta1.LabelWorkspace]) {
+		if isFetching(pod, status) {
 			return pending("pod %q is fetching weights: its container %q serves the progress at /progress", pod.Name, status.Name)
 		}
 		if status.State.Running != nil {
@@ -63,4 +65,30 @@ func preparing(pod *corev1.Pod, container string) Finding {
 	return pending("node %q is pulling the image of container %q in pod %q, or mounting the pod's volumes: "+
 		"if this persists, kubectl describe pod shows why",
 		pod.Spec.NodeName, container, pod.Name)
+}
+
+// FetchingSince returns when the oldest running fetch of weights began; zero if none runs. An agent that is held for the
+// isolation of its group does not count: it stays, whether it fetches or only waits.
+func FetchingSince(pods []corev1.Pod) time.Time {
+	var since time.Time
+	for _, pod := range living(pods) {
+		if workload.IsHeld(&pod) {
+			continue
+		}
+		for i := range pod.Status.InitContainerStatuses {
+			status := &pod.Status.InitContainerStatuses[i]
+			if !isFetching(&pod, status) || isDone(status) {
+				continue
+			}
+			if began := status.State.Running.StartedAt.Time; since.IsZero() || began.Before(since) {
+				since = began
+			}
+		}
+	}
+	return since
+}
+
+// isFetching reports whether a container is a running agent.
+func isFetching(pod *corev1.Pod, status *corev1.ContainerStatus) bool {
+	return status.State.Running != nil && status.Name == workload.WeightsContainer(pod.Labels[v1beta1.LabelWorkspace])
 }

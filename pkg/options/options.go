@@ -85,6 +85,8 @@ type Controller struct {
 	NodeGrace              time.Duration
 	// FailureDeadline is how long pods may fail permanently before their machines are released. 0 means forever.
 	FailureDeadline time.Duration
+	// IdleDeadline is how long machines may wait for the first ready pod before they are released. 0 means forever.
+	IdleDeadline time.Duration
 	// CapacityBackend is how machines are got, one of CapacityBackends; empty is BackendAuto.
 	CapacityBackend string
 	// StaticNodePools gives NodePools a fixed number of machines.
@@ -196,6 +198,9 @@ func (o *Controller) bindCapacity(flags *flag.FlagSet) {
 	flags.DurationVar(&o.FailureDeadline, "failure-deadline", 30*time.Minute,
 		"how long the cluster may reject pods, or pods may fail permanently, before their machines are released; 0 means "+
 			"forever")
+	flags.DurationVar(&o.IdleDeadline, "idle-deadline", 6*time.Hour,
+		"how long machines may wait for their first ready pod, without progress of a download, before they are released; "+
+			"0 means forever")
 	flags.StringVar(&o.CapacityBackend, "capacity-backend", BackendAuto,
 		"source of machines: nodeclaim or nodepool (Karpenter), pods (cluster autoscaler or a person adds nodes for pending "+
 			"pods), existing (buy nothing), or auto (nodeclaim if the cluster has Karpenter, else existing)")
@@ -282,6 +287,7 @@ func (o *Controller) validateDeadlines() []error {
 		{"initialization-deadline", o.InitializationDeadline},
 		{"node-grace", o.NodeGrace},
 		{"failure-deadline", o.FailureDeadline},
+		{"idle-deadline", o.IdleDeadline},
 	} {
 		if deadline.value < 0 {
 			problems = append(problems, fmt.Errorf("--%s is %s: it must not be below 0", deadline.flag, deadline.value))

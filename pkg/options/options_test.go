@@ -88,7 +88,7 @@ func TestParse(t *testing.T) {
 		},
 
 		LaunchDeadline: 10 * time.Minute, RegistrationDeadline: 20 * time.Minute, InitializationDeadline: 30 * time.Minute,
-		NodeGrace: 10 * time.Minute, FailureDeadline: 30 * time.Minute, CapacityBackend: "auto", GPUPluginCheck: true,
+		NodeGrace: 10 * time.Minute, FailureDeadline: 30 * time.Minute, IdleDeadline: 6 * time.Hour, CapacityBackend: "auto", GPUPluginCheck: true,
 		Dedication: preflight.Auto,
 	}
 	if diff := cmp.Diff(want, got, cmpopts.EquateComparable(netip.Prefix{})); diff != "" {

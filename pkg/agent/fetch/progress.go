@@ -8,6 +8,19 @@ package fetch
 import (
 	"cmp"
 	"slices"
+	"time"
+)
+
+// Limits of an agent that prepares a start.
+const (
+	// GiveUpAfter is the time without progress of a fetch after which the agent ends, unless its flags say otherwise.
+	GiveUpAfter = time.Minute
+	// AwaitMember is how long the next port may take to open: another member's image may still be pulled.
+	AwaitMember = 15 * time.Minute
+	// LongestHold bounds the cost of a wrong clock, of the agent or of the controller.
+	LongestHold = 5 * time.Minute
+	// LongestStall is the longest life of an agent that makes no progress and is not held for its group's isolation.
+	LongestStall = GiveUpAfter + LongestHold + AwaitMember
 )
 
 // Stages of a file, and of the whole: the least advanced file's.

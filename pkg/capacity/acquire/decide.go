@@ -185,6 +185,9 @@ func (p *pass) decide() (Step, error) {
 			p.endServing(step.Verdict)
 		case Keep:
 			p.noteReady()
+			if after := p.NoteIdle(p.Open()); after > 0 {
+				p.out.lookAgain(after)
+			}
 			if at := step.Verdict.LookAgain; !at.IsZero() {
 				p.out.lookAgain(at.Sub(p.Judge.Now))
 			}

@@ -30,6 +30,8 @@ type Judge struct {
 	Now   time.Time
 	// FailureDeadline is how long the pods may fail permanently before their machines are released; 0 means forever.
 	FailureDeadline time.Duration
+	// IdleDeadline is how long machines may wait for the first ready pod before they are released; 0 means forever.
+	IdleDeadline time.Duration
 }
 
 // Case is one open attempt whose machines are judged.

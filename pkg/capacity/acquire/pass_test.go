@@ -41,10 +41,12 @@ func (known) Names(attempt int32, count int) ([]string, error) {
 func (known) Offering(a *v1beta1.Attempt) refusal.Offering {
 	return refusal.Offering{InstanceType: a.InstanceType, CapacityType: a.CapacityType}
 }
-func (known) Class(*Plan) string                          { return "" }
-func (known) Zones(time.Time, refusal.Offering) []string  { return nil }
-func (known) Forbidden() string                           { return "" }
-func (known) Failing(*v1beta1.Attempt) (string, bool)     { return "", false }
+func (known) Class(*Plan) string                         { return "" }
+func (known) Zones(time.Time, refusal.Offering) []string { return nil }
+func (known) Forbidden() string                          { return "" }
+func (known) Failing(*v1beta1.Attempt) (string, bool)    { return "", false }
+func (known) Fault() string                              { return "pod chat-0 waits for the scheduler" }
+
 func nameOf(attempt int32, ordinal int) string            { return fmt.Sprintf("chat-%d-%d", attempt, ordinal) }
 func wanted(nodes int) *Plan                              { return plan("accepted", "A", nodes) }
 func attemptOf(number int32, kind string) v1beta1.Attempt { return attemptFor(number, kind, 1) }

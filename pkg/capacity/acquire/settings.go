@@ -20,6 +20,8 @@ type Settings struct {
 	NodeGrace time.Duration
 	// FailureDeadline is how long the pods may fail permanently before their machines are released; 0 means forever.
 	FailureDeadline time.Duration
+	// IdleDeadline is how long machines may wait for the first ready pod before they are released; 0 means forever.
+	IdleDeadline time.Duration
 	// Wording selects the provider of the messages; nil means that of the NodeClass.
 	Wording *refusal.Provider
 }

@@ -61,6 +61,11 @@ type Pods struct {
 	// IsRolledOut: the pods are those of the set. IsAnswering: they answer, or do so again shortly. HasLeader: the
 	// answering pod is ready.
 	IsRolledOut, IsAnswering, HasLeader bool
+	// IsReady: a pod that answers requests is ready, on whichever machine.
+	IsReady bool
+	// FetchProof is when the oldest running fetch of weights will have proven, or has proven, that it makes progress;
+	// zero if none runs.
+	FetchProof time.Time
 }
 
 // Live has the results of live reads. A decision on confirmed objects is equivalent to one on live objects.
@@ -89,6 +94,8 @@ type Lookup interface {
 	Forbidden() string
 	// Failing reports whether the pods on the machines of an attempt fail permanently, and how.
 	Failing(attempt *v1beta1.Attempt) (string, bool)
+	// Fault returns the last known fault of the pods; empty if there is none.
+	Fault() string
 }
 
 // Need is a question to the API server. A confirmation ends the pass if the caches lag.

@@ -127,9 +127,18 @@ func (p *pass) isUnchangedSince(last *v1beta1.Attempt) bool {
 	return last.Generation == p.Workspace.Generation && last.Revision == p.Accepted.Name && !p.Attempts.IsRetry(p.Workspace)
 }
 
-// Failed returns the verdict on an open attempt whose pods have failed permanently for longer than the deadline; zero
-// before.
+// Failed returns the verdict on an open attempt that costs money and serves nobody: its pods have failed permanently, or
+// none has ever been ready, for longer than the deadline. It is zero before.
 func (s *Snapshot) Failed(open *v1beta1.Attempt) refusal.Verdict {
+	if verdict := s.failing(open); verdict.Final {
+		return verdict
+	}
+	return s.idle(open)
+}
+
+// failing returns the verdict on an open attempt whose pods have failed permanently for longer than the deadline; zero
+// before.
+func (s *Snapshot) failing(open *v1beta1.Attempt) refusal.Verdict {
 	deadline := s.Judge.FailureDeadline
 	if deadline <= 0 || open.FailingTime == nil || s.Surge.Serving > 0 || s.Judge.Now.Before(open.FailingTime.Add(deadline)) {
 		return refusal.Verdict{}

@@ -41,8 +41,8 @@ const (
 	Lost Cause = "Lost"
 	// Unknown: the cloud gave a reason without a rule.
 	Unknown Cause = "Unknown"
-	// CannotServe: the machine launched, but its pods fail permanently. It proves nothing about the cloud's
-	// offer.
+	// CannotServe: the machine launched, but its pods fail permanently, or none was ready in time. It proves nothing about
+	// the cloud's offer.
 	CannotServe Cause = "CannotServe"
 )
 

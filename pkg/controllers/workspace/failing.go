@@ -19,7 +19,8 @@ import (
 
 // A machine is paid for and serves nobody if the cluster refuses its pods, if its engine fails permanently, or if its
 // group may not start because other pods reach it. The attempt records when that began, and ends after a deadline.
-// Then the controller buys nothing until a person has acted.
+// Then the controller buys nothing until a person has acted. If no pod is ever ready for another reason, package acquire
+// ends the attempt after a longer deadline.
 
 // noteFailing records when the pods of the open attempt began to fail permanently.
 func (r *Reconciler) noteFailing(_ context.Context, s *scope.Scope) error {

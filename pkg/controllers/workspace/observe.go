@@ -166,6 +166,9 @@ func (o *observer) observeMachines(ctx context.Context, s *scope.Scope) error {
 	}
 	s.Machines, s.MachineKind = machines, o.Provisioner.Kind(s.Owner)
 	s.Attempts.NoteShortages(s.Machines, o.Clock.Now())
+	if s.HasAnsweringPod() {
+		s.Attempts.NoteAnswered(workload.PinnedAttempt(s.StatefulSet), s.IsRolledOut(), o.Clock.Now())
+	}
 	return o.ObserveNodes(ctx, s, names)
 }
 

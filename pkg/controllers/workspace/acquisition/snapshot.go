@@ -29,7 +29,7 @@ func (e *Executor) Snapshot(s *scope.Scope) *acquire.Snapshot {
 		Judge: acquire.Judge{
 			Rules: e.Settings.Rules, Deadlines: e.Settings.Deadlines, Nodes: s.MachineNodes(e.Settings.NodeGrace),
 			Provider: e.Settings.Provider(e.Market.ClassOf(s.Revision.NodeClass)), Asker: lessons.Asker(s.Workspace), Now: now,
-			FailureDeadline: e.Settings.FailureDeadline,
+			FailureDeadline: e.Settings.FailureDeadline, IdleDeadline: e.Settings.IdleDeadline,
 		},
 		Surge: s.Surge, Recreates: s.Recreates, AsksAgain: s.AsksAgain, IsMended: s.IsMended, Foreign: s.Foreign, IsNew: s.IsNew,
 		Lookup: lookups{e, s}, Live: s.Live,
@@ -68,6 +68,8 @@ func (l lookups) Forbidden() string {
 func (l lookups) Failing(attempt *v1beta1.Attempt) (string, bool) {
 	return l.s.FailsForGood(attempt, l.exposure(l.s))
 }
+
+func (l lookups) Fault() string { return l.s.LastFault() }
 
 // decide returns the next step, and asks the API server what the decision needs.
 func (e *Executor) decide(ctx context.Context, s *scope.Scope) (acquire.Decision, error) {

@@ -9,6 +9,7 @@ import (
 
 	corev1 "k8s.io/api/core/v1"
 
+	"github.com/modelberth/modelberth/pkg/agent/fetch"
 	"github.com/modelberth/modelberth/pkg/capacity/acquire"
 	"github.com/modelberth/modelberth/pkg/diagnosis"
 	"github.com/modelberth/modelberth/pkg/workload"
@@ -92,6 +93,10 @@ func (s *Scope) PodState(now time.Time) acquire.Pods {
 	out := acquire.Pods{
 		HasSet: s.StatefulSet != nil, Pinned: workload.PinnedAttempt(s.StatefulSet),
 		IsRolledOut: s.IsRolledOut(), IsAnswering: s.IsServing(now), HasLeader: s.Leader() != nil,
+		IsReady: s.HasAnsweringPod(),
+	}
+	if since := diagnosis.FetchingSince(s.Pods); !since.IsZero() {
+		out.FetchProof = since.Add(fetch.LongestStall + fetch.GiveUpAfter) // the kubelet reports an end a little later
 	}
 	for i := range s.Pods {
 		out.Nodes = append(out.Nodes, s.Pods[i].Spec.NodeName)

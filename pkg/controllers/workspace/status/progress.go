@@ -42,7 +42,7 @@ func withoutProgress(status *v1beta1.WorkspaceStatus) *v1beta1.WorkspaceStatus {
 	out := status.DeepCopy()
 	out.Startup, out.WorkerNodes = nil, nil
 	for i := range out.Attempts {
-		out.Attempts[i].FailingTime = nil // the deadline of a failure is minutes away
+		out.Attempts[i].FailingTime, out.Attempts[i].IdleTime = nil, nil // their deadlines are minutes away
 		for j := range out.Attempts[i].Claims {
 			out.Attempts[i].Claims[j].Stage = ""
 		}
