@@ -109,7 +109,7 @@ func newFacts() (*facts, error) {
 	}
 	out.acquisition = acquire.Settings{
 		Deadlines: refusal.Deadlines{Launched: 10 * time.Minute, Registered: 20 * time.Minute, Initialized: 30 * time.Minute},
-		NodeGrace: 10 * time.Minute, FailureDeadline: failureDeadline,
+		NodeGrace: 10 * time.Minute, FailureDeadline: failureDeadline, IdleDeadline: idleDeadline,
 	}
 	out.acquisition.Rules, err = refusal.Shipped()
 	return out, err

@@ -20,11 +20,18 @@ import (
 // failureDeadline is how long pods may fail permanently before their machines are released.
 const failureDeadline = 30 * time.Minute
 
-// ill is a fault of a Workspace's pods, from a moment on and until another; zero until is forever.
+// idleDeadline is how long machines may wait for a first ready pod: short, because people soon mend everything.
+const idleDeadline = 20 * time.Minute
+
+// ill is a fault of a Workspace's pods, from a moment on and until another; zero until is forever. The cluster refuses the
+// pods, or their engine crashes: with words that no signature knows, or with those of a permanent error.
 type ill struct {
-	refused      bool
-	since, until time.Time
+	refused, unknown bool
+	since, until     time.Time
 }
+
+// relapse is how soon after a fault another one may come before any pod is ready.
+const relapse = 2 * time.Minute
 
 // ills are the faults of Workspaces.
 type ills map[types.UID]*ill
@@ -48,9 +55,13 @@ func (p *people) fallIll(ws *v1beta1.Workspace) {
 		p.cure(ws.UID)
 		return
 	}
-	is := &ill{refused: w.random.IntN(2) == 0, since: w.now()}
+	is := &ill{since: w.now()}
+	is.refused, is.unknown = one(w, true, false), one(w, true, false)
+	if known := w.ills[ws.UID]; known != nil && w.now().Sub(known.until) < relapse {
+		is.since = known.since
+	}
 	w.ills[ws.UID] = is
-	w.tell("the pods of %s fail from now on: refused %t", ws.Name, is.refused)
+	w.tell("the pods of %s fail from now on: refused %t, words unknown %t", ws.Name, is.refused, is.unknown)
 	for _, set := range all[appsv1.StatefulSet](w.server) {
 		if w.ills.of(set) == nil || is.refused {
 			continue
@@ -61,7 +72,8 @@ func (p *people) fallIll(ws *v1beta1.Workspace) {
 			}
 		}
 	}
-	w.after(failureDeadline+late, func() { w.rules.checkIdle(ws.UID, is) })
+	w.after(failureDeadline+late, func() { w.rules.checkFailing(ws.UID, is) })
+	w.after(idleDeadline+late, func() { w.rules.checkIdle(ws.UID, is) })
 }
 
 // cure ends the fault of a Workspace's pods.
@@ -97,9 +109,12 @@ func (k *kubelets) illOf(pod *corev1.Pod) *ill {
 	return nil
 }
 
-// crash ends the engine of a pod with a permanent error.
-func crash(p *corev1.Pod, at time.Time) {
+// crash ends the engine of a pod.
+func (is *ill) crash(p *corev1.Pod, at time.Time) {
 	ended := corev1.ContainerStateTerminated{ExitCode: 2, Message: "error: invalid argument: --no-such-flag", FinishedAt: metav1.NewTime(at).Rfc3339Copy()}
+	if is.unknown {
+		ended.Message = "RuntimeError: it did not work"
+	}
 	p.Status.Conditions = []corev1.PodCondition{{
 		Type: corev1.PodReady, Status: corev1.ConditionFalse, LastTransitionTime: metav1.NewTime(at).Rfc3339Copy(),
 	}}
@@ -130,22 +145,48 @@ func (k *kubelets) refuse(set *appsv1.StatefulSet) {
 	})
 }
 
-// checkCannotServe reports machines released for pods that do not fail, or have not failed for long.
-func (r *rules) checkCannotServe(ws *v1beta1.Workspace, a *v1beta1.Attempt) {
-	is := r.world.ills[ws.UID]
+// checkCannotServe reports machines released for pods that do not fail, or have not failed for long, and machines released
+// as idle that have ever served. Was is the attempt before its end.
+func (r *rules) checkCannotServe(ws *v1beta1.Workspace, was, a *v1beta1.Attempt) {
+	is, deadline, isIdle := r.world.ills[ws.UID], failureDeadline, isForIdle(a)
+	if isIdle {
+		deadline = idleDeadline
+	}
 	const lag = 15 * time.Minute // of watches, and of a request that came late
 	switch {
-	case is == nil || r.world.now().Before(is.since.Add(failureDeadline-time.Second)):
+	case is == nil || r.world.now().Before(is.since.Add(deadline-relapse)):
 		r.world.fail("attempt %d of %s ended for pods that have not failed for long: %s", a.Number, ws.Name, a.Message)
 	case !is.until.IsZero() && r.world.now().After(is.until.Add(lag)):
 		r.world.fail("attempt %d of %s ended for pods that do not fail any more: %s", a.Number, ws.Name, a.Message)
+	case isIdle && was.AnsweredTime != nil:
+		r.world.fail("attempt %d of %s ended as idle, and it answered at %s", a.Number, ws.Name, was.AnsweredTime.Format(time.TimeOnly))
+	case isIdle && (was.IdleTime == nil || r.world.now().Before(was.IdleTime.Add(idleDeadline))):
+		r.world.fail("attempt %d of %s ended as idle, which it had been since %s", a.Number, ws.Name, was.IdleTime)
+	case isIdle:
+		r.idled++
 	default:
 		r.released++
 	}
 }
 
-// checkIdle reports a machine whose pods have failed for far longer than allowed.
+// checkMark reports an attempt that has lost the record of its answer.
+func (r *rules) checkMark(ws *v1beta1.Workspace, was, a *v1beta1.Attempt) {
+	if r.world.isWriting && was.AnsweredTime != nil && was.StartTime.Equal(&a.StartTime) && !was.AnsweredTime.Equal(a.AnsweredTime) {
+		r.world.fail("attempt %d of %s answered at %s, and its record says %s", a.Number, ws.Name, was.AnsweredTime, a.AnsweredTime)
+	}
+}
+
+// checkFailing reports a machine whose pods have failed permanently for far longer than allowed.
+func (r *rules) checkFailing(uid types.UID, is *ill) {
+	r.checkReleased(uid, is, "its pods have failed", failureDeadline, func(a *v1beta1.Attempt) *metav1.Time { return a.FailingTime })
+}
+
+// checkIdle reports a machine that has been idle for far longer than allowed.
 func (r *rules) checkIdle(uid types.UID, is *ill) {
+	r.checkReleased(uid, is, "no pod was ready", idleDeadline, func(a *v1beta1.Attempt) *metav1.Time { return a.IdleTime })
+}
+
+func (r *rules) checkReleased(uid types.UID, is *ill, why string, deadline time.Duration, since func(*v1beta1.Attempt) *metav1.Time) {
 	if !is.until.IsZero() || r.world.process == nil {
 		return
 	}
@@ -155,10 +196,10 @@ func (r *rules) checkIdle(uid types.UID, is *ill) {
 			continue
 		}
 		a := attemptIn(ws, r.attemptOf(claim))
-		isOverdue := a != nil && a.Reason == "" && a.FailingTime != nil && r.world.now().Sub(a.FailingTime.Time) > failureDeadline+20*time.Minute
+		isOverdue := a != nil && a.Reason == "" && since(a) != nil && r.world.now().Sub(since(a).Time) > deadline+20*time.Minute
 		isHeld := slices.ContainsFunc(ws.Status.Attempts, func(b v1beta1.Attempt) bool { return b.Reason == "" && b.Number != a.Number })
 		if isOverdue && !isHeld {
-			r.world.fail("%s idles: its pods have failed since %s", claim.Name, a.FailingTime.Format(time.TimeOnly))
+			r.world.fail("%s is kept: %s since %s", claim.Name, why, since(a).Format(time.TimeOnly))
 		}
 	}
 }
@@ -166,4 +207,9 @@ func (r *rules) checkIdle(uid types.UID, is *ill) {
 // isForIll reports whether an attempt ended because its pods failed.
 func isForIll(a *v1beta1.Attempt) bool {
 	return a != nil && a.Reason == v1beta1.ReasonCannotServe && strings.Contains(a.Message, "released")
+}
+
+// isForIdle reports whether an attempt ended because no pod was ever ready on its machines.
+func isForIdle(a *v1beta1.Attempt) bool {
+	return isForIll(a) && strings.Contains(a.Message, "no pod was ready on them")
 }

@@ -143,7 +143,7 @@ func (k *kubelets) ready(pod *corev1.Pod) {
 	is := k.illOf(pod)
 	edit(k.world.server, pod, func(p *corev1.Pod) {
 		if is != nil && !is.refused {
-			crash(p, k.world.now())
+			is.crash(p, k.world.now())
 			return
 		}
 		p.Status.ContainerStatuses = nil

@@ -183,8 +183,11 @@ func (r *rules) checkEnds(before, after *v1beta1.Workspace) {
 		a := &after.Status.Attempts[i]
 		was := attemptIn(before, a.Number)
 		isEnd := a.Reason != "" && a.Reason != "Released" && was != nil && was.Reason == ""
+		if was != nil {
+			r.checkMark(after, was, a)
+		}
 		if isEnd && isForIll(a) {
-			r.checkCannotServe(after, a)
+			r.checkCannotServe(after, was, a)
 			continue
 		}
 		if isEnd && r.areSound(a) {

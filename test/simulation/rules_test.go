@@ -55,8 +55,8 @@ type rules struct {
 	// late are the claims requested by a dead controller.
 	late   map[types.UID]bool
 	bought int
-	// released are the attempts ended because of failing pods.
-	released int
+	// released are the attempts ended because of failing pods, and idled those without any ready pod.
+	released, idled int
 }
 
 // beginning tells attempts apart, though a status was lost between them.
