@@ -22,6 +22,7 @@ import (
 
 	"github.com/modelberth/modelberth/api/v1beta1"
 	"github.com/modelberth/modelberth/pkg/capacity"
+	"github.com/modelberth/modelberth/pkg/capacity/acquire"
 	"github.com/modelberth/modelberth/pkg/capacity/nodeclaim"
 	"github.com/modelberth/modelberth/pkg/capacity/refusal"
 	"github.com/modelberth/modelberth/pkg/render"
@@ -227,7 +228,9 @@ func (r *rules) mayBuy(claim *karpv1.NodeClaim) {
 			r.world.fail("%s was bought for attempt %d, which nobody wrote down", claim.Name, number)
 			return
 		}
-		r.checkCooling(ws, first)
+		if acquire.Retry(ws) == "" { // otherwise somebody asked for it before the first purchase
+			r.checkCooling(ws, first)
+		}
 		return
 	}
 	a := &ws.Status.Attempts[i]

@@ -13,6 +13,7 @@ import (
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/types"
 	"k8s.io/utils/clock"
+	"sigs.k8s.io/controller-runtime/pkg/client"
 
 	"github.com/modelberth/modelberth/api/v1beta1"
 	"github.com/modelberth/modelberth/test/integration/faults"
@@ -29,7 +30,7 @@ func TestNamespaceThatRefusesPodsBuysNothing(t *testing.T) {
 			}},
 		}
 	}
-	enforce := func(t *testing.T, w *world, namespace, level string) {
+	enforce := func(t *testing.T, w *world, namespace, level string) client.Object {
 		t.Helper()
 		object := &corev1.Namespace{}
 		if err := w.client.Get(t.Context(), types.NamespacedName{Name: namespace}, object); err != nil {
@@ -41,19 +42,24 @@ func TestNamespaceThatRefusesPodsBuysNothing(t *testing.T) {
 		if err := w.client.Update(t.Context(), object); err != nil {
 			t.Fatal(err)
 		}
+		return object
 	}
 	tests := []struct {
-		reason         string
-		forbid, permit func(t *testing.T, w *world, namespace string)
-		want, words    string
+		reason string
+		// forbid returns the object with the rule.
+		forbid      func(t *testing.T, w *world, namespace string) client.Object
+		permit      func(t *testing.T, w *world, namespace string)
+		want, words string
 	}{
 		{
 			reason: "a ResourceQuota",
-			forbid: func(t *testing.T, w *world, namespace string) {
+			forbid: func(t *testing.T, w *world, namespace string) client.Object {
 				t.Helper()
-				if err := w.client.Create(t.Context(), quota(namespace)); err != nil {
+				object := quota(namespace)
+				if err := w.client.Create(t.Context(), object); err != nil {
 					t.Fatal(err)
 				}
+				return object
 			},
 			permit: func(t *testing.T, w *world, namespace string) {
 				t.Helper()
@@ -65,7 +71,10 @@ func TestNamespaceThatRefusesPodsBuysNothing(t *testing.T) {
 		},
 		{
 			reason: "Pod Security",
-			forbid: func(t *testing.T, w *world, namespace string) { t.Helper(); enforce(t, w, namespace, "restricted") },
+			forbid: func(t *testing.T, w *world, namespace string) client.Object {
+				t.Helper()
+				return enforce(t, w, namespace, "restricted")
+			},
 			permit: func(t *testing.T, w *world, namespace string) { t.Helper(); enforce(t, w, namespace, "") },
 			want:   v1beta1.ReasonPodSecurityViolation, words: "enforces the Pod Security level restricted",
 		},
@@ -75,7 +84,7 @@ func TestNamespaceThatRefusesPodsBuysNothing(t *testing.T) {
 	for _, tt := range tests {
 		t.Run(tt.reason, func(t *testing.T) {
 			ws := templateForm(w.namespace(t))
-			tt.forbid(t, w, ws.Namespace)
+			life.untilSeen(t, tt.forbid(t, w, ws.Namespace))
 			w.create(t, ws)
 			w.untilCondition(t, ws, v1beta1.ConditionNodeClaimReady, metav1.ConditionFalse, tt.want)
 			if message := condition(ws, v1beta1.ConditionNodeClaimReady).Message; !strings.Contains(message, tt.words) ||

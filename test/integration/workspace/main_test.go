@@ -47,6 +47,8 @@ type life struct {
 	err  error
 	// requests are what was sent to the API server, watches apart.
 	requests, watches *requests
+	// cached reads what the controller's watches have shown it.
+	cached client.Reader
 }
 
 // requests keeps what is asked of the API server.
@@ -136,13 +138,32 @@ func (w *world) beginHooked(t *testing.T, recorder *faults.Recorder, o options.C
 		cancel()
 		t.Fatalf("making the controller: %v", err)
 	}
-	l.cancel = cancel
+	l.cancel, l.cached = cancel, mgr.GetCache()
 	go func() {
 		defer close(l.done)
 		l.err = mgr.Start(ctx)
 	}()
 	t.Cleanup(func() { l.end(t) })
 	return l
+}
+
+// untilSeen waits until the controller's watches have shown it this version of an object. Watches of different kinds do
+// not keep order, so a Workspace that is created after a change may be seen before it.
+func (l *life) untilSeen(t *testing.T, object client.Object) {
+	t.Helper()
+	seen, isClient := object.DeepCopyObject().(client.Object)
+	if !isClient {
+		t.Fatalf("%T is no object", object)
+	}
+	if _, isNamespace := object.(*corev1.Namespace); isNamespace { // the controller watches only the metadata of these
+		metadata := &metav1.PartialObjectMetadata{}
+		metadata.SetGroupVersionKind(corev1.SchemeGroupVersion.WithKind("Namespace"))
+		seen = metadata
+	}
+	eventually(t, "the controller sees "+object.GetName(), func() (bool, string) {
+		err := l.cached.Get(t.Context(), client.ObjectKeyFromObject(object), seen)
+		return err == nil && seen.GetResourceVersion() == object.GetResourceVersion(), fmt.Sprintf("version %s, %v", seen.GetResourceVersion(), err)
+	})
 }
 
 // end stops the controller and waits until it has stopped. One that stopped on its own explains why a

@@ -127,8 +127,8 @@ func quiet(life *life) func() (bool, string) {
 	time.Sleep(time.Second) // what was seen last is written down
 	before := life.requests.Load()
 	return func() (bool, string) {
-		sent := life.requests.Load() - before
-		return sent == 0, fmt.Sprintf("%d requests", sent)
+		sent := life.requests.about("")[before:]
+		return len(sent) == 0, strings.Join(sent, "\n")
 	}
 }
 
@@ -136,7 +136,7 @@ func quiet(life *life) func() (bool, string) {
 // raised one lets waiting Workspaces continue.
 func TestCeilingOfNamespace(t *testing.T) {
 	w := enter(t)
-	w.spend(t, 100)
+	life := w.spend(t, 100)
 	namespace := &corev1.Namespace{ObjectMeta: metav1.ObjectMeta{Name: w.namespace(t)}}
 	limit := func(value string) {
 		t.Helper()
@@ -146,6 +146,7 @@ func TestCeilingOfNamespace(t *testing.T) {
 		}
 	}
 	limit("4 USD")
+	life.untilSeen(t, namespace)
 	ws := named(namespace.Name, "chat", dear)
 	w.create(t, ws)
 	w.untilCondition(t, ws, v1beta1.ConditionPlanned, metav1.ConditionFalse, v1beta1.ReasonSpendingCeilingInvalid)
