@@ -8,6 +8,7 @@ import (
 	"fmt"
 	"io"
 	"net/http"
+	"net/http/httptrace"
 	"strings"
 	"sync"
 	"sync/atomic"
@@ -93,14 +94,20 @@ func (l *load) stop() []outcome {
 	return l.outcomes
 }
 
-// startLong asks for long answers, each on a connection of its own. The result waits for them.
+// startLong asks for long answers, each on a connection of its own, and returns once all have begun. The result waits for
+// their end.
 func (d *door) startLong(t *testing.T, n int) func() []outcome {
 	t.Helper()
 	all := make([]outcome, n)
 	var asked sync.WaitGroup
 	for i := range all {
 		d.client.CloseIdleConnections()
-		asked.Go(func() { all[i] = d.once(t.Context(), longAnswer, true) })
+		begun, begin := context.WithCancel(t.Context())
+		asked.Go(func() {
+			defer begin() // also if it fails before it begins
+			all[i] = d.once(httptrace.WithClientTrace(t.Context(), &httptrace.ClientTrace{GotFirstResponseByte: begin}), longAnswer, true)
+		})
+		<-begun.Done()
 	}
 	return func() []outcome {
 		asked.Wait()

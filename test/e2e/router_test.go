@@ -344,9 +344,10 @@ func (d *door) processing(t *testing.T, pods []corev1.Pod) int {
 func (d *door) outlivesReplica(t *testing.T, set types.NamespacedName) {
 	pods := enginePods(t, set)
 	l := d.startLoad(t)
-	// One of two routers has two of them or more, and divides them over the replicas.
-	long := d.startLong(t, 4)
 	l.waitAnswers(t)
+	// One of two routers has two of them or more, and divides them over the replicas. The kill follows at once, because
+	// none may end before it.
+	long := d.startLong(t, 4)
 	killing := time.Now()
 	if err := kill9(pods[0].UID, engineProcess); err != nil {
 		t.Error(err)
