@@ -108,12 +108,12 @@ func (f *Fields) set(name string, text []byte, at span) error {
 		return decode(name, "true or false", value, &f.Stream)
 	case "stream_options":
 		f.streamOptions = at
-		var options struct {
-			IncludeUsage bool `json:"include_usage"`
+		// A map, because engines do not match names without regard to case, as the fields of a struct do.
+		var options map[string]json.RawMessage
+		if err := decode(name, "an object", value, &options); err != nil || options["include_usage"] == nil {
+			return err
 		}
-		err := decode(name, "an object", value, &options)
-		f.IncludeUsage = options.IncludeUsage
-		return err
+		return decode("stream_options.include_usage", "true or false", options["include_usage"], &f.IncludeUsage)
 	case "cache_salt":
 		f.cacheSalt = at
 		return decode(name, "a string", value, &f.CacheSalt)

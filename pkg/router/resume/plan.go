@@ -12,6 +12,7 @@ import (
 	"encoding/json"
 	"fmt"
 	"maps"
+	"math"
 	"slices"
 	"strings"
 )
@@ -70,19 +71,22 @@ func (p *Plan) read(body []byte) (problem string) {
 		return "there are several answers"
 	}
 	for _, name := range []string{"max_tokens", "max_completion_tokens"} {
-		var most int
-		if json.Unmarshal(p.members[name], &most) == nil && most > 0 {
-			if p.limit != "" {
-				return "there are two limits of tokens"
-			}
-			p.limit, p.most = name, most
+		var most float64 // 1e3 is a whole number, too
+		if json.Unmarshal(p.members[name], &most) != nil || most <= 0 {
+			continue
 		}
+		switch {
+		case p.limit != "":
+			return "there are two limits of tokens"
+		case most != math.Trunc(most) || most >= math.MaxInt32:
+			return fmt.Sprintf("%q is no number of tokens", name)
+		}
+		p.limit, p.most = name, int(most)
 	}
-	var options struct {
-		Continuous bool `json:"continuous_usage_stats"`
-	}
+	// Maps, because engines do not match names without regard to case, as the fields of a struct do.
+	var options map[string]json.RawMessage
 	_ = json.Unmarshal(p.members["stream_options"], &options) // absent: false
-	p.keepsUsage = options.Continuous
+	_ = json.Unmarshal(options["continuous_usage_stats"], &p.keepsUsage)
 	if p.kind == Chat {
 		return p.chatProblem()
 	}
@@ -97,13 +101,16 @@ func (p *Plan) read(body []byte) (problem string) {
 }
 
 func (p *Plan) chatProblem() string {
-	var messages []struct {
-		Role string `json:"role"`
-	}
+	var messages []json.RawMessage
 	if json.Unmarshal(p.members["messages"], &messages) != nil || len(messages) == 0 {
 		return "there are no messages"
 	}
-	if messages[len(messages)-1].Role == "assistant" {
+	var last map[string]json.RawMessage
+	var role string
+	if json.Unmarshal(messages[len(messages)-1], &last) != nil || json.Unmarshal(last["role"], &role) != nil {
+		return "the last message has no role"
+	}
+	if role == "assistant" {
 		return "the last message is the assistant's"
 	}
 	return ""

@@ -37,7 +37,7 @@ func (a *apiServer) RoundTrip(req *http.Request) (*http.Response, error) {
 		return nil, err
 	}
 	review.Status.Authenticated = strings.HasSuffix(review.Spec.Token, "."+signed)
-	review.Status.Audiences, review.Status.User.Username = review.Spec.Audiences, "app"
+	review.Status.Audiences, review.Status.User.Username = review.Spec.Audiences, "system:serviceaccount:a:app"
 	if !review.Status.Authenticated {
 		a.mu.Lock()
 		defer a.mu.Unlock()

@@ -160,6 +160,9 @@ func (t *Tokens) review(ctx context.Context, token string, hash [sha256.Size]byt
 	if err != nil {
 		return nil, err
 	}
+	if info != nil && !isAccount(info.Username) { // another issuer may write any subject, but its users have other names
+		info = nil
+	}
 	t.mu.Lock()
 	defer t.mu.Unlock()
 	if info == nil {

@@ -29,6 +29,9 @@ func token(user, audience string, expires time.Time) string {
 	return signed(fmt.Sprintf(`{"sub":"system:serviceaccount:team:%s","aud":[%q],"exp":%d}`, user, audience, expires.Unix()))
 }
 
+// ofTeam begins the usernames of a namespace's accounts.
+const ofTeam = "system:serviceaccount:team:"
+
 // signature is base64.
 const signature = "c2lnbmVk"
 
@@ -41,8 +44,10 @@ func encode(text string) string { return base64.RawURLEncoding.EncodeToString([]
 // api is an API server that believes every token, unless it is down or has lost the user.
 type api struct {
 	down, lost bool
-	allowed    map[string]bool
-	asked      []string
+	// issuer begins all usernames. The issuer of the cluster's accounts has none.
+	issuer  string
+	allowed map[string]bool
+	asked   []string
 }
 
 func (a *api) User(_ context.Context, token string, audiences ...string) (*authenticationv1.UserInfo, error) {
@@ -57,12 +62,12 @@ func (a *api) User(_ context.Context, token string, audiences ...string) (*authe
 	if err != nil {
 		return nil, err
 	}
-	name := strings.TrimPrefix(strings.Split(string(text), `"`)[3], "system:serviceaccount:team:")
-	return &authenticationv1.UserInfo{Username: name, UID: "uid-" + name, Groups: []string{"g"}}, nil
+	name := strings.TrimPrefix(strings.Split(string(text), `"`)[3], ofTeam)
+	return &authenticationv1.UserInfo{Username: a.issuer + ofTeam + name, UID: "uid-" + name, Groups: []string{"g"}}, nil
 }
 
 func (a *api) MayUse(_ context.Context, user *authenticationv1.UserInfo, what authorizationv1.ResourceAttributes) (bool, error) {
-	a.asked = append(a.asked, fmt.Sprintf("may %s %s %s.%s in %s", user.Username, what.Verb, what.Resource, what.Group, what.Namespace))
+	a.asked = append(a.asked, fmt.Sprintf("may %s %s %s.%s in %s", strings.TrimPrefix(user.Username, ofTeam), what.Verb, what.Resource, what.Group, what.Namespace))
 	if a.down {
 		return false, errors.New("down")
 	}
@@ -94,6 +99,7 @@ func TestUser(t *testing.T) {
 		{"no signature", strings.TrimSuffix(token("sa", "router", later), signature), api{}, "nobody", false},
 		{"a signature that is no base64url", token("sa", "router", later) + "+/+/", api{}, "nobody", false},
 		{"a fourth part", token("sa", "router", later) + ".x", api{}, "nobody", false},
+		{"an account of another issuer, which the API server takes for a user", token("sa", "router", later), api{issuer: "oidc:"}, "nobody", true},
 		{"a token that the API server refuses", token("sa", "router", later), api{lost: true}, "nobody", true},
 		{"no answer", token("sa", "router", later), api{down: true}, "down", true},
 	}
@@ -106,7 +112,7 @@ func TestUser(t *testing.T) {
 			case err != nil:
 				got = err.Error()
 			case user != nil:
-				got = user.Client().Name()
+				got = strings.TrimPrefix(user.Client().Name(), ofTeam)
 				if user.Client().Sees("a") || user.Client().CacheSalt() == "" {
 					t.Error("a user reaches a namespace before its rights are known, or has no salt")
 				}
@@ -218,7 +224,7 @@ func TestFloodOfUnknownTokens(t *testing.T) {
 		case user == nil:
 			return "nobody"
 		}
-		return user.Client().Name()
+		return strings.TrimPrefix(user.Client().Name(), ofTeam)
 	}
 	later := start.Add(time.Hour)
 	known, deleted, late := token("known", "router", later), token("deleted", "router", later), token("late", "router", later)
