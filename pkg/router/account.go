@@ -117,12 +117,12 @@ func (x *exchange) account(w *recorder, req *http.Request) {
 	used := x.used(w)
 	x.bill.Settle(now, used.Total())
 	m := x.router.metrics
-	m.requests.WithLabelValues(model, x.client.Name(), strconv.Itoa(x.status(w))).Inc()
+	m.requests.WithLabelValues(model, x.client.Group(), strconv.Itoa(x.status(w))).Inc()
 	if model != "" && !w.first.IsZero() {
 		m.firstByte.WithLabelValues(model).Observe(w.first.Sub(x.start).Seconds())
 		m.duration.WithLabelValues(model).Observe(now.Sub(x.start).Seconds())
-		m.tokens.WithLabelValues(model, x.client.Name(), "prompt").Add(float64(used.Prompt))
-		m.tokens.WithLabelValues(model, x.client.Name(), "completion").Add(float64(used.Completion))
+		m.tokens.WithLabelValues(model, x.client.Group(), "prompt").Add(float64(used.Prompt))
+		m.tokens.WithLabelValues(model, x.client.Group(), "completion").Add(float64(used.Completion))
 	}
 	x.record(w, req, used, now)
 }

@@ -45,7 +45,7 @@ func (x *exchange) await(req *http.Request, text []byte) *openai.Error {
 		return nil
 	}
 	r, owner := x.router, x.owner
-	who := hold.Request{Model: owner.ID(), Key: x.client.Name(), Bytes: int64(len(text))}
+	who := hold.Request{Model: owner.ID(), Key: x.client.Group(), Bytes: int64(len(text))}
 	place, full := r.room.Enter(who, r.clock.Now())
 	if place == nil {
 		r.metrics.held.WithLabelValues(owner.ID(), outcomeFull).Inc()

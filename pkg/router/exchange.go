@@ -186,7 +186,7 @@ func (x *exchange) admit(*http.Request, []byte) *openai.Error {
 	bill, excess := x.client.Admit(x.router.clock.Now(), x.fields.PromptTokens())
 	if excess != nil {
 		return openai.Errorf(http.StatusTooManyRequests, openai.CodeRateLimit,
-			"key %q has reached its limit of %s", x.client.Name(), excess.Limit).After(excess.Wait)
+			"key %q has reached its limit of %s", x.client.Group(), excess.Limit).After(excess.Wait)
 	}
 	x.bill = bill
 	return nil

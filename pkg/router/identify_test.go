@@ -15,6 +15,8 @@ import (
 	"testing/synctest"
 	"time"
 
+	"github.com/google/go-cmp/cmp"
+	"github.com/prometheus/client_golang/prometheus"
 	authenticationv1 "k8s.io/api/authentication/v1"
 	authorizationv1 "k8s.io/api/authorization/v1"
 	"k8s.io/utils/clock"
@@ -111,6 +113,25 @@ func TestTokens(t *testing.T) {
 	defer func() { _ = answer.Body.Close() }()
 	if body, err := io.ReadAll(answer.Body); err != nil || !strings.Contains(string(body), `"id":"up"`) || strings.Contains(string(body), "theirs") {
 		t.Errorf("the account lists %s (%v)", body, err)
+	}
+	server.Close() // waits until all requests are counted
+	registry := prometheus.NewRegistry()
+	registry.MustRegister(r.metrics.requests)
+	families, err := registry.Gather()
+	if err != nil {
+		t.Fatal(err)
+	}
+	counted := map[string]float64{}
+	for _, metric := range families[0].GetMetric() {
+		for _, label := range metric.GetLabel() {
+			if label.GetName() == "key" {
+				counted[label.GetValue()] += metric.GetCounter().GetValue()
+			}
+		}
+	}
+	want := map[string]float64{"": 3, "tenant-a": 2, "system:serviceaccounts:a": 4}
+	if diff := cmp.Diff(want, counted); diff != "" {
+		t.Errorf("requests by key (-want +got):\n%s", diff)
 	}
 }
 

@@ -8,6 +8,7 @@
 package limit
 
 import (
+	"cmp"
 	"crypto/sha256"
 	"encoding/hex"
 	"errors"
@@ -124,7 +125,9 @@ func positive(text string) (int, error) {
 
 // Client is a key with the state of its limits, or anybody.
 type Client struct {
-	key              Key
+	key Key
+	// group is the name of the clients that share the limits; empty for a key, which has its own.
+	group            string
 	requests, tokens *bucket
 	held             *atomic.Int64
 }
@@ -135,13 +138,21 @@ func Anybody() *Client { return &Client{key: Key{Namespaces: []string{"*"}}, hel
 // Limits of a client per minute; 0 means none.
 type Limits struct{ RequestsPerMinute, TokensPerMinute int }
 
-// NewUser returns a client without a key that reaches no namespace: Within gives it some.
-func NewUser(name, salt string, limits Limits, routers int) *Client {
+// NewGroup returns the limits that several clients without keys share. Member returns the clients.
+func NewGroup(name string, limits Limits, routers int) *Client {
 	share := NewKeys(routers)
 	return &Client{
-		key:      Key{Name: name, salt: salt, RequestsPerMinute: limits.RequestsPerMinute, TokensPerMinute: limits.TokensPerMinute},
+		key:      Key{RequestsPerMinute: limits.RequestsPerMinute, TokensPerMinute: limits.TokensPerMinute},
+		group:    name,
 		requests: share.bucket(limits.RequestsPerMinute), tokens: share.bucket(limits.TokensPerMinute), held: &atomic.Int64{},
 	}
+}
+
+// Member returns a client of the group that reaches no namespace: Within gives it some.
+func (c *Client) Member(name, salt string) *Client {
+	out := *c
+	out.key.Name, out.key.salt = name, salt
+	return &out
 }
 
 // Within returns the same client, with the same limits, for other namespaces.
@@ -151,8 +162,11 @@ func (c *Client) Within(namespaces []string) *Client {
 	return &out
 }
 
-// Name of the key; empty for anybody.
+// Name of the key or of the account; empty for anybody.
 func (c *Client) Name() string { return c.key.Name }
+
+// Group is the name that limits and metrics count the client by: that of its group, or its own.
+func (c *Client) Group() string { return cmp.Or(c.group, c.key.Name) }
 
 // Hold counts bytes of memory for the client, and returns how many it holds.
 func (c *Client) Hold(more int64) int64 { return c.held.Add(more) }

@@ -70,18 +70,8 @@ func (p *Plan) read(body []byte) (problem string) {
 	if n, ok := p.members["n"]; ok && string(n) != "1" && string(n) != "null" {
 		return "there are several answers"
 	}
-	for _, name := range []string{"max_tokens", "max_completion_tokens"} {
-		var most float64 // 1e3 is a whole number, too
-		if json.Unmarshal(p.members[name], &most) != nil || most <= 0 {
-			continue
-		}
-		switch {
-		case p.limit != "":
-			return "there are two limits of tokens"
-		case most != math.Trunc(most) || most >= math.MaxInt32:
-			return fmt.Sprintf("%q is no number of tokens", name)
-		}
-		p.limit, p.most = name, int(most)
+	if problem := p.readLimit(); problem != "" {
+		return problem
 	}
 	// Maps, because engines do not match names without regard to case, as the fields of a struct do.
 	var options map[string]json.RawMessage
@@ -96,6 +86,24 @@ func (p *Plan) read(body []byte) (problem string) {
 	}
 	if p.limit == "" {
 		return "the engine's own limit of tokens would begin anew"
+	}
+	return ""
+}
+
+// readLimit reads the most tokens of the answer.
+func (p *Plan) readLimit() (problem string) {
+	for _, name := range []string{"max_tokens", "max_completion_tokens"} {
+		var most float64 // 1e3 is a whole number, too
+		if json.Unmarshal(p.members[name], &most) != nil || most <= 0 {
+			continue
+		}
+		switch {
+		case p.limit != "":
+			return "there are two limits of tokens"
+		case most != math.Trunc(most) || most >= math.MaxInt32:
+			return fmt.Sprintf("%q is no number of tokens", name)
+		}
+		p.limit, p.most = name, int(most)
 	}
 	return ""
 }

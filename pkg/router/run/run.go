@@ -75,8 +75,8 @@ func (o *Options) Bind(flags *flag.FlagSet) {
 	flags.BoolVar(&o.Settings.IsOpen, "open", false, "admit clients without a key to all models")
 	flags.StringVar(&o.Tokens.Audience, "token-audience", "", "admit ServiceAccounts with tokens for this audience to the namespaces "+
 		"where they may "+tokens.Verb+" "+tokens.Resource+"; default: keys only")
-	flags.IntVar(&o.Tokens.Limits.RequestsPerMinute, "token-requests-per-minute", 0, "limit of requests of each account; 0: none")
-	flags.IntVar(&o.Tokens.Limits.TokensPerMinute, "token-tokens-per-minute", 0, "limit of tokens of each account; 0: none")
+	flags.IntVar(&o.Tokens.Limits.RequestsPerMinute, "token-requests-per-minute", 0, "limit of requests of all accounts of a namespace together; 0: none")
+	flags.IntVar(&o.Tokens.Limits.TokensPerMinute, "token-tokens-per-minute", 0, "limit of tokens of all accounts of a namespace together; 0: none")
 	flags.IntVar(&o.Routers, "routers", 1, "number of routers; each enforces its share of a key's limits")
 	flags.Int64Var(&o.Settings.MaxBody, "max-body-bytes", o.Settings.MaxBody, "largest body of a request")
 	flags.Int64Var(&o.Settings.BodyBudget, "body-memory-bytes", o.Settings.BodyBudget, "memory for the bodies of all requests, with the edited copies")

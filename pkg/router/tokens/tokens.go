@@ -75,7 +75,7 @@ type Reviewers struct {
 type Settings struct {
 	// Audience that a token must have. It must not be the API server's, because the router could then act as the client.
 	Audience string
-	// Limits of each user.
+	// Limits of all accounts of a namespace together. Whoever may create accounts there could multiply limits of each.
 	Limits limit.Limits
 }
 
@@ -92,6 +92,13 @@ type Tokens struct {
 	accepted map[[sha256.Size]byte]acceptance
 	refused  map[[sha256.Size]byte]time.Time // until when
 	users    map[string]*User
+	groups   map[string]*group // by namespace
+}
+
+// group is the state of the limits of a namespace's accounts.
+type group struct {
+	limits *limit.Client
+	seen   time.Time
 }
 
 type acceptance struct {
@@ -100,7 +107,7 @@ type acceptance struct {
 	until, expires time.Time
 }
 
-// User is an account with its rights as of late, and its limits.
+// User is an account with its rights as of late, and the limits of its namespace.
 type User struct {
 	info   authenticationv1.UserInfo
 	client *limit.Client
@@ -123,6 +130,7 @@ func New(settings Settings, reviewers Reviewers, routers int, now clock.PassiveC
 	return &Tokens{
 		settings: settings, reviewers: reviewers, routers: routers, clock: now,
 		accepted: map[[sha256.Size]byte]acceptance{}, refused: map[[sha256.Size]byte]time.Time{}, users: map[string]*User{},
+		groups: map[string]*group{},
 	}
 }
 
@@ -223,8 +231,10 @@ func (t *Tokens) known(hash [sha256.Size]byte, now time.Time) (user *User, isKno
 	return nil, now.Before(t.refused[hash])
 }
 
-// remember returns the state of a user. Tokens are renewed every hour, and the limits of their user stay.
+// remember returns the state of a user. Tokens are renewed every hour, and accounts may be created again; the limits of
+// their namespace stay.
 func (t *Tokens) remember(info *authenticationv1.UserInfo, now time.Time) *User {
+	shared := t.group(info.Username, now)
 	id := info.Username + "\n" + info.UID
 	user := t.users[id]
 	if user == nil {
@@ -232,7 +242,7 @@ func (t *Tokens) remember(info *authenticationv1.UserInfo, now time.Time) *User 
 		// The name is no secret; the UID is, outside of the namespace.
 		salt := sha256.Sum256([]byte("modelberth cache salt\n" + id))
 		user = &User{
-			client: limit.NewUser(info.Username, hex.EncodeToString(salt[:16]), t.settings.Limits, t.routers),
+			client: shared.Member(info.Username, hex.EncodeToString(salt[:16])),
 			rights: map[string]right{},
 		}
 		t.users[id] = user
@@ -243,7 +253,21 @@ func (t *Tokens) remember(info *authenticationv1.UserInfo, now time.Time) *User 
 	return user
 }
 
-// idle is when the limits of a user are full again, and there is nothing to remember.
+// group returns the limits of an account's namespace.
+func (t *Tokens) group(username string, now time.Time) *limit.Client {
+	namespace, _, _ := strings.Cut(strings.TrimPrefix(username, accountPrefix), ":")
+	shared := t.groups[namespace]
+	if shared == nil {
+		makeRoom(t.groups, mostUsers, func(g *group) bool { return now.Sub(g.seen) >= idle })
+		// Kubernetes has the accounts of a namespace in a group of this name.
+		shared = &group{limits: limit.NewGroup("system:serviceaccounts:"+namespace, t.settings.Limits, t.routers)}
+		t.groups[namespace] = shared
+	}
+	shared.seen = now
+	return shared.limits
+}
+
+// idle is when limits are full again, and there is nothing to remember.
 const idle = time.Hour
 
 func (u *User) isIdle(now time.Time) bool {
@@ -352,9 +376,12 @@ func decode(part string, into any) bool {
 	return err == nil && json.Unmarshal(text, into) == nil
 }
 
+// accountPrefix begins the usernames of ServiceAccounts: system:serviceaccount:NAMESPACE:NAME.
+const accountPrefix = "system:serviceaccount:"
+
 // isAccount reports whether a subject has the form of a ServiceAccount's name.
 func isAccount(subject string) bool {
-	account, isPrefixed := strings.CutPrefix(subject, "system:serviceaccount:")
+	account, isPrefixed := strings.CutPrefix(subject, accountPrefix)
 	namespace, name, _ := strings.Cut(account, ":")
 	return isPrefixed && namespace != "" && name != ""
 }

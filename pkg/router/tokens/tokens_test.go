@@ -44,8 +44,8 @@ func encode(text string) string { return base64.RawURLEncoding.EncodeToString([]
 // api is an API server that believes every token, unless it is down or has lost the user.
 type api struct {
 	down, lost bool
-	// issuer begins all usernames. The issuer of the cluster's accounts has none.
-	issuer  string
+	// prefix begins all usernames; ofTeam, if it is empty.
+	prefix  string
 	allowed map[string]bool
 	asked   []string
 }
@@ -63,7 +63,11 @@ func (a *api) User(_ context.Context, token string, audiences ...string) (*authe
 		return nil, err
 	}
 	name := strings.TrimPrefix(strings.Split(string(text), `"`)[3], ofTeam)
-	return &authenticationv1.UserInfo{Username: a.issuer + ofTeam + name, UID: "uid-" + name, Groups: []string{"g"}}, nil
+	prefix := ofTeam
+	if a.prefix != "" {
+		prefix = a.prefix
+	}
+	return &authenticationv1.UserInfo{Username: prefix + name, UID: "uid-" + name, Groups: []string{"g"}}, nil
 }
 
 func (a *api) MayUse(_ context.Context, user *authenticationv1.UserInfo, what authorizationv1.ResourceAttributes) (bool, error) {
@@ -99,7 +103,7 @@ func TestUser(t *testing.T) {
 		{"no signature", strings.TrimSuffix(token("sa", "router", later), signature), api{}, "nobody", false},
 		{"a signature that is no base64url", token("sa", "router", later) + "+/+/", api{}, "nobody", false},
 		{"a fourth part", token("sa", "router", later) + ".x", api{}, "nobody", false},
-		{"an account of another issuer, which the API server takes for a user", token("sa", "router", later), api{issuer: "oidc:"}, "nobody", true},
+		{"an account of another issuer, which the API server takes for a user", token("sa", "router", later), api{prefix: "oidc:" + ofTeam}, "nobody", true},
 		{"a token that the API server refuses", token("sa", "router", later), api{lost: true}, "nobody", true},
 		{"no answer", token("sa", "router", later), api{down: true}, "down", true},
 	}
@@ -171,10 +175,10 @@ func TestAnswersHold(t *testing.T) {
 	expect("after its end", 10*time.Second, "nobody <nil>", 0)
 }
 
-// TestRenewedToken: the limits are those of the user, and no two users have a salt in common.
+// TestRenewedToken: the limits are those of the namespace, and no two users have a salt in common.
 func TestRenewedToken(t *testing.T) {
-	clock := clocktesting.NewFakePassiveClock(start)
-	tokens := New(Settings{Audience: "router", Limits: limit.Limits{RequestsPerMinute: 1}}, (&api{}).reviewers(), 1, clock)
+	clock, server := clocktesting.NewFakePassiveClock(start), &api{}
+	tokens := New(Settings{Audience: "router", Limits: limit.Limits{RequestsPerMinute: 1}}, server.reviewers(), 1, clock)
 	user := func(name string, expires time.Duration) *limit.Client {
 		found, err := tokens.User(t.Context(), token(name, "router", start.Add(expires)))
 		if err != nil || found == nil {
@@ -182,15 +186,20 @@ func TestRenewedToken(t *testing.T) {
 		}
 		return found.Client().Within([]string{"a"})
 	}
-	first, renewed, other := user("sa", time.Hour), user("sa", 2*time.Hour), user("other", time.Hour)
+	first, renewed, other := user("sa", time.Hour), user("sa", 2*time.Hour), user("sb", time.Hour)
 	if _, excess := first.Admit(start, 1); excess != nil {
 		t.Fatal(excess)
 	}
 	if _, excess := renewed.Admit(start, 1); excess == nil {
 		t.Error("a new token resets the limit")
 	}
-	if _, excess := other.Admit(start, 1); excess != nil {
-		t.Error("users share a limit")
+	if _, excess := other.Admit(start, 1); excess == nil || other.Group() != "system:serviceaccounts:team" {
+		t.Errorf("another account of the namespace has limits of its own, or those of %q", other.Group())
+	}
+	server.prefix = "system:serviceaccount:else:"
+	elsewhere := user("sc", time.Hour)
+	if _, excess := elsewhere.Admit(start, 1); excess != nil || elsewhere.Group() != "system:serviceaccounts:else" {
+		t.Errorf("an account of another namespace shares the limit, as one of %q: %+v", elsewhere.Group(), excess)
 	}
 	if first.CacheSalt() != renewed.CacheSalt() || first.CacheSalt() == other.CacheSalt() {
 		t.Error("the salt is not that of the user")
@@ -355,7 +364,11 @@ func TestMemoryIsBounded(t *testing.T) {
 			}
 		}
 	}
-	if len(tokens.accepted) > mostTokens || len(tokens.refused) > mostRefused || len(tokens.users) > mostUsers {
-		t.Errorf("%d tokens, %d refused ones and %d users are kept", len(tokens.accepted), len(tokens.refused), len(tokens.users))
+	for i := range mostUsers + 100 {
+		tokens.group(fmt.Sprintf("system:serviceaccount:namespace-%d:sa", i), start)
+	}
+	if len(tokens.accepted) > mostTokens || len(tokens.refused) > mostRefused || len(tokens.users) > mostUsers || len(tokens.groups) > mostUsers {
+		t.Errorf("%d tokens, %d refused ones, %d users and %d namespaces are kept",
+			len(tokens.accepted), len(tokens.refused), len(tokens.users), len(tokens.groups))
 	}
 }
