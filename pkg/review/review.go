@@ -9,6 +9,7 @@ package review
 
 import (
 	"context"
+	"errors"
 	"fmt"
 	"net/http"
 	"slices"
@@ -21,10 +22,27 @@ import (
 	authentication "k8s.io/client-go/kubernetes/typed/authentication/v1"
 	authorization "k8s.io/client-go/kubernetes/typed/authorization/v1"
 	"k8s.io/client-go/rest"
+	"k8s.io/client-go/util/flowcontrol"
 )
 
 // deadline bounds the wait for the API server. Prometheus gives up after 10 s by default.
 const deadline = 10 * time.Second
+
+// ErrBusy reports that so many reviews wait for their turn that one more would not have it within the deadline. The API
+// server was not asked.
+var ErrBusy = errors.New("too many reviews are waiting")
+
+// limiter marks the errors of a rate limit.
+type limiter struct{ flowcontrol.RateLimiter }
+
+// Wait implements flowcontrol.RateLimiter.
+func (l limiter) Wait(ctx context.Context) error {
+	err := l.RateLimiter.Wait(ctx)
+	if err == nil || ctx.Err() != nil { // the caller left
+		return err
+	}
+	return fmt.Errorf("%w: %w", ErrBusy, err)
+}
 
 // Reviews are the clients of the two APIs.
 type Reviews struct {
@@ -35,19 +53,22 @@ type Reviews struct {
 // New returns reviews with a rate limit of their own: whoever sends invented tokens without end slows down neither the
 // API server nor the other work of the process. httpClient may be nil.
 func New(config *rest.Config, httpClient *http.Client, perSecond float32, burst int) (*Reviews, error) {
-	config = rest.CopyConfig(config)
-	config.QPS, config.Burst, config.RateLimiter = perSecond, burst, nil
+	limited := func() *rest.Config { // each of the two APIs has a limit
+		out := rest.CopyConfig(config)
+		out.RateLimiter = limiter{flowcontrol.NewTokenBucketRateLimiter(perSecond, burst)}
+		return out
+	}
 	if httpClient == nil {
 		var err error
 		if httpClient, err = rest.HTTPClientFor(config); err != nil {
 			return nil, fmt.Errorf("creating the client for reviews: %w", err)
 		}
 	}
-	tokens, err := authentication.NewForConfigAndClient(config, httpClient)
+	tokens, err := authentication.NewForConfigAndClient(limited(), httpClient)
 	if err != nil {
 		return nil, fmt.Errorf("creating the client for TokenReviews: %w", err)
 	}
-	access, err := authorization.NewForConfigAndClient(config, httpClient)
+	access, err := authorization.NewForConfigAndClient(limited(), httpClient)
 	if err != nil {
 		return nil, fmt.Errorf("creating the client for SubjectAccessReviews: %w", err)
 	}

@@ -4,10 +4,12 @@
 package router
 
 import (
+	"errors"
 	"net/http"
 	"strings"
 
 	"github.com/modelberth/modelberth/pkg/router/openai"
+	"github.com/modelberth/modelberth/pkg/router/tokens"
 )
 
 // identify finds the client of the key, or the account of the token.
@@ -28,7 +30,7 @@ func (x *exchange) identify(req *http.Request) *openai.Error {
 	}
 	user, err := x.router.tokens.User(req.Context(), key)
 	if err != nil {
-		return x.unchecked(err)
+		return x.unchecked(req, err)
 	}
 	if user == nil {
 		return openai.Errorf(http.StatusUnauthorized, openai.CodeInvalidKey,
@@ -45,17 +47,24 @@ func (x *exchange) see(req *http.Request, namespaces []string) *openai.Error {
 	}
 	client, err := x.router.tokens.Within(req.Context(), x.user, namespaces)
 	if err != nil {
-		return x.unchecked(err)
+		return x.unchecked(req, err)
 	}
 	x.client = client
 	return nil
 }
 
-// unchecked refuses a client as long as the API server does not answer.
-func (x *exchange) unchecked(err error) *openai.Error {
-	x.router.log.Warn("a token could not be checked", "error", err.Error())
+// unchecked refuses a client as long as its token cannot be checked. It logs the first failure of each second: a flood
+// would fill the log.
+func (x *exchange) unchecked(req *http.Request, err error) *openai.Error {
+	why := "the API server does not answer"
+	if errors.Is(err, tokens.ErrBusy) {
+		why = "too many tokens are waiting for a check"
+	}
+	if req.Context().Err() == nil { // the client is still there
+		x.router.uncheckedLog.Do(func() { x.router.log.Warn("a token could not be checked", "error", err.Error()) })
+	}
 	return openai.Errorf(http.StatusServiceUnavailable, openai.CodeUnchecked,
-		"the API server does not answer, so the token cannot be checked: try again").After(retryFailed)
+		"%s, so the token cannot be checked: try again", why).After(retryFailed)
 }
 
 // keyOf reads OpenAI's header, with KAITO's scheme APIKey too, or Anthropic's. Several of them would be ambiguous.

@@ -4,11 +4,13 @@
 package router
 
 import (
+	"bytes"
 	"context"
 	"encoding/base64"
 	"errors"
 	"fmt"
 	"io"
+	"log/slog"
 	"net/http"
 	"strings"
 	"testing"
@@ -17,6 +19,7 @@ import (
 
 	"github.com/google/go-cmp/cmp"
 	"github.com/prometheus/client_golang/prometheus"
+	"golang.org/x/time/rate"
 	authenticationv1 "k8s.io/api/authentication/v1"
 	authorizationv1 "k8s.io/api/authorization/v1"
 	"k8s.io/utils/clock"
@@ -28,13 +31,15 @@ import (
 )
 
 // accounts is an API server where an account may use its own namespace.
-type accounts struct{ isDown bool }
+type accounts struct{ isDown, isBusy bool }
 
 func (a accounts) User(_ context.Context, token string, _ ...string) (*authenticationv1.UserInfo, error) {
 	name, isValid := strings.CutPrefix(token[strings.LastIndexByte(token, '.'):], ".signature-of-")
 	switch {
 	case a.isDown:
 		return nil, errors.New("the API server is away")
+	case a.isBusy:
+		return nil, fmt.Errorf("waiting: %w", tokens.ErrBusy)
 	case !isValid:
 		return nil, nil //nolint:nilnil // nobody
 	}
@@ -71,6 +76,8 @@ func TestTokens(t *testing.T) {
 	if !ok {
 		t.Fatalf("the server's handler is a %T", server.Config.Handler)
 	}
+	var logged bytes.Buffer
+	r.log, r.uncheckedLog = slog.New(slog.NewTextHandler(&logged, nil)), rate.Sometimes{Interval: time.Hour}
 	const chat = "/v1/chat/completions"
 	cases := []struct {
 		reason, token, body string
@@ -85,6 +92,7 @@ func TestTokens(t *testing.T) {
 		{"a key that is no token", "sk-unknown-0123456789", `{"model":"up"}`, accounts{}, 401, "invalid_api_key"},
 		{"a key, beside tokens", secretA, `{"model":"theirs"}`, accounts{}, 200, ""},
 		{"an API server that is away admits nobody", tokenOf("signature-of-a"), `{"model":"up"}`, accounts{isDown: true}, 503, "authentication_unavailable"},
+		{"a flood of tokens that nobody signed", tokenOf("signature-of-a"), `{"model":"up"}`, accounts{isBusy: true}, 503, "authentication_unavailable"},
 		{"it does not keep keys out", secretA, `{"model":"theirs"}`, accounts{isDown: true}, 200, ""},
 	}
 	for _, c := range cases {
@@ -93,6 +101,9 @@ func TestTokens(t *testing.T) {
 			status, body, _ := post(t, server.URL+chat, c.body, "Authorization", "Bearer "+c.token)
 			if status != c.status || codeOf(body) != c.code {
 				t.Errorf("the answer is %d %s, want %d with code %q", status, body, c.status, c.code)
+			}
+			if isBusy := strings.Contains(body, "too many tokens are waiting for a check"); isBusy != c.api.isBusy {
+				t.Errorf("the answer is %s, and the API server's limit is reached: %v", body, c.api.isBusy)
 			}
 			if status == http.StatusOK {
 				if header := <-sent; header.Get("Authorization") != "" {
@@ -115,6 +126,9 @@ func TestTokens(t *testing.T) {
 		t.Errorf("the account lists %s (%v)", body, err)
 	}
 	server.Close() // waits until all requests are counted
+	if n := strings.Count(logged.String(), "a token could not be checked"); n != 1 {
+		t.Errorf("%d of 2 failed checks are logged, want the first:\n%s", n, logged.String())
+	}
 	registry := prometheus.NewRegistry()
 	registry.MustRegister(r.metrics.requests)
 	families, err := registry.Gather()
@@ -129,7 +143,7 @@ func TestTokens(t *testing.T) {
 			}
 		}
 	}
-	want := map[string]float64{"": 3, "tenant-a": 2, "system:serviceaccounts:a": 4}
+	want := map[string]float64{"": 4, "tenant-a": 2, "system:serviceaccounts:a": 4}
 	if diff := cmp.Diff(want, counted); diff != "" {
 		t.Errorf("requests by key (-want +got):\n%s", diff)
 	}

@@ -15,6 +15,7 @@ import (
 	"sync/atomic"
 	"time"
 
+	"golang.org/x/time/rate"
 	"k8s.io/utils/clock"
 
 	"github.com/modelberth/modelberth/pkg/router/balance"
@@ -77,6 +78,8 @@ type Router struct {
 	room      *hold.Room
 	waker     Waker
 	tokens    *tokens.Tokens
+	// uncheckedLog is the way of failed checks of tokens to the log.
+	uncheckedLog rate.Sometimes
 }
 
 // Parts are what a router is made of.
@@ -102,6 +105,7 @@ func New(settings Settings, parts Parts) *Router {
 		counters: parts.Counters, metrics: parts.Metrics, log: parts.Log, clock: parts.Clock,
 		transport: transport(settings), fresh: fresh,
 		room: hold.New(settings.Hold), waker: parts.Waker, tokens: parts.Tokens,
+		uncheckedLog: rate.Sometimes{Interval: time.Second},
 	}
 }
 

@@ -25,6 +25,8 @@ import (
 	"github.com/prometheus/client_golang/prometheus/collectors"
 	"golang.org/x/net/netutil"
 	"golang.org/x/sync/errgroup"
+	authenticationv1 "k8s.io/api/authentication/v1"
+	authorizationv1 "k8s.io/api/authorization/v1"
 	"k8s.io/client-go/rest"
 	"k8s.io/klog/v2"
 	"k8s.io/utils/clock"
@@ -217,7 +219,29 @@ func tokenReviewers(config *rest.Config) (tokens.Reviewers, error) {
 	if err != nil {
 		return tokens.Reviewers{}, err
 	}
-	return tokens.Reviewers{New: reviews, Renewals: renewals, Rights: reviews}, nil
+	return tokens.Reviewers{New: reviewer{reviews}, Renewals: reviewer{renewals}, Rights: reviewer{reviews}}, nil
+}
+
+// reviewer reports a busy rate limit as package tokens expects it.
+type reviewer struct{ reviews *review.Reviews }
+
+// User implements tokens.Authenticator.
+func (r reviewer) User(ctx context.Context, token string, audiences ...string) (*authenticationv1.UserInfo, error) {
+	user, err := r.reviews.User(ctx, token, audiences...)
+	return user, asBusy(err)
+}
+
+// MayUse implements tokens.Authorizer.
+func (r reviewer) MayUse(ctx context.Context, user *authenticationv1.UserInfo, what authorizationv1.ResourceAttributes) (bool, error) {
+	may, err := r.reviews.MayUse(ctx, user, what)
+	return may, asBusy(err)
+}
+
+func asBusy(err error) error {
+	if errors.Is(err, review.ErrBusy) {
+		return fmt.Errorf("%w: %w", tokens.ErrBusy, err)
+	}
+	return err
 }
 
 // ServeWith is Serve with a cluster of the caller.

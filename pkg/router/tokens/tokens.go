@@ -14,6 +14,7 @@ import (
 	"encoding/base64"
 	"encoding/hex"
 	"encoding/json"
+	"errors"
 	"fmt"
 	"slices"
 	"strings"
@@ -49,6 +50,9 @@ const (
 
 // RenewalsPerSecond suffice to renew every remembered token as often as its acceptance lapses.
 const RenewalsPerSecond = mostTokens/int(acceptedFor/time.Second) + 1
+
+// ErrBusy reports that so many reviews wait for their turn that the API server was not asked. Reviewers wrap it.
+var ErrBusy = errors.New("too many tokens are waiting for a review")
 
 // Authenticator is the API server for tokens.
 type Authenticator interface {
@@ -134,7 +138,8 @@ func New(settings Settings, reviewers Reviewers, routers int, now clock.PassiveC
 	}
 }
 
-// User returns the user of a token, or nil if it is not accepted. An error means that the API server did not answer.
+// User returns the user of a token, or nil if it is not accepted. An error means that the API server did not answer, or,
+// with ErrBusy, that it was not asked.
 func (t *Tokens) User(ctx context.Context, token string) (*User, error) {
 	now := t.clock.Now()
 	claims, ok := read(token)
