@@ -187,7 +187,7 @@ FROM ?= 0
 
 .PHONY: test-simulation
 test-simulation: ## RUNS random stories of refusals, losses and crashes against the real Reconciler (half an hour)
-	@go test -buildvcs=false -count=1 -timeout 6h -v ./test/simulation $(if $(SEED),-seed $(SEED),-runs $(RUNS) -from $(FROM)) $(if $(DIGEST),-digest $(abspath $(DIGEST)))
+	@go test -buildvcs=false -count=1 -timeout 6h -v ./test/simulation -machines 1000 $(if $(SEED),-seed $(SEED),-runs $(RUNS) -from $(FROM)) $(if $(DIGEST),-digest $(abspath $(DIGEST)))
 
 .PHONY: test-integration
 test-integration: testsummary $(KUBE_BIN) $(HELM) ## The controller against a real API server and etcd
