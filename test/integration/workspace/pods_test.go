@@ -241,7 +241,9 @@ func blindNode(t *testing.T, c *climber) {
 	c.create(t, ws)
 	c.until(t, ws, "1 "+cheap) // one that begins on a clock that is ahead takes what is said then for older than itself
 	eventually(t, "a node without GPUs", func() (bool, string) {
-		c.clock.step(time.Second) // what is mere progress is told a little later
+		// Mere progress is written a little later. A clock that is much faster than the waits of passes would let the
+		// coalescer forget the Workspace between two of them, so that the wait begins anew each time.
+		c.clock.step(100 * time.Millisecond)
 		err := c.client.Get(t.Context(), client.ObjectKeyFromObject(ws), ws)
 		return err == nil && strings.Contains(condition(ws, v1beta1.ConditionNodeClaimReady).Message, "the device plugin does not advertise its GPUs"), saying(ws)
 	})
