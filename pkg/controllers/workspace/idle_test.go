@@ -4,7 +4,6 @@
 package workspace
 
 import (
-	"strings"
 	"testing"
 	"time"
 
@@ -17,7 +16,6 @@ import (
 	"github.com/modelberth/modelberth/api/v1beta1"
 	"github.com/modelberth/modelberth/pkg/capacity"
 	"github.com/modelberth/modelberth/pkg/capacity/acquire"
-	"github.com/modelberth/modelberth/pkg/capacity/refusal"
 	"github.com/modelberth/modelberth/pkg/controllers/workspace/scope"
 	"github.com/modelberth/modelberth/pkg/workload"
 )
@@ -75,16 +73,7 @@ func TestMachineThatNeverServesIsReleased(t *testing.T) {
 			if tc.change != nil {
 				tc.change(s)
 			}
-			got := r.failed(s, open)
-			if tc.want == "" {
-				if got.Final {
-					t.Errorf("released: %s", got.Message)
-				}
-				return
-			}
-			if !got.Final || got.Cause != refusal.CannotServe || got.Cooldown != 0 || !strings.Contains(got.Message, tc.want) {
-				t.Errorf("got %+v, want that it says %q", got, tc.want)
-			}
+			checkReleased(t, r.failed(s, open), tc.want)
 		})
 	}
 }

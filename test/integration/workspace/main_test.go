@@ -147,6 +147,11 @@ func (w *world) beginHooked(t *testing.T, recorder *faults.Recorder, o options.C
 	return l
 }
 
+// accepted returns the controller's writes without those that lost against another one.
+func (l *life) accepted() []string {
+	return slices.DeleteFunc(l.recorder.Writes(), func(write string) bool { return strings.HasSuffix(write, "(conflict)") })
+}
+
 // untilSeen waits until the controller's watches have shown it this version of an object. Watches of different kinds do
 // not keep order, so a Workspace that is created after a change may be seen before it.
 func (l *life) untilSeen(t *testing.T, object client.Object) {
