@@ -51,7 +51,7 @@ const (
 	ReasonClaimNotFound        = "ClaimNotFound"
 	ReasonSpecInvalid          = "SpecInvalid"
 	ReasonNotSupported         = "NotSupported"
-	// ReasonAPIPruned: the API server drops fields of the Workspace that purchases depend on.
+	// ReasonAPIPruned: the API server drops fields of Workspaces or InferenceSets.
 	ReasonAPIPruned = "APIPruned"
 	// ReasonServedByKAITO: KAITO's controller serves the Workspace, and this one leaves it alone.
 	ReasonServedByKAITO = "ServedByKAITO"

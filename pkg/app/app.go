@@ -45,7 +45,6 @@ import (
 	"github.com/modelberth/modelberth/pkg/controllers/workspace"
 	"github.com/modelberth/modelberth/pkg/controllers/workspace/meter"
 	"github.com/modelberth/modelberth/pkg/controllers/workspace/watch"
-	"github.com/modelberth/modelberth/pkg/crd"
 	"github.com/modelberth/modelberth/pkg/diagnosis"
 	"github.com/modelberth/modelberth/pkg/engineprobe"
 	"github.com/modelberth/modelberth/pkg/evidence"
@@ -123,7 +122,7 @@ func NewManager(ctx context.Context, config *rest.Config, o options.Controller, 
 		Provisioner: provisioner,
 		KAITO:       foreignOf(former),
 		Namespaces:  at.namespaces,
-		Schema:      crd.Reader{Client: at.mgr.GetCache()},
+		Schema:      at.definitions.reader(),
 		Uses:        at.uses,
 		Applier:     at.applier,
 		Endpoints:   endpoints,
@@ -135,7 +134,7 @@ func NewManager(ctx context.Context, config *rest.Config, o options.Controller, 
 	if err != nil {
 		return nil, err
 	}
-	return at.mgr, at.setUp(ctx, reconciler, append(sources, schemaSource(at)), endpoints, controllerOptions(o, hooks))
+	return at.mgr, at.setUp(ctx, reconciler, append(sources, at.workspaceSource()), endpoints, controllerOptions(o, hooks))
 }
 
 // settle probes the cluster for unset options, completes the options, and returns the site of the back ends.
@@ -222,7 +221,7 @@ func (at site) setUp(
 	}
 	return onceElected(at.mgr,
 		func(ctx context.Context) error { return at.indexes.make(ctx, at.mgr.GetFieldIndexer()) },
-		func(ctx context.Context) error { return restartOnRestoredSchema(ctx, at.mgr) },
+		func(ctx context.Context) error { return at.definitions.restartOnRestored(ctx, at.mgr) },
 		at.useCalibrations(workspaces.LookAgain),
 		func(context.Context) error { return workspaces.SetupWithManager(at.mgr, sources, run) },
 		func(context.Context) error { return endpoints.SetupWithManager(at.mgr, run, workspaces.LookAgain) },

@@ -26,7 +26,6 @@ import (
 	"github.com/modelberth/modelberth/pkg/capacity/nodepool"
 	"github.com/modelberth/modelberth/pkg/capacity/pods"
 	"github.com/modelberth/modelberth/pkg/controllers/autoscaler"
-	"github.com/modelberth/modelberth/pkg/crd"
 	"github.com/modelberth/modelberth/pkg/options"
 	"github.com/modelberth/modelberth/pkg/render"
 	"github.com/modelberth/modelberth/pkg/watched"
@@ -48,7 +47,6 @@ func cacheOptions(o options.Controller, chosen backEnd, served kinds) cache.Opti
 		&corev1.Node{}:                  {Transform: existing.Keep},
 		&corev1.ConfigMap{}:             {Transform: namesOnly},
 		&corev1.Namespace{}:             {Label: namespaces.Named(), Transform: rulesOnly},
-		crd.Object():                    crd.Cache(),
 
 		&autoscalingv2.HorizontalPodAutoscaler{}: {Transform: autoscaler.Keep},
 	}

@@ -222,6 +222,8 @@ type site struct {
 	uses planning.Uses
 	// namespaces are the watched ones.
 	namespaces watched.Namespaces
+	// definitions are the caches of our CustomResourceDefinitions.
+	definitions definitions
 	// files keep the planner up to date.
 	files *evidence.Files
 	// speeds learns from the engines' metrics; nil if plans do not.
@@ -248,6 +250,9 @@ func siteOf(ctx context.Context, mgr manager.Manager, served kinds, watch option
 		live: namespaces.Reader(mgr.GetAPIReader(), mgr.GetScheme(), mgr.GetRESTMapper(), &appsv1.DaemonSetList{}),
 		mgr:  mgr, cached: cached, indexes: asked, clock: clock.RealClock{}, served: served, namespaces: namespaces,
 		leads: make(chan struct{}), adjust: hooks.Autoscaler,
+	}
+	if out.definitions, err = cacheDefinitions(mgr); err != nil {
+		return site{}, err
 	}
 	if watch.SeesNodes() {
 		if out.uses, err = podsOfNodes(mgr); err != nil {

@@ -31,10 +31,10 @@ func (at site) inferenceSets(ctx context.Context, run controller.Options) (step,
 	}
 	reconciler := inferenceset.New(inferenceset.Config{
 		Client: at.cached, Live: at.live, Namespaces: at.namespaces, Applier: at.applier, Clock: at.clock,
-		Events: at.mgr.GetEventRecorderFor(v1beta1.ManagedBy),
+		Events: at.mgr.GetEventRecorderFor(v1beta1.ManagedBy), Schema: at.definitions.reader(),
 	})
 	if err := inferenceset.Index(ctx, at.indexes); err != nil {
 		return nil, err
 	}
-	return func(context.Context) error { return reconciler.SetupWithManager(at.mgr, run) }, nil
+	return func(context.Context) error { return reconciler.SetupWithManager(at.mgr, at.setSources(), run) }, nil
 }

@@ -67,13 +67,9 @@ func foreignOf(machines *kaito.Machines) foreign.Machines {
 
 // cacheOfKAITO returns a cache that starts and ends with the manager.
 func (at site) cacheOfKAITO(options cache.Options) (cache.Cache, error) {
-	options.Scheme, options.Mapper, options.HTTPClient = at.mgr.GetScheme(), at.mgr.GetRESTMapper(), at.mgr.GetHTTPClient()
-	out, err := cache.New(at.mgr.GetConfig(), options)
+	out, err := cacheBeside(at.mgr, options)
 	if err != nil {
 		return nil, fmt.Errorf("creating the cache of KAITO's machines: %w", err)
-	}
-	if err := at.mgr.Add(out); err != nil {
-		return nil, fmt.Errorf("adding the cache of KAITO's machines: %w", err)
 	}
 	return out, nil
 }

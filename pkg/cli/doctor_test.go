@@ -102,13 +102,9 @@ func TestDoctor(t *testing.T) {
 		"Lease": {named("modelberth-system", "modelberth-controller", map[string]any{"spec": map[string]any{"renewTime": "2026-11-20T11:59:59.000000Z"}})},
 	}
 	established := map[string]any{"conditions": []any{map[string]any{"type": "Established", "status": "True"}}}
-	properties := map[string]any{
-		"suspend": map[string]any{}, "resource": map[string]any{"properties": map[string]any{"placement": map[string]any{}}},
-		"status": map[string]any{"properties": map[string]any{"observedGeneration": map[string]any{}, "plan": map[string]any{}, "attempts": map[string]any{}}},
-	}
 	spec := map[string]any{"versions": []any{map[string]any{
 		"name": "v1beta1", "served": true, "storage": true,
-		"schema": map[string]any{"openAPIV3Schema": map[string]any{"properties": properties}},
+		"schema": map[string]any{"openAPIV3Schema": map[string]any{"x-kubernetes-preserve-unknown-fields": true}},
 	}}}
 	healthy["CustomResourceDefinition"] = []map[string]any{
 		named("", "workspaces.kaito.sh", map[string]any{"spec": spec, "status": established}),

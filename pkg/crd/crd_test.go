@@ -4,19 +4,27 @@
 package crd
 
 import (
+	"context"
+	"errors"
 	"os"
 	"path/filepath"
+	"slices"
+	"strings"
 	"testing"
 
 	"github.com/google/go-cmp/cmp"
+	apierrors "k8s.io/apimachinery/pkg/api/errors"
 	"k8s.io/apimachinery/pkg/apis/meta/v1/unstructured"
+	"k8s.io/apimachinery/pkg/runtime/schema"
+	"sigs.k8s.io/controller-runtime/pkg/client"
 	"sigs.k8s.io/yaml"
 )
 
-// shipped is the CustomResourceDefinition of the chart.
-func shipped(t *testing.T) *unstructured.Unstructured {
+// shipped is a CustomResourceDefinition of the chart.
+func shipped(t *testing.T, name string) *unstructured.Unstructured {
 	t.Helper()
-	text, err := os.ReadFile(filepath.Join("..", "..", "charts", "modelberth", "files", "crds", "kaito.sh_workspaces.yaml"))
+	plural, group, _ := strings.Cut(name, ".")
+	text, err := os.ReadFile(filepath.Join("..", "..", "charts", "modelberth", "files", "crds", group+"_"+plural+".yaml"))
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -27,65 +35,146 @@ func shipped(t *testing.T) *unstructured.Unstructured {
 	return out
 }
 
+// version is one of a definition, to change in place.
+func version(t *testing.T, definition *unstructured.Unstructured, index int) map[string]any {
+	t.Helper()
+	versions, _ := at(definition.Object, "spec", "versions").([]any)
+	out, ok := versions[index].(map[string]any)
+	if !ok {
+		t.Fatalf("%s has no version %d", definition.GetName(), index)
+	}
+	return out
+}
+
+// parent is the schema or the list of properties that has the last step of a path, and its key there.
+func parent(t *testing.T, version map[string]any, path []string) (map[string]any, string) {
+	t.Helper()
+	node := at(version, "schema", "openAPIV3Schema")
+	for i, step := range path {
+		schema, ok := node.(map[string]any)
+		if !ok {
+			t.Fatalf("no schema at %s", text(path[:i]))
+		}
+		key := step
+		switch step {
+		case item:
+			key = "items"
+		case value:
+			key = "additionalProperties"
+		default:
+			schema, ok = schema["properties"].(map[string]any)
+		}
+		if _, isThere := schema[key]; !ok || !isThere {
+			t.Fatalf("no schema at %s", text(path[:i+1]))
+		}
+		if i == len(path)-1 {
+			return schema, key
+		}
+		node = schema[key]
+	}
+	t.Fatal("an empty path")
+	return nil, ""
+}
+
 // without takes a field from the schema of one version.
 func without(t *testing.T, index int, path ...string) func(*unstructured.Unstructured) {
 	return func(definition *unstructured.Unstructured) {
 		t.Helper()
-		versions, _, _ := unstructured.NestedSlice(definition.Object, "spec", "versions")
-		at := []string{"schema", "openAPIV3Schema"}
-		for _, step := range path {
-			at = append(at, "properties", step)
+		holder, key := parent(t, version(t, definition, index), path)
+		delete(holder, key)
+	}
+}
+
+// set writes into the schema of a field in the first version.
+func set(t *testing.T, key string, to any, path ...string) func(*unstructured.Unstructured) {
+	return func(definition *unstructured.Unstructured) {
+		t.Helper()
+		holder, last := parent(t, version(t, definition, 0), path)
+		schema, ok := holder[last].(map[string]any)
+		if !ok {
+			t.Fatalf("no schema at %s", text(path))
 		}
-		version, ok := versions[index].(map[string]any)
-		if _, isThere, _ := unstructured.NestedMap(version, at...); !ok || !isThere {
-			t.Fatalf("version %d has no %v", index, path)
-		}
-		unstructured.RemoveNestedField(version, at...)
-		if err := unstructured.SetNestedSlice(definition.Object, versions, "spec", "versions"); err != nil {
-			t.Fatal(err)
+		schema[key] = to
+	}
+}
+
+func both(changes ...func(*unstructured.Unstructured)) func(*unstructured.Unstructured) {
+	return func(definition *unstructured.Unstructured) {
+		for _, change := range changes {
+			change(definition)
 		}
 	}
 }
 
 func TestMissing(t *testing.T) {
 	tests := []struct {
-		reason string
-		change func(*unstructured.Unstructured)
-		want   []string
+		reason     string
+		definition string
+		change     func(*unstructured.Unstructured)
+		want       []string
 	}{
-		{"the shipped one lacks nothing", func(*unstructured.Unstructured) {}, nil},
-		{"suspend is pruned", without(t, 0, "suspend"), []string{"suspend"}},
-		{"a version that is served beside the stored one prunes", without(t, 1, "resource", "placement"), []string{"resource.placement"}},
-		{"the whole status", without(t, 0, "status"), []string{"status.attempts", "status.observedGeneration", "status.plan"}},
-		{"a field that no purchase depends on", without(t, 0, "status", "startup"), nil},
-		{"unknown fields are kept", func(definition *unstructured.Unstructured) {
-			without(t, 0, "status", "attempts")(definition)
+		{"the shipped one lacks nothing", Workspaces, both(), nil},
+		{"the shipped one of sets lacks nothing", InferenceSets, both(), nil},
+		{"suspend is pruned", Workspaces, without(t, 0, "suspend"), []string{"suspend"}},
+		{
+			"a version that is served beside the stored one prunes", Workspaces,
+			without(t, 1, "resource", "placement"),
+			[]string{"resource.placement"},
+		},
+		{"a version that is neither served nor stored prunes nothing", Workspaces, func(definition *unstructured.Unstructured) {
 			versions, _, _ := unstructured.NestedSlice(definition.Object, "spec", "versions")
-			version, _ := versions[0].(map[string]any)
-			at := []string{"schema", "openAPIV3Schema", "properties", "status", "x-kubernetes-preserve-unknown-fields"}
-			if err := unstructured.SetNestedField(version, true, at...); err != nil {
-				t.Fatal(err)
-			}
+			versions = append(versions, map[string]any{"name": "v1", "served": false, "storage": false})
 			if err := unstructured.SetNestedSlice(definition.Object, versions, "spec", "versions"); err != nil {
 				t.Fatal(err)
 			}
 		}, nil},
-		{"no versions at all", func(definition *unstructured.Unstructured) {
+		{"a parent stands for its fields", Workspaces, without(t, 0, "status"), []string{"status"}},
+		{
+			"an older version of ours lacks one field of the status", Workspaces,
+			without(t, 0, "status", "startup"),
+			[]string{"status.startup"},
+		},
+		{
+			"a field of a list's items", Workspaces,
+			without(t, 0, "status", "attempts", item, "reason"),
+			[]string{"status.attempts[].reason"},
+		},
+		{
+			"a map without the schema of its values drops every key", Workspaces,
+			without(t, 0, "inference", "engine", "args", value),
+			[]string{"inference.engine.args.*"},
+		},
+		{"the policy of the autoscaler", InferenceSets, without(t, 1, "spec", "autoscaling"), []string{"spec.autoscaling"}},
+		{
+			"the limits of the template", InferenceSets,
+			without(t, 0, "spec", "template", "resource", "placement", "maxHourlyPrice"),
+			[]string{"spec.template.resource.placement.maxHourlyPrice"},
+		},
+		{"a field of a newer KAITO is none of ours", Workspaces, func(definition *unstructured.Unstructured) {
+			properties, _ := at(version(t, definition, 0), "schema", "openAPIV3Schema", "properties").(map[string]any)
+			properties["replicas"] = map[string]any{"type": "integer"}
+		}, nil},
+		{
+			"unknown fields are kept", Workspaces,
+			both(without(t, 0, "status", "attempts"), set(t, "x-kubernetes-preserve-unknown-fields", true, "status")), nil,
+		},
+		{
+			"where unknown fields are kept, a known one is pruned by its schema", Workspaces,
+			both(without(t, 0, "status", "attempts", item, "reason"), set(t, "x-kubernetes-preserve-unknown-fields", true, "status")),
+			[]string{"status.attempts[].reason"},
+		},
+		{"all keys of a map are kept", Workspaces, set(t, "additionalProperties", true, "inference", "engine", "args"), nil},
+		{"two fields are sorted", Workspaces, both(without(t, 0, "suspend"), without(t, 0, "inference")), []string{"inference", "suspend"}},
+		{"no versions at all", Workspaces, func(definition *unstructured.Unstructured) {
 			unstructured.RemoveNestedField(definition.Object, "spec", "versions")
-		}, required()},
+		}, []string{"inference", "resource", "status", "suspend", "tuning"}},
+		{"another kind", Workspaces, func(definition *unstructured.Unstructured) { definition.SetName("ragengines.kaito.sh") }, nil},
 	}
 	for _, test := range tests {
 		t.Run(test.reason, func(t *testing.T) {
-			definition := shipped(t)
+			definition := shipped(t, test.definition)
 			test.change(definition)
-			options := []cmp.Option{cmp.Transformer("sorted", func(in []string) map[string]bool {
-				out := map[string]bool{}
-				for _, field := range in {
-					out[field] = true
-				}
-				return out
-			})}
-			if diff := cmp.Diff(test.want, Missing(definition), options...); diff != "" {
+			if diff := cmp.Diff(test.want, Missing(definition)); diff != "" {
 				t.Errorf("(-want +got):\n%s", diff)
 			}
 			for range 2 { // a cache may transform what it has kept already
@@ -97,7 +186,7 @@ func TestMissing(t *testing.T) {
 				if !ok || object.Object["spec"] != nil {
 					t.Fatalf("kept %T with its schemas", kept)
 				}
-				if diff := cmp.Diff(test.want, MissingOf(object), options...); diff != "" {
+				if diff := cmp.Diff(test.want, MissingOf(object)); diff != "" {
 					t.Errorf("kept (-want +got):\n%s", diff)
 				}
 				definition = object
@@ -106,10 +195,150 @@ func TestMissing(t *testing.T) {
 	}
 }
 
+// TestEveryFieldIsRequired takes each field of the Go types, in turn, from each version.
+func TestEveryFieldIsRequired(t *testing.T) {
+	for _, name := range Names() {
+		definition := shipped(t, name)
+		for _, path := range fieldsOf(name) {
+			if text(path[:len(path)-1]) == "spec.template.metadata" {
+				continue // unknown fields are kept there
+			}
+			for index := range 2 {
+				holder, key := parent(t, version(t, definition, index), path)
+				schema := holder[key]
+				delete(holder, key)
+				if diff := cmp.Diff([]string{text(path)}, Missing(definition)); diff != "" {
+					t.Errorf("%s of version %d (-want +got):\n%s", text(path), index, diff)
+				}
+				holder[key] = schema
+			}
+		}
+	}
+}
+
+// TestFields: the fields of which the loss costs money or security are derived, and the types of Kubernetes are leaves.
+func TestFields(t *testing.T) {
+	tests := []struct {
+		reason     string
+		definition string
+		has, lacks []string
+	}{
+		{
+			"whether and for how much machines are bought", Workspaces,
+			[]string{"suspend", "resource.placement.maxHourlyPrice", "resource.placement.instanceTypes[]", "status.attempts[].reason"},
+			nil,
+		},
+		{
+			"what runs, and who may use it", Workspaces,
+			[]string{"inference.engine.apiKeySecret", "inference.engine.args.*", "inference.weights.oci.verify"},
+			nil,
+		},
+		{"the same of a set", InferenceSets, []string{
+			"spec.autoscaling.maxHourlyPrice", "spec.nodeCountLimit", "spec.template.metadata.labels.*",
+			"spec.template.resource.placement.maxHourlyPrice", "spec.template.inference.engine.apiKeySecret",
+		}, nil},
+		{
+			"types of Kubernetes are leaves, and their own encoding is not looked into", Workspaces,
+			[]string{"inference.template", "resource.labelSelector", "status.conditions[]"},
+			[]string{"inference.template.spec", "resource.labelSelector.matchLabels", "status.conditions[].type"},
+		},
+		{
+			"neither metadata nor what is not stored is in a schema", Workspaces, nil,
+			[]string{"metadata", "kind", "apiVersion", "inference.templateError", "inference.TemplateError", "inference.-"},
+		},
+		{"another kind has none", "ragengines.kaito.sh", nil, []string{"spec"}},
+	}
+	for _, test := range tests {
+		t.Run(test.reason, func(t *testing.T) {
+			var got []string
+			for _, path := range fieldsOf(test.definition) {
+				got = append(got, text(path))
+			}
+			for _, field := range test.has {
+				if !slices.Contains(got, field) {
+					t.Errorf("%s is not derived", field)
+				}
+			}
+			for _, field := range test.lacks {
+				if slices.Contains(got, field) {
+					t.Errorf("%s is derived", field)
+				}
+			}
+		})
+	}
+}
+
+// stored is a cache with one definition, or an error.
+type stored struct {
+	client.Reader
+	definition *unstructured.Unstructured
+	err        error
+}
+
+// Get implements client.Reader.
+func (s stored) Get(_ context.Context, _ client.ObjectKey, into client.Object, _ ...client.GetOption) error {
+	kept, err := keep(s.definition)
+	if object, ok := kept.(*unstructured.Unstructured); ok && err == nil && s.err == nil {
+		into.SetAnnotations(object.GetAnnotations())
+	}
+	return s.err
+}
+
+func TestPruned(t *testing.T) {
+	const advice = ": another tool replaced it, for example an add-on manager with KAITO's, or it is older than this controller. " +
+		"Until it is restored, nothing is bought or changed, and running models continue. Have an administrator stop that tool and run " +
+		"helm upgrade --take-ownership with this chart"
+	whole := func(name string) stored { return stored{definition: shipped(t, name)} }
+	changed := func(name string, change func(*unstructured.Unstructured)) stored {
+		out := whole(name)
+		change(out.definition)
+		return out
+	}
+	gone := whole(InferenceSets)
+	gone.err = apierrors.NewNotFound(schema.GroupResource{}, InferenceSets)
+	broken := whole(InferenceSets)
+	broken.err = errors.New("no cache")
+	tests := []struct {
+		reason    string
+		sets      stored
+		workspace stored
+		names     []string
+		want      string
+		fails     bool
+	}{
+		{"both are whole", whole(InferenceSets), whole(Workspaces), Names(), "", false},
+		{"without a definition there are no sets", gone, whole(Workspaces), Names(), "", false},
+		{"an unreadable definition may lack anything", broken, whole(Workspaces), Names(), "", true},
+		{"Workspaces do not depend on the definition of sets", broken, whole(Workspaces), []string{Workspaces}, "", false},
+		{
+			"one field", whole(InferenceSets), changed(Workspaces, without(t, 0, "suspend")), Names(),
+			"the CustomResourceDefinition workspaces.kaito.sh lacks suspend" + advice, false,
+		},
+		{
+			"two fields", changed(InferenceSets, both(without(t, 0, "spec", "autoscaling"), without(t, 1, "spec", "nodeCountLimit"))),
+			whole(Workspaces), Names(),
+			"the CustomResourceDefinition inferencesets.kaito.sh lacks spec.autoscaling and 1 more field" + advice, false,
+		},
+		{
+			"the first of three", whole(InferenceSets),
+			changed(Workspaces, both(without(t, 0, "suspend"), without(t, 0, "inference"), without(t, 0, "resource"))), Names(),
+			"the CustomResourceDefinition workspaces.kaito.sh lacks inference and 2 more fields" + advice, false,
+		},
+	}
+	for _, test := range tests {
+		t.Run(test.reason, func(t *testing.T) {
+			got, err := Reader{InferenceSets: test.sets, Workspaces: test.workspace}.Pruned(t.Context(), test.names...)
+			if got != test.want || (err != nil) != test.fails {
+				t.Errorf("got %q and %v, want %q and an error %v", got, err, test.want, test.fails)
+			}
+		})
+	}
+}
+
 // The API server would store a default of the schema with each Workspace on reading, and that would edit serving
 // Workspaces: absent fields stay absent, and the planner has the defaults.
 func TestAbsentObjectivesAreNoEdit(t *testing.T) {
-	versions, _, _ := unstructured.NestedSlice(shipped(t).Object, "spec", "versions")
+	versions, _, _ := unstructured.NestedSlice(shipped(t, Workspaces).Object, "spec", "versions")
 	for _, entry := range versions {
 		version, _ := entry.(map[string]any)
 		at := []string{"schema", "openAPIV3Schema", "properties", "inference", "properties", "objectives"}

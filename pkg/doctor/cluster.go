@@ -48,7 +48,7 @@ func checkDefinitions(e *examination) {
 	if !e.snapshot.isRead("CustomResourceDefinition") {
 		return
 	}
-	for _, name := range []string{"workspaces.kaito.sh", "inferencesets.kaito.sh"} {
+	for _, name := range []string{crd.Workspaces, crd.InferenceSets} {
 		definition := e.snapshot.find("CustomResourceDefinition", "", name)
 		if definition == nil {
 			e.fail("CRDMissing", named("CustomResourceDefinition", "", name), "the API server does not serve it",
@@ -64,9 +64,8 @@ func checkDefinitions(e *examination) {
 			e.fail("CRDNotEstablished", called(definition), "condition Established is "+orAbsent(status)+": "+message,
 				"kubectl describe crd "+name)
 		}
-		if missing := crd.Missing(definition); name == "workspaces.kaito.sh" && len(missing) > 0 {
-			e.fail("CRDPruned", called(definition), "the API server drops "+strings.Join(missing,
-				", ")+": the definition is KAITO's or an old one",
+		if missing := crd.Missing(definition); len(missing) > 0 {
+			e.fail("CRDPruned", called(definition), "the API server drops "+crd.Words(missing)+": the definition is KAITO's or an old one",
 				"remove it from KAITO's chart or its add-on manager, then: "+install)
 		}
 	}

@@ -28,13 +28,19 @@ type healthy struct {
 	}
 }
 
+// pruned is a field that a definition lacks, by its path in the schema.
+type pruned struct {
+	Definition string
+	Path       []string
+}
+
 // fault is a difference from a healthy cluster, and its finding.
 type fault struct {
 	Why, Cluster, Version string
 	Set                   map[string]map[string]any
 	Add                   []map[string]any
 	Remove, RemoveKinds   []string
-	Prune                 bool
+	Prune                 *pruned
 	Flags                 []string
 	Unread                map[string]string
 	Want                  Finding
@@ -179,12 +185,16 @@ func (f *fault) breaks(t *testing.T, s *Snapshot) {
 	if f.Flags != nil {
 		setFlags(t, s, f.Flags)
 	}
-	if f.Prune {
-		definition := s.find("CustomResourceDefinition", "", "workspaces.kaito.sh")
+	if f.Prune != nil {
+		definition := s.find("CustomResourceDefinition", "", f.Prune.Definition)
 		versions, _, _ := unstructured.NestedSlice(definition.Object, "spec", "versions")
 		for _, version := range versions {
 			fields, _ := version.(map[string]any)
-			unstructured.RemoveNestedField(fields, "schema", "openAPIV3Schema", "properties", "suspend")
+			schema := append([]string{"schema", "openAPIV3Schema"}, f.Prune.Path...)
+			if _, isThere, _ := unstructured.NestedMap(fields, schema...); !isThere {
+				t.Fatalf("%s: the definition has no %v", f.Why, f.Prune.Path)
+			}
+			unstructured.RemoveNestedField(fields, schema...)
 		}
 		_ = unstructured.SetNestedSlice(definition.Object, versions, "spec", "versions")
 	}

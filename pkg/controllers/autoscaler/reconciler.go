@@ -23,6 +23,8 @@ import (
 
 	"github.com/modelberth/modelberth/api/v1beta1"
 	"github.com/modelberth/modelberth/pkg/autoscale"
+	"github.com/modelberth/modelberth/pkg/controllers/pruned"
+	"github.com/modelberth/modelberth/pkg/crd"
 	"github.com/modelberth/modelberth/pkg/engineprobe"
 	"github.com/modelberth/modelberth/pkg/watched"
 	"github.com/modelberth/modelberth/pkg/wording"
@@ -70,6 +72,8 @@ type Config struct {
 	Metrics *Metrics
 	// Interval between two looks; 0 means UsualInterval.
 	Interval time.Duration
+	// Schema is nil if pruned fields are not watched.
+	Schema pruned.Schema
 }
 
 // Reconciler scales InferenceSets.
@@ -117,6 +121,14 @@ func (r *Reconciler) forget(set types.NamespacedName) {
 // reconcile returns the time until the next reading; 0 if only an event triggers it.
 func (r *Reconciler) reconcile(ctx context.Context, set *v1beta1.InferenceSet) (time.Duration, error) {
 	key := client.ObjectKeyFromObject(set)
+	message, err := pruned.Check(ctx, r.Schema, crd.Names()...)
+	if err != nil {
+		return 0, err
+	}
+	if message != "" { // the policy itself may be pruned, and the controller of InferenceSets reports why
+		r.forget(key)
+		return 0, nil
+	}
 	if !autoscale.IsWanted(set) {
 		r.forget(key)
 		return 0, r.report(ctx, set, nil, verdict{})

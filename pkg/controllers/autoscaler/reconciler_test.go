@@ -23,6 +23,7 @@ import (
 
 	"github.com/modelberth/modelberth/api/v1beta1"
 	"github.com/modelberth/modelberth/pkg/autoscale"
+	"github.com/modelberth/modelberth/pkg/crd"
 	"github.com/modelberth/modelberth/pkg/engineprobe"
 )
 
@@ -421,5 +422,57 @@ func TestEngineOf(t *testing.T) {
 		if diff := cmp.Diff(tc.want, of(tc.before, tc.after)); diff != "" {
 			t.Errorf("%s (-want +got):\n%s", tc.reason, diff)
 		}
+	}
+}
+
+// schemaOf is the message about definitions that lack fields.
+type schemaOf map[string]string
+
+// Pruned implements pruned.Schema.
+func (s schemaOf) Pruned(_ context.Context, definitions ...string) (string, error) {
+	for _, name := range definitions {
+		if s[name] != "" {
+			return s[name], nil
+		}
+	}
+	return "", nil
+}
+
+// TestPrunedSetIsNotScaled: while fields are pruned, the policy may be gone, and no number or condition is written.
+func TestPrunedSetIsNotScaled(t *testing.T) {
+	tests := []struct {
+		reason string
+		schema schemaOf
+		edit   func(*v1beta1.InferenceSet)
+		want   int
+	}{
+		{"both definitions are whole", schemaOf{}, func(*v1beta1.InferenceSet) {}, 2},
+		{"replicas would be written", schemaOf{crd.Workspaces: "lacks b"}, func(*v1beta1.InferenceSet) {}, 1},
+		{"the policy is pruned", schemaOf{crd.InferenceSets: "lacks a"}, func(s *v1beta1.InferenceSet) { s.Spec.Autoscaling = nil }, 1},
+	}
+	for _, test := range tests {
+		t.Run(test.reason, func(t *testing.T) {
+			w := newWorld(t, set(1))
+			w.run(t, 1)
+			w.pass(t)
+			s := w.read(t)
+			test.edit(s)
+			if err := w.Update(t.Context(), s); err != nil {
+				t.Fatal(err)
+			}
+			before := w.condition(t)
+			w.requests(1, 20)
+			w.reconciler.Schema = test.schema
+			w.live(t, time.Minute, 20)
+			if got := w.read(t).DesiredReplicas(); got != test.want {
+				t.Errorf("%d replicas, want %d", got, test.want)
+			}
+			if got := w.condition(t); before == "" || len(test.schema) > 0 && got != before {
+				t.Errorf("condition %q, before %q", got, before)
+			}
+			if got := len(w.reconciler.memories.bySet); len(test.schema) > 0 && got > 0 {
+				t.Errorf("%d memories are left: their signals are outdated after the repair", got)
+			}
+		})
 	}
 }

@@ -26,6 +26,7 @@ import (
 
 	"github.com/modelberth/modelberth/api/v1beta1"
 	"github.com/modelberth/modelberth/pkg/apply"
+	"github.com/modelberth/modelberth/pkg/controllers/pruned"
 	"github.com/modelberth/modelberth/pkg/replicas"
 	"github.com/modelberth/modelberth/pkg/watched"
 	"github.com/modelberth/modelberth/pkg/workload"
@@ -54,13 +55,19 @@ type Config struct {
 	Applier    Applier
 	Events     record.EventRecorder
 	Clock      clock.PassiveClock
+	// Schema is nil if pruned fields are not watched.
+	Schema pruned.Schema
 }
 
 // Reconciler reconciles InferenceSets.
-type Reconciler struct{ Config }
+type Reconciler struct {
+	Config
+	// reports are the events about pruned fields.
+	reports pruned.Reports
+}
 
 // New returns a Reconciler.
-func New(config Config) *Reconciler { return &Reconciler{config} }
+func New(config Config) *Reconciler { return &Reconciler{Config: config} }
 
 // Reconcile moves one set a step closer to its spec.
 func (r *Reconciler) Reconcile(ctx context.Context, request ctrl.Request) (ctrl.Result, error) {
@@ -71,7 +78,10 @@ func (r *Reconciler) Reconcile(ctx context.Context, request ctrl.Request) (ctrl.
 	if err := r.Client.Get(ctx, request.NamespacedName, set); err != nil {
 		return ctrl.Result{}, client.IgnoreNotFound(err)
 	}
-	err := r.reconcile(ctx, set)
+	isHeld, err := r.holdsPruned(ctx, set)
+	if err == nil && !isHeld {
+		err = r.reconcile(ctx, set)
+	}
 	if apierrors.IsConflict(err) { // the cache is behind, and its event comes
 		return ctrl.Result{RequeueAfter: leaving / 10}, nil
 	}

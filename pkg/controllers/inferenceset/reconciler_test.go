@@ -4,9 +4,13 @@
 package inferenceset
 
 import (
+	"context"
+	"errors"
+	"fmt"
 	"testing"
 
 	"github.com/google/go-cmp/cmp"
+	apierrors "k8s.io/apimachinery/pkg/api/errors"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/runtime"
 	clientgoscheme "k8s.io/client-go/kubernetes/scheme"
@@ -18,6 +22,7 @@ import (
 
 	"github.com/modelberth/modelberth/api/v1beta1"
 	"github.com/modelberth/modelberth/pkg/apply"
+	"github.com/modelberth/modelberth/pkg/crd"
 )
 
 // cluster is an API server in memory, and a Reconciler of its sets.
@@ -159,5 +164,118 @@ func TestDeletionWaitsForWorkspaces(t *testing.T) {
 	c.pass(t, 1)
 	if err := c.Get(t.Context(), client.ObjectKeyFromObject(set()), found); client.IgnoreNotFound(err) != nil || err == nil {
 		t.Errorf("the set is still there: %v", err)
+	}
+}
+
+// schemaOf answers for definitions that lack fields, by name.
+type schemaOf map[string]string
+
+// Pruned implements pruned.Schema.
+func (s schemaOf) Pruned(_ context.Context, definitions ...string) (string, error) {
+	for _, name := range definitions {
+		if s[name] == "broken" {
+			return "", errors.New("no cache")
+		}
+		if s[name] != "" {
+			return s[name], nil
+		}
+	}
+	return "", nil
+}
+
+func TestPrunedSetIsLeftAlone(t *testing.T) {
+	known := func(s *v1beta1.InferenceSet) { s.Finalizers = []string{v1beta1.InferenceSetFinalizer} }
+	tests := []struct {
+		reason string
+		set    func(*v1beta1.InferenceSet)
+		schema schemaOf
+		// children and conditions after three passes, and the events.
+		children   int
+		conditions []string
+		events     []string
+		fails      bool
+	}{
+		{"both definitions are whole", known, schemaOf{}, 2, nil, nil, false},
+		{
+			"a status of a known set would make the loss permanent", known,
+			schemaOf{crd.InferenceSets: "lacks a"},
+			0, nil,
+			[]string{"Warning APIPruned lacks a"},
+			false,
+		},
+		{
+			"a known set, and its Workspaces would be written", known,
+			schemaOf{crd.Workspaces: "lacks b"},
+			0, nil,
+			[]string{"Warning APIPruned lacks b"},
+			false,
+		},
+		{
+			"a new set has nothing to lose", func(*v1beta1.InferenceSet) {},
+			schemaOf{crd.Workspaces: "lacks b"},
+			0,
+			[]string{"Ready=False(APIPruned): 0/2 replicas are ready. lacks b", "Stalled=True(APIPruned): lacks b"},
+			nil, false,
+		},
+		{"an unreadable definition may lack anything", known, schemaOf{crd.Workspaces: "broken"}, 0, nil, nil, true},
+	}
+	for _, test := range tests {
+		t.Run(test.reason, func(t *testing.T) {
+			c := newCluster(t, set(test.set))
+			c.reconciler.Schema = test.schema
+			events := record.NewFakeRecorder(100)
+			c.reconciler.Events = events
+			request := ctrl.Request{NamespacedName: client.ObjectKeyFromObject(set())}
+			for range 3 {
+				if _, err := c.reconciler.Reconcile(t.Context(), request); (err != nil) != test.fails {
+					t.Fatal(err)
+				}
+			}
+			if got := len(c.workspaces(t)); got != test.children {
+				t.Errorf("%d Workspaces, want %d", got, test.children)
+			}
+			if test.children > 0 {
+				return
+			}
+			found := &v1beta1.InferenceSet{}
+			if err := c.Get(t.Context(), request.NamespacedName, found); err != nil {
+				t.Fatal(err)
+			}
+			var conditions []string
+			for _, got := range found.Status.Conditions {
+				if got.Type == v1beta1.ConditionReady || got.Type == v1beta1.ConditionStalled {
+					conditions = append(conditions, fmt.Sprintf("%s=%s(%s): %s", got.Type, got.Status, got.Reason, got.Message))
+				}
+			}
+			if diff := cmp.Diff(test.conditions, conditions); diff != "" {
+				t.Errorf("conditions (-want +got):\n%s", diff)
+			}
+			close(events.Events)
+			var published []string
+			for event := range events.Events {
+				published = append(published, event)
+			}
+			if diff := cmp.Diff(test.events, published); diff != "" {
+				t.Errorf("events (-want +got):\n%s", diff)
+			}
+		})
+	}
+}
+
+// TestPrunedSetIsDeleted: a deletion loses nothing that is still needed.
+func TestPrunedSetIsDeleted(t *testing.T) {
+	c := newCluster(t, set())
+	c.pass(t, 2)
+	found := &v1beta1.InferenceSet{}
+	if err := c.Get(t.Context(), client.ObjectKeyFromObject(set()), found); err != nil {
+		t.Fatal(err)
+	}
+	if err := c.Delete(t.Context(), found); err != nil {
+		t.Fatal(err)
+	}
+	c.reconciler.Schema = schemaOf{crd.Workspaces: "lacks b", crd.InferenceSets: "lacks a"}
+	c.pass(t, 3)
+	if err := c.Get(t.Context(), client.ObjectKeyFromObject(set()), found); !apierrors.IsNotFound(err) || len(c.workspaces(t)) > 0 {
+		t.Errorf("the set is still there (%v), or its Workspaces %v", err, c.workspaces(t))
 	}
 }

@@ -16,6 +16,7 @@ import (
 	"sigs.k8s.io/controller-runtime/pkg/event"
 	"sigs.k8s.io/controller-runtime/pkg/manager"
 	"sigs.k8s.io/controller-runtime/pkg/predicate"
+	"sigs.k8s.io/controller-runtime/pkg/source"
 
 	"github.com/modelberth/modelberth/api/v1beta1"
 )
@@ -31,16 +32,19 @@ func Index(ctx context.Context, indexer client.FieldIndexer) error {
 	return nil
 }
 
-// SetupWithManager registers the Reconciler and its watches. The index has to be there.
-func (r *Reconciler) SetupWithManager(mgr manager.Manager, options controller.Options) error {
-	err := ctrl.NewControllerManagedBy(mgr).
+// SetupWithManager registers the Reconciler and its watches. The index has to be there. The definitions are further
+// sources of sets.
+func (r *Reconciler) SetupWithManager(mgr manager.Manager, definitions []source.Source, options controller.Options) error {
+	b := ctrl.NewControllerManagedBy(mgr).
 		Named(ControllerName).
 		WithOptions(options).
 		For(&v1beta1.InferenceSet{}).
 		Owns(&v1beta1.Workspace{}, builder.WithPredicates(childChanged())).
-		Owns(&corev1.Service{}).
-		Complete(r)
-	if err != nil {
+		Owns(&corev1.Service{})
+	for _, definition := range definitions {
+		b = b.WatchesRawSource(definition)
+	}
+	if err := b.Complete(r); err != nil {
 		return fmt.Errorf("setting up the %s controller: %w", ControllerName, err)
 	}
 	return nil

@@ -31,6 +31,7 @@ import (
 	"github.com/modelberth/modelberth/pkg/capacity/purchase"
 	"github.com/modelberth/modelberth/pkg/capacity/refusal"
 	"github.com/modelberth/modelberth/pkg/catalog"
+	"github.com/modelberth/modelberth/pkg/controllers/pruned"
 	"github.com/modelberth/modelberth/pkg/controllers/workspace/acquisition"
 	"github.com/modelberth/modelberth/pkg/controllers/workspace/foreign"
 	"github.com/modelberth/modelberth/pkg/controllers/workspace/isolate"
@@ -78,7 +79,7 @@ type Config struct {
 	// Namespaces of the Workspaces to serve.
 	Namespaces watched.Namespaces
 	// Schema is nil if pruned fields are not watched.
-	Schema Schema
+	Schema pruned.Schema
 	// KAITO is nil if the cluster lacks the kinds of KAITO's machines.
 	KAITO     foreign.Machines
 	Applier   Applier
@@ -138,8 +139,8 @@ type Reconciler struct {
 	planning *planning.Pipeline
 	// lessons have all Workspaces learn from the attempts of each.
 	lessons *lessons.Lessons
-	// reported are the Workspaces with an event about pruned fields.
-	reported reported
+	// reports are the events about pruned fields.
+	reports pruned.Reports
 	// warnings reads events about delayed pods.
 	warnings *warnings.Reader
 	// isolate lets groups start.
@@ -171,11 +172,8 @@ func (r *Reconciler) Reconcile(ctx context.Context, request ctrl.Request) (ctrl.
 	if r.records.expectations.IsStale(ws) {
 		return ctrl.Result{RequeueAfter: r.backoff.Next(request.NamespacedName, r.Clock.Now())}, nil
 	}
-	if missing, err := missingFields(ctx, r.Schema); err != nil || len(missing) > 0 && ws.DeletionTimestamp.IsZero() {
-		if err != nil {
-			return ctrl.Result{}, err
-		}
-		return ctrl.Result{}, r.holdPruned(ctx, ws, missing)
+	if isHeld, err := r.holdsPruned(ctx, ws); err != nil || isHeld {
+		return ctrl.Result{}, err
 	}
 	s := scope.New(ws)
 	s.Signatures = r.EngineErrors

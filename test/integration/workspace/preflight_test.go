@@ -215,7 +215,7 @@ func (w *world) setOverlay(t *testing.T, files map[string]string) {
 // storeUnderOlderSchema stores a Workspace that only an older schema takes: without rules, and with a field more.
 func (w *world) storeUnderOlderSchema(t *testing.T, namespace string) {
 	t.Helper()
-	w.changeAPI(t.Context(), t, func(definition *apiextensionsv1.CustomResourceDefinition) {
+	w.changeAPI(t.Context(), t, "workspaces.kaito.sh", func(definition *apiextensionsv1.CustomResourceDefinition) {
 		for i := range definition.Spec.Versions {
 			root := definition.Spec.Versions[i].Schema.OpenAPIV3Schema
 			root.Properties["former"] = apiextensionsv1.JSONSchemaProps{Type: "string"}

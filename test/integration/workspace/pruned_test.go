@@ -5,7 +5,8 @@ package workspace_test
 
 import (
 	"context"
-	"slices"
+	"fmt"
+	"strings"
 	"testing"
 	"time"
 
@@ -13,6 +14,7 @@ import (
 	apiextensionsv1 "k8s.io/apiextensions-apiserver/pkg/apis/apiextensions/v1"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/runtime"
+	"k8s.io/utils/clock"
 	"sigs.k8s.io/controller-runtime/pkg/client"
 
 	"github.com/modelberth/modelberth/api/v1beta1"
@@ -33,8 +35,11 @@ func TestPrunedAPIBuysNothing(t *testing.T) {
 	w.untilCondition(t, suspended, v1beta1.ConditionPlanned, metav1.ConditionTrue, "")
 	w.passes(t, life, serving, 1)
 
-	restore := w.pruneAPI(t, serving)
-	eventually(t, "the event", func() (bool, string) { return w.hasEvent(t, suspended, v1beta1.ReasonAPIPruned), "none" })
+	restore := w.pruneAPI(t, "workspaces.kaito.sh", []string{"suspend", "resource.placement", "status.plan", "status.attempts"}, func() bool {
+		w.read(t, serving)
+		return serving.Status.Plan == nil
+	})
+	eventually(t, "the event", func() (bool, string) { return w.reportsOf(t, suspended) > 0, "none" })
 	begun := kaitoForm(w.namespace(t), "begun")
 	w.create(t, begun)
 	w.untilCondition(t, begun, v1beta1.ConditionPlanned, metav1.ConditionFalse, v1beta1.ReasonAPIPruned)
@@ -53,12 +58,7 @@ func TestPrunedAPIBuysNothing(t *testing.T) {
 	}
 
 	restore()
-	select {
-	case <-life.done:
-		life.err = nil
-	case <-time.After(patience):
-		t.Fatal("the controller does not end")
-	}
+	life.untilEnded(t)
 	w.begin(t, faults.NewRecorder())
 	w.untilCondition(t, begun, v1beta1.ConditionReady, metav1.ConditionTrue, v1beta1.ReasonServing)
 	w.read(t, suspended)
@@ -71,47 +71,134 @@ func TestPrunedAPIBuysNothing(t *testing.T) {
 	}
 }
 
-// pruneAPI has the API server prune what KAITO's own schema lacks, and waits until it does so.
-func (w *world) pruneAPI(t *testing.T, witness *v1beta1.Workspace) (restore func()) {
-	t.Helper()
-	former := w.changeAPI(t.Context(), t, func(definition *apiextensionsv1.CustomResourceDefinition) {
-		for i := range definition.Spec.Versions {
-			root := definition.Spec.Versions[i].Schema.OpenAPIV3Schema
-			delete(root.Properties, "suspend")
-			dropProperty(root, "resource", "placement")
-			dropProperty(root, "status", "plan")
-			dropProperty(root, "status", "attempts")
-		}
-	})
-	put := func(definition *apiextensionsv1.CustomResourceDefinition) { definition.Spec = former.Spec }
-	t.Cleanup(func() { w.changeAPI(context.Background(), t, put) })
-	w.untilPlanned(t, witness, false)
-	return func() {
-		w.changeAPI(t.Context(), t, put)
-		w.untilPlanned(t, witness, true)
+// TestPrunedAPIWritesNoReplica replaces the CustomResourceDefinition of Workspaces, or that of InferenceSets, while the
+// controller runs and before it starts: sets create and change no Workspace, and continue once it is restored.
+func TestPrunedAPIWritesNoReplica(t *testing.T) {
+	tests := []struct {
+		reason     string
+		definition string
+		fields     []string
+		// isPruned reports whether the API server prunes a set and its Workspace.
+		isPruned func(*v1beta1.InferenceSet, *v1beta1.Workspace) bool
+	}{
+		{
+			"replicas would lose their suspension and their attempts", "workspaces.kaito.sh",
+			[]string{"suspend", "resource.placement", "status.plan", "status.attempts"},
+			func(_ *v1beta1.InferenceSet, ws *v1beta1.Workspace) bool { return ws.Status.Plan == nil },
+		},
+		{
+			"replicas would lose the limits of the template", "inferencesets.kaito.sh",
+			[]string{"spec.autoscaling", "spec.template.resource.placement"},
+			func(set *v1beta1.InferenceSet, _ *v1beta1.Workspace) bool {
+				return set.Spec.Template.Resource.Placement == nil
+			},
+		},
+	}
+	for _, test := range tests {
+		t.Run(test.reason, func(t *testing.T) {
+			w := enter(t)
+			now := fast{clock.RealClock{}, time.Now()}
+			life := w.beginScaling(t, faults.NewRecorder(), now)
+			namespace := w.namespace(t)
+			serving, asleep := setForm(namespace, "serving", 1), scalingForm(namespace)
+			for _, set := range []*v1beta1.InferenceSet{serving, asleep} {
+				set.Spec.Template.Resource.Placement = &v1beta1.PlacementSpec{MaxHourlyPrice: "20"}
+				w.createSet(t, set)
+			}
+			w.untilScaled(t, serving, 1)
+			w.untilSet(t, asleep, v1beta1.ConditionAutoscaling, metav1.ConditionTrue, v1beta1.ReasonAtZero)
+			child := w.children(t, serving)[0]
+			w.untilCondition(t, &child, v1beta1.ConditionReady, metav1.ConditionTrue, "")
+			restore := w.pruneAPI(t, test.definition, test.fields, func() bool {
+				w.read(t, &child)
+				w.replicas(t, serving)
+				return test.isPruned(serving, &child)
+			})
+			eventually(t, "the event", func() (bool, string) { return w.reportsOf(t, serving) > 0, setSaying(serving) })
+			begun := setForm(namespace, "begun", 1)
+			w.createSet(t, begun)
+			w.untilSet(t, begun, v1beta1.ConditionReady, metav1.ConditionFalse, v1beta1.ReasonAPIPruned)
+			if whole := test.definition == "workspaces.kaito.sh"; whole { // these writes lose nothing of a set
+				w.scale(t, serving, 2)
+				w.wakeSet(t, asleep, now.Now())
+			}
+			life.end(t)
+			reported := w.reportsOf(t, serving)
+			life = w.beginScaling(t, faults.NewRecorder(), now)
+			eventually(t, "the event of the next controller", func() (bool, string) {
+				return w.reportsOf(t, serving) > reported, setSaying(serving)
+			})
+			during(t, "no set changes its Workspaces", time.Second, func() (bool, string) {
+				names := w.childNames(t, serving)
+				return len(names) == 1 && len(w.childNames(t, begun))+len(w.childNames(t, asleep)) == 0, fmt.Sprint(names)
+			})
+			if writes := life.recorder.Writes(); len(writes) > 0 {
+				t.Errorf("the controller wrote: %v", writes)
+			}
+			w.untilCondition(t, &child, v1beta1.ConditionReady, metav1.ConditionTrue, v1beta1.ReasonServing)
+
+			restore()
+			life.untilEnded(t)
+			w.beginScaling(t, faults.NewRecorder(), now)
+			w.untilScaled(t, begun, 1)
+			w.untilScaled(t, serving, w.replicas(t, serving))
+			w.read(t, &child)
+			if len(child.Status.Attempts) != 1 || w.karpenter.ClaimsEver(child.UID) != 1 || child.Resource.Placement == nil {
+				t.Errorf("a replica lost its limits or attempts, or a machine was bought again: %s", saying(&child))
+			}
+			w.replicas(t, asleep)
+			if asleep.Spec.Autoscaling == nil || asleep.Spec.Template.Resource.Placement == nil {
+				t.Errorf("the policy or the limits were lost: %+v", asleep.Spec)
+			}
+		})
 	}
 }
 
-func dropProperty(root *apiextensionsv1.JSONSchemaProps, parent, name string) {
-	schema := root.Properties[parent]
-	schema.XValidations = nil
-	delete(schema.Properties, name)
-	root.Properties[parent] = schema
-	root.XValidations = nil
-}
-
-// untilPlanned waits until the API server returns the plan of a Workspace, or not.
-func (w *world) untilPlanned(t *testing.T, witness *v1beta1.Workspace, isThere bool) {
+// untilEnded waits until the controller has ended on its own.
+func (l *life) untilEnded(t *testing.T) {
 	t.Helper()
-	eventually(t, "the API server's new schema", func() (bool, string) {
-		w.read(t, witness)
-		return (witness.Status.Plan != nil) == isThere, saying(witness)
-	})
+	select {
+	case <-l.done:
+		l.err = nil
+	case <-time.After(patience):
+		t.Fatal("the controller does not end")
+	}
 }
 
-// changeAPI changes the CustomResourceDefinition of Workspaces, and returns what it was.
+// pruneAPI has the API server prune fields that KAITO's own schema lacks, too, and waits until it does so.
+func (w *world) pruneAPI(t *testing.T, definition string, fields []string, isPruned func() bool) (restore func()) {
+	t.Helper()
+	former := w.changeAPI(t.Context(), t, definition, func(changed *apiextensionsv1.CustomResourceDefinition) {
+		for _, version := range changed.Spec.Versions {
+			for _, field := range fields {
+				dropProperty(version.Schema.OpenAPIV3Schema, strings.Split(field, "."))
+			}
+		}
+	})
+	put := func(changed *apiextensionsv1.CustomResourceDefinition) { changed.Spec = former.Spec }
+	t.Cleanup(func() { w.changeAPI(context.Background(), t, definition, put) })
+	eventually(t, "the pruning schema", func() (bool, string) { return isPruned(), "all fields" })
+	return func() {
+		w.changeAPI(t.Context(), t, definition, put)
+		eventually(t, "the whole schema", func() (bool, string) { return !isPruned(), "pruned fields" })
+	}
+}
+
+// dropProperty removes a field and the rules of its parents, which may name it.
+func dropProperty(schema *apiextensionsv1.JSONSchemaProps, path []string) {
+	schema.XValidations = nil
+	if len(path) == 1 {
+		delete(schema.Properties, path[0])
+		return
+	}
+	next := schema.Properties[path[0]]
+	dropProperty(&next, path[1:])
+	schema.Properties[path[0]] = next
+}
+
+// changeAPI changes a CustomResourceDefinition, and returns what it was.
 func (w *world) changeAPI(
-	ctx context.Context, t *testing.T, change func(*apiextensionsv1.CustomResourceDefinition),
+	ctx context.Context, t *testing.T, name string, change func(*apiextensionsv1.CustomResourceDefinition),
 ) (former *apiextensionsv1.CustomResourceDefinition) {
 	t.Helper()
 	scheme := runtime.NewScheme()
@@ -123,23 +210,29 @@ func (w *world) changeAPI(
 		t.Fatal(err)
 	}
 	definition := &apiextensionsv1.CustomResourceDefinition{}
-	if err := direct.Get(ctx, client.ObjectKey{Name: "workspaces.kaito.sh"}, definition); err != nil {
+	if err := direct.Get(ctx, client.ObjectKey{Name: name}, definition); err != nil {
 		t.Fatal(err)
 	}
 	former = definition.DeepCopy()
 	change(definition)
 	if err := direct.Update(ctx, definition); err != nil {
-		t.Fatalf("changing the CustomResourceDefinition: %v", err)
+		t.Fatalf("changing the CustomResourceDefinition %s: %v", name, err)
 	}
 	return former
 }
 
-// hasEvent reports whether an event of that reason is about a Workspace.
-func (w *world) hasEvent(t *testing.T, ws *v1beta1.Workspace, reason string) bool {
+// reportsOf returns how many events report the pruned fields of an object.
+func (w *world) reportsOf(t *testing.T, object client.Object) int {
 	t.Helper()
 	list := &corev1.EventList{}
-	if err := w.client.List(t.Context(), list, client.InNamespace(ws.Namespace)); err != nil {
+	if err := w.client.List(t.Context(), list, client.InNamespace(object.GetNamespace())); err != nil {
 		t.Fatal(err)
 	}
-	return slices.ContainsFunc(list.Items, func(e corev1.Event) bool { return e.InvolvedObject.UID == ws.UID && e.Reason == reason })
+	var out int
+	for _, event := range list.Items {
+		if event.InvolvedObject.UID == object.GetUID() && event.Reason == v1beta1.ReasonAPIPruned {
+			out += int(event.Count)
+		}
+	}
+	return out
 }

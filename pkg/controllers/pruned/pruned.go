@@ -1,0 +1,72 @@
+// Copyright The Modelberth Authors.
+// SPDX-License-Identifier: Apache-2.0
+
+// Package pruned decides whether controllers leave their objects as they are, because the API server prunes fields of
+// these.
+//
+// It decides how an object reports that. It must not know why a field is missing.
+package pruned
+
+import (
+	"context"
+	"fmt"
+	"slices"
+	"sync"
+
+	corev1 "k8s.io/api/core/v1"
+	"k8s.io/apimachinery/pkg/types"
+	"k8s.io/client-go/tools/record"
+	"sigs.k8s.io/controller-runtime/pkg/client"
+
+	"github.com/modelberth/modelberth/api/v1beta1"
+)
+
+// Schema reads from caches which of the named CustomResourceDefinitions lacks fields; empty if none does.
+type Schema interface {
+	Pruned(ctx context.Context, definitions ...string) (string, error)
+}
+
+// Check returns why nothing may be written; empty if all fields are served. A nil schema serves all.
+func Check(ctx context.Context, schema Schema, definitions ...string) (string, error) {
+	if schema == nil {
+		return "", nil
+	}
+	message, err := schema.Pruned(ctx, definitions...)
+	if err != nil {
+		return "", fmt.Errorf("checking for pruned fields: %w", err)
+	}
+	return message, nil
+}
+
+// Reports are the events about pruned fields that this process has published.
+type Reports struct {
+	mu   sync.Mutex
+	uids map[types.UID]struct{}
+}
+
+// Publish reports pruned fields of a known object once, as an event, and returns whether the object is known.
+//
+// What is pruned is still stored until somebody writes the object, even its status alone
+// (docs/adr/0011-pruned-workspaces.md). So only an object that no controller has handled may have a condition.
+func (r *Reports) Publish(events record.EventRecorder, object client.Object, finalizer, message string) (isKnown bool) {
+	if !slices.Contains(object.GetFinalizers(), finalizer) {
+		return false
+	}
+	if r.isFirst(object.GetUID()) {
+		events.Event(object, corev1.EventTypeWarning, v1beta1.ReasonAPIPruned, message)
+	}
+	return true
+}
+
+func (r *Reports) isFirst(uid types.UID) bool {
+	r.mu.Lock()
+	defer r.mu.Unlock()
+	if _, isReported := r.uids[uid]; isReported {
+		return false
+	}
+	if r.uids == nil {
+		r.uids = map[types.UID]struct{}{}
+	}
+	r.uids[uid] = struct{}{}
+	return true
+}
