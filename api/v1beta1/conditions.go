@@ -67,6 +67,7 @@ const (
 	ReasonNodesReady              = "NodesReady"
 	ReasonNodeNotReady            = "NodeNotReady"
 	ReasonNodePluginsNotReady     = "NodePluginsNotReady"
+	ReasonFaultRepeats            = "FaultRepeats"
 	ReasonResourceSuccess         = "workspaceResourceStatusSuccess"
 	ReasonResourceNotReady        = "workspaceResourceStatusNotReady"
 	ReasonProvisionerNotInstalled = "ProvisionerNotInstalled"

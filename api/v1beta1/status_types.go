@@ -310,6 +310,12 @@ type Attempt struct {
 	// +listMapKey=name
 	// +optional
 	Claims []AttemptClaim `json:"claims,omitempty"`
+	// faults of nodes for which machines of the attempt are replaced, oldest first. All attempts together allow two in 24
+	// hours.
+	// +kubebuilder:validation:MaxItems=8
+	// +listType=atomic
+	// +optional
+	Faults []AttemptFault `json:"faults,omitempty"`
 	// readyTime is when all machines were usable; unset if they never were.
 	// +optional
 	ReadyTime *metav1.Time `json:"readyTime,omitempty"`
@@ -385,6 +391,25 @@ type AttemptClaim struct {
 	// lost is the machine of this name that was lost or refused last; another one replaces it.
 	// +optional
 	Lost *LostClaim `json:"lost,omitempty"`
+}
+
+// AttemptFault is a fault of a node for which its machine is replaced.
+type AttemptFault struct {
+	// uid of the NodeClaim.
+	// +kubebuilder:validation:MaxLength=64
+	UID string `json:"uid"`
+	// node is the name of the node.
+	// +kubebuilder:validation:MaxLength=253
+	Node string `json:"node"`
+	// time from which the fault counts.
+	Time metav1.Time `json:"time"`
+	// message of the fault.
+	// +kubebuilder:validation:MaxLength=512
+	Message string `json:"message"`
+	// healthySince is when the node began to report no fault; absent while it reports one. After seven minutes, the fault is
+	// gone.
+	// +optional
+	HealthySince *metav1.Time `json:"healthySince,omitempty"`
 }
 
 // LostClaim is a lost or refused machine of an attempt that keeps its other machines.

@@ -135,6 +135,8 @@ type Machine struct {
 	// are usable, or if another program looks after the node.
 	Fault    nodehealth.Fault
 	Shortage string
+	// Withheld explains why the machine stays despite a fault; empty if it has none that counts, or is replaced.
+	Withheld string
 }
 
 // MachineNames returns the names of machines in the order of the machines.

@@ -32,6 +32,9 @@ const (
 	endedClaimLimit = 64
 )
 
+// faultPeriod is how long faults count against the bound.
+const faultPeriod = 24 * time.Hour
+
 // Attempts of one Workspace, oldest first. An attempt without a reason is open: it is acquiring its machines, or has
 // them. At most two are open: that of the serving machines, and a later one for their successors.
 type Attempts []v1beta1.Attempt
@@ -42,18 +45,34 @@ func (a Attempts) Clone() []v1beta1.Attempt {
 }
 
 // Begin appends an open attempt. Beyond the bounds of the schema, the oldest attempts that have ended go, and names of
-// machines are cut off.
+// machines are cut off. Those with faults that still count against the bound stay.
 func (a *Attempts) Begin(begun v1beta1.Attempt) {
 	begun.NodeClaims = Names(begun.NodeClaims)
 	begun.StartTime = begun.StartTime.Rfc3339Copy()
 	*a = append(*a, begun)
 	for over := len(*a) - attemptLimit; over > 0; over-- {
-		oldest := slices.IndexFunc(*a, func(attempt v1beta1.Attempt) bool { return attempt.Reason != "" })
+		oldest := slices.IndexFunc(*a, func(attempt v1beta1.Attempt) bool {
+			return attempt.Reason != "" && len(Attempts{attempt}.faultsSince(begun.StartTime.Add(-faultPeriod))) == 0
+		})
 		if oldest < 0 {
 			return // no open attempt is ever lost
 		}
 		*a = slices.Delete(*a, oldest, oldest+1)
 	}
+}
+
+// faultsSince returns the faults of all attempts that count from a time after the given one, oldest first.
+func (a Attempts) faultsSince(since time.Time) []v1beta1.AttemptFault {
+	var out []v1beta1.AttemptFault
+	for i := range a {
+		for _, fault := range a[i].Faults {
+			if fault.Time.After(since) {
+				out = append(out, fault)
+			}
+		}
+	}
+	slices.SortStableFunc(out, func(a, b v1beta1.AttemptFault) int { return a.Time.Compare(b.Time.Time) })
+	return out
 }
 
 // NewAttempt returns an attempt to get the machines of a plan.

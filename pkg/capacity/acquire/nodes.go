@@ -37,7 +37,7 @@ type Fault struct {
 // Fault returns the defect of a machine's node.
 func (n *Nodes) Fault(machine *capacity.Machine, now time.Time) Fault {
 	if fault := machine.Fault; fault.Message != "" && !slices.Contains(n.Excused, machine.Name) {
-		return Fault{Message: fault.Message, Deadline: fault.Since.Add(fault.Grace)}
+		return Fault{Message: fault.Message, Deadline: fault.Expires()}
 	}
 	if machine.NodeReady || !machine.Initialized || n.Grace <= 0 {
 		return Fault{}

@@ -12,28 +12,27 @@ import (
 	"github.com/modelberth/modelberth/pkg/capacity/nodehealth"
 )
 
-// NoteShortages records since when the nodes of machines lack usable GPUs, and adds that to the machines' faults. No other
+// noteShortage records since when the node of a machine lacks usable GPUs, and adds that to the machine's fault. No other
 // object has that time: the attempt keeps it, so a restart of the controller does not begin anew. It counts only for
 // machines of an attempt whose machines were all usable once; before that, the deadlines of the start apply. A node that is
 // not Ready changes nothing, and has no such fault: its status is old, and other deadlines apply.
-func (a Attempts) NoteShortages(machines Machines, now time.Time) {
-	for i := range machines {
-		machine := &machines[i]
-		claim := a.usable(machine)
-		if claim == nil {
-			continue
-		}
-		switch {
-		case !machine.NodeReady || !machine.Initialized || machine.Deleting:
-			continue
-		case machine.Shortage == "":
-			claim.GPUsMissingSince = nil
-			continue
-		case claim.GPUsMissingSince == nil:
-			claim.GPUsMissingSince = new(Seconds(now))
-		}
-		machine.Fault = nodehealth.Sooner(machine.Fault, nodehealth.Lasting(machine.Shortage, claim.GPUsMissingSince.Time))
+func (a Attempts) noteShortage(machine *capacity.Machine, now time.Time) {
+	claim := a.usable(machine)
+	switch {
+	case claim == nil || !isReporting(machine):
+		return
+	case machine.Shortage == "":
+		claim.GPUsMissingSince = nil
+		return
+	case claim.GPUsMissingSince == nil:
+		claim.GPUsMissingSince = new(Seconds(now))
 	}
+	machine.Fault = nodehealth.Sooner(machine.Fault, nodehealth.Lasting(machine.Shortage, claim.GPUsMissingSince.Time))
+}
+
+// isReporting reports whether the status of a machine's node is up to date.
+func isReporting(machine *capacity.Machine) bool {
+	return machine.NodeReady && machine.Initialized && !machine.Deleting
 }
 
 // usable returns the record of a machine in an open attempt whose machines were all usable once; nil if there is none.

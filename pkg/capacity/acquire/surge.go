@@ -54,8 +54,8 @@ func (s *Surge) Verdict(serving *v1beta1.Attempt, isGroup bool, verdicts []refus
 // if there is none.
 func (m Machines) Fault(now time.Time) string {
 	for i := range m {
-		if fault := m[i].Fault; fault.Message != "" && !now.Before(fault.Since.Add(fault.Grace)) {
-			return fault.Message
+		if m[i].Fault.HasExpired(now) {
+			return m[i].Fault.Message
 		}
 	}
 	return ""

@@ -22,7 +22,18 @@ type Fault struct {
 	// Since when, and how long it may last before it counts.
 	Since time.Time
 	Grace time.Duration
+	// Announced: the cloud is about to take the machine back, whatever runs on it.
+	Announced bool
 }
+
+// Expires is the time from which a fault counts.
+func (f Fault) Expires() time.Time { return f.Since.Add(f.Grace) }
+
+// HasExpired reports whether there is a fault that counts.
+func (f Fault) HasExpired(now time.Time) bool { return f.Message != "" && !now.Before(f.Expires()) }
+
+// Recovery is how long a node has to be healthy before a fault that has counted is gone. It is the grace of a shortage.
+const Recovery = shortageGrace
 
 // rule is a condition that reports a fault.
 type rule struct {
@@ -34,6 +45,9 @@ type rule struct {
 // nvSentinelGrace is the time for NVSentinel to repair a machine. It clears the condition afterwards.
 const nvSentinelGrace = 5 * time.Minute
 
+// preemption is the condition of Karpenter's provider for Azure before a spot machine is reclaimed.
+const preemption corev1.NodeConditionType = "PreemptionScheduled"
+
 // rules are the conditions on which Karpenter's providers repair nodes, those of AKS's node problem detector on nodes
 // with GPUs, and those of NVSentinel. Conditions about single errors of an application are left out, such as
 // GPUXIDErrors of AKS: a faulty program can cause an XID, too.
@@ -41,7 +55,7 @@ func rules() []rule {
 	return []rule{
 		// Karpenter's provider for Azure, RepairPolicies, 2026-08.
 		{"kubernetes.azure.com/NodeHealthy", corev1.ConditionFalse, 0},
-		{"PreemptionScheduled", corev1.ConditionTrue, 0},
+		{preemption, corev1.ConditionTrue, 0},
 		// Karpenter's provider for AWS, RepairPolicies, 1.10.
 		{"AcceleratedHardwareReady", corev1.ConditionFalse, 10 * time.Minute},
 		{"StorageReady", corev1.ConditionFalse, 30 * time.Minute},
@@ -74,7 +88,7 @@ func evictions() []string {
 	return []string{"aws-node-termination-handler/spot-itn", "cloud.google.com/impending-node-termination"}
 }
 
-// Of returns a node's fault: of several, the one that expires first.
+// Of returns a node's fault: of several, an announced one, or the one that expires first.
 func Of(node *corev1.Node) Fault {
 	var worst Fault
 	worse := func(other Fault) { worst = Sooner(worst, other) }
@@ -84,7 +98,10 @@ func Of(node *corev1.Node) Fault {
 			if taint.TimeAdded != nil {
 				since = taint.TimeAdded.Time
 			}
-			worse(Fault{Message: fmt.Sprintf("node %s has the taint %s: the cloud is about to reclaim its machine", node.Name, taint.Key), Since: since})
+			worse(Fault{
+				Message:   fmt.Sprintf("node %s has the taint %s: the cloud is about to reclaim its machine", node.Name, taint.Key),
+				Announced: true, Since: since,
+			})
 		}
 	}
 	for _, known := range rules() {
@@ -92,7 +109,7 @@ func Of(node *corev1.Node) Fault {
 			if condition.Type == known.condition && condition.Status == known.status {
 				worse(Fault{
 					Message: fmt.Sprintf("node %s reports %s=%s: %s", node.Name, condition.Type, condition.Status, words(condition)),
-					Since:   condition.LastTransitionTime.Time, Grace: known.grace,
+					Since:   condition.LastTransitionTime.Time, Grace: known.grace, Announced: known.condition == preemption,
 				})
 			}
 		}
@@ -100,12 +117,24 @@ func Of(node *corev1.Node) Fault {
 	return worst
 }
 
-// Sooner returns the fault that expires first; one without a message is none.
+// Sooner returns the fault that expires first; one without a message is none. An announced one comes before all others: its
+// machine is lost in any case.
 func Sooner(a, b Fault) Fault {
-	if a.Message == "" || b.Message != "" && b.Since.Add(b.Grace).Before(a.Since.Add(a.Grace)) {
+	switch {
+	case b.Message == "":
+		return a
+	case a.Message == "":
 		return b
+	case a.Announced != b.Announced:
+		if a.Announced {
+			return a
+		}
+		return b
+	case b.Expires().Before(a.Expires()):
+		return b
+	default:
+		return a
 	}
-	return a
 }
 
 func words(condition corev1.NodeCondition) string {

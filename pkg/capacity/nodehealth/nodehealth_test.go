@@ -54,12 +54,13 @@ func TestOf(t *testing.T) {
 			reason: "what can wait goes after what cannot", conditions: []corev1.NodeCondition{
 				condition("GPUMissing", "True", "one is missing"), condition("PreemptionScheduled", "True", ""),
 			},
-			want: nodehealth.Fault{Message: "node n reports PreemptionScheduled=True: Why", Since: since.Time},
+			want: nodehealth.Fault{Message: "node n reports PreemptionScheduled=True: Why", Since: since.Time, Announced: true},
 		},
 		{
 			reason: "AWS takes a spot machine back", taints: []corev1.Taint{{Key: "sku"}, {Key: "aws-node-termination-handler/spot-itn", TimeAdded: &since}},
 			want: nodehealth.Fault{
-				Message: "node n has the taint aws-node-termination-handler/spot-itn: the cloud is about to reclaim its machine", Since: since.Time,
+				Message: "node n has the taint aws-node-termination-handler/spot-itn: the cloud is about to reclaim its machine",
+				Since:   since.Time, Announced: true,
 			},
 		},
 	}

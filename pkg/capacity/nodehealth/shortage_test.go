@@ -73,6 +73,7 @@ func TestSooner(t *testing.T) {
 	none := nodehealth.Fault{}
 	soon := nodehealth.Fault{Message: "soon", Since: noon}
 	late := nodehealth.Lasting("late", noon)
+	announced := nodehealth.Fault{Message: "announced", Since: noon.Add(time.Hour), Announced: true}
 	for _, test := range []struct {
 		reason     string
 		a, b, want nodehealth.Fault
@@ -82,6 +83,8 @@ func TestSooner(t *testing.T) {
 		{"only the second", none, late, late},
 		{"the second is sooner", late, soon, soon},
 		{"the first is sooner", soon, late, soon},
+		{"an announced end comes before a fault that may not count", soon, announced, announced},
+		{"in either order", announced, soon, announced},
 	} {
 		if got := nodehealth.Sooner(test.a, test.b); got != test.want {
 			t.Errorf("%s: %+v, want %+v", test.reason, got, test.want)

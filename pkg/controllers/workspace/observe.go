@@ -165,7 +165,9 @@ func (o *observer) observeMachines(ctx context.Context, s *scope.Scope) error {
 		return err
 	}
 	s.Machines, s.MachineKind = machines, o.Provisioner.Kind(s.Owner)
-	s.Attempts.NoteShortages(s.Machines, o.Clock.Now())
+	if after := s.Attempts.NoteFaults(s.Machines, o.Clock.Now()); after > 0 {
+		s.LookAgain(after)
+	}
 	if s.HasAnsweringPod() {
 		s.Attempts.NoteAnswered(workload.PinnedAttempt(s.StatefulSet), s.IsRolledOut(), o.Clock.Now())
 	}

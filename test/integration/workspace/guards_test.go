@@ -4,6 +4,7 @@
 package workspace_test
 
 import (
+	"slices"
 	"strings"
 	"testing"
 	"time"
@@ -25,6 +26,8 @@ func TestLadderAsksAgain(t *testing.T) {
 		{"a new value of the annotation goes past what had to be mended", retriedAfterMending},
 		{"after a cooldown one asks first, and its success wakes the others", oneAsksFirst},
 		{"a node that reports a GPU fault for too long is replaced", gpuFault},
+		{"a program that provokes faults gets two machines a day, and a restart forgets neither", faultyProgram},
+		{"a fault that comes and goes buys one machine and cancels none, until its node stays healthy", flappingFault},
 		{"a machine whose node lacks GPUs for too long is replaced, and a restart does not begin anew", gpuShortage},
 		{"a spot machine that is taken back is replaced at once, and left alone for a while", takenBack},
 		{"an older status than the machine's costs no machine", olderStatus},
@@ -108,10 +111,17 @@ func oneAsksFirst(t *testing.T, c *climber) {
 // report has the only node of a Workspace report a condition.
 func (c *climber) report(t *testing.T, ws *v1beta1.Workspace, kind corev1.NodeConditionType, status corev1.ConditionStatus) {
 	t.Helper()
+	c.reportOn(t, ws.Status.WorkerNodes[0], kind, status)
+}
+
+// reportOn has a node report a condition.
+func (c *climber) reportOn(t *testing.T, name string, kind corev1.NodeConditionType, status corev1.ConditionStatus) {
+	t.Helper()
 	node := &corev1.Node{}
-	if err := c.client.Get(t.Context(), client.ObjectKey{Name: ws.Status.WorkerNodes[0]}, node); err != nil {
+	if err := c.client.Get(t.Context(), client.ObjectKey{Name: name}, node); err != nil {
 		t.Fatal(err)
 	}
+	node.Status.Conditions = slices.DeleteFunc(node.Status.Conditions, func(condition corev1.NodeCondition) bool { return condition.Type == kind })
 	node.Status.Conditions = append(node.Status.Conditions, corev1.NodeCondition{
 		Type: kind, Status: status, LastTransitionTime: metav1.NewTime(c.clock.Now()), Message: "GPU has fallen off the bus",
 	})
@@ -139,6 +149,84 @@ func gpuFault(t *testing.T, c *climber) {
 	}
 	c.untilServing(t, ws)
 	checkMost(t, most, 2)
+	c.remove(t, ws)
+}
+
+func faultyProgram(t *testing.T, c *climber) {
+	ws := eitherForm(c.namespace(t), "chat")
+	c.create(t, ws)
+	for bought := range 3 {
+		c.untilServing(t, ws)
+		c.report(t, ws, "SysLogsXIDError", corev1.ConditionTrue)
+		c.clock.step(6 * time.Minute)
+		c.patch(t, ws, nil)
+		eventually(t, "the fault counts", func() (bool, string) {
+			if err := c.client.Get(t.Context(), client.ObjectKeyFromObject(ws), ws); err != nil {
+				return false, err.Error()
+			}
+			reason := condition(ws, v1beta1.ConditionResourceReady).Reason
+			return c.karpenter.ClaimsEver(ws.UID) == bought+2 || reason == v1beta1.ReasonFaultRepeats, saying(ws)
+		})
+		if bought < 2 {
+			eventually(t, "the machine is replaced", func() (bool, string) {
+				err := c.client.Get(t.Context(), client.ObjectKeyFromObject(ws), ws)
+				return err == nil && len(ws.Status.Attempts) == bought+2 && ws.Status.Attempts[bought].Reason == v1beta1.ReasonLost, saying(ws)
+			})
+		}
+	}
+	c.life.end(t)
+	c.life = c.beginAt(t, faults.NewRecorder(), c.clock)
+	c.passes(t, c.life, ws, 2)
+	c.untilCondition(t, ws, v1beta1.ConditionNodesReady, metav1.ConditionTrue, v1beta1.ReasonFaultRepeats)
+	c.untilCondition(t, ws, v1beta1.ConditionReady, metav1.ConditionTrue, v1beta1.ReasonServing)
+	c.untilEvent(t, ws, v1beta1.ReasonFaultRepeats, "SysLogsXIDError=True: GPU has fallen off the bus; the machine stays")
+	if got := c.karpenter.ClaimsEver(ws.UID); got != 3 {
+		t.Errorf("NodeClaims ever made: %d, want 3: two a day replace others", got)
+	}
+	c.clock.step(24 * time.Hour)
+	c.patch(t, ws, nil)
+	eventually(t, "the next day has room", func() (bool, string) { return c.karpenter.ClaimsEver(ws.UID) == 4, saying(ws) })
+	c.untilServing(t, ws)
+	c.remove(t, ws)
+}
+
+// flappingFault has a successor on its way while the node is well for a moment.
+func flappingFault(t *testing.T, c *climber) {
+	ws := c.serveOn(t, dear)
+	pod, node := c.podUID(t, ws), ws.Status.WorkerNodes[0]
+	c.karpenter.Script(dear, sim.NoGPUs) // the successor takes its time
+	c.reportOn(t, node, "SysLogsXIDError", corev1.ConditionTrue)
+	c.clock.step(6 * time.Minute)
+	c.patch(t, ws, nil)
+	c.untilHeld(t, ws, dear, dear)
+	isHealthy := func(want bool) {
+		t.Helper()
+		eventually(t, "the status records the health", func() (bool, string) {
+			if err := c.client.Get(t.Context(), client.ObjectKeyFromObject(ws), ws); err != nil {
+				return false, err.Error()
+			}
+			counted := ws.Status.Attempts[0].Faults
+			return len(counted) == 1 && (counted[0].HealthySince != nil) == want, saying(ws)
+		})
+	}
+	for range 2 {
+		c.reportOn(t, node, "SysLogsXIDError", corev1.ConditionFalse)
+		isHealthy(true)
+		c.clock.step(time.Minute)
+		c.passes(t, c.life, ws, 1)
+		c.reportOn(t, node, "SysLogsXIDError", corev1.ConditionTrue)
+		isHealthy(false)
+	}
+	c.until(t, ws, "1 "+dear, "2 "+dear)
+	c.reportOn(t, node, "SysLogsXIDError", corev1.ConditionFalse)
+	isHealthy(true)
+	c.clock.step(7 * time.Minute)
+	c.patch(t, ws, nil)
+	c.until(t, ws, "1 "+dear, "2 "+dear+" Released")
+	c.untilHeld(t, ws, dear)
+	if got := c.karpenter.ClaimsEver(ws.UID); got != 2 || c.podUID(t, ws) != pod {
+		t.Errorf("NodeClaims ever made: %d, want 2, and the pod stays", got)
+	}
 	c.remove(t, ws)
 }
 

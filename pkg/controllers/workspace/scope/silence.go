@@ -43,7 +43,7 @@ func countsSince(s *Scope, since time.Time) time.Time {
 // Unfit explains why a node's machine is broken or not Ready for too long; empty while it may come back.
 func (s *Scope) Unfit(node *corev1.Node, now time.Time, grace time.Duration) string {
 	if fault := nodehealth.Of(node); fault.Message != "" {
-		left := fault.Since.Add(fault.Grace).Sub(now)
+		left := fault.Expires().Sub(now)
 		if left <= 0 {
 			return fault.Message
 		}

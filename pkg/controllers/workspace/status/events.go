@@ -46,7 +46,8 @@ func changes(before, after *v1beta1.WorkspaceStatus) []Event {
 		isLost := is.Status == metav1.ConditionFalse && was != nil && was.Status == metav1.ConditionTrue
 		isStalled := kind == v1beta1.ConditionStalled
 		if is.Status == metav1.ConditionTrue || isLost || isStalled {
-			events = append(events, Event{IsWarning: isLost || isStalled, Reason: is.Reason, Message: is.Message})
+			isWarning := isLost || isStalled || is.Reason == v1beta1.ReasonFaultRepeats
+			events = append(events, Event{IsWarning: isWarning, Reason: is.Reason, Message: is.Message})
 		}
 	}
 	return events

@@ -39,7 +39,7 @@ func (p pass) machines() (claims, nodes, resource metav1.Condition) {
 		claims, nodes = p.claims(), nodesOf(p.Machines.Serving, p.Plan.Plan, p.Machines.Unheard)
 	}
 	if holds(nodes) {
-		return claims, nodes, yes(v1beta1.ConditionResourceReady, v1beta1.ReasonResourceSuccess, nodes.Message)
+		return claims, nodes, yes(v1beta1.ConditionResourceReady, successOf(nodes), nodes.Message)
 	}
 	resource = no(v1beta1.ConditionResourceReady, nodes.Reason, nodes.Message)
 	if p.Machines.Count == 0 && !p.Plan.isOnNodes() && nodes.Reason == v1beta1.ReasonNodeNotReady {
@@ -50,6 +50,14 @@ func (p pass) machines() (claims, nodes, resource metav1.Condition) {
 	}
 	resource.Message += p.Endpoint.Meanwhile
 	return claims, nodes, resource
+}
+
+// successOf is the reason of ResourceReady while NodesReady holds.
+func successOf(nodes metav1.Condition) string {
+	if nodes.Reason == v1beta1.ReasonFaultRepeats {
+		return nodes.Reason
+	}
+	return v1beta1.ReasonResourceSuccess
 }
 
 // claims reports the progress of the requested machines. If one is delayed, it quotes the provisioner's reason and
@@ -99,14 +107,18 @@ const timeLayout = time.DateTime + " MST"
 
 // nodesOf is the condition NodesReady of the machines of a plan.
 func nodesOf(machines []capacity.Machine, plan *planner.Plan, unheard string) metav1.Condition {
-	ready := 0
+	ready, withheld := 0, ""
 	for i := range machines {
+		withheld = cmp.Or(withheld, machines[i].Withheld)
 		switch machine := &machines[i]; {
 		case machine.NodeName == "" || !machine.Initialized:
 			continue
 		case !machine.NodeReady:
 			return nodeNotReady(machine.NodeName, unheard)
 		case machine.GPUs < plan.GPUsPerNode:
+			if machine.Withheld != "" {
+				return no(v1beta1.ConditionNodesReady, v1beta1.ReasonFaultRepeats, machine.Withheld)
+			}
 			return lacksGPUs(machine.NodeName, int64(machine.GPUs), plan, replaced(machine))
 		}
 		ready++
@@ -114,6 +126,9 @@ func nodesOf(machines []capacity.Machine, plan *planner.Plan, unheard string) me
 	message := fmt.Sprintf("%d of %d nodes ready", ready, plan.Nodes)
 	if ready < plan.Nodes {
 		return no(v1beta1.ConditionNodesReady, v1beta1.ReasonNodeNotReady, message)
+	}
+	if withheld != "" { // the faulty machine may still serve
+		return yes(v1beta1.ConditionNodesReady, v1beta1.ReasonFaultRepeats, message+"; "+withheld)
 	}
 	return yes(v1beta1.ConditionNodesReady, v1beta1.ReasonNodesReady, message)
 }

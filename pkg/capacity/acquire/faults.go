@@ -1,0 +1,119 @@
+// Copyright The Modelberth Authors.
+// SPDX-License-Identifier: Apache-2.0
+
+package acquire
+
+import (
+	"fmt"
+	"slices"
+	"strings"
+	"time"
+
+	"github.com/modelberth/modelberth/api/v1beta1"
+	"github.com/modelberth/modelberth/pkg/capacity"
+	"github.com/modelberth/modelberth/pkg/capacity/nodehealth"
+)
+
+// A program can cause the faults that nodes report of their GPUs, and would do so on every machine that replaces its
+// last one. So each Workspace has a bound. An announced end has none, because that machine is lost in any case.
+const (
+	faultBound = 2
+	// faultLimit is that of the schema.
+	faultLimit = 8
+)
+
+// NoteFaults decides which faults of nodes count, and records them in the attempts before a machine is bought for them. A
+// fault that counts stays one until its node has been healthy for a while: neither a healthy look in between nor the next
+// fault changes what is being bought. NoteFaults returns when to look again; 0 for never.
+func (a Attempts) NoteFaults(machines Machines, now time.Time) time.Duration {
+	var next time.Time
+	for i := range machines {
+		if machine := &machines[i]; !machine.Deleting {
+			a.noteShortage(machine, now)
+			next = Earliest(next, a.noteFault(machine, now))
+		}
+	}
+	if next.IsZero() {
+		return 0
+	}
+	return max(next.Sub(now), ShortestLook)
+}
+
+// noteFault leaves a machine its fault, keeps an earlier one, or withholds the fault. It returns when that may change;
+// zero for never.
+func (a Attempts) noteFault(machine *capacity.Machine, now time.Time) time.Time {
+	open := a.openOf(machine)
+	if open == nil || machine.Fault.Announced {
+		return time.Time{}
+	}
+	known := counted(open, machine, now)
+	switch hasFault := machine.Fault.Message != ""; {
+	case known != nil && (hasFault || !isReporting(machine)):
+		known.HealthySince = nil
+		machine.Fault = nodehealth.Fault{Message: known.Message, Since: known.Time.Time}
+	case known != nil:
+		if known.HealthySince == nil {
+			known.HealthySince = new(Seconds(now))
+		}
+		machine.Fault = nodehealth.Fault{Message: known.Message, Since: known.Time.Time}
+		return known.HealthySince.Add(nodehealth.Recovery)
+	case machine.Fault.HasExpired(now):
+		return a.admit(open, machine, now)
+	}
+	return time.Time{}
+}
+
+// admit records a fault that counts from now on, or withholds it until the bound has room.
+func (a Attempts) admit(open *v1beta1.Attempt, machine *capacity.Machine, now time.Time) time.Time {
+	recent := a.faultsSince(now.Add(-faultPeriod))
+	if len(recent) >= faultBound {
+		until := recent[len(recent)-faultBound].Time.Add(faultPeriod)
+		machine.Withheld, machine.Fault = withheld(machine, recent[len(recent)-faultBound:], until), nodehealth.Fault{}
+		return until
+	}
+	open.Faults = append(open.Faults, v1beta1.AttemptFault{
+		UID: string(machine.UID), Node: machine.NodeName, Time: Seconds(now), Message: shorten(machine.Fault.Message, heardMessageLimit),
+	})
+	open.Faults = open.Faults[max(0, len(open.Faults)-faultLimit):]
+	return time.Time{}
+}
+
+// withheld explains why a machine stays, and the way out.
+func withheld(machine *capacity.Machine, recent []v1beta1.AttemptFault, until time.Time) string {
+	nodes := make([]string, len(recent))
+	for i, fault := range recent {
+		nodes[i] = fmt.Sprintf("%s at %s", fault.Node, clock(fault.Time.Time))
+	}
+	return fmt.Sprintf("%s; the machine stays, because %d machines have been replaced for faults within 24 hours (%s), and the program of "+
+		"the pods may cause them: check its logs; to replace the machine before %s, delete node %s",
+		machine.Fault.Message, len(recent), strings.Join(nodes, ", "), clock(until), machine.NodeName)
+}
+
+// clock is how messages give a time.
+func clock(at time.Time) string { return at.UTC().Format(time.DateTime + " MST") }
+
+// openOf returns the open attempt with a machine, or nil.
+func (a Attempts) openOf(machine *capacity.Machine) *v1beta1.Attempt {
+	for _, open := range a.Open() {
+		if slices.Contains(open.NodeClaims, machine.Name) {
+			return open
+		}
+	}
+	return nil
+}
+
+// counted returns the fault for which a machine is already being replaced, or nil. A fault from before the machine's node was
+// usable is about an earlier machine: pods of a StatefulSet keep their UID.
+func counted(open *v1beta1.Attempt, machine *capacity.Machine, now time.Time) *v1beta1.AttemptFault {
+	for i := range slices.Backward(open.Faults) {
+		fault := &open.Faults[i]
+		if fault.UID != string(machine.UID) || fault.Node != machine.NodeName || fault.Time.Time.Before(machine.Words.Initialized.Since) {
+			continue
+		}
+		if fault.HealthySince != nil && !now.Before(fault.HealthySince.Add(nodehealth.Recovery)) {
+			return nil
+		}
+		return fault
+	}
+	return nil
+}

@@ -1,0 +1,229 @@
+// Copyright The Modelberth Authors.
+// SPDX-License-Identifier: Apache-2.0
+
+package acquire
+
+import (
+	"testing"
+	"time"
+
+	"github.com/google/go-cmp/cmp"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+
+	"github.com/modelberth/modelberth/api/v1beta1"
+	"github.com/modelberth/modelberth/pkg/capacity"
+	"github.com/modelberth/modelberth/pkg/capacity/nodehealth"
+)
+
+func TestNoteFaultsOfGPUs(t *testing.T) {
+	const lacks = "node n can allocate 3 of its 4 nvidia.com/gpu: its device plugin reports the others as unhealthy"
+	minutes := func(n int) *metav1.Time { return new(metav1.NewTime(noon.Add(time.Duration(n) * time.Minute))) }
+	since := func(n int) nodehealth.Fault {
+		return nodehealth.Fault{Message: lacks, Since: minutes(n).Time, Grace: 7 * time.Minute}
+	}
+	reclaimed := nodehealth.Fault{Message: "the cloud is about to reclaim it", Announced: true}
+	tests := []struct {
+		reason    string
+		noted     *metav1.Time
+		attempt   func(*v1beta1.Attempt)
+		machine   func(*capacity.Machine)
+		wantNoted *metav1.Time
+		wantFault nodehealth.Fault
+	}{
+		{reason: "all GPUs are usable", machine: func(m *capacity.Machine) { m.Shortage = "" }},
+		{reason: "a shortage counts from the first look", wantNoted: minutes(10), wantFault: since(10)},
+		{reason: "later looks keep the beginning, those of another process too", noted: minutes(4), wantNoted: minutes(4), wantFault: since(4)},
+		{reason: "a node that recovers is well", noted: minutes(4), machine: func(m *capacity.Machine) { m.Shortage = "" }},
+		{
+			reason:  "before all machines were usable, the deadlines of the start apply",
+			attempt: func(a *v1beta1.Attempt) { a.ReadyTime = nil },
+		},
+		{reason: "an ended attempt is history", attempt: func(a *v1beta1.Attempt) { a.Reason = "Lost" }},
+		{reason: "another machine of that name has its own record", machine: func(m *capacity.Machine) { m.UID = "another" }},
+		{reason: "a node that joins is not judged yet", machine: func(m *capacity.Machine) { m.Initialized = false }},
+		{reason: "a machine that leaves is not judged", machine: func(m *capacity.Machine) { m.Deleting = true }},
+		{
+			reason: "a silent node begins nothing", machine: func(m *capacity.Machine) { m.NodeReady = false },
+		},
+		{
+			reason: "a silent node has no such fault: other deadlines apply", noted: minutes(4), wantNoted: minutes(4),
+			machine: func(m *capacity.Machine) { m.NodeReady = false },
+		},
+		{
+			reason: "a silent node ends nothing", noted: minutes(4), wantNoted: minutes(4),
+			machine: func(m *capacity.Machine) { m.NodeReady, m.Shortage = false, "" },
+		},
+		{
+			reason:  "an announced end comes first",
+			machine: func(m *capacity.Machine) { m.Fault = reclaimed }, wantNoted: minutes(10), wantFault: reclaimed,
+		},
+	}
+	for _, test := range tests {
+		t.Run(test.reason, func(t *testing.T) {
+			attempt := v1beta1.Attempt{
+				Number: 1, NodeClaims: []string{"m"}, ReadyTime: &noon, Claims: []v1beta1.AttemptClaim{{Name: "m", UID: "uid", GPUsMissingSince: test.noted}},
+			}
+			if test.attempt != nil {
+				test.attempt(&attempt)
+			}
+			machine := capacity.Machine{Name: "m", UID: "uid", NodeReady: true, Initialized: true, Shortage: lacks}
+			if test.machine != nil {
+				test.machine(&machine)
+			}
+			attempts, machines := Attempts{attempt}, Machines{machine}
+			for range 2 { // the second look changes nothing
+				attempts.NoteFaults(machines, noon.Add(10*time.Minute+300*time.Millisecond))
+			}
+			if diff := cmp.Diff(test.wantNoted, attempts[0].Claims[0].GPUsMissingSince); diff != "" {
+				t.Errorf("noted (-want +got):\n%s", diff)
+			}
+			if diff := cmp.Diff(test.wantFault, machines[0].Fault); diff != "" {
+				t.Errorf("fault (-want +got):\n%s", diff)
+			}
+		})
+	}
+}
+
+// TestNoteFaultsBound tells one machine's looks in order. Each shows a fault of its node, or none.
+func TestNoteFaultsBound(t *testing.T) {
+	const fault, another = "node n reports SysLogsXIDError=True: 13", "node n reports GpuSmWatch=True: 1"
+	at := func(minute int) time.Time { return noon.Add(time.Duration(minute) * time.Minute) }
+	stored := func(uid string, minute int, healthy ...int) v1beta1.AttemptFault {
+		out := v1beta1.AttemptFault{UID: uid, Node: "node-" + uid, Time: metav1.NewTime(at(minute)), Message: fault}
+		for _, since := range healthy {
+			out.HealthySince = new(metav1.NewTime(at(since)))
+		}
+		return out
+	}
+	type look struct {
+		minute int
+		// message of the node's fault, since 5 minutes; empty if it is healthy.
+		message string
+		machine func(*capacity.Machine)
+	}
+	never, silent := time.Duration(0), func(m *capacity.Machine) { m.NodeReady = false }
+	tests := []struct {
+		reason string
+		former []v1beta1.AttemptFault // of an attempt that has ended
+		looks  []look
+		// of the last look
+		wantFaults   []v1beta1.AttemptFault
+		wantFault    string
+		wantWithheld string
+		wantNext     time.Duration
+	}{
+		{reason: "a healthy node", looks: []look{{minute: 0}}},
+		{
+			reason: "a fault that has lasted counts, and is recorded once", looks: []look{{0, fault, nil}, {1, fault, nil}},
+			wantFaults: []v1beta1.AttemptFault{stored("a", 0)}, wantFault: fault,
+		},
+		{
+			reason: "one healthy look does not end a fault that counts", looks: []look{{0, fault, nil}, {1, "", nil}, {3, "", nil}},
+			wantFaults: []v1beta1.AttemptFault{stored("a", 0, 1)}, wantFault: fault, wantNext: 5 * time.Minute,
+		},
+		{
+			reason: "a condition that comes and goes counts once", looks: []look{{0, fault, nil}, {1, "", nil}, {6, another, nil}, {7, "", nil}},
+			wantFaults: []v1beta1.AttemptFault{stored("a", 0, 7)}, wantFault: fault, wantNext: 7 * time.Minute,
+		},
+		{
+			reason: "a silent node is not healthy", looks: []look{{0, fault, nil}, {1, "", nil}, {2, "", silent}, {9, "", nil}},
+			wantFaults: []v1beta1.AttemptFault{stored("a", 0, 9)}, wantFault: fault, wantNext: 7 * time.Minute,
+		},
+		{
+			reason: "after seven minutes of health the fault is gone", looks: []look{{0, fault, nil}, {1, "", nil}, {8, "", nil}},
+			wantFaults: []v1beta1.AttemptFault{stored("a", 0, 1)},
+		},
+		{
+			reason:     "the next fault counts anew",
+			looks:      []look{{0, fault, nil}, {1, "", nil}, {8, fault, nil}},
+			wantFaults: []v1beta1.AttemptFault{stored("a", 0, 1), stored("a", 8)}, wantFault: fault,
+		},
+		{
+			reason: "two a day, and the third is withheld", looks: []look{{0, fault, nil}},
+			former: []v1beta1.AttemptFault{stored("x", -60), stored("y", -30)},
+			wantWithheld: fault + "; the machine stays, because 2 machines have been replaced for faults within 24 hours (node-x at " +
+				"2026-11-23 11:00:00 UTC, node-y at 2026-11-23 11:30:00 UTC), and the program of the pods may cause them: check its logs; " +
+				"to replace the machine before 2026-11-24 11:00:00 UTC, delete node node-a",
+			wantNext: 23 * time.Hour,
+		},
+		{
+			reason: "a day later the bound has room", looks: []look{{0, fault, nil}},
+			former:     []v1beta1.AttemptFault{stored("x", -24*60), stored("y", -30)},
+			wantFaults: []v1beta1.AttemptFault{stored("a", 0)}, wantFault: fault,
+		},
+		{
+			reason: "the cloud's own announcement has no bound", former: []v1beta1.AttemptFault{stored("x", -60), stored("y", -30)},
+			looks: []look{{0, fault, func(m *capacity.Machine) { m.Fault.Announced = true }}}, wantFault: fault,
+		},
+		{
+			reason: "a pod that requests the next machine under the same UID has a new fault",
+			looks: []look{{0, fault, nil}, {30, fault, func(m *capacity.Machine) {
+				m.NodeName, m.Words.Initialized.Since = "another", at(20)
+			}}},
+			wantFaults: []v1beta1.AttemptFault{stored("a", 0), {UID: "a", Node: "another", Time: metav1.NewTime(at(30)), Message: fault}},
+			wantFault:  fault,
+		},
+		{
+			reason:     "and on the same node, too",
+			looks:      []look{{0, fault, nil}, {30, fault, func(m *capacity.Machine) { m.Words.Initialized.Since = at(20) }}},
+			wantFaults: []v1beta1.AttemptFault{stored("a", 0), stored("a", 30)}, wantFault: fault,
+		},
+	}
+	for _, test := range tests {
+		t.Run(test.reason, func(t *testing.T) {
+			attempts := Attempts{
+				{Number: 1, Reason: "Lost", Faults: test.former},
+				{Number: 2, NodeClaims: []string{"m"}, ReadyTime: &noon, Claims: []v1beta1.AttemptClaim{{Name: "m", UID: "a"}}},
+			}
+			var machine capacity.Machine
+			next := never
+			for _, look := range test.looks {
+				machine = capacity.Machine{Name: "m", UID: "a", NodeName: "node-a", NodeReady: true, Initialized: true}
+				if look.message != "" {
+					machine.Fault = nodehealth.Fault{Message: look.message, Since: at(look.minute - 5), Grace: 5 * time.Minute}
+				}
+				if look.machine != nil {
+					look.machine(&machine)
+				}
+				machines := Machines{machine}
+				for range 2 { // another pass at the same time changes nothing
+					machines[0] = machine
+					next = attempts.NoteFaults(machines, at(look.minute))
+				}
+				machine = machines[0]
+			}
+			if diff := cmp.Diff(test.wantFaults, attempts[1].Faults); diff != "" {
+				t.Errorf("faults (-want +got):\n%s", diff)
+			}
+			got := ""
+			if machine.Fault.HasExpired(at(test.looks[len(test.looks)-1].minute)) {
+				got = machine.Fault.Message
+			}
+			if got != test.wantFault || machine.Withheld != test.wantWithheld || next != test.wantNext {
+				t.Errorf("fault %q, withheld %q, next look %s; want %q, %q, %s", got, machine.Withheld, next, test.wantFault, test.wantWithheld, test.wantNext)
+			}
+		})
+	}
+}
+
+// TestBeginKeepsRecentFaults: other attempts must not displace what the bound counts.
+func TestBeginKeepsRecentFaults(t *testing.T) {
+	ended := func(number int32, faults ...v1beta1.AttemptFault) v1beta1.Attempt {
+		return v1beta1.Attempt{Number: number, Reason: "Lost", Faults: faults}
+	}
+	attempts := Attempts{
+		ended(1, v1beta1.AttemptFault{UID: "old", Time: metav1.NewTime(noon.Add(-25 * time.Hour))}),
+		ended(2, v1beta1.AttemptFault{UID: "recent", Time: metav1.NewTime(noon.Add(-time.Hour))}),
+	}
+	for number := int32(3); number <= 25; number++ {
+		attempts.Begin(v1beta1.Attempt{Number: number, StartTime: noon})
+		attempts.Last().Reason = "NoCapacity"
+	}
+	var got []int32
+	for _, attempt := range attempts[:2] {
+		got = append(got, attempt.Number)
+	}
+	if diff := cmp.Diff([]int32{2, 7}, got); diff != "" || len(attempts) != attemptLimit {
+		t.Errorf("%d attempts, the first (-want +got):\n%s", len(attempts), diff)
+	}
+}
