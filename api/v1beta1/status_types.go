@@ -385,7 +385,8 @@ type AttemptClaim struct {
 	// +kubebuilder:validation:MaxItems=4
 	// +optional
 	Heard []AttemptWords `json:"heard,omitempty"`
-	// gpusMissingSince is when its node began to allocate fewer GPUs than it has; absent while it allocates all.
+	// gpusMissingSince is when its node began to allocate fewer GPUs than it has and the plan needs; absent while it
+	// allocates enough.
 	// +optional
 	GPUsMissingSince *metav1.Time `json:"gpusMissingSince,omitempty"`
 	// lost is the machine of this name that was lost or refused last; another one replaces it.

@@ -131,10 +131,10 @@ type Machine struct {
 	GPUs      int
 	// HourlyPrice recorded on it, in USD; negative if unknown.
 	HourlyPrice float64
-	// Fault that the node reports of the machine. Shortage describes GPUs of the node that nobody can use; empty if all
-	// are usable, or if another program looks after the node.
-	Fault    nodehealth.Fault
-	Shortage string
+	// Fault that the node reports of the machine as a whole, GPUFault that of single GPUs. Shortage describes GPUs of the
+	// node that nobody can use; empty if all are usable, or if another program looks after the node.
+	Fault, GPUFault nodehealth.Fault
+	Shortage        string
 	// Withheld explains why the machine stays despite a fault; empty if it has none that counts, or is replaced.
 	Withheld string
 }

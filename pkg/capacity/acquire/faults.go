@@ -12,6 +12,7 @@ import (
 	"github.com/modelberth/modelberth/api/v1beta1"
 	"github.com/modelberth/modelberth/pkg/capacity"
 	"github.com/modelberth/modelberth/pkg/capacity/nodehealth"
+	"github.com/modelberth/modelberth/pkg/render"
 )
 
 // A program can cause the faults that nodes report of their GPUs, and would do so on every machine that replaces its
@@ -24,12 +25,17 @@ const (
 
 // NoteFaults decides which faults of nodes count, and records them in the attempts before a machine is bought for them. A
 // fault that counts stays one until its node has been healthy for a while: neither a healthy look in between nor the next
-// fault changes what is being bought. NoteFaults returns when to look again; 0 for never.
-func (a Attempts) NoteFaults(machines Machines, now time.Time) time.Duration {
+// fault changes what is being bought. A fault of GPUs that no pod of the plans needs is none. NoteFaults returns when to
+// look again; 0 for never.
+func (a Attempts) NoteFaults(machines Machines, plans []*render.Revision, now time.Time) time.Duration {
 	var next time.Time
 	for i := range machines {
 		if machine := &machines[i]; !machine.Deleting {
-			a.noteShortage(machine, now)
+			isSpared := spares(machine, plans)
+			if !isSpared {
+				machine.Fault = nodehealth.Sooner(machine.Fault, machine.GPUFault)
+			}
+			a.noteShortage(machine, isSpared, now)
 			next = Earliest(next, a.noteFault(machine, now))
 		}
 	}

@@ -13,6 +13,7 @@ import (
 	"github.com/modelberth/modelberth/api/v1beta1"
 	"github.com/modelberth/modelberth/pkg/capacity"
 	"github.com/modelberth/modelberth/pkg/capacity/nodehealth"
+	"github.com/modelberth/modelberth/pkg/render"
 )
 
 func TestNoteFaultsOfGPUs(t *testing.T) {
@@ -72,7 +73,7 @@ func TestNoteFaultsOfGPUs(t *testing.T) {
 			}
 			attempts, machines := Attempts{attempt}, Machines{machine}
 			for range 2 { // the second look changes nothing
-				attempts.NoteFaults(machines, noon.Add(10*time.Minute+300*time.Millisecond))
+				attempts.NoteFaults(machines, []*render.Revision{plan("plan", "A", 1).Revision}, noon.Add(10*time.Minute+300*time.Millisecond))
 			}
 			if diff := cmp.Diff(test.wantNoted, attempts[0].Claims[0].GPUsMissingSince); diff != "" {
 				t.Errorf("noted (-want +got):\n%s", diff)
@@ -188,7 +189,7 @@ func TestNoteFaultsBound(t *testing.T) {
 				machines := Machines{machine}
 				for range 2 { // another pass at the same time changes nothing
 					machines[0] = machine
-					next = attempts.NoteFaults(machines, at(look.minute))
+					next = attempts.NoteFaults(machines, nil, at(look.minute))
 				}
 				machine = machines[0]
 			}
@@ -225,5 +226,68 @@ func TestBeginKeepsRecentFaults(t *testing.T) {
 	}
 	if diff := cmp.Diff([]int32{2, 7}, got); diff != "" || len(attempts) != attemptLimit {
 		t.Errorf("%d attempts, the first (-want +got):\n%s", len(attempts), diff)
+	}
+}
+
+// TestNoteFaultsOfSparedGPUs has a machine with four GPUs, of which some are broken since long ago.
+func TestNoteFaultsOfSparedGPUs(t *testing.T) {
+	const lacks = "node n can allocate 3 of its 4 nvidia.com/gpu"
+	planOf := func(instanceType string, gpus int) *render.Revision {
+		made := plan("plan", instanceType, 1)
+		made.Plan.GPUsPerNode, made.Plan.MachineGPUs = gpus, 4
+		return made.Revision
+	}
+	ofGPU := nodehealth.Fault{Message: "a GPU has an XID", Since: noon.Add(-time.Hour)}
+	ofNode := nodehealth.Fault{Message: "the driver is broken", Since: noon.Add(-time.Minute)}
+	tests := []struct {
+		reason           string
+		plans            []*render.Revision
+		gpus             int
+		shortage         string
+		ofGPU, ofNode    nodehealth.Fault
+		wantFault        string
+		wantMissingSince bool
+	}{
+		{reason: "the others are enough for the plan", plans: []*render.Revision{planOf("A", 1)}, gpus: 3, shortage: lacks, ofGPU: ofGPU},
+		{reason: "exactly enough", plans: []*render.Revision{planOf("A", 3)}, gpus: 3, shortage: lacks, ofGPU: ofGPU},
+		{
+			reason: "too few", plans: []*render.Revision{planOf("A", 4)}, gpus: 3, shortage: lacks,
+			wantFault: lacks, wantMissingSince: true,
+		},
+		{
+			reason: "too few for the pods that run, though enough for the accepted plan",
+			plans:  []*render.Revision{planOf("A", 4), planOf("A", 1)}, gpus: 3, shortage: lacks, wantFault: lacks, wantMissingSince: true,
+		},
+		{
+			reason: "an accepted plan for other machines needs none of these", plans: []*render.Revision{planOf("A", 1), planOf("B", 4)},
+			gpus: 3, shortage: lacks, ofGPU: ofGPU,
+		},
+		{
+			reason: "a fault of the node concerns every plan", plans: []*render.Revision{planOf("A", 1)}, gpus: 3, shortage: lacks,
+			ofGPU: ofGPU, ofNode: ofNode, wantFault: ofNode.Message,
+		},
+		{
+			reason: "a broken GPU that the device plugin still offers may be the plan's", plans: []*render.Revision{planOf("A", 1)}, gpus: 4,
+			ofGPU: ofGPU, wantFault: ofGPU.Message,
+		},
+		{
+			reason: "a GPU that the driver does not show is offered to nobody", plans: []*render.Revision{planOf("A", 1)}, gpus: 3, ofGPU: ofGPU,
+		},
+	}
+	for _, test := range tests {
+		t.Run(test.reason, func(t *testing.T) {
+			attempts := Attempts{{Number: 1, NodeClaims: []string{"m"}, ReadyTime: &noon, Claims: []v1beta1.AttemptClaim{{Name: "m", UID: "a"}}}}
+			machines := Machines{{
+				Name: "m", UID: "a", NodeName: "n", NodeReady: true, Initialized: true, InstanceType: "A", CapacityType: v1beta1.CapacityOnDemand,
+				GPUs: test.gpus, Shortage: test.shortage, Fault: test.ofNode, GPUFault: test.ofGPU,
+			}}
+			attempts.NoteFaults(machines, test.plans, noon.Time)
+			if got := machines[0].Fault.Message; got != test.wantFault {
+				t.Errorf("fault %q, want %q", got, test.wantFault)
+			}
+			if got := attempts[0].Claims[0].GPUsMissingSince != nil; got != test.wantMissingSince {
+				t.Errorf("the shortage counts: %v, want %v", got, test.wantMissingSince)
+			}
+		})
 	}
 }

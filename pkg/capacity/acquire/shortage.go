@@ -10,18 +10,39 @@ import (
 	"github.com/modelberth/modelberth/api/v1beta1"
 	"github.com/modelberth/modelberth/pkg/capacity"
 	"github.com/modelberth/modelberth/pkg/capacity/nodehealth"
+	"github.com/modelberth/modelberth/pkg/render"
 )
 
-// noteShortage records since when the node of a machine lacks usable GPUs, and adds that to the machine's fault. No other
+// spares reports whether a machine does without its broken GPUs: its node offers fewer than it should, so pods get only the
+// others, and these are enough for the plans.
+func spares(machine *capacity.Machine, plans []*render.Revision) bool {
+	needed, has := gpusOf(machine, plans)
+	return (machine.Shortage != "" || machine.GPUs < has) && machine.GPUs >= needed
+}
+
+// gpusOf returns how many GPUs pods request on a machine, and how many it should have: by the plans that its kind fits, or
+// by all plans if it fits none.
+func gpusOf(machine *capacity.Machine, plans []*render.Revision) (needed, has int) {
+	fitting := slices.DeleteFunc(slices.Clone(plans), func(made *render.Revision) bool { return !Fits(machine, made) })
+	if len(fitting) == 0 {
+		fitting = plans
+	}
+	for _, made := range fitting {
+		needed, has = max(needed, made.Plan.GPUsPerNode), max(has, made.Plan.MachineGPUs)
+	}
+	return needed, has
+}
+
+// noteShortage records since when the node of a machine lacks GPUs that its pods need, and adds that to the machine's fault. No other
 // object has that time: the attempt keeps it, so a restart of the controller does not begin anew. It counts only for
 // machines of an attempt whose machines were all usable once; before that, the deadlines of the start apply. A node that is
 // not Ready changes nothing, and has no such fault: its status is old, and other deadlines apply.
-func (a Attempts) noteShortage(machine *capacity.Machine, now time.Time) {
+func (a Attempts) noteShortage(machine *capacity.Machine, isSpared bool, now time.Time) {
 	claim := a.usable(machine)
 	switch {
 	case claim == nil || !isReporting(machine):
 		return
-	case machine.Shortage == "":
+	case machine.Shortage == "" || isSpared:
 		claim.GPUsMissingSince = nil
 		return
 	case claim.GPUsMissingSince == nil:

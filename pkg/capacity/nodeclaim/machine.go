@@ -95,7 +95,8 @@ func (p *Provisioner) ObserveNode(ctx context.Context, machine *capacity.Machine
 		}
 	}
 	quantity := node.Status.Allocatable[corev1.ResourceName(gpuResource)]
-	machine.GPUs, machine.Fault = int(quantity.Value()), nodehealth.Of(node)
+	machine.GPUs = int(quantity.Value())
+	machine.Fault, machine.GPUFault = nodehealth.Split(node)
 	machine.Shortage = nodehealth.Shortage(node, corev1.ResourceName(gpuResource))
 	return nil
 }

@@ -40,6 +40,8 @@ type rule struct {
 	condition corev1.NodeConditionType
 	status    corev1.ConditionStatus
 	grace     time.Duration
+	// ofGPUs: it is about single GPUs, and the others may work on.
+	ofGPUs bool
 }
 
 // nvSentinelGrace is the time for NVSentinel to repair a machine. It clears the condition afterwards.
@@ -54,32 +56,32 @@ const preemption corev1.NodeConditionType = "PreemptionScheduled"
 func rules() []rule {
 	return []rule{
 		// Karpenter's provider for Azure, RepairPolicies, 2026-08.
-		{"kubernetes.azure.com/NodeHealthy", corev1.ConditionFalse, 0},
-		{preemption, corev1.ConditionTrue, 0},
+		{"kubernetes.azure.com/NodeHealthy", corev1.ConditionFalse, 0, false},
+		{preemption, corev1.ConditionTrue, 0, false},
 		// Karpenter's provider for AWS, RepairPolicies, 1.10.
-		{"AcceleratedHardwareReady", corev1.ConditionFalse, 10 * time.Minute},
-		{"StorageReady", corev1.ConditionFalse, 30 * time.Minute},
-		{"NetworkingReady", corev1.ConditionFalse, 30 * time.Minute},
-		{"KernelReady", corev1.ConditionFalse, 30 * time.Minute},
-		{"ContainerRuntimeReady", corev1.ConditionFalse, 30 * time.Minute},
+		{"AcceleratedHardwareReady", corev1.ConditionFalse, 10 * time.Minute, false},
+		{"StorageReady", corev1.ConditionFalse, 30 * time.Minute, false},
+		{"NetworkingReady", corev1.ConditionFalse, 30 * time.Minute, false},
+		{"KernelReady", corev1.ConditionFalse, 30 * time.Minute, false},
+		{"ContainerRuntimeReady", corev1.ConditionFalse, 30 * time.Minute, false},
 		// AKS, GPU health monitoring by the node problem detector.
-		{"GPUMissing", corev1.ConditionTrue, 5 * time.Minute},
-		{"NVLinkStatusInactive", corev1.ConditionTrue, 10 * time.Minute},
+		{"GPUMissing", corev1.ConditionTrue, 5 * time.Minute, true},
+		{"NVLinkStatusInactive", corev1.ConditionTrue, 10 * time.Minute, false},
 		// NVSentinel, docs/INTEGRATIONS.md, read 2026-11-25. It sets a condition only for a fatal fault. Heat and power
 		// limits slow GPUs down and pass.
-		{"GpuMemWatch", corev1.ConditionTrue, nvSentinelGrace},
-		{"GpuPcieWatch", corev1.ConditionTrue, nvSentinelGrace},
-		{"GpuInforomWatch", corev1.ConditionTrue, nvSentinelGrace},
-		{"GpuSmWatch", corev1.ConditionTrue, nvSentinelGrace},
-		{"GpuNvlinkWatch", corev1.ConditionTrue, nvSentinelGrace},
-		{"GpuMcuWatch", corev1.ConditionTrue, nvSentinelGrace},
-		{"GpuPmuWatch", corev1.ConditionTrue, nvSentinelGrace},
-		{"GpuDriverWatch", corev1.ConditionTrue, nvSentinelGrace},
-		{"SysLogsXIDError", corev1.ConditionTrue, nvSentinelGrace},
-		{"SysLogsSXIDError", corev1.ConditionTrue, nvSentinelGrace},
-		{"SysLogsGPUFallenOff", corev1.ConditionTrue, nvSentinelGrace},
-		{"NVSwitchFatalError", corev1.ConditionTrue, nvSentinelGrace},
-		{"NVSwitchDown", corev1.ConditionTrue, nvSentinelGrace},
+		{"GpuMemWatch", corev1.ConditionTrue, nvSentinelGrace, true},
+		{"GpuPcieWatch", corev1.ConditionTrue, nvSentinelGrace, true},
+		{"GpuInforomWatch", corev1.ConditionTrue, nvSentinelGrace, true},
+		{"GpuSmWatch", corev1.ConditionTrue, nvSentinelGrace, true},
+		{"GpuNvlinkWatch", corev1.ConditionTrue, nvSentinelGrace, false},
+		{"GpuMcuWatch", corev1.ConditionTrue, nvSentinelGrace, true},
+		{"GpuPmuWatch", corev1.ConditionTrue, nvSentinelGrace, true},
+		{"GpuDriverWatch", corev1.ConditionTrue, nvSentinelGrace, false},
+		{"SysLogsXIDError", corev1.ConditionTrue, nvSentinelGrace, true},
+		{"SysLogsSXIDError", corev1.ConditionTrue, nvSentinelGrace, false},
+		{"SysLogsGPUFallenOff", corev1.ConditionTrue, nvSentinelGrace, true},
+		{"NVSwitchFatalError", corev1.ConditionTrue, nvSentinelGrace, false},
+		{"NVSwitchDown", corev1.ConditionTrue, nvSentinelGrace, false},
 	}
 }
 
@@ -90,31 +92,46 @@ func evictions() []string {
 
 // Of returns a node's fault: of several, an announced one, or the one that expires first.
 func Of(node *corev1.Node) Fault {
-	var worst Fault
-	worse := func(other Fault) { worst = Sooner(worst, other) }
+	whole, ofGPUs := Split(node)
+	return Sooner(whole, ofGPUs)
+}
+
+// Split returns a node's fault as a whole, and that of single GPUs.
+func Split(node *corev1.Node) (whole, ofGPUs Fault) {
 	for _, taint := range node.Spec.Taints {
 		if slices.Contains(evictions(), taint.Key) {
-			since := time.Time{}
-			if taint.TimeAdded != nil {
-				since = taint.TimeAdded.Time
-			}
-			worse(Fault{
-				Message:   fmt.Sprintf("node %s has the taint %s: the cloud is about to reclaim its machine", node.Name, taint.Key),
-				Announced: true, Since: since,
-			})
+			whole = Sooner(whole, evicted(node, taint))
 		}
 	}
 	for _, known := range rules() {
 		for _, condition := range node.Status.Conditions {
-			if condition.Type == known.condition && condition.Status == known.status {
-				worse(Fault{
-					Message: fmt.Sprintf("node %s reports %s=%s: %s", node.Name, condition.Type, condition.Status, words(condition)),
-					Since:   condition.LastTransitionTime.Time, Grace: known.grace, Announced: known.condition == preemption,
-				})
+			if condition.Type != known.condition || condition.Status != known.status {
+				continue
+			}
+			found := Fault{
+				Message: fmt.Sprintf("node %s reports %s=%s: %s", node.Name, condition.Type, condition.Status, words(condition)),
+				Since:   condition.LastTransitionTime.Time, Grace: known.grace, Announced: known.condition == preemption,
+			}
+			if known.ofGPUs {
+				ofGPUs = Sooner(ofGPUs, found)
+			} else {
+				whole = Sooner(whole, found)
 			}
 		}
 	}
-	return worst
+	return whole, ofGPUs
+}
+
+// evicted is the fault of a taint.
+func evicted(node *corev1.Node, taint corev1.Taint) Fault {
+	out := Fault{
+		Message:   fmt.Sprintf("node %s has the taint %s: the cloud is about to reclaim its machine", node.Name, taint.Key),
+		Announced: true,
+	}
+	if taint.TimeAdded != nil {
+		out.Since = taint.TimeAdded.Time
+	}
+	return out
 }
 
 // Sooner returns the fault that expires first; one without a message is none. An announced one comes before all others: its

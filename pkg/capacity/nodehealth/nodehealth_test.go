@@ -76,3 +76,20 @@ func TestOf(t *testing.T) {
 		})
 	}
 }
+
+// TestSplit: a fault of single GPUs does not hide one of the node, whichever expires first.
+func TestSplit(t *testing.T) {
+	noon := metav1.NewTime(time.Unix(1_700_000_000, 0))
+	node := &corev1.Node{ObjectMeta: metav1.ObjectMeta{Name: "n"}}
+	for _, kind := range []corev1.NodeConditionType{"GPUMissing", "SysLogsXIDError", "GpuDriverWatch", "NVLinkStatusInactive"} {
+		node.Status.Conditions = append(node.Status.Conditions, corev1.NodeCondition{
+			Type: kind, Status: corev1.ConditionTrue, LastTransitionTime: noon, Reason: "Why",
+		})
+	}
+	node.Status.Conditions[0].LastTransitionTime = metav1.NewTime(noon.Add(-time.Hour))
+	whole, ofGPUs := nodehealth.Split(node)
+	want := []string{"node n reports GpuDriverWatch=True: Why", "node n reports GPUMissing=True: Why"}
+	if diff := cmp.Diff(want, []string{whole.Message, ofGPUs.Message}); diff != "" {
+		t.Errorf("(-want +got):\n%s", diff)
+	}
+}

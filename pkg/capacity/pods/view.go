@@ -192,7 +192,8 @@ func describe(out *capacity.Machine, node *corev1.Node, gpuResource corev1.Resou
 	out.ProviderID, out.Zone = node.Spec.ProviderID, node.Labels[corev1.LabelTopologyZone]
 	out.NodeReady, out.NodeSince = nodehealth.Ready(node)
 	gpus := node.Status.Allocatable[gpuResource]
-	out.GPUs, out.Fault = int(gpus.Value()), nodehealth.Of(node)
+	out.GPUs = int(gpus.Value())
+	out.Fault, out.GPUFault = nodehealth.Split(node)
 }
 
 func done(since time.Time) refusal.Condition {

@@ -155,8 +155,12 @@ func observeSet(ctx context.Context, from client.Reader, ws *v1beta1.Workspace, 
 }
 
 func (o *observer) observeMachines(ctx context.Context, s *scope.Scope) error {
-	gpuResource, names := "", []string(nil)
+	gpuResource, names, plans := "", []string(nil), []*render.Revision(nil)
+	if running := s.RevisionOf(s.StatefulSet); running != nil {
+		plans = append(plans, &running.Revision)
+	}
 	if accepted := s.Accepted(); accepted != nil {
+		plans = append(plans, &accepted.Revision)
 		gpuResource, names = accepted.Plan.GPUResource, accepted.Plan.NodeNames
 		s.LeftNodes = stillLeft(accepted, o.Clock.Now())
 	}
@@ -165,7 +169,7 @@ func (o *observer) observeMachines(ctx context.Context, s *scope.Scope) error {
 		return err
 	}
 	s.Machines, s.MachineKind = machines, o.Provisioner.Kind(s.Owner)
-	if after := s.Attempts.NoteFaults(s.Machines, o.Clock.Now()); after > 0 {
+	if after := s.Attempts.NoteFaults(s.Machines, plans, o.Clock.Now()); after > 0 {
 		s.LookAgain(after)
 	}
 	if s.HasAnsweringPod() {

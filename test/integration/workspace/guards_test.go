@@ -29,6 +29,7 @@ func TestLadderAsksAgain(t *testing.T) {
 		{"a program that provokes faults gets two machines a day, and a restart forgets neither", faultyProgram},
 		{"a fault that comes and goes buys one machine and cancels none, until its node stays healthy", flappingFault},
 		{"a machine whose node lacks GPUs for too long is replaced, and a restart does not begin anew", gpuShortage},
+		{"a machine stays while only GPUs are broken that its plan does not use", sparedGPUs},
 		{"a spot machine that is taken back is replaced at once, and left alone for a while", takenBack},
 		{"an older status than the machine's costs no machine", olderStatus},
 	}
@@ -152,6 +153,19 @@ func gpuFault(t *testing.T, c *climber) {
 	c.remove(t, ws)
 }
 
+// allocate has a node offer a number of its GPUs.
+func (c *climber) allocate(t *testing.T, name, gpus string) {
+	t.Helper()
+	node := &corev1.Node{}
+	if err := c.client.Get(t.Context(), client.ObjectKey{Name: name}, node); err != nil {
+		t.Fatal(err)
+	}
+	node.Status.Allocatable["nvidia.com/gpu"] = resource.MustParse(gpus)
+	if err := c.client.Status().Update(t.Context(), node); err != nil {
+		t.Fatal(err)
+	}
+}
+
 func faultyProgram(t *testing.T, c *climber) {
 	ws := eitherForm(c.namespace(t), "chat")
 	c.create(t, ws)
@@ -239,14 +253,7 @@ func gpuShortage(t *testing.T, c *climber) {
 	c.untilServing(t, ws)
 	usable := func(gpus string) {
 		t.Helper()
-		node := &corev1.Node{}
-		if err := c.client.Get(t.Context(), client.ObjectKey{Name: ws.Status.WorkerNodes[0]}, node); err != nil {
-			t.Fatal(err)
-		}
-		node.Status.Allocatable["nvidia.com/gpu"] = resource.MustParse(gpus)
-		if err := c.client.Status().Update(t.Context(), node); err != nil {
-			t.Fatal(err)
-		}
+		c.allocate(t, ws.Status.WorkerNodes[0], gpus)
 		eventually(t, "the status records the shortage", func() (bool, string) {
 			if err := c.client.Get(t.Context(), client.ObjectKeyFromObject(ws), ws); err != nil {
 				return false, err.Error()
@@ -277,6 +284,32 @@ func gpuShortage(t *testing.T, c *climber) {
 	}
 	c.untilServing(t, ws)
 	checkMost(t, most, 2)
+	c.remove(t, ws)
+}
+
+// sparedGPUs breaks GPUs of a machine with four, of which the plan uses one.
+func sparedGPUs(t *testing.T, c *climber) {
+	const four = "Standard_NC64as_T4_v3"
+	ws := named(c.namespace(t), "chat", four)
+	c.create(t, ws)
+	c.untilServing(t, ws)
+	node := ws.Status.WorkerNodes[0]
+	c.allocate(t, node, "3")
+	c.reportOn(t, node, "SysLogsGPUFallenOff", corev1.ConditionTrue)
+	const stays = "can allocate 3 of its 4 nvidia.com/gpu: its device plugin reports the others as unhealthy; the plan needs 1, so the machine stays"
+	eventually(t, "the condition names the broken GPU", func() (bool, string) {
+		err := c.client.Get(t.Context(), client.ObjectKeyFromObject(ws), ws)
+		nodes := condition(ws, v1beta1.ConditionNodesReady)
+		return err == nil && nodes.Status == metav1.ConditionTrue && strings.Contains(nodes.Message, stays), saying(ws)
+	})
+	c.clock.step(8 * time.Minute)
+	c.patch(t, ws, nil)
+	c.passes(t, c.life, ws, 4)
+	if got := c.karpenter.ClaimsEver(ws.UID); got != 1 {
+		t.Errorf("NodeClaims ever made: %d, want 1: the plan needs one GPU", got)
+	}
+	c.allocate(t, node, "0")
+	c.until(t, ws, "1 "+four+" Lost", "2 "+four) // none is left, and the condition has lasted
 	c.remove(t, ws)
 }
 

@@ -107,7 +107,7 @@ const timeLayout = time.DateTime + " MST"
 
 // nodesOf is the condition NodesReady of the machines of a plan.
 func nodesOf(machines []capacity.Machine, plan *planner.Plan, unheard string) metav1.Condition {
-	ready, withheld := 0, ""
+	ready, withheld, spared := 0, "", ""
 	for i := range machines {
 		withheld = cmp.Or(withheld, machines[i].Withheld)
 		switch machine := &machines[i]; {
@@ -120,6 +120,9 @@ func nodesOf(machines []capacity.Machine, plan *planner.Plan, unheard string) me
 				return no(v1beta1.ConditionNodesReady, v1beta1.ReasonFaultRepeats, machine.Withheld)
 			}
 			return lacksGPUs(machine.NodeName, int64(machine.GPUs), plan, replaced(machine))
+		case machine.Shortage != "":
+			spared = cmp.Or(spared, fmt.Sprintf("; %s; the plan needs %d, so the machine stays: if a pod fails on a broken GPU, delete the pod",
+				machine.Shortage, plan.GPUsPerNode))
 		}
 		ready++
 	}
@@ -130,7 +133,7 @@ func nodesOf(machines []capacity.Machine, plan *planner.Plan, unheard string) me
 	if withheld != "" { // the faulty machine may still serve
 		return yes(v1beta1.ConditionNodesReady, v1beta1.ReasonFaultRepeats, message+"; "+withheld)
 	}
-	return yes(v1beta1.ConditionNodesReady, v1beta1.ReasonNodesReady, message)
+	return yes(v1beta1.ConditionNodesReady, v1beta1.ReasonNodesReady, message+spared)
 }
 
 // existingNodes is the condition NodesReady of the existing nodes of a plan.

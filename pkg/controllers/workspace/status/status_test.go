@@ -6,6 +6,8 @@ package status_test
 import (
 	"encoding/json"
 	"errors"
+	"fmt"
+	"slices"
 	"testing"
 	"time"
 
@@ -152,5 +154,64 @@ func TestKept(t *testing.T) {
 	if !meta.IsStatusConditionTrue(after.Conditions, v1beta1.ConditionStalled) || after.ObservedGeneration != 7 || len(events) != 1 {
 		t.Errorf("conditions %+v of generation %d and %d events; want Stalled, generation 7 and one event",
 			after.Conditions, after.ObservedGeneration, len(events))
+	}
+}
+
+// TestFaultyMachines is about machines that stay although something is wrong with them.
+func TestFaultyMachines(t *testing.T) {
+	const withheld, lacks = "node-1 is broken; the machine stays", "node node-1 can allocate 1 of its 2 nvidia.com/gpu"
+	tests := []struct {
+		reason  string
+		machine func(*capacity.Machine)
+		// NodesReady, ResourceReady and Ready
+		want      []string
+		wantEvent bool
+	}{
+		{
+			reason: "replaced too often, and it serves", machine: func(m *capacity.Machine) { m.Withheld = withheld },
+			want: []string{
+				"NodesReady True FaultRepeats: 1 of 1 nodes ready; " + withheld, "ResourceReady True FaultRepeats: 1 of 1 nodes ready; " + withheld,
+				"Ready True Serving: answers at http://chat.team-a.svc/v1",
+			},
+			wantEvent: true,
+		},
+		{
+			reason: "replaced too often, and its GPUs are gone", machine: func(m *capacity.Machine) { m.Withheld, m.GPUs = withheld, 0 },
+			want: []string{
+				"NodesReady False FaultRepeats: " + withheld, "ResourceReady False FaultRepeats: " + withheld, "Ready False FaultRepeats: " + withheld,
+			},
+			wantEvent: true,
+		},
+		{
+			reason: "a GPU is broken that the plan does not need", machine: func(m *capacity.Machine) { m.Shortage = lacks },
+			want: []string{
+				"NodesReady True NodesReady: 1 of 1 nodes ready; " + lacks + "; the plan needs 1, so the machine stays: if a pod fails on a broken " +
+					"GPU, delete the pod",
+				"ResourceReady True workspaceResourceStatusSuccess: 1 of 1 nodes ready; " + lacks + "; the plan needs 1, so the machine stays: if a " +
+					"pod fails on a broken GPU, delete the pod",
+				"Ready True Serving: answers at http://chat.team-a.svc/v1",
+			},
+		},
+	}
+	for _, test := range tests {
+		t.Run(test.reason, func(t *testing.T) {
+			before, _ := status.Compute(serving(), nil, now)
+			facts := serving()
+			facts.Stored = &before
+			test.machine(&facts.Machines.Serving[0])
+			after, events := status.Compute(facts, nil, now)
+			var got []string
+			for _, kind := range []string{v1beta1.ConditionNodesReady, v1beta1.ConditionResourceReady, v1beta1.ConditionReady} {
+				c := meta.FindStatusCondition(after.Conditions, kind)
+				got = append(got, fmt.Sprintf("%s %s %s: %s", c.Type, c.Status, c.Reason, c.Message))
+			}
+			if diff := cmp.Diff(test.want, got); diff != "" {
+				t.Errorf("conditions (-want +got):\n%s", diff)
+			}
+			isWarned := slices.ContainsFunc(events, func(e status.Event) bool { return e.IsWarning && e.Reason == v1beta1.ReasonFaultRepeats })
+			if isWarned != test.wantEvent {
+				t.Errorf("warned: %v, want %v: %v", isWarned, test.wantEvent, events)
+			}
+		})
 	}
 }
