@@ -310,8 +310,8 @@ type Attempt struct {
 	// +listMapKey=name
 	// +optional
 	Claims []AttemptClaim `json:"claims,omitempty"`
-	// faults of nodes for which machines of the attempt are replaced, oldest first. All attempts together allow two in 24
-	// hours.
+	// faults of nodes that count, oldest first: machines of the attempt are replaced for them. All attempts together allow
+	// two in 24 hours.
 	// +kubebuilder:validation:MaxItems=8
 	// +listType=atomic
 	// +optional
@@ -377,7 +377,8 @@ type AttemptClaim struct {
 	// creationTime of the NodeClaim.
 	// +optional
 	CreationTime *metav1.Time `json:"creationTime,omitempty"`
-	// stage of the machine: Launched or Registered; empty before.
+	// stage of the machine: Launched or Registered; empty before. Usable for a machine that had all its GPUs after the
+	// readyTime of the attempt.
 	// +kubebuilder:validation:MaxLength=32
 	// +optional
 	Stage string `json:"stage,omitempty"`
@@ -385,8 +386,8 @@ type AttemptClaim struct {
 	// +kubebuilder:validation:MaxItems=4
 	// +optional
 	Heard []AttemptWords `json:"heard,omitempty"`
-	// gpusMissingSince is when its node began to allocate fewer GPUs than it has and the plan needs; absent while it
-	// allocates enough.
+	// gpusMissingSince is when GPUs of its node began to be missing or broken that the plan may need; absent while there are
+	// none.
 	// +optional
 	GPUsMissingSince *metav1.Time `json:"gpusMissingSince,omitempty"`
 	// lost is the machine of this name that was lost or refused last; another one replaces it.

@@ -135,8 +135,9 @@ type Machine struct {
 	// node that nobody can use; empty if all are usable, or if another program looks after the node.
 	Fault, GPUFault nodehealth.Fault
 	Shortage        string
-	// Withheld explains why the machine stays despite a fault; empty if it has none that counts, or is replaced.
-	Withheld string
+	// Withheld explains why the machine stays despite a fault; empty if it has none that counts, or is replaced. Spared is
+	// the shortage of a machine that stays because no pod needs the missing GPUs; empty otherwise.
+	Withheld, Spared string
 }
 
 // MachineNames returns the names of machines in the order of the machines.

@@ -5,6 +5,7 @@ package progress
 
 import (
 	"errors"
+	"time"
 
 	apierrors "k8s.io/apimachinery/pkg/api/errors"
 )
@@ -32,3 +33,6 @@ func Message(err error) string {
 		return err.Error()
 	}
 }
+
+// Clock returns a time as messages show it.
+func Clock(at time.Time) string { return at.UTC().Format(time.DateTime + " MST") }

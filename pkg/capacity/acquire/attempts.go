@@ -201,13 +201,14 @@ func (a Attempts) LostUIDs() []types.UID {
 // Noted returns the machines of open attempts that were seen: those that are known, and those that were lost.
 func (a Attempts) Noted() []capacity.Created { return append(a.Known(), a.Lost()...) }
 
-// Note records in an open attempt the observed state of its machines by name. Lost ones are left out.
-func (a Attempts) Note(open *v1beta1.Attempt, machines []capacity.Machine, names []string, now time.Time) {
+// Note records in an open attempt the observed state of its machines by name, each of which has to have a number of GPUs.
+// Lost ones are left out.
+func (a Attempts) Note(open *v1beta1.Attempt, machines []capacity.Machine, names []string, gpus int, now time.Time) {
 	lost := a.LostUIDs()
 	for i := range machines {
 		machine := &machines[i]
 		if slices.Contains(names, machine.Name) && machine.UID != "" && !slices.Contains(lost, machine.UID) {
-			noteMachine(open, machine, now)
+			noteMachine(open, machine, gpus, now)
 		}
 	}
 }

@@ -99,9 +99,10 @@ func TestClaims(t *testing.T) {
 	seen := func(machine capacity.Machine) func(*acquire.Attempts) {
 		machine.Name = "m"
 		return func(a *acquire.Attempts) {
-			a.Note(a.Last(), []capacity.Machine{machine}, []string{"m"}, start.Add(2*time.Minute))
+			a.Note(a.Last(), []capacity.Machine{machine}, []string{"m"}, 4, start.Add(2*time.Minute))
 		}
 	}
+	ready, later := func(a *acquire.Attempts) { a.Last().ReadyTime = at(time.Minute) }, start.Add(2*time.Minute)
 	loses := func(a *acquire.Attempts) { acquire.Lose(a.Last(), "m", quota(), start.Add(3*time.Minute)) }
 	lost := func(uid string) *v1beta1.LostClaim {
 		return &v1beta1.LostClaim{
@@ -145,6 +146,24 @@ func TestClaims(t *testing.T) {
 			"the replacement keeps the loss",
 			[]func(*acquire.Attempts){created("u"), loses, seen(capacity.Machine{UID: "v", ProviderID: "p"})},
 			[]v1beta1.AttemptClaim{{Name: "m", UID: "v", Stage: "Launched", Lost: lost("u")}},
+		},
+		{
+			"of the machines that became usable together, readyTime says so",
+			[]func(*acquire.Attempts){ready, seen(capacity.Machine{UID: "u", CreatedAt: start, NodeName: "n", Initialized: true, GPUs: 4})},
+			[]v1beta1.AttemptClaim{{Name: "m", UID: "u", CreationTime: at(0), Stage: "Registered"}},
+		},
+		{
+			"a later one has its own record, and keeps it without its GPUs",
+			[]func(*acquire.Attempts){
+				ready, seen(capacity.Machine{UID: "u", CreatedAt: later, NodeName: "n", Initialized: true, GPUs: 4}),
+				seen(capacity.Machine{UID: "u", NodeName: "n", Initialized: true}),
+			},
+			[]v1beta1.AttemptClaim{{Name: "m", UID: "u", CreationTime: at(2 * time.Minute), Stage: "Usable"}},
+		},
+		{
+			"a later one that lacks a GPU is not usable yet",
+			[]func(*acquire.Attempts){ready, seen(capacity.Machine{UID: "u", CreatedAt: later, NodeName: "n", Initialized: true, GPUs: 3})},
+			[]v1beta1.AttemptClaim{{Name: "m", UID: "u", CreationTime: at(2 * time.Minute), Stage: "Registered"}},
 		},
 		{"a machine that was never seen cannot be lost", []func(*acquire.Attempts){loses}, nil},
 	}
@@ -229,7 +248,7 @@ func live(log *acquire.Attempts, random *rand.Rand, now time.Time) {
 	default:
 		machine := capacity.Machine{Name: name, UID: types.UID(fmt.Sprint(random.IntN(9))), Launched: random.IntN(2) == 0, CreatedAt: now}
 		machine.Words.Launched = refusal.Condition{Status: refusal.StatusUnknown, Reason: fmt.Sprint(random.IntN(9)) + long, Message: long}
-		log.Note(a, []capacity.Machine{machine}, []string{name}, now)
+		log.Note(a, []capacity.Machine{machine}, []string{name}, 1, now)
 	}
 }
 

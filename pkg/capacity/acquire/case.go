@@ -36,21 +36,25 @@ func (p *pass) judge(attempt *v1beta1.Attempt, names []string) ([]Machine, error
 func (p *pass) caseOf(attempt *v1beta1.Attempt, names []string) *Case {
 	out := &Case{
 		Attempt: attempt, Names: names, Machines: p.Machines, Lost: p.Attempts.LostUIDs(),
-		Offering: p.Lookup.Offering(attempt), GPUs: p.Accepted.Plan.MachineGPUs,
+		Offering: p.Lookup.Offering(attempt), GPUs: p.gpusOf(attempt),
 		IsConfirmed: p.Live.AreMachinesConfirmed,
 	}
 	out.Offering.Zone = p.zone(attempt, out.Offering)
-	// By the attempt's own plan: after an edit, the accepted plan may request larger machines, and the serving ones
-	// would seem to lack GPUs.
-	if own := p.Lookup.Plan(attempt.Revision); own != nil {
-		out.GPUs = own.Plan.MachineGPUs
-	}
 	if read := p.Live.Reasons[attempt.Number]; read != nil {
 		reasons := *read
 		reasons.Past = Remember(p.Judge.Asker, p.Attempts, p.Lookup.Offering)
 		out.Reasons = &reasons
 	}
 	return out
+}
+
+// gpusOf returns the number of GPUs of each machine of an attempt, by its own plan: after an edit, the accepted plan may
+// request larger machines, and the serving ones would seem to lack GPUs.
+func (p *pass) gpusOf(attempt *v1beta1.Attempt) int {
+	if own := p.Lookup.Plan(attempt.Revision); own != nil {
+		return own.Plan.MachineGPUs
+	}
+	return p.Accepted.Plan.MachineGPUs
 }
 
 // zone returns the zone of the request for a machine of an attempt. In a group it is the zone of the first existing

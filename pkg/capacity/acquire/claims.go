@@ -29,6 +29,7 @@ const (
 const (
 	stageLaunched   = "Launched"
 	stageRegistered = "Registered"
+	stageUsable     = "Usable"
 )
 
 // NoteCreated records the UIDs of machines that were created now.
@@ -43,8 +44,9 @@ func NoteCreated(open *v1beta1.Attempt, created []capacity.Created, now time.Tim
 	}
 }
 
-// noteMachine records possible reasons for the end of a machine, should it vanish.
-func noteMachine(open *v1beta1.Attempt, machine *capacity.Machine, now time.Time) {
+// noteMachine records possible reasons for the end of a machine, should it vanish. A machine that replaces another is usable
+// for good once it has had the given number of GPUs.
+func noteMachine(open *v1beta1.Attempt, machine *capacity.Machine, gpus int, now time.Time) {
 	claim := entry(open, machine.Name, string(machine.UID))
 	if claim == nil {
 		return
@@ -56,6 +58,9 @@ func noteMachine(open *v1beta1.Attempt, machine *capacity.Machine, now time.Time
 		}
 	}
 	switch {
+	case claim.Stage == stageUsable:
+	case open.ReadyTime != nil && !wasUsable(open, claim) && machine.Initialized && machine.GPUs >= gpus:
+		claim.Stage = stageUsable
 	case machine.Registered || machine.NodeName != "":
 		claim.Stage = stageRegistered
 	case machine.Launched || machine.ProviderID != "":
@@ -132,9 +137,10 @@ func Recall(seen *refusal.Observation, attempt *v1beta1.Attempt, name string) {
 	if claim.Stage != "" {
 		seen.Launched.Status = refusal.StatusTrue
 	}
-	if claim.Stage == stageRegistered {
+	if claim.Stage == stageRegistered || claim.Stage == stageUsable {
 		seen.Registered.Status = refusal.StatusTrue
 	}
+	seen.WasUsable = claim.Stage == stageUsable
 	for _, words := range claim.Heard {
 		seen.Noted = append(seen.Noted, refusal.Note{Reason: words.Reason, Message: words.Message, At: words.Time.Time})
 	}
@@ -159,6 +165,11 @@ func Misses(attempt *v1beta1.Attempt, machines int) bool {
 // WasUsable reports whether a machine of that creation time was part of the ready attempt.
 func WasUsable(attempt *v1beta1.Attempt, created time.Time) bool {
 	return attempt.ReadyTime != nil && !created.After(attempt.ReadyTime.Time)
+}
+
+// wasUsable reports whether a recorded machine of an attempt was usable, be it a part of the ready attempt or a later one.
+func wasUsable(attempt *v1beta1.Attempt, claim *v1beta1.AttemptClaim) bool {
+	return claim.Stage == stageUsable || claim.CreationTime != nil && WasUsable(attempt, claim.CreationTime.Time)
 }
 
 // Seconds is a time as the API server stores it.

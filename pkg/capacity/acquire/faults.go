@@ -12,11 +12,12 @@ import (
 	"github.com/modelberth/modelberth/api/v1beta1"
 	"github.com/modelberth/modelberth/pkg/capacity"
 	"github.com/modelberth/modelberth/pkg/capacity/nodehealth"
+	"github.com/modelberth/modelberth/pkg/progress"
 	"github.com/modelberth/modelberth/pkg/render"
 )
 
-// A program can cause the faults that nodes report of their GPUs, and would do so on every machine that replaces its
-// last one. So each Workspace has a bound. An announced end has none, because that machine is lost in any case.
+// A program can cause the faults that nodes report of their GPUs, and would cause them on each new machine. So each
+// Workspace has a bound. An announced end has none, because that machine is lost in any case.
 const (
 	faultBound = 2
 	// faultLimit is that of the schema.
@@ -24,19 +25,15 @@ const (
 )
 
 // NoteFaults decides which faults of nodes count, and records them in the attempts before a machine is bought for them. A
-// fault that counts stays one until its node has been healthy for a while: neither a healthy look in between nor the next
-// fault changes what is being bought. A fault of GPUs that no pod of the plans needs is none. NoteFaults returns when to
-// look again; 0 for never.
+// fault that counts stays one until its node has been healthy for a while: neither one healthy observation nor the next fault
+// changes what is being bought. A fault of GPUs that no pod of the plans needs is none. NoteFaults returns when to look
+// again; 0 for never.
 func (a Attempts) NoteFaults(machines Machines, plans []*render.Revision, now time.Time) time.Duration {
 	var next time.Time
 	for i := range machines {
 		if machine := &machines[i]; !machine.Deleting {
-			isSpared := spares(machine, plans)
-			if !isSpared {
-				machine.Fault = nodehealth.Sooner(machine.Fault, machine.GPUFault)
-			}
-			a.noteShortage(machine, isSpared, now)
-			next = Earliest(next, a.noteFault(machine, now))
+			a.noteGPUs(machine, plans, now)
+			next = Earliest(next, a.noteFault(machine, machines, plans, now))
 		}
 	}
 	if next.IsZero() {
@@ -46,8 +43,8 @@ func (a Attempts) NoteFaults(machines Machines, plans []*render.Revision, now ti
 }
 
 // noteFault leaves a machine its fault, keeps an earlier one, or withholds the fault. It returns when that may change;
-// zero for never.
-func (a Attempts) noteFault(machine *capacity.Machine, now time.Time) time.Time {
+// zero for never. One program runs on all members of a group, so their faults at the same time count once.
+func (a Attempts) noteFault(machine *capacity.Machine, machines Machines, plans []*render.Revision, now time.Time) time.Time {
 	open := a.openOf(machine)
 	if open == nil || machine.Fault.Announced {
 		return time.Time{}
@@ -63,10 +60,20 @@ func (a Attempts) noteFault(machine *capacity.Machine, now time.Time) time.Time 
 		}
 		machine.Fault = nodehealth.Fault{Message: known.Message, Since: known.Time.Time}
 		return known.HealthySince.Add(nodehealth.Recovery)
-	case machine.Fault.HasExpired(now):
+	case machine.Fault.HasExpired(now) && !(isInGroup(machine, plans) && hasCounted(open, machines, now)):
 		return a.admit(open, machine, now)
 	}
 	return time.Time{}
+}
+
+// isInGroup reports whether a machine is one of a group by the plans that it fits.
+func isInGroup(machine *capacity.Machine, plans []*render.Revision) bool {
+	return slices.ContainsFunc(plans, func(made *render.Revision) bool { return made.Worker != nil && Fits(machine, made) })
+}
+
+// hasCounted reports whether a fault of a present machine of an attempt counts.
+func hasCounted(open *v1beta1.Attempt, machines Machines, now time.Time) bool {
+	return slices.ContainsFunc(machines, func(machine capacity.Machine) bool { return counted(open, &machine, now) != nil })
 }
 
 // admit records a fault that counts from now on, or withholds it until the bound has room.
@@ -77,8 +84,12 @@ func (a Attempts) admit(open *v1beta1.Attempt, machine *capacity.Machine, now ti
 		machine.Withheld, machine.Fault = withheld(machine, recent[len(recent)-faultBound:], until), nodehealth.Fault{}
 		return until
 	}
+	from := now
+	if joined := machine.Words.Initialized.Since; joined.After(from) { // another program's clock is ahead
+		from = joined
+	}
 	open.Faults = append(open.Faults, v1beta1.AttemptFault{
-		UID: string(machine.UID), Node: machine.NodeName, Time: Seconds(now), Message: shorten(machine.Fault.Message, heardMessageLimit),
+		UID: string(machine.UID), Node: machine.NodeName, Time: Seconds(from), Message: shorten(machine.Fault.Message, heardMessageLimit),
 	})
 	open.Faults = open.Faults[max(0, len(open.Faults)-faultLimit):]
 	return time.Time{}
@@ -88,15 +99,12 @@ func (a Attempts) admit(open *v1beta1.Attempt, machine *capacity.Machine, now ti
 func withheld(machine *capacity.Machine, recent []v1beta1.AttemptFault, until time.Time) string {
 	nodes := make([]string, len(recent))
 	for i, fault := range recent {
-		nodes[i] = fmt.Sprintf("%s at %s", fault.Node, clock(fault.Time.Time))
+		nodes[i] = fmt.Sprintf("%s at %s", fault.Node, progress.Clock(fault.Time.Time))
 	}
-	return fmt.Sprintf("%s; the machine stays, because %d machines have been replaced for faults within 24 hours (%s), and the program of "+
-		"the pods may cause them: check its logs; to replace the machine before %s, delete node %s",
-		machine.Fault.Message, len(recent), strings.Join(nodes, ", "), clock(until), machine.NodeName)
+	return fmt.Sprintf("%s; the machine stays, because %d faults have counted within 24 hours (%s), and the program of the pods may "+
+		"cause them: check its logs; to replace the machine before %s, delete node %s",
+		machine.Fault.Message, len(recent), strings.Join(nodes, ", "), progress.Clock(until), machine.NodeName)
 }
-
-// clock is how messages give a time.
-func clock(at time.Time) string { return at.UTC().Format(time.DateTime + " MST") }
 
 // openOf returns the open attempt with a machine, or nil.
 func (a Attempts) openOf(machine *capacity.Machine) *v1beta1.Attempt {

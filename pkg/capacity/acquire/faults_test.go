@@ -4,11 +4,14 @@
 package acquire
 
 import (
+	"slices"
 	"testing"
 	"time"
 
 	"github.com/google/go-cmp/cmp"
+	corev1 "k8s.io/api/core/v1"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/apimachinery/pkg/types"
 
 	"github.com/modelberth/modelberth/api/v1beta1"
 	"github.com/modelberth/modelberth/pkg/capacity"
@@ -62,7 +65,7 @@ func TestNoteFaultsOfGPUs(t *testing.T) {
 	for _, test := range tests {
 		t.Run(test.reason, func(t *testing.T) {
 			attempt := v1beta1.Attempt{
-				Number: 1, NodeClaims: []string{"m"}, ReadyTime: &noon, Claims: []v1beta1.AttemptClaim{{Name: "m", UID: "uid", GPUsMissingSince: test.noted}},
+				Number: 1, NodeClaims: []string{"m"}, ReadyTime: &noon, Claims: []v1beta1.AttemptClaim{{Name: "m", UID: "uid", CreationTime: &noon, GPUsMissingSince: test.noted}},
 			}
 			if test.attempt != nil {
 				test.attempt(&attempt)
@@ -85,7 +88,7 @@ func TestNoteFaultsOfGPUs(t *testing.T) {
 	}
 }
 
-// TestNoteFaultsBound tells one machine's looks in order. Each shows a fault of its node, or none.
+// TestNoteFaultsBound lists the observations of one machine in order. Each has a fault of its node, or none.
 func TestNoteFaultsBound(t *testing.T) {
 	const fault, another = "node n reports SysLogsXIDError=True: 13", "node n reports GpuSmWatch=True: 1"
 	at := func(minute int) time.Time { return noon.Add(time.Duration(minute) * time.Minute) }
@@ -142,7 +145,7 @@ func TestNoteFaultsBound(t *testing.T) {
 		{
 			reason: "two a day, and the third is withheld", looks: []look{{0, fault, nil}},
 			former: []v1beta1.AttemptFault{stored("x", -60), stored("y", -30)},
-			wantWithheld: fault + "; the machine stays, because 2 machines have been replaced for faults within 24 hours (node-x at " +
+			wantWithheld: fault + "; the machine stays, because 2 faults have counted within 24 hours (node-x at " +
 				"2026-11-23 11:00:00 UTC, node-y at 2026-11-23 11:30:00 UTC), and the program of the pods may cause them: check its logs; " +
 				"to replace the machine before 2026-11-24 11:00:00 UTC, delete node node-a",
 			wantNext: 23 * time.Hour,
@@ -174,7 +177,7 @@ func TestNoteFaultsBound(t *testing.T) {
 		t.Run(test.reason, func(t *testing.T) {
 			attempts := Attempts{
 				{Number: 1, Reason: "Lost", Faults: test.former},
-				{Number: 2, NodeClaims: []string{"m"}, ReadyTime: &noon, Claims: []v1beta1.AttemptClaim{{Name: "m", UID: "a"}}},
+				{Number: 2, NodeClaims: []string{"m"}, ReadyTime: &noon, Claims: []v1beta1.AttemptClaim{{Name: "m", UID: "a", CreationTime: &noon}}},
 			}
 			var machine capacity.Machine
 			next := never
@@ -268,7 +271,11 @@ func TestNoteFaultsOfSparedGPUs(t *testing.T) {
 		},
 		{
 			reason: "a broken GPU that the device plugin still offers may be the plan's", plans: []*render.Revision{planOf("A", 1)}, gpus: 4,
-			ofGPU: ofGPU, wantFault: ofGPU.Message,
+			ofGPU: ofGPU, wantFault: ofGPU.Message, wantMissingSince: true,
+		},
+		{
+			reason: "nobody has planned a machine like this one", plans: []*render.Revision{planOf("B", 1)}, gpus: 3, shortage: lacks,
+			wantFault: lacks, wantMissingSince: true,
 		},
 		{
 			reason: "a GPU that the driver does not show is offered to nobody", plans: []*render.Revision{planOf("A", 1)}, gpus: 3, ofGPU: ofGPU,
@@ -276,7 +283,7 @@ func TestNoteFaultsOfSparedGPUs(t *testing.T) {
 	}
 	for _, test := range tests {
 		t.Run(test.reason, func(t *testing.T) {
-			attempts := Attempts{{Number: 1, NodeClaims: []string{"m"}, ReadyTime: &noon, Claims: []v1beta1.AttemptClaim{{Name: "m", UID: "a"}}}}
+			attempts := Attempts{{Number: 1, NodeClaims: []string{"m"}, ReadyTime: &noon, Claims: []v1beta1.AttemptClaim{{Name: "m", UID: "a", CreationTime: &noon}}}}
 			machines := Machines{{
 				Name: "m", UID: "a", NodeName: "n", NodeReady: true, Initialized: true, InstanceType: "A", CapacityType: v1beta1.CapacityOnDemand,
 				GPUs: test.gpus, Shortage: test.shortage, Fault: test.ofNode, GPUFault: test.ofGPU,
@@ -289,5 +296,107 @@ func TestNoteFaultsOfSparedGPUs(t *testing.T) {
 				t.Errorf("the shortage counts: %v, want %v", got, test.wantMissingSince)
 			}
 		})
+	}
+}
+
+// TestNoteFaultsWhilePluginRestarts lists the observations of a machine that spares a broken GPU since long ago, while its
+// device plugin restarts. The machine stays unless that lasts.
+func TestNoteFaultsWhilePluginRestarts(t *testing.T) {
+	const lacks = "node n can allocate fewer"
+	made := plan("plan", "A", 1)
+	made.Plan.GPUsPerNode, made.Plan.MachineGPUs = 1, 8
+	ofGPU := nodehealth.Fault{Message: "a GPU is missing", Since: noon.Add(-24 * time.Hour), Grace: 5 * time.Minute}
+	type look struct {
+		second, gpus int
+		shortage     string
+	}
+	spared := look{0, 7, lacks}
+	tests := []struct {
+		reason string
+		looks  []look
+		want   int // recorded faults
+	}{
+		{"none is offered for a minute", []look{spared, {60, 0, lacks}, {90, 0, lacks}, {120, 7, lacks}, {900, 7, lacks}}, 0},
+		{"none is announced for a minute", []look{spared, {60, 0, ""}, {120, 7, lacks}, {900, 7, lacks}}, 0},
+		{"all are offered for a minute", []look{spared, {60, 8, ""}, {120, 7, lacks}, {900, 7, lacks}}, 0},
+		{"a second restart begins anew", []look{spared, {60, 0, lacks}, {120, 7, lacks}, {300, 0, lacks}, {420, 7, lacks}}, 0},
+		{"the plugin does not come back", []look{spared, {60, 0, lacks}, {360, 0, lacks}}, 1},
+	}
+	for _, test := range tests {
+		t.Run(test.reason, func(t *testing.T) {
+			attempts := Attempts{{Number: 1, NodeClaims: []string{"m"}, ReadyTime: &noon, Claims: []v1beta1.AttemptClaim{
+				{Name: "m", UID: "a", CreationTime: &noon},
+			}}}
+			for _, look := range test.looks {
+				attempts.NoteFaults(Machines{{
+					Name: "m", UID: "a", NodeName: "n", NodeReady: true, Initialized: true, InstanceType: "A", CapacityType: v1beta1.CapacityOnDemand,
+					GPUs: look.gpus, Shortage: look.shortage, GPUFault: ofGPU,
+				}}, []*render.Revision{made.Revision}, noon.Add(time.Duration(look.second)*time.Second))
+			}
+			if got := len(attempts[0].Faults); got != test.want {
+				t.Errorf("%d faults counted, want %d", got, test.want)
+			}
+		})
+	}
+}
+
+// TestNoteFaultsOfGroups: one program runs on all members of a group, so their faults are one. Independent machines each
+// have their own.
+func TestNoteFaultsOfGroups(t *testing.T) {
+	group := plan("plan", "A", 4)
+	group.Worker = &corev1.PodTemplateSpec{}
+	for _, test := range []struct {
+		reason                               string
+		made                                 *render.Revision
+		wantFaults, wantWithheld, isReplaced int
+	}{
+		{reason: "a group", made: group.Revision, wantFaults: 1, isReplaced: 4},
+		{reason: "independent machines", made: plan("plan", "A", 4).Revision, wantFaults: 2, wantWithheld: 2, isReplaced: 2},
+	} {
+		t.Run(test.reason, func(t *testing.T) {
+			attempt := v1beta1.Attempt{Number: 1, ReadyTime: &noon}
+			var seen Machines
+			for _, name := range []string{"a", "b", "c", "d"} {
+				attempt.NodeClaims = append(attempt.NodeClaims, name)
+				seen = append(seen, capacity.Machine{
+					Name: name, UID: types.UID(name), NodeName: "node-" + name, NodeReady: true, Initialized: true, InstanceType: "A",
+					CapacityType: v1beta1.CapacityOnDemand, Fault: nodehealth.Fault{Message: "XID 79", Since: noon.Add(-time.Hour)},
+				})
+			}
+			attempts := Attempts{attempt}
+			var machines Machines
+			for range 2 { // another pass changes nothing
+				machines = slices.Clone(seen)
+				attempts.NoteFaults(machines, []*render.Revision{test.made}, noon.Time)
+			}
+			withheld, replaced := 0, 0
+			for i := range machines {
+				if machines[i].Withheld != "" {
+					withheld++
+				}
+				if machines[i].Fault.HasExpired(noon.Time) {
+					replaced++
+				}
+			}
+			if got := len(attempts[0].Faults); got != test.wantFaults || withheld != test.wantWithheld || replaced != test.isReplaced {
+				t.Errorf("%d faults counted, %d machines withheld, %d replaced; want %d, %d, %d",
+					got, withheld, replaced, test.wantFaults, test.wantWithheld, test.isReplaced)
+			}
+		})
+	}
+}
+
+// TestNoteFaultsBetweenClocks: the clock of the program that reports the nodes is ahead.
+func TestNoteFaultsBetweenClocks(t *testing.T) {
+	attempts := Attempts{{Number: 1, NodeClaims: []string{"m"}, ReadyTime: &noon}}
+	for range 3 {
+		machine := capacity.Machine{
+			Name: "m", UID: "a", NodeName: "n", NodeReady: true, Initialized: true, Fault: nodehealth.Fault{Message: "XID 79", Since: noon.Add(-time.Hour)},
+		}
+		machine.Words.Initialized.Since = noon.Add(20 * time.Second)
+		attempts.NoteFaults(Machines{machine}, nil, noon.Time)
+	}
+	if got := len(attempts[0].Faults); got != 1 {
+		t.Errorf("one fault counted %d times", got)
 	}
 }

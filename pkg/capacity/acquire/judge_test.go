@@ -29,6 +29,10 @@ func TestObserve(t *testing.T) {
 	}
 	isReady := func(a *v1beta1.Attempt) { a.ReadyTime = &ready }
 	old := func(a *v1beta1.Attempt) { a.ReadyTime, a.Claims = &ready, nil }
+	replaced := func(a *v1beta1.Attempt) {
+		a.ReadyTime, a.Claims[0].Stage = &ready, "Usable"
+		a.Claims[0].CreationTime = new(metav1.NewTime(ready.Add(time.Hour)))
+	}
 	tests := []struct {
 		reason  string
 		attempt *v1beta1.Attempt
@@ -39,6 +43,7 @@ func TestObserve(t *testing.T) {
 	}{
 		{"it vanished, and is as old as it was and not as its attempt", attempt(), "a", true, created.Time, false},
 		{"it served and vanished", attempt(isReady), "a", true, created.Time, true},
+		{"it replaced another, served and vanished", attempt(replaced), "a", true, ready.Add(time.Hour), true},
 		{"it was not asked for yet", attempt(), "b", false, start, false},
 		{"the plan has grown since the others served", attempt(isReady), "b", false, start, true},
 		{"an earlier version kept no names", attempt(old), "a", true, start, true},
@@ -50,6 +55,32 @@ func TestObserve(t *testing.T) {
 			if got.Existed != test.existed || !got.CreatedAt.Equal(test.created) || got.WasUsable != test.usable {
 				t.Errorf("existed %t, created %s, usable %t; want %t, %s, %t",
 					got.Existed, got.CreatedAt, got.WasUsable, test.existed, test.created, test.usable)
+			}
+		})
+	}
+}
+
+// TestReplacementsAreJudgedAsTheOthers: a machine that replaced another is as usable as those of the ready attempt. Its GPUs
+// may be missing later, and it has other deadlines than a machine that starts.
+func TestReplacementsAreJudgedAsTheOthers(t *testing.T) {
+	later := metav1.NewTime(start.Add(time.Hour))
+	attempt := begun(1, "a")
+	attempt.ReadyTime = new(metav1.NewTime(start.Add(time.Minute)))
+	attempt.Claims = []v1beta1.AttemptClaim{{Name: "a", UID: "u", CreationTime: &later, Stage: "Usable"}}
+	for _, test := range []struct {
+		reason string
+		uid    types.UID
+		want   bool
+	}{
+		{"the recorded machine", "u", true},
+		{"another machine of that name, which is not recorded yet", "v", false},
+	} {
+		t.Run(test.reason, func(t *testing.T) {
+			machines := acquire.Machines{{Name: "a", UID: test.uid, NodeName: "n", Initialized: true, CreatedAt: later.Time}}
+			judge := acquire.Judge{Now: start.Add(2 * time.Hour)}
+			got := judge.Observe(&acquire.Case{Attempt: &attempt, Names: []string{"a"}, Machines: machines, GPUs: 8}, "a")
+			if got.WasUsable != test.want {
+				t.Errorf("usable: %t, want %t", got.WasUsable, test.want)
 			}
 		})
 	}

@@ -84,7 +84,7 @@ func (p *pass) lastState(last *v1beta1.Attempt, names []string) (*Attempt, error
 	if !out.Wanted {
 		return out, nil
 	}
-	p.Attempts.Note(last, p.Machines, names, p.Judge.Now)
+	p.Attempts.Note(last, p.Machines, names, p.gpusOf(last), p.Judge.Now)
 	var err error
 	out.Machines, err = p.judge(last, names)
 	out.Failed = p.Failed(last)

@@ -34,6 +34,17 @@ func Shortage(node *corev1.Node, resource corev1.ResourceName) string {
 		node.Name, usable.Value(), has.Value(), resource)
 }
 
+// Concerns returns a node's fault for pods that request a number of GPUs. Broken GPUs do not concern them while the node
+// offers only others, and enough of these.
+func Concerns(node *corev1.Node, resource corev1.ResourceName, needed int) Fault {
+	whole, ofGPUs := Split(node)
+	usable := node.Status.Allocatable[resource]
+	if Shortage(node, resource) != "" && usable.Value() >= int64(needed) {
+		return whole
+	}
+	return Sooner(whole, ofGPUs)
+}
+
 // Lasting is the fault of a shortage since some time.
 func Lasting(shortage string, since time.Time) Fault {
 	return Fault{Message: shortage, Since: since, Grace: shortageGrace}

@@ -91,3 +91,32 @@ func TestSooner(t *testing.T) {
 		}
 	}
 }
+
+// TestConcerns: a node with eight GPUs reports a broken one.
+func TestConcerns(t *testing.T) {
+	const broken, driver = "node n reports GPUMissing=True: Why", "node n reports GpuDriverWatch=True: Why"
+	for _, test := range []struct {
+		reason         string
+		usable, needed int
+		conditions     []corev1.NodeConditionType
+		want           string
+	}{
+		{"the others are enough", 7, 1, []corev1.NodeConditionType{"GPUMissing"}, ""},
+		{"exactly enough", 7, 7, []corev1.NodeConditionType{"GPUMissing"}, ""},
+		{"too few", 7, 8, []corev1.NodeConditionType{"GPUMissing"}, broken},
+		{"a pod may get the broken one", 8, 1, []corev1.NodeConditionType{"GPUMissing"}, broken},
+		{"the whole node is broken", 7, 1, []corev1.NodeConditionType{"GPUMissing", "GpuDriverWatch"}, driver},
+	} {
+		t.Run(test.reason, func(t *testing.T) {
+			node := &corev1.Node{ObjectMeta: metav1.ObjectMeta{Name: "n"}}
+			node.Status.Capacity = corev1.ResourceList{"nvidia.com/gpu": *resource.NewQuantity(8, resource.DecimalSI)}
+			node.Status.Allocatable = corev1.ResourceList{"nvidia.com/gpu": *resource.NewQuantity(int64(test.usable), resource.DecimalSI)}
+			for _, kind := range test.conditions {
+				node.Status.Conditions = append(node.Status.Conditions, corev1.NodeCondition{Type: kind, Status: corev1.ConditionTrue, Reason: "Why"})
+			}
+			if got := nodehealth.Concerns(node, "nvidia.com/gpu", test.needed).Message; got != test.want {
+				t.Errorf("fault %q, want %q", got, test.want)
+			}
+		})
+	}
+}

@@ -45,14 +45,11 @@ func exclusions(excluded []cooldown.Exclusion) []planner.Exclusion {
 	for _, e := range excluded {
 		out = append(out, planner.Exclusion{
 			InstanceType: e.Offering.InstanceType, CapacityType: e.Offering.CapacityType,
-			Reason: fmt.Sprintf("refused recently (%s): cooling down until %s", e.Cause, Clock(e.Until)),
+			Reason: fmt.Sprintf("refused recently (%s): cooling down until %s", e.Cause, progress.Clock(e.Until)),
 		})
 	}
 	return out
 }
-
-// Clock returns a time as messages show it.
-func Clock(at time.Time) string { return at.UTC().Format("2006-01-02 15:04:05 MST") }
 
 // exhausted reports that every suitable machine type is cooling down, until when, and the way out.
 func (c *Choice) exhausted(ctx context.Context, excluded []cooldown.Exclusion) error {
@@ -68,7 +65,7 @@ func (c *Choice) exhausted(ctx context.Context, excluded []cooldown.Exclusion) e
 	return &progress.WaitingError{
 		Reason: string(pinned.Cause),
 		Message: fmt.Sprintf("every suitable machine type is cooling down until %s: %s%s",
-			Clock(reopens), c.help(asked.Request, excluded, pinned.Cause), c.wordsAbout(pinned)),
+			progress.Clock(reopens), c.help(asked.Request, excluded, pinned.Cause), c.wordsAbout(pinned)),
 		After: max(reopens.Sub(c.Clock.Now()), time.Second),
 	}
 }

@@ -53,5 +53,5 @@ func noteCreated(s *scope.Scope, created []capacity.Created, now time.Time) {
 
 // noteMachines records in the open attempt what is observed of its machines.
 func noteMachines(s *scope.Scope, names []string, now time.Time) {
-	s.Attempts.Note(s.OpenAttempt(), s.Machines, names, now)
+	s.Attempts.Note(s.OpenAttempt(), s.Machines, names, 1, now)
 }

@@ -14,7 +14,6 @@ import (
 	"github.com/modelberth/modelberth/api/v1beta1"
 	"github.com/modelberth/modelberth/pkg/capacity"
 	"github.com/modelberth/modelberth/pkg/capacity/acquire"
-	"github.com/modelberth/modelberth/pkg/capacity/purchase"
 	"github.com/modelberth/modelberth/pkg/capacity/refusal"
 	"github.com/modelberth/modelberth/pkg/controllers/workspace/lessons"
 	"github.com/modelberth/modelberth/pkg/controllers/workspace/scope"
@@ -92,7 +91,7 @@ func (e *Executor) awaitReplacements(s *scope.Scope, open *v1beta1.Attempt) erro
 	return &progress.WaitingError{
 		Reason: lost.Reason,
 		Message: fmt.Sprintf("%s: %s; the other machines stay, and the controller buys again after %s",
-			open.Claims[i].Name, lost.Message, purchase.Clock(excluded[0].Until)),
+			open.Claims[i].Name, lost.Message, progress.Clock(excluded[0].Until)),
 		After: max(excluded[0].Until.Sub(now), acquire.ShortestLook),
 	}
 }

@@ -13,7 +13,7 @@ import (
 	"github.com/modelberth/modelberth/api/v1beta1"
 	"github.com/modelberth/modelberth/pkg/capacity/acquire"
 	"github.com/modelberth/modelberth/pkg/capacity/nodehealth"
-	"github.com/modelberth/modelberth/pkg/capacity/purchase"
+	"github.com/modelberth/modelberth/pkg/progress"
 )
 
 // RetrySilence is when to judge silent nodes again.
@@ -40,9 +40,10 @@ func countsSince(s *Scope, since time.Time) time.Time {
 	return counted
 }
 
-// Unfit explains why a node's machine is broken or not Ready for too long; empty while it may come back.
+// Unfit explains why a node's machine is broken or not Ready for too long; empty while it may come back. Broken GPUs that the
+// plan does not need do not count.
 func (s *Scope) Unfit(node *corev1.Node, now time.Time, grace time.Duration) string {
-	if fault := nodehealth.Of(node); fault.Message != "" {
+	if fault := s.faultOf(node); fault.Message != "" {
 		left := fault.Expires().Sub(now)
 		if left <= 0 {
 			return fault.Message
@@ -61,5 +62,13 @@ func (s *Scope) Unfit(node *corev1.Node, now time.Time, grace time.Duration) str
 		s.LookAgain(left)
 		return ""
 	}
-	return fmt.Sprintf("node %s has not been Ready since %s", node.Name, purchase.Clock(since))
+	return fmt.Sprintf("node %s has not been Ready since %s", node.Name, progress.Clock(since))
+}
+
+func (s *Scope) faultOf(node *corev1.Node) nodehealth.Fault {
+	accepted := s.Accepted()
+	if accepted == nil {
+		return nodehealth.Of(node)
+	}
+	return nodehealth.Concerns(node, corev1.ResourceName(accepted.Plan.GPUResource), accepted.Plan.GPUsPerNode)
 }

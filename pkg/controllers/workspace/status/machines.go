@@ -8,7 +8,6 @@ import (
 	"fmt"
 	"slices"
 	"strings"
-	"time"
 
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 
@@ -95,15 +94,12 @@ func (p pass) pending(machine *capacity.Machine) metav1.Condition {
 	switch {
 	case isRefused:
 		text += fmt.Sprintf("; refused so far (%s: %s); the attempt times out at %s",
-			verdict.Cause, verdict.Message, verdict.LookAgain.UTC().Format(timeLayout))
+			verdict.Cause, verdict.Message, progress.Clock(verdict.LookAgain))
 	case message != "":
 		text += ": " + message
 	}
 	return no(v1beta1.ConditionNodeClaimReady, cmp.Or(reason, v1beta1.ReasonNodeClaimNotReady), text)
 }
-
-// timeLayout is how messages give a time.
-const timeLayout = time.DateTime + " MST"
 
 // nodesOf is the condition NodesReady of the machines of a plan.
 func nodesOf(machines []capacity.Machine, plan *planner.Plan, unheard string) metav1.Condition {
@@ -120,9 +116,9 @@ func nodesOf(machines []capacity.Machine, plan *planner.Plan, unheard string) me
 				return no(v1beta1.ConditionNodesReady, v1beta1.ReasonFaultRepeats, machine.Withheld)
 			}
 			return lacksGPUs(machine.NodeName, int64(machine.GPUs), plan, replaced(machine))
-		case machine.Shortage != "":
+		case machine.Spared != "" && machine.Fault.Message == "":
 			spared = cmp.Or(spared, fmt.Sprintf("; %s; the plan needs %d, so the machine stays: if a pod fails on a broken GPU, delete the pod",
-				machine.Shortage, plan.GPUsPerNode))
+				machine.Spared, plan.GPUsPerNode))
 		}
 		ready++
 	}

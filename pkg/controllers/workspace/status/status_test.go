@@ -17,6 +17,7 @@ import (
 
 	"github.com/modelberth/modelberth/api/v1beta1"
 	"github.com/modelberth/modelberth/pkg/capacity"
+	"github.com/modelberth/modelberth/pkg/capacity/nodehealth"
 	"github.com/modelberth/modelberth/pkg/controllers/workspace/status"
 	"github.com/modelberth/modelberth/pkg/diagnosis"
 	"github.com/modelberth/modelberth/pkg/planner"
@@ -183,12 +184,23 @@ func TestFaultyMachines(t *testing.T) {
 			wantEvent: true,
 		},
 		{
-			reason: "a GPU is broken that the plan does not need", machine: func(m *capacity.Machine) { m.Shortage = lacks },
+			reason: "a GPU is broken that the plan does not need", machine: func(m *capacity.Machine) { m.Shortage, m.Spared = lacks, lacks },
 			want: []string{
 				"NodesReady True NodesReady: 1 of 1 nodes ready; " + lacks + "; the plan needs 1, so the machine stays: if a pod fails on a broken " +
 					"GPU, delete the pod",
 				"ResourceReady True workspaceResourceStatusSuccess: 1 of 1 nodes ready; " + lacks + "; the plan needs 1, so the machine stays: if a " +
 					"pod fails on a broken GPU, delete the pod",
+				"Ready True Serving: answers at http://chat.team-a.svc/v1",
+			},
+		},
+		{
+			reason: "it is replaced for another fault",
+			machine: func(m *capacity.Machine) {
+				m.Shortage, m.Spared, m.Fault = lacks, lacks, nodehealth.Fault{Message: "the driver is broken"}
+			},
+			want: []string{
+				"NodesReady True NodesReady: 1 of 1 nodes ready",
+				"ResourceReady True workspaceResourceStatusSuccess: 1 of 1 nodes ready",
 				"Ready True Serving: answers at http://chat.team-a.svc/v1",
 			},
 		},

@@ -87,7 +87,7 @@ func nodeChanged() predicate.Predicate {
 		if !ok || !okAfter {
 			return true
 		}
-		return !slices.Equal(nodeHealth(before), nodeHealth(after)) || nodehealth.Of(before) != nodehealth.Of(after) ||
+		return !slices.Equal(nodeHealth(before), nodeHealth(after)) || hasOtherFault(before, after) ||
 			before.Spec.Unschedulable != after.Spec.Unschedulable ||
 			before.Annotations[v1beta1.AnnotationGPU] != after.Annotations[v1beta1.AnnotationGPU] ||
 			!equality.Semantic.DeepEqual(before.Spec.Taints, after.Spec.Taints) ||
@@ -95,6 +95,14 @@ func nodeChanged() predicate.Predicate {
 			!equality.Semantic.DeepEqual(before.Status.Allocatable, after.Status.Allocatable) ||
 			!equality.Semantic.DeepEqual(before.Status.Capacity, after.Status.Capacity)
 	}}
+}
+
+// hasOtherFault reports whether a fault has begun, ended or changed. One of the whole node and one of a GPU may be there at
+// the same time, and the latter may not matter.
+func hasOtherFault(before, after *corev1.Node) bool {
+	whole, ofGPUs := nodehealth.Split(before)
+	wholeNow, ofGPUsNow := nodehealth.Split(after)
+	return whole != wholeNow || ofGPUs != ofGPUsNow
 }
 
 // nodeHealth returns the conditions of a node that appear in a Workspace's conditions.

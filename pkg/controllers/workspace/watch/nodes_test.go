@@ -5,8 +5,11 @@ package watch
 
 import (
 	"testing"
+	"time"
 
+	corev1 "k8s.io/api/core/v1"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	ctrlevent "sigs.k8s.io/controller-runtime/pkg/event"
 
 	"github.com/modelberth/modelberth/api/v1beta1"
 )
@@ -37,6 +40,36 @@ func TestWaitsForNodes(t *testing.T) {
 			ws.Status.Conditions, ws.Status.Attempts = test.conditions, test.attempts
 			if got := len(waitsForNodes(ws)) > 0; got != test.want {
 				t.Errorf("waits: %v, want %v", got, test.want)
+			}
+		})
+	}
+}
+
+// TestNodeChanged: a fault of the node matters also beside one of a GPU that began earlier and is spared.
+func TestNodeChanged(t *testing.T) {
+	node := func(kinds ...corev1.NodeConditionType) *corev1.Node {
+		out := &corev1.Node{}
+		for i, kind := range kinds {
+			since := metav1.NewTime(time.Unix(1_700_000_000, 0).Add(time.Duration(i) * time.Hour))
+			out.Status.Conditions = append(out.Status.Conditions, corev1.NodeCondition{
+				Type: kind, Status: corev1.ConditionTrue, LastTransitionTime: since, LastHeartbeatTime: metav1.Now(),
+			})
+		}
+		return out
+	}
+	for _, test := range []struct {
+		reason        string
+		before, after *corev1.Node
+		want          bool
+	}{
+		{"only the heartbeat", node("GPUMissing"), node("GPUMissing"), false},
+		{"a GPU breaks", node(), node("GPUMissing"), true},
+		{"then the driver", node("GPUMissing"), node("GPUMissing", "GpuDriverWatch"), true},
+		{"the driver recovers", node("GPUMissing", "GpuDriverWatch"), node("GPUMissing"), true},
+	} {
+		t.Run(test.reason, func(t *testing.T) {
+			if got := nodeChanged().Update(ctrlevent.UpdateEvent{ObjectOld: test.before, ObjectNew: test.after}); got != test.want {
+				t.Errorf("passes: %t, want %t", got, test.want)
 			}
 		})
 	}
