@@ -386,10 +386,13 @@ type AttemptClaim struct {
 	// +kubebuilder:validation:MaxItems=4
 	// +optional
 	Heard []AttemptWords `json:"heard,omitempty"`
-	// gpusMissingSince is when GPUs of its node began to be missing or broken that the plan may need; absent while there are
-	// none.
+	// gpusMissingSince is when its node began to allocate fewer GPUs than it has and the plan needs; absent while it
+	// allocates enough.
 	// +optional
 	GPUsMissingSince *metav1.Time `json:"gpusMissingSince,omitempty"`
+	// gpusSparedSince is when its node began to lack GPUs that the plan does not need; absent while it lacks none of these.
+	// +optional
+	GPUsSparedSince *metav1.Time `json:"gpusSparedSince,omitempty"`
 	// lost is the machine of this name that was lost or refused last; another one replaces it.
 	// +optional
 	Lost *LostClaim `json:"lost,omitempty"`

@@ -117,6 +117,10 @@ func (in *AttemptClaim) DeepCopyInto(out *AttemptClaim) {
 		in, out := &in.GPUsMissingSince, &out.GPUsMissingSince
 		*out = (*in).DeepCopy()
 	}
+	if in.GPUsSparedSince != nil {
+		in, out := &in.GPUsSparedSince, &out.GPUsSparedSince
+		*out = (*in).DeepCopy()
+	}
 	if in.Lost != nil {
 		in, out := &in.Lost, &out.Lost
 		*out = new(LostClaim)

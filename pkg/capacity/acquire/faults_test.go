@@ -271,7 +271,7 @@ func TestNoteFaultsOfSparedGPUs(t *testing.T) {
 		},
 		{
 			reason: "a broken GPU that the device plugin still offers may be the plan's", plans: []*render.Revision{planOf("A", 1)}, gpus: 4,
-			ofGPU: ofGPU, wantFault: ofGPU.Message, wantMissingSince: true,
+			ofGPU: ofGPU, wantFault: ofGPU.Message,
 		},
 		{
 			reason: "nobody has planned a machine like this one", plans: []*render.Revision{planOf("B", 1)}, gpus: 3, shortage: lacks,

@@ -24,10 +24,15 @@ func (a Attempts) noteGPUs(machine *capacity.Machine, plans []*render.Revision, 
 	isBroken := machine.Shortage != "" || machine.GPUFault.Message != ""
 	switch {
 	case claim == nil || !isReporting(machine):
-	case isSpared || !isBroken:
+	case isSpared:
 		claim.GPUsMissingSince = nil
-	case claim.GPUsMissingSince == nil:
-		claim.GPUsMissingSince = new(Seconds(now))
+		if claim.GPUsSparedSince == nil {
+			claim.GPUsSparedSince = new(Seconds(now))
+		}
+	case !isBroken:
+		claim.GPUsMissingSince, claim.GPUsSparedSince = nil, nil
+	case claim.GPUsMissingSince == nil && (machine.Shortage != "" || claim.GPUsSparedSince != nil):
+		claim.GPUsMissingSince, claim.GPUsSparedSince = new(Seconds(now)), nil
 	}
 	if isSpared {
 		machine.Spared = machine.Shortage

@@ -19,7 +19,7 @@ import (
 	"github.com/modelberth/modelberth/test/integration/sim"
 )
 
-// TestLadderAsksAgain tells how a refusal ends sooner, and what an attempt is taken for.
+// TestLadderAsksAgain covers how a refusal ends sooner, and how an attempt is judged.
 func TestLadderAsksAgain(t *testing.T) {
 	stories := []ladderStory{
 		{"a new value of the annotation has a refused machine asked for again", retried},
@@ -308,8 +308,18 @@ func sparedGPUs(t *testing.T, c *climber) {
 	if got := c.karpenter.ClaimsEver(ws.UID); got != 1 {
 		t.Errorf("NodeClaims ever made: %d, want 1: the plan needs one GPU", got)
 	}
-	c.allocate(t, node, "0")
-	c.until(t, ws, "1 "+four+" Lost", "2 "+four) // none is left, and the condition has lasted
+	c.allocate(t, node, "0") // the device plugin restarts
+	eventually(t, "the attempt records that GPUs are missing", func() (bool, string) {
+		err := c.client.Get(t.Context(), client.ObjectKeyFromObject(ws), ws)
+		return err == nil && len(ws.Status.Attempts) == 1 && ws.Status.Attempts[0].Claims[0].GPUsMissingSince != nil, saying(ws)
+	})
+	c.passes(t, c.life, ws, 4)
+	if got := c.karpenter.ClaimsEver(ws.UID); got != 1 {
+		t.Errorf("NodeClaims ever made: %d, want 1: the device plugin may come back", got)
+	}
+	c.clock.step(6 * time.Minute)
+	c.patch(t, ws, nil)
+	c.until(t, ws, "1 "+four+" Lost", "2 "+four)
 	c.remove(t, ws)
 }
 
