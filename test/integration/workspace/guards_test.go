@@ -182,9 +182,11 @@ func faultyProgram(t *testing.T, c *climber) {
 			return c.karpenter.ClaimsEver(ws.UID) == bought+2 || reason == v1beta1.ReasonFaultRepeats, saying(ws)
 		})
 		if bought < 2 {
+			former := ws.Status.WorkerNodes
 			eventually(t, "the machine is replaced", func() (bool, string) {
 				err := c.client.Get(t.Context(), client.ObjectKeyFromObject(ws), ws)
-				return err == nil && len(ws.Status.Attempts) == bought+2 && ws.Status.Attempts[bought].Reason == v1beta1.ReasonLost, saying(ws)
+				isLost := err == nil && len(ws.Status.Attempts) == bought+2 && ws.Status.Attempts[bought].Reason == v1beta1.ReasonLost
+				return isLost && len(ws.Status.WorkerNodes) == 1 && !slices.Equal(former, ws.Status.WorkerNodes), saying(ws)
 			})
 		}
 	}

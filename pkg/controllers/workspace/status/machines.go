@@ -122,7 +122,7 @@ func nodesOf(machines []capacity.Machine, plan *planner.Plan, unheard string) me
 		}
 		ready++
 	}
-	message := fmt.Sprintf("%d of %d nodes ready", ready, plan.Nodes)
+	message := fmt.Sprintf("%d of %d nodes ready", min(ready, plan.Nodes), plan.Nodes) // a former machine may not have left yet
 	if ready < plan.Nodes {
 		return no(v1beta1.ConditionNodesReady, v1beta1.ReasonNodeNotReady, message)
 	}
