@@ -122,7 +122,7 @@ func NewManager(ctx context.Context, config *rest.Config, o options.Controller, 
 		Provisioner: provisioner,
 		KAITO:       foreignOf(former),
 		Namespaces:  at.namespaces,
-		Schema:      at.definitions.reader(),
+		Schema:      at.definitions.fields,
 		Uses:        at.uses,
 		Applier:     at.applier,
 		Endpoints:   endpoints,
@@ -220,8 +220,8 @@ func (at site) setUp(
 		return err
 	}
 	return onceElected(at.mgr,
+		func(ctx context.Context) error { return at.definitions.watch(ctx, at.mgr) }, // before any object is read
 		func(ctx context.Context) error { return at.indexes.make(ctx, at.mgr.GetFieldIndexer()) },
-		func(ctx context.Context) error { return at.definitions.restartOnRestored(ctx, at.mgr) },
 		at.useCalibrations(workspaces.LookAgain),
 		func(context.Context) error { return workspaces.SetupWithManager(at.mgr, sources, run) },
 		func(context.Context) error { return endpoints.SetupWithManager(at.mgr, run, workspaces.LookAgain) },

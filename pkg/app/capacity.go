@@ -222,8 +222,8 @@ type site struct {
 	uses planning.Uses
 	// namespaces are the watched ones.
 	namespaces watched.Namespaces
-	// definitions are the caches of our CustomResourceDefinitions.
-	definitions definitions
+	// definitions are our CustomResourceDefinitions.
+	definitions *definitions
 	// files keep the planner up to date.
 	files *evidence.Files
 	// speeds learns from the engines' metrics; nil if plans do not.

@@ -8,8 +8,9 @@ import (
 	"errors"
 	"fmt"
 
+	"k8s.io/apimachinery/pkg/api/meta"
+	"k8s.io/apimachinery/pkg/runtime"
 	"k8s.io/apimachinery/pkg/types"
-	toolscache "k8s.io/client-go/tools/cache"
 	"sigs.k8s.io/controller-runtime/pkg/cache"
 	"sigs.k8s.io/controller-runtime/pkg/client"
 	"sigs.k8s.io/controller-runtime/pkg/handler"
@@ -27,18 +28,26 @@ import (
 // the same when the API server returns the fields again.
 var errSchemaRestored = errors.New("a CustomResourceDefinition has all fields again: restarting to read its objects")
 
-// definitions are the caches of our CustomResourceDefinitions, by their names.
-type definitions map[string]cache.Cache
+// definitions are the fields of our CustomResourceDefinitions, and the caches of the definitions by their names.
+type definitions struct {
+	fields *crd.Definitions
+	caches map[string]cache.Cache
+}
 
-func cacheDefinitions(mgr manager.Manager) (definitions, error) {
-	out := definitions{}
+func cacheDefinitions(mgr manager.Manager) (*definitions, error) {
+	out := &definitions{caches: map[string]cache.Cache{}}
+	out.fields = crd.NewDefinitions(func(name string, missing []string) {
+		if len(missing) > 0 {
+			mgr.GetLogger().Info("the API server prunes fields: nothing is written", "definition", name, "missing", missing)
+		}
+	})
 	for _, name := range crd.Names() {
-		kept := map[client.Object]cache.ByObject{crd.Object(): crd.Cache(name)}
+		kept := map[client.Object]cache.ByObject{crd.Object(): out.fields.Cache(name)}
 		one, err := cacheBeside(mgr, cache.Options{ByObject: kept})
 		if err != nil {
 			return nil, fmt.Errorf("creating the cache of CustomResourceDefinition %s: %w", name, err)
 		}
-		out[name] = one
+		out.caches[name] = one
 	}
 	return out, nil
 }
@@ -53,19 +62,10 @@ func cacheBeside(mgr manager.Manager, options cache.Options) (cache.Cache, error
 	return out, mgr.Add(out)
 }
 
-// reader reads the definitions.
-func (d definitions) reader() crd.Reader {
-	out := crd.Reader{}
-	for name, kept := range d {
-		out[name] = kept
-	}
-	return out
-}
-
 // workspaceSource has every Workspace looked at once the API server prunes its fields.
 func (at site) workspaceSource() watch.Source {
 	return watch.Source{
-		Object: crd.Object(), From: at.definitions[crd.Workspaces],
+		Object: crd.Object(), From: at.definitions.caches[crd.Workspaces],
 		WorkspacesOf: func(ctx context.Context, definition client.Object) []types.NamespacedName {
 			return at.whilePruned(ctx, definition, &v1beta1.WorkspaceList{})
 		},
@@ -76,7 +76,7 @@ func (at site) workspaceSource() watch.Source {
 func (at site) setSources() []source.Source {
 	var out []source.Source
 	for _, name := range crd.Names() {
-		out = append(out, source.Kind[client.Object](at.definitions[name], crd.Object(), handler.EnqueueRequestsFromMapFunc(
+		out = append(out, source.Kind[client.Object](at.definitions.caches[name], crd.Object(), handler.EnqueueRequestsFromMapFunc(
 			func(ctx context.Context, definition client.Object) []reconcile.Request {
 				var requests []reconcile.Request
 				for _, set := range at.whilePruned(ctx, definition, &v1beta1.InferenceSetList{}) {
@@ -90,46 +90,30 @@ func (at site) setSources() []source.Source {
 
 // whilePruned returns all objects of a kind, if a definition lacks fields.
 func (at site) whilePruned(ctx context.Context, definition client.Object, list client.ObjectList) []types.NamespacedName {
-	missing := crd.MissingOf(definition)
-	if len(missing) == 0 {
+	if name, _ := at.definitions.fields.Missing(definition.GetName()); name == "" {
 		return nil
 	}
-	log.FromContext(ctx).Info("the API server prunes fields: nothing is bought", "definition", definition.GetName(), "missing", missing)
 	if err := at.cached.List(ctx, list, client.UnsafeDisableDeepCopy); err != nil {
 		log.FromContext(ctx).Error(err, "listing all objects failed", "definition", definition.GetName())
 		return nil
 	}
 	var out []types.NamespacedName
-	switch all := list.(type) {
-	case *v1beta1.WorkspaceList:
-		for i := range all.Items {
-			out = append(out, client.ObjectKeyFromObject(&all.Items[i]))
+	_ = meta.EachListItem(list, func(item runtime.Object) error { // fails only for what is no list
+		if object, ok := item.(client.Object); ok {
+			out = append(out, client.ObjectKeyFromObject(object))
 		}
-	case *v1beta1.InferenceSetList:
-		for i := range all.Items {
-			out = append(out, client.ObjectKeyFromObject(&all.Items[i]))
-		}
-	}
+		return nil
+	})
 	return out
 }
 
-// restartOnRestored ends the leader's process once missing fields of a definition are back.
-func (d definitions) restartOnRestored(ctx context.Context, mgr manager.Manager) error {
-	restored := make(chan struct{}, 1)
+// watch fills the caches of the definitions, and ends the leader's process once missing fields are back. No object may be
+// read before: a repair in between would leave pruned objects in the caches, and nobody would notice.
+func (d *definitions) watch(ctx context.Context, mgr manager.Manager) error {
+	bounded, cancel := context.WithTimeout(ctx, syncDeadline)
+	defer cancel()
 	for _, name := range crd.Names() {
-		informer, err := d[name].GetInformer(ctx, crd.Object())
-		if err != nil {
-			return fmt.Errorf("watching CustomResourceDefinition %s: %w", name, err)
-		}
-		_, err = informer.AddEventHandler(toolscache.ResourceEventHandlerFuncs{UpdateFunc: func(before, after any) {
-			if isRestored(before, after) {
-				select {
-				case restored <- struct{}{}:
-				default:
-				}
-			}
-		}})
-		if err != nil {
+		if _, err := d.caches[name].GetInformer(bounded, crd.Object()); err != nil {
 			return fmt.Errorf("watching CustomResourceDefinition %s: %w", name, err)
 		}
 	}
@@ -137,7 +121,7 @@ func (d definitions) restartOnRestored(ctx context.Context, mgr manager.Manager)
 		select {
 		case <-ctx.Done():
 			return nil
-		case <-restored:
+		case <-d.fields.Restored():
 			return errSchemaRestored
 		}
 	}))
@@ -145,10 +129,4 @@ func (d definitions) restartOnRestored(ctx context.Context, mgr manager.Manager)
 		return fmt.Errorf("adding the wait for restored CustomResourceDefinitions: %w", err)
 	}
 	return nil
-}
-
-func isRestored(before, after any) bool {
-	former, ok := before.(client.Object)
-	current, okAfter := after.(client.Object)
-	return ok && okAfter && len(crd.MissingOf(former)) > 0 && len(crd.MissingOf(current)) == 0
 }

@@ -8,49 +8,18 @@
 package crd
 
 import (
-	"context"
 	"fmt"
 	"slices"
-	"strings"
 
-	apierrors "k8s.io/apimachinery/pkg/api/errors"
 	"k8s.io/apimachinery/pkg/apis/meta/v1/unstructured"
-	"k8s.io/apimachinery/pkg/fields"
 	"k8s.io/apimachinery/pkg/runtime/schema"
-	"sigs.k8s.io/controller-runtime/pkg/cache"
-	"sigs.k8s.io/controller-runtime/pkg/client"
 )
-
-// annotationMissing is on the cached object in place of its schemas.
-const annotationMissing = "modelberth.dev/missing-fields"
 
 // Object is a CustomResourceDefinition, empty.
 func Object() *unstructured.Unstructured {
 	out := &unstructured.Unstructured{}
 	out.SetGroupVersionKind(schema.GroupVersionKind{Group: "apiextensions.k8s.io", Version: "v1", Kind: "CustomResourceDefinition"})
 	return out
-}
-
-// Cache keeps only the missing fields of one CustomResourceDefinition: its schemas are half a megabyte. A watch selects
-// one name, so each definition has its own cache.
-func Cache(name string) cache.ByObject {
-	return cache.ByObject{Field: fields.OneTermEqualSelector("metadata.name", name), Transform: keep}
-}
-
-func keep(object any) (any, error) {
-	definition, ok := object.(*unstructured.Unstructured)
-	if !ok {
-		return object, nil
-	}
-	if _, isKept := definition.GetAnnotations()[annotationMissing]; isKept {
-		return object, nil
-	}
-	out := Object()
-	out.SetName(definition.GetName())
-	out.SetUID(definition.GetUID())
-	out.SetResourceVersion(definition.GetResourceVersion())
-	out.SetAnnotations(map[string]string{annotationMissing: strings.Join(Missing(definition), ",")})
-	return out, nil
 }
 
 // Missing are the fields of the Go type that a served or stored version lacks, without the fields below those. They are
@@ -140,36 +109,4 @@ func Words(missing []string) string {
 	default:
 		return fmt.Sprintf("%s and %d more fields", missing[0], len(missing)-1)
 	}
-}
-
-// Reader reads CustomResourceDefinitions from their caches, by name.
-type Reader map[string]client.Reader
-
-// Pruned says which of the definitions lacks fields, and the way out; empty if none does. Without a definition, there are
-// no objects of its kind.
-func (r Reader) Pruned(ctx context.Context, names ...string) (string, error) {
-	for _, name := range names {
-		definition := Object()
-		err := r[name].Get(ctx, client.ObjectKey{Name: name}, definition)
-		if apierrors.IsNotFound(err) {
-			continue
-		}
-		if err != nil {
-			return "", fmt.Errorf("reading CustomResourceDefinition %s: %w", name, err)
-		}
-		if missing := MissingOf(definition); len(missing) > 0 {
-			return fmt.Sprintf("the CustomResourceDefinition %s lacks %s: another tool replaced it, for example an add-on manager with "+
-				"KAITO's, or it is older than this controller. Until it is restored, nothing is bought or changed, and running models "+
-				"continue. Have an administrator stop that tool and run helm upgrade --take-ownership with this chart", name, Words(missing)), nil
-		}
-	}
-	return "", nil
-}
-
-// MissingOf reads the missing fields of a cached object.
-func MissingOf(cached client.Object) []string {
-	if text := cached.GetAnnotations()[annotationMissing]; text != "" {
-		return strings.Split(text, ",")
-	}
-	return nil
 }

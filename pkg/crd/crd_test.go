@@ -4,8 +4,6 @@
 package crd
 
 import (
-	"context"
-	"errors"
 	"os"
 	"path/filepath"
 	"slices"
@@ -13,10 +11,7 @@ import (
 	"testing"
 
 	"github.com/google/go-cmp/cmp"
-	apierrors "k8s.io/apimachinery/pkg/api/errors"
 	"k8s.io/apimachinery/pkg/apis/meta/v1/unstructured"
-	"k8s.io/apimachinery/pkg/runtime/schema"
-	"sigs.k8s.io/controller-runtime/pkg/client"
 	"sigs.k8s.io/yaml"
 )
 
@@ -177,20 +172,6 @@ func TestMissing(t *testing.T) {
 			if diff := cmp.Diff(test.want, Missing(definition)); diff != "" {
 				t.Errorf("(-want +got):\n%s", diff)
 			}
-			for range 2 { // a cache may transform what it has kept already
-				kept, err := keep(definition)
-				if err != nil {
-					t.Fatal(err)
-				}
-				object, ok := kept.(*unstructured.Unstructured)
-				if !ok || object.Object["spec"] != nil {
-					t.Fatalf("kept %T with its schemas", kept)
-				}
-				if diff := cmp.Diff(test.want, MissingOf(object)); diff != "" {
-					t.Errorf("kept (-want +got):\n%s", diff)
-				}
-				definition = object
-			}
 		})
 	}
 }
@@ -263,73 +244,6 @@ func TestFields(t *testing.T) {
 				if slices.Contains(got, field) {
 					t.Errorf("%s is derived", field)
 				}
-			}
-		})
-	}
-}
-
-// stored is a cache with one definition, or an error.
-type stored struct {
-	client.Reader
-	definition *unstructured.Unstructured
-	err        error
-}
-
-// Get implements client.Reader.
-func (s stored) Get(_ context.Context, _ client.ObjectKey, into client.Object, _ ...client.GetOption) error {
-	kept, err := keep(s.definition)
-	if object, ok := kept.(*unstructured.Unstructured); ok && err == nil && s.err == nil {
-		into.SetAnnotations(object.GetAnnotations())
-	}
-	return s.err
-}
-
-func TestPruned(t *testing.T) {
-	const advice = ": another tool replaced it, for example an add-on manager with KAITO's, or it is older than this controller. " +
-		"Until it is restored, nothing is bought or changed, and running models continue. Have an administrator stop that tool and run " +
-		"helm upgrade --take-ownership with this chart"
-	whole := func(name string) stored { return stored{definition: shipped(t, name)} }
-	changed := func(name string, change func(*unstructured.Unstructured)) stored {
-		out := whole(name)
-		change(out.definition)
-		return out
-	}
-	gone := whole(InferenceSets)
-	gone.err = apierrors.NewNotFound(schema.GroupResource{}, InferenceSets)
-	broken := whole(InferenceSets)
-	broken.err = errors.New("no cache")
-	tests := []struct {
-		reason    string
-		sets      stored
-		workspace stored
-		names     []string
-		want      string
-		fails     bool
-	}{
-		{"both are whole", whole(InferenceSets), whole(Workspaces), Names(), "", false},
-		{"without a definition there are no sets", gone, whole(Workspaces), Names(), "", false},
-		{"an unreadable definition may lack anything", broken, whole(Workspaces), Names(), "", true},
-		{"Workspaces do not depend on the definition of sets", broken, whole(Workspaces), []string{Workspaces}, "", false},
-		{
-			"one field", whole(InferenceSets), changed(Workspaces, without(t, 0, "suspend")), Names(),
-			"the CustomResourceDefinition workspaces.kaito.sh lacks suspend" + advice, false,
-		},
-		{
-			"two fields", changed(InferenceSets, both(without(t, 0, "spec", "autoscaling"), without(t, 1, "spec", "nodeCountLimit"))),
-			whole(Workspaces), Names(),
-			"the CustomResourceDefinition inferencesets.kaito.sh lacks spec.autoscaling and 1 more field" + advice, false,
-		},
-		{
-			"the first of three", whole(InferenceSets),
-			changed(Workspaces, both(without(t, 0, "suspend"), without(t, 0, "inference"), without(t, 0, "resource"))), Names(),
-			"the CustomResourceDefinition workspaces.kaito.sh lacks inference and 2 more fields" + advice, false,
-		},
-	}
-	for _, test := range tests {
-		t.Run(test.reason, func(t *testing.T) {
-			got, err := Reader{InferenceSets: test.sets, Workspaces: test.workspace}.Pruned(t.Context(), test.names...)
-			if got != test.want || (err != nil) != test.fails {
-				t.Errorf("got %q and %v, want %q and an error %v", got, err, test.want, test.fails)
 			}
 		})
 	}

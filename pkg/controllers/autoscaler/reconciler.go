@@ -121,11 +121,7 @@ func (r *Reconciler) forget(set types.NamespacedName) {
 // reconcile returns the time until the next reading; 0 if only an event triggers it.
 func (r *Reconciler) reconcile(ctx context.Context, set *v1beta1.InferenceSet) (time.Duration, error) {
 	key := client.ObjectKeyFromObject(set)
-	message, err := pruned.Check(ctx, r.Schema, crd.Names()...)
-	if err != nil {
-		return 0, err
-	}
-	if message != "" { // the policy itself may be pruned, and the controller of InferenceSets reports why
+	if pruned.Check(r.Schema, crd.Names()...) != "" { // the policy itself may be pruned, and the controller of InferenceSets reports why
 		r.forget(key)
 		return 0, nil
 	}

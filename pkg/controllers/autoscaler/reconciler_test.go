@@ -425,14 +425,14 @@ func TestEngineOf(t *testing.T) {
 	}
 }
 
-// schemaOf is the message about definitions that lack fields.
+// schemaOf has a missing field of definitions, by name.
 type schemaOf map[string]string
 
-// Pruned implements pruned.Schema.
-func (s schemaOf) Pruned(_ context.Context, definitions ...string) (string, error) {
+// Missing implements pruned.Schema.
+func (s schemaOf) Missing(definitions ...string) (string, []string) {
 	for _, name := range definitions {
 		if s[name] != "" {
-			return s[name], nil
+			return name, []string{s[name]}
 		}
 	}
 	return "", nil
@@ -447,8 +447,8 @@ func TestPrunedSetIsNotScaled(t *testing.T) {
 		want   int
 	}{
 		{"both definitions are whole", schemaOf{}, func(*v1beta1.InferenceSet) {}, 2},
-		{"replicas would be written", schemaOf{crd.Workspaces: "lacks b"}, func(*v1beta1.InferenceSet) {}, 1},
-		{"the policy is pruned", schemaOf{crd.InferenceSets: "lacks a"}, func(s *v1beta1.InferenceSet) { s.Spec.Autoscaling = nil }, 1},
+		{"replicas would be written", schemaOf{crd.Workspaces: "b"}, func(*v1beta1.InferenceSet) {}, 1},
+		{"the policy is pruned", schemaOf{crd.InferenceSets: "a"}, func(s *v1beta1.InferenceSet) { s.Spec.Autoscaling = nil }, 1},
 	}
 	for _, test := range tests {
 		t.Run(test.reason, func(t *testing.T) {

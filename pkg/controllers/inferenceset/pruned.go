@@ -19,9 +19,9 @@ func (r *Reconciler) holdsPruned(ctx context.Context, set *v1beta1.InferenceSet)
 	if !set.DeletionTimestamp.IsZero() {
 		return false, nil
 	}
-	message, err := pruned.Check(ctx, r.Schema, crd.Names()...)
-	if err != nil || message == "" {
-		return false, err
+	message := pruned.Check(r.Schema, crd.Names()...)
+	if message == "" {
+		return false, nil
 	}
 	if r.reports.Publish(r.Events, set, v1beta1.InferenceSetFinalizer, message) {
 		return true, nil

@@ -4,8 +4,6 @@
 package inferenceset
 
 import (
-	"context"
-	"errors"
 	"fmt"
 	"testing"
 
@@ -22,6 +20,7 @@ import (
 
 	"github.com/modelberth/modelberth/api/v1beta1"
 	"github.com/modelberth/modelberth/pkg/apply"
+	"github.com/modelberth/modelberth/pkg/controllers/pruned"
 	"github.com/modelberth/modelberth/pkg/crd"
 )
 
@@ -167,17 +166,14 @@ func TestDeletionWaitsForWorkspaces(t *testing.T) {
 	}
 }
 
-// schemaOf answers for definitions that lack fields, by name.
+// schemaOf has a missing field of definitions, by name.
 type schemaOf map[string]string
 
-// Pruned implements pruned.Schema.
-func (s schemaOf) Pruned(_ context.Context, definitions ...string) (string, error) {
+// Missing implements pruned.Schema.
+func (s schemaOf) Missing(definitions ...string) (string, []string) {
 	for _, name := range definitions {
-		if s[name] == "broken" {
-			return "", errors.New("no cache")
-		}
 		if s[name] != "" {
-			return s[name], nil
+			return name, []string{s[name]}
 		}
 	}
 	return "", nil
@@ -185,6 +181,7 @@ func (s schemaOf) Pruned(_ context.Context, definitions ...string) (string, erro
 
 func TestPrunedSetIsLeftAlone(t *testing.T) {
 	known := func(s *v1beta1.InferenceSet) { s.Finalizers = []string{v1beta1.InferenceSetFinalizer} }
+	says := func(definition, field string) string { return pruned.Check(schemaOf{definition: field}, definition) }
 	tests := []struct {
 		reason string
 		set    func(*v1beta1.InferenceSet)
@@ -193,31 +190,30 @@ func TestPrunedSetIsLeftAlone(t *testing.T) {
 		children   int
 		conditions []string
 		events     []string
-		fails      bool
 	}{
-		{"both definitions are whole", known, schemaOf{}, 2, nil, nil, false},
+		{"both definitions are whole", known, schemaOf{}, 2, nil, nil},
 		{
 			"a status of a known set would make the loss permanent", known,
-			schemaOf{crd.InferenceSets: "lacks a"},
+			schemaOf{crd.InferenceSets: "a"},
 			0, nil,
-			[]string{"Warning APIPruned lacks a"},
-			false,
+			[]string{"Warning APIPruned " + says(crd.InferenceSets, "a")},
 		},
 		{
 			"a known set, and its Workspaces would be written", known,
-			schemaOf{crd.Workspaces: "lacks b"},
+			schemaOf{crd.Workspaces: "b"},
 			0, nil,
-			[]string{"Warning APIPruned lacks b"},
-			false,
+			[]string{"Warning APIPruned " + says(crd.Workspaces, "b")},
 		},
 		{
 			"a new set has nothing to lose", func(*v1beta1.InferenceSet) {},
-			schemaOf{crd.Workspaces: "lacks b"},
+			schemaOf{crd.Workspaces: "b"},
 			0,
-			[]string{"Ready=False(APIPruned): 0/2 replicas are ready. lacks b", "Stalled=True(APIPruned): lacks b"},
-			nil, false,
+			[]string{
+				"Ready=False(APIPruned): 0/2 replicas are ready. " + says(crd.Workspaces, "b"),
+				"Stalled=True(APIPruned): " + says(crd.Workspaces, "b"),
+			},
+			nil,
 		},
-		{"an unreadable definition may lack anything", known, schemaOf{crd.Workspaces: "broken"}, 0, nil, nil, true},
 	}
 	for _, test := range tests {
 		t.Run(test.reason, func(t *testing.T) {
@@ -227,7 +223,7 @@ func TestPrunedSetIsLeftAlone(t *testing.T) {
 			c.reconciler.Events = events
 			request := ctrl.Request{NamespacedName: client.ObjectKeyFromObject(set())}
 			for range 3 {
-				if _, err := c.reconciler.Reconcile(t.Context(), request); (err != nil) != test.fails {
+				if _, err := c.reconciler.Reconcile(t.Context(), request); err != nil {
 					t.Fatal(err)
 				}
 			}
@@ -273,7 +269,7 @@ func TestPrunedSetIsDeleted(t *testing.T) {
 	if err := c.Delete(t.Context(), found); err != nil {
 		t.Fatal(err)
 	}
-	c.reconciler.Schema = schemaOf{crd.Workspaces: "lacks b", crd.InferenceSets: "lacks a"}
+	c.reconciler.Schema = schemaOf{crd.Workspaces: "b", crd.InferenceSets: "a"}
 	c.pass(t, 3)
 	if err := c.Get(t.Context(), client.ObjectKeyFromObject(set()), found); !apierrors.IsNotFound(err) || len(c.workspaces(t)) > 0 {
 		t.Errorf("the set is still there (%v), or its Workspaces %v", err, c.workspaces(t))

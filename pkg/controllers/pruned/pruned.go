@@ -8,7 +8,6 @@
 package pruned
 
 import (
-	"context"
 	"fmt"
 	"slices"
 	"sync"
@@ -19,23 +18,31 @@ import (
 	"sigs.k8s.io/controller-runtime/pkg/client"
 
 	"github.com/modelberth/modelberth/api/v1beta1"
+	"github.com/modelberth/modelberth/pkg/crd"
 )
 
-// Schema reads from caches which of the named CustomResourceDefinitions lacks fields; empty if none does.
+// Schema knows the watched CustomResourceDefinitions. Missing returns the first of the named ones that lacks fields, and these.
 type Schema interface {
-	Pruned(ctx context.Context, definitions ...string) (string, error)
+	Missing(definitions ...string) (name string, missing []string)
 }
 
-// Check returns why nothing may be written; empty if all fields are served. A nil schema serves all.
-func Check(ctx context.Context, schema Schema, definitions ...string) (string, error) {
+// Check returns why nothing may be written, and the way out; empty if all fields are served. A nil schema serves all.
+func Check(schema Schema, definitions ...string) string {
 	if schema == nil {
-		return "", nil
+		return ""
 	}
-	message, err := schema.Pruned(ctx, definitions...)
-	if err != nil {
-		return "", fmt.Errorf("checking for pruned fields: %w", err)
+	name, missing := schema.Missing(definitions...)
+	if name == "" {
+		return ""
 	}
-	return message, nil
+	effect := "no InferenceSet is changed or scaled"
+	if name == crd.Workspaces {
+		effect = "nothing is bought or changed"
+	}
+	return fmt.Sprintf("the CustomResourceDefinition %s lacks %s: another tool replaced it, for example an add-on manager with KAITO's, or it is "+
+		"older than this controller. Until it is restored, %s, and running models continue. Have an administrator stop that tool, and apply "+
+		"the CustomResourceDefinitions of this version: run helm upgrade --take-ownership with its chart, or kubectl apply with the chart's "+
+		"files/crds", name, crd.Words(missing), effect)
 }
 
 // Reports are the events about pruned fields that this process has published.

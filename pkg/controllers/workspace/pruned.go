@@ -23,9 +23,9 @@ func (r *Reconciler) holdsPruned(ctx context.Context, ws *v1beta1.Workspace) (bo
 	if !ws.DeletionTimestamp.IsZero() {
 		return false, nil
 	}
-	message, err := pruned.Check(ctx, r.Schema, crd.Workspaces)
-	if err != nil || message == "" {
-		return false, err
+	message := pruned.Check(r.Schema, crd.Workspaces)
+	if message == "" {
+		return false, nil
 	}
 	if r.reports.Publish(r.Events, ws, v1beta1.Finalizer, message) {
 		return true, nil
