@@ -22,6 +22,7 @@ import (
 	"sigs.k8s.io/controller-runtime/pkg/client"
 
 	"github.com/modelberth/modelberth/api/v1beta1"
+	"github.com/modelberth/modelberth/pkg/crd"
 	"github.com/modelberth/modelberth/pkg/router/models"
 )
 
@@ -59,11 +60,29 @@ func New(config *rest.Config, log *slog.Logger, now clock.PassiveClock) (*Waker,
 	if err != nil {
 		return nil, fmt.Errorf("building the client: %w", err)
 	}
-	return with(func(ctx context.Context, set Set, at time.Time) error { return annotate(ctx, api, set, at) }, log, now), nil
+	return with(func(ctx context.Context, set Set, at time.Time) error {
+		if err := checkFields(ctx, api); err != nil {
+			return err
+		}
+		return annotate(ctx, api, set, at)
+	}, log, now), nil
 }
 
 func with(write func(context.Context, Set, time.Time) error, log *slog.Logger, now clock.PassiveClock) *Waker {
 	return &Waker{write: write, log: log, clock: now, todo: make(chan Set, mostWaiting), asked: map[Set]time.Time{}}
+}
+
+// checkFields returns an error while the API server prunes fields of InferenceSets: each write would lose them for good
+// (docs/adr/0011-pruned-workspaces.md). Wakes are rare, so it asks the API server.
+func checkFields(ctx context.Context, api client.Reader) error {
+	definition := crd.Object()
+	if err := api.Get(ctx, client.ObjectKey{Name: crd.InferenceSets}, definition); err != nil {
+		return fmt.Errorf("checking for pruned fields: %w", err)
+	}
+	if missing := crd.Missing(definition); len(missing) > 0 {
+		return fmt.Errorf("the CustomResourceDefinition %s lacks %s: have an administrator apply that of this version", crd.InferenceSets, crd.Words(missing))
+	}
+	return nil
 }
 
 // annotate patches nothing but the annotation.

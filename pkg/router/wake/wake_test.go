@@ -8,13 +8,19 @@ import (
 	"errors"
 	"fmt"
 	"log/slog"
+	"os"
+	"path/filepath"
 	"testing"
 	"testing/synctest"
 	"time"
 
 	"github.com/google/go-cmp/cmp"
+	"k8s.io/apimachinery/pkg/apis/meta/v1/unstructured"
 	"k8s.io/utils/clock"
+	"sigs.k8s.io/controller-runtime/pkg/client/fake"
+	"sigs.k8s.io/yaml"
 
+	"github.com/modelberth/modelberth/pkg/crd"
 	"github.com/modelberth/modelberth/pkg/router/models"
 )
 
@@ -76,5 +82,43 @@ func TestWakeNeverBlocks(t *testing.T) {
 	}
 	if len(w.asked) != mostWaiting {
 		t.Errorf("%d sets are in the queue, want %d", len(w.asked), mostWaiting)
+	}
+}
+
+// TestCheckFields: a write would lose pruned fields for good.
+func TestCheckFields(t *testing.T) {
+	text, err := os.ReadFile(filepath.FromSlash("../../../charts/modelberth/files/crds/kaito.sh_inferencesets.yaml"))
+	if err != nil {
+		t.Fatal(err)
+	}
+	for _, test := range []struct {
+		reason string
+		change func(*unstructured.Unstructured)
+		want   string
+	}{
+		{"the definition of this version", func(*unstructured.Unstructured) {}, ""},
+		{
+			"another definition", func(d *unstructured.Unstructured) { unstructured.RemoveNestedField(d.Object, "spec", "versions") },
+			"the CustomResourceDefinition inferencesets.kaito.sh lacks spec and 1 more field: have an administrator apply that of this version",
+		},
+		{
+			"it cannot be read", func(d *unstructured.Unstructured) { d.SetName("other") },
+			`checking for pruned fields: customresourcedefinitions.apiextensions.k8s.io "inferencesets.kaito.sh" not found`,
+		},
+	} {
+		t.Run(test.reason, func(t *testing.T) {
+			definition := crd.Object()
+			if err := yaml.Unmarshal(text, &definition.Object); err != nil {
+				t.Fatal(err)
+			}
+			test.change(definition)
+			got := ""
+			if err := checkFields(t.Context(), fake.NewClientBuilder().WithObjects(definition).Build()); err != nil {
+				got = err.Error()
+			}
+			if got != test.want {
+				t.Errorf("got  %q\nwant %q", got, test.want)
+			}
+		})
 	}
 }
