@@ -54,16 +54,17 @@ func (a Attempts) noteFault(machine *capacity.Machine, machines Machines, plans 
 	case known != nil && (hasFault || !isReporting(machine)):
 		known.HealthySince = nil
 		machine.Fault = nodehealth.Fault{Message: known.Message, Since: known.Time.Time}
+		return time.Time{}
 	case known != nil:
 		if known.HealthySince == nil {
 			known.HealthySince = new(Seconds(now))
 		}
 		machine.Fault = nodehealth.Fault{Message: known.Message, Since: known.Time.Time}
 		return known.HealthySince.Add(nodehealth.Recovery)
-	case machine.Fault.HasExpired(now) && !(isInGroup(machine, plans) && hasCounted(open, machines, now)):
-		return a.admit(open, machine, now)
+	case !machine.Fault.HasExpired(now), isInGroup(machine, plans) && hasCounted(open, machines, now):
+		return time.Time{}
 	}
-	return time.Time{}
+	return a.admit(open, machine, now)
 }
 
 // isInGroup reports whether a machine is one of a group by the plans that it fits.

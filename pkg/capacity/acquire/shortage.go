@@ -21,18 +21,8 @@ import (
 // Ready changes no record, and lacks no GPUs: its status is old, and other deadlines apply.
 func (a Attempts) noteGPUs(machine *capacity.Machine, plans []*render.Revision, now time.Time) {
 	claim, isSpared := a.usable(machine), spares(machine, plans)
-	isBroken := machine.Shortage != "" || machine.GPUFault.Message != ""
-	switch {
-	case claim == nil || !isReporting(machine):
-	case isSpared:
-		claim.GPUsMissingSince = nil
-		if claim.GPUsSparedSince == nil {
-			claim.GPUsSparedSince = new(Seconds(now))
-		}
-	case !isBroken:
-		claim.GPUsMissingSince, claim.GPUsSparedSince = nil, nil
-	case claim.GPUsMissingSince == nil && (machine.Shortage != "" || claim.GPUsSparedSince != nil):
-		claim.GPUsMissingSince, claim.GPUsSparedSince = new(Seconds(now)), nil
+	if claim != nil && isReporting(machine) {
+		recordGPUs(claim, machine, isSpared, now)
 	}
 	if isSpared {
 		machine.Spared = machine.Shortage
@@ -49,6 +39,22 @@ func (a Attempts) noteGPUs(machine *capacity.Machine, plans []*render.Revision, 
 		}
 	}
 	machine.Fault = nodehealth.Sooner(machine.Fault, fault)
+}
+
+// recordGPUs records since when GPUs are missing, and whether the plans need them.
+func recordGPUs(claim *v1beta1.AttemptClaim, machine *capacity.Machine, isSpared bool, now time.Time) {
+	isBroken := machine.Shortage != "" || machine.GPUFault.Message != ""
+	switch {
+	case isSpared:
+		claim.GPUsMissingSince = nil
+		if claim.GPUsSparedSince == nil {
+			claim.GPUsSparedSince = new(Seconds(now))
+		}
+	case !isBroken:
+		claim.GPUsMissingSince, claim.GPUsSparedSince = nil, nil
+	case claim.GPUsMissingSince == nil && (machine.Shortage != "" || claim.GPUsSparedSince != nil):
+		claim.GPUsMissingSince, claim.GPUsSparedSince = new(Seconds(now)), nil
+	}
 }
 
 // spares reports whether a machine does without its broken GPUs: its node offers fewer than it should, so pods get only the

@@ -41,16 +41,22 @@ func TestCheck(t *testing.T) {
 		{"both are complete", schema{}, crd.Names(), ""},
 		{"Workspaces do not depend on the definition of sets", schema{crd.InferenceSets, []string{"spec"}}, []string{crd.Workspaces}, ""},
 		{
-			"one field", schema{crd.Workspaces, []string{"suspend"}}, crd.Names(),
+			"one field",
+			schema{crd.Workspaces, []string{"suspend"}},
+			crd.Names(),
 			"the CustomResourceDefinition workspaces.kaito.sh lacks suspend" + cause + "nothing is bought or changed" + fix,
 		},
 		{
-			"Workspaces are bought although sets lack fields", schema{crd.InferenceSets, []string{"spec.autoscaling", "spec.nodeCountLimit"}}, crd.Names(),
+			"Workspaces are bought although sets lack fields",
+			schema{crd.InferenceSets, []string{"spec.autoscaling", "spec.nodeCountLimit"}},
+			crd.Names(),
 			"the CustomResourceDefinition inferencesets.kaito.sh lacks spec.autoscaling and 1 more field" + cause +
 				"no InferenceSet is changed or scaled" + fix,
 		},
 		{
-			"the first of three", schema{crd.Workspaces, []string{"inference", "resource", "suspend"}}, crd.Names(),
+			"the first of three",
+			schema{crd.Workspaces, []string{"inference", "resource", "suspend"}},
+			crd.Names(),
 			"the CustomResourceDefinition workspaces.kaito.sh lacks inference and 2 more fields" + cause + "nothing is bought or changed" + fix,
 		},
 	}

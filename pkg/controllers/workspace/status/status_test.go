@@ -17,7 +17,6 @@ import (
 
 	"github.com/modelberth/modelberth/api/v1beta1"
 	"github.com/modelberth/modelberth/pkg/capacity"
-	"github.com/modelberth/modelberth/pkg/capacity/nodehealth"
 	"github.com/modelberth/modelberth/pkg/controllers/workspace/status"
 	"github.com/modelberth/modelberth/pkg/diagnosis"
 	"github.com/modelberth/modelberth/pkg/planner"
@@ -196,7 +195,7 @@ func TestFaultyMachines(t *testing.T) {
 		{
 			reason: "it is replaced for another fault",
 			machine: func(m *capacity.Machine) {
-				m.Shortage, m.Spared, m.Fault = lacks, lacks, nodehealth.Fault{Message: "the driver is broken"}
+				m.Shortage, m.Spared, m.Fault.Message = lacks, lacks, "the driver is broken"
 			},
 			want: []string{
 				"NodesReady True NodesReady: 1 of 1 nodes ready",
