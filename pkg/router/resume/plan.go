@@ -15,6 +15,7 @@ import (
 	"math"
 	"slices"
 	"strings"
+	"unicode"
 )
 
 // Kind is a route whose streams can be continued.
@@ -162,7 +163,7 @@ func (p *Plan) rest(text string, tokens int) (body []byte, overlap string, err e
 		body, err = json.Marshal(members)
 		return body, "", err
 	}
-	begun := strings.TrimRight(text, " \t\r\n")
+	begun := strings.TrimRightFunc(text, isSpace)
 	overlap = text[len(begun):]
 	if begun != "" {
 		var messages []json.RawMessage
@@ -181,3 +182,7 @@ func (p *Plan) rest(text string, tokens int) (body []byte, overlap string, err e
 	body, err = json.Marshal(members)
 	return body, overlap, err
 }
+
+// isSpace reports what Python's str.strip removes, as vLLM and chat templates call it. An engine that removes less still
+// gets nothing twice: it generates the space again, and the client gets what follows.
+func isSpace(r rune) bool { return unicode.IsSpace(r) || r >= '\x1c' && r <= '\x1f' }

@@ -356,6 +356,59 @@ func TestLost(t *testing.T) {
 	}
 }
 
+// TestJoint: the client gets the space at the joint once, whatever it is and however the other replica's tokens cut it.
+func TestJoint(t *testing.T) {
+	piece := func(text, finish string) string {
+		encoded, _ := json.Marshal(text)
+		return fmt.Sprintf(`data: {"choices":[{"index":0,"delta":{"content":%s},"finish_reason":%s}]}`, encoded, finish) + "\n\n"
+	}
+	cases := []struct {
+		reason, first string
+		second        []string // the last one has the reason of the end
+		want          string
+	}{
+		{"only the space and the end in one event", "Hi ", []string{" "}, "Hi "},
+		{"text and the end in one event", "Hi ", []string{" there"}, "Hi there"},
+		{"no text with the end", "Hi ", []string{" there", ""}, "Hi there"},
+		{"the space in two tokens", "Hi\n\n", []string{"\n", "\n there"}, "Hi\n\n there"},
+		{"a token with more space", "Hi ", []string{"   there"}, "Hi   there"},
+		{"a space that does not break", "Hi\u00a0", []string{"\u00a0there"}, "Hi\u00a0there"},
+		{"an ideographic space", "\u6f22\u3000", []string{"\u3000\u5b57"}, "\u6f22\u3000\u5b57"},
+		{"mixed spaces", "Hi \u2009\v", []string{" \u2009", "\v\u2028there"}, "Hi \u2009\v\u2028there"},
+		{"a next line", "Hi\u0085", []string{"\u0085there"}, "Hi\u0085there"},
+		{"a separator that only Python strips", "Hi\x1c", []string{"\x1cthere"}, "Hi\x1cthere"},
+		{"no space for Python", "Hi\u200b", []string{"there"}, "Hi\u200bthere"},
+		{"a rest that begins with a space", "Hi", []string{"\u3000there"}, "Hi\u3000there"},
+	}
+	for _, c := range cases {
+		t.Run(c.reason, func(t *testing.T) {
+			first := io.MultiReader(strings.NewReader(piece(c.first, "null")), iotest.ErrReader(io.ErrUnexpectedEOF))
+			again := func([]byte) (io.ReadCloser, error) {
+				last := len(c.second) - 1
+				out := ""
+				for _, text := range c.second[:last] {
+					out += piece(text, "null")
+				}
+				return io.NopCloser(strings.NewReader(out + piece(c.second[last], `"stop"`) + "data: [DONE]\n\n")), nil
+			}
+			s := NewStream(New(Chat, []byte(bodyOf(Chat, 0))), io.NopCloser(first), again, func(problem *LostError) []byte {
+				if problem != nil {
+					t.Error(problem)
+				}
+				return nil
+			})
+			text, err := io.ReadAll(s)
+			if err != nil {
+				t.Fatal(err)
+			}
+			got := parse(t, string(text))
+			if diff := cmp.Diff([]string{c.want, "stop"}, []string{got.Text, got.Finish}); diff != "" {
+				t.Errorf("(-want +got):\n%s\n%s", diff, text)
+			}
+		})
+	}
+}
+
 // TestUntouched: an unbroken answer passes byte by byte, except for usages nobody asked for.
 func TestUntouched(t *testing.T) {
 	text := ": comment\n\ndata: {\"choices\":[{\"index\":0,\"delta\":{\"content\":\"\\\"usage\\\":{}\"}}], \"usage\": {\"completion_tokens\":1} }\r\n\r\n" +

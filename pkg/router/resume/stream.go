@@ -309,9 +309,11 @@ func (s *Stream) merge(c *chunk) {
 		if !isNew && !isFirst {
 			return
 		}
-		if err := s.plan.kind.put(members, text); err != nil {
-			s.fail(err.Error())
-			return
+		if c.text != "" {
+			if err := s.plan.kind.put(members, text); err != nil {
+				s.fail(err.Error())
+				return
+			}
 		}
 	}
 	if err := s.add(members); err != nil {
@@ -338,14 +340,11 @@ func (s *Stream) fresh(c *chunk) (text string, isNew bool, problem string) {
 	return text, text != "" || c.finish != "", ""
 }
 
-// put replaces the text of the one answer in an event.
+// put replaces the text of the one answer in an event that has some.
 func (k Kind) put(members map[string]json.RawMessage, text string) error {
 	var choices []map[string]json.RawMessage
 	if err := json.Unmarshal(members["choices"], &choices); err != nil {
 		return err
-	}
-	if len(choices) == 0 || choices[0] == nil {
-		return errors.New("the engine sent an event without an answer")
 	}
 	encoded, err := json.Marshal(text)
 	if err != nil {
@@ -353,7 +352,7 @@ func (k Kind) put(members map[string]json.RawMessage, text string) error {
 	}
 	if k == Completion {
 		choices[0]["text"] = encoded
-	} else if text != "" {
+	} else {
 		delta := map[string]json.RawMessage{}
 		if err := json.Unmarshal(choices[0]["delta"], &delta); err != nil {
 			return err
