@@ -7,6 +7,7 @@ import (
 	"bytes"
 	"encoding/json"
 	"maps"
+	"net/http"
 	"slices"
 	"strings"
 )
@@ -20,6 +21,8 @@ type chunk struct {
 	isDone  bool
 	// problem is why the answer cannot be continued after this event; empty if it can.
 	problem string
+	// isError: the engine reported an error, and ends the answer. isFault: it was the engine's, not the request's.
+	isError, isFault bool
 	// isAnswer: the event has a choice.
 	isAnswer bool
 }
@@ -46,14 +49,23 @@ func read(event []byte) (out chunk, ok bool) {
 	if json.Unmarshal(data, &out.members) != nil || out.members == nil {
 		return chunk{problem: "the engine sent an event that is no JSON object"}, true
 	}
-	if out.members["error"] != nil {
-		return chunk{members: out.members, problem: "the engine reported an error"}, true
+	if problem := out.members["error"]; problem != nil && string(problem) != "null" {
+		return chunk{isError: true, isFault: isFault(problem), problem: "the engine reported an error"}, true
 	}
 	out.readAnswer(data)
 	if strings.ContainsRune(out.text, '\uFFFD') {
 		out.problem = "the answer has half a character"
 	}
 	return out, true
+}
+
+// isFault reports whether another engine may do better. The code is a status of HTTP: see create_streaming_error_response
+// of vLLM, whose stream ends in order after it, and format_error_response of llama.cpp.
+func isFault(problem json.RawMessage) bool {
+	var status struct {
+		Code int `json:"code"`
+	}
+	return json.Unmarshal(problem, &status) == nil && status.Code >= http.StatusInternalServerError
 }
 
 func (c *chunk) readAnswer(data []byte) {

@@ -409,6 +409,96 @@ func TestJoint(t *testing.T) {
 	}
 }
 
+// TestEngineError: another replica continues an answer whose engine failed. The client gets every other error as it is,
+// and none after a whole answer.
+func TestEngineError(t *testing.T) {
+	delta := func(text, finish string) string {
+		return `data: {"id":"1","choices":[{"index":0,"delta":` + text + `,"finish_reason":` + finish + `}]}` + "\n\n"
+	}
+	const done = "data: [DONE]\n\n"
+	const usage = `data: {"id":"1","choices":[],"usage":{"prompt_tokens":7,"completion_tokens":2}}` + "\n\n"
+	// vLLM 0.31, create_streaming_error_response.
+	const failed = `data: {"error": {"message": "EngineCore encountered an issue.", "type": "InternalServerError", "param": null, "code": 500}}` + "\n\n"
+	const refused = `data: {"error": {"message": "no", "type": "BadRequestError", "param": null, "code": 400}}` + "\n\n"
+	const broken = ""
+	hi, there, stop := delta(`{"content":"Hi"}`, "null"), delta(`{"content":" there"}`, "null"), delta("{}", `"stop"`)
+	ownUsage := func(prompt, completion, cut int) string {
+		return fmt.Sprintf(`data: {"choices":[],"id":"1","usage":{"prompt_tokens":%d,"completion_tokens":%d,"total_tokens":%d,"resumed_at_token":%d}}`,
+			prompt, completion, prompt+completion, cut) + "\n\n"
+	}
+	merged := func(text string) string { // in the order of the router's encoder
+		return strings.Replace(strings.Replace(text, `"id":"1",`, "", 1), "}\n\n", `,"id":"1"}`+"\n\n", 1)
+	}
+	mergedThere := `data: {"choices":[{"delta":{"content":" there"},"finish_reason":null,"index":0}],"id":"1"}` + "\n\n"
+	tools := `{"messages":[{"role":"user"}],"tools":[{}]}`
+	cases := []struct {
+		reason, body  string
+		first, second []string // the last piece comes with the end of the connection
+		want          string
+		outcomes      []string
+	}{
+		{"the engine fails", "", []string{hi, failed + done}, []string{there + stop + done}, hi + mergedThere + merged(stop) + done, []string{"continued"}},
+		{"the error is the last thing to arrive", "", []string{hi + failed}, []string{there + stop + done}, hi + mergedThere + merged(stop) + done, []string{"continued"}},
+		{"the connection breaks after the error", "", []string{hi + failed, broken}, []string{there + stop + done}, hi + mergedThere + merged(stop) + done, []string{"continued"}},
+		{"the engine fails before the first text", "", []string{failed + done}, []string{there + stop + done}, mergedThere + merged(stop) + done, []string{"continued"}},
+		{"no other replica", "", []string{hi + failed + done}, nil, hi + failed, []string{"no replica is left"}},
+		{"an answer that cannot be continued", tools, []string{hi + failed + done}, nil, hi + failed + done, nil},
+		{"an answer with reasoning", "", []string{delta(`{"reasoning":"hm"}`, "null") + failed + done}, nil, delta(`{"reasoning":"hm"}`, "null") + failed + done, nil},
+		{"the request is at fault", "", []string{hi + refused + done}, nil, hi + refused + done, nil},
+		{"the request is at fault, and the connection breaks", "", []string{hi + refused, broken}, nil, hi + refused, nil},
+		{"the other engine fails, too", "", []string{hi, broken}, []string{there + failed + done}, hi + mergedThere + failed + done, []string{"continued"}},
+		{"a member without an error", "", []string{`data: {"error":null,"choices":[]}` + "\n\n" + done}, nil, `data: {"error":null,"choices":[]}` + "\n\n" + done, nil},
+
+		{"a whole answer, and the connection breaks", "", []string{hi + stop, broken}, nil, hi + stop + ownUsage(0, 1, 1) + done, nil},
+		{"a whole answer, and an error", "", []string{hi + stop + failed + done}, nil, hi + stop + ownUsage(0, 1, 1) + done, nil},
+		{"a whole answer with its usage, and the connection breaks", "", []string{hi + stop + usage, broken}, nil, hi + stop + usage + done, nil},
+		{"a whole answer with reasoning, and the connection breaks", "", []string{delta(`{"reasoning":"hm"}`, "null") + stop, broken}, nil, delta(`{"reasoning":"hm"}`, "null") + stop + ownUsage(0, 0, 0) + done, nil},
+		{"perhaps one of several answers is whole", `{"messages":[{"role":"user"}],"n":2}`, []string{hi + stop, broken}, nil, hi + stop + "error: there are several answers", []string{"there are several answers"}},
+		{"the rest is whole, and the connection breaks", "", []string{hi, broken}, []string{there + stop, broken}, hi + mergedThere + merged(stop) + ownUsage(0, 2, 1) + done, []string{"continued"}},
+		{"the rest is whole, and an error comes", "", []string{hi, broken}, []string{there + stop + failed + done}, hi + mergedThere + merged(stop) + ownUsage(0, 2, 1) + done, []string{"continued"}},
+		{"the rest has all tokens of the limit", bodyOf(Chat, 2), []string{hi, broken}, []string{there, broken}, hi + mergedThere + merged(delta("{}", `"length"`)) + ownUsage(0, 2, 1) + done, []string{"continued"}},
+	}
+	for _, c := range cases {
+		t.Run(c.reason, func(t *testing.T) {
+			body := c.body
+			if body == "" {
+				body = bodyOf(Chat, 0)
+			}
+			var outcomes []string
+			again := func([]byte) (io.ReadCloser, error) {
+				if c.second == nil {
+					return nil, errors.New("no replica is left")
+				}
+				return pieces(c.second), nil
+			}
+			s := NewStream(New(Chat, []byte(body)), pieces(c.first), again, func(problem *LostError) []byte {
+				if problem == nil {
+					outcomes = append(outcomes, "continued")
+					return nil
+				}
+				outcomes = append(outcomes, problem.Problem)
+				return []byte("error: " + problem.Problem)
+			})
+			got, err := io.ReadAll(s)
+			if diff := cmp.Diff(c.want, string(got)) + cmp.Diff(c.outcomes, outcomes); diff != "" || err != nil {
+				t.Errorf("%v (-want +got):\n%s", err, diff)
+			}
+		})
+	}
+}
+
+// pieces is a body that arrives in these reads. An empty one breaks the connection; the last one comes with its end.
+func pieces(of []string) io.ReadCloser {
+	readers := []io.Reader{}
+	for _, text := range of {
+		if text == "" {
+			readers = append(readers, iotest.ErrReader(io.ErrUnexpectedEOF))
+		}
+		readers = append(readers, iotest.DataErrReader(strings.NewReader(text)))
+	}
+	return io.NopCloser(io.MultiReader(readers...))
+}
+
 // TestUntouched: an unbroken answer passes byte by byte, except for usages nobody asked for.
 func TestUntouched(t *testing.T) {
 	text := ": comment\n\ndata: {\"choices\":[{\"index\":0,\"delta\":{\"content\":\"\\\"usage\\\":{}\"}}], \"usage\": {\"completion_tokens\":1} }\r\n\r\n" +

@@ -50,7 +50,9 @@ type Stream struct {
 	first   map[string]json.RawMessage // the members that all events have in common
 	isOver  bool                       // the last event has come
 
-	finish string
+	finish   string
+	hasUsage bool   // the event with the usage has come
+	report   []byte // the engine's error that ended the answer
 	// Of the continuation.
 	isResumed bool
 	overlap   string
@@ -85,16 +87,19 @@ func (s *Stream) fill() {
 	n, err := s.from.Read(s.chunk[:])
 	s.buffer = append(s.buffer, s.chunk[:n]...)
 	s.ready = s.ready[:0]
-	for s.err == nil {
+	isLost := false
+	for s.err == nil && !isLost {
 		length := endOfEvent(s.buffer)
 		if length == 0 {
 			break
 		}
-		s.pass(s.buffer[:length])
+		isLost = s.pass(s.buffer[:length])
 		s.buffer = s.buffer[:copy(s.buffer, s.buffer[length:])]
 	}
 	switch {
 	case s.err != nil:
+	case isLost: // what follows the error is of no use
+		s.lost()
 	case len(s.buffer) > maxEvent:
 		s.fail("an event has no end")
 	case err != nil && s.isOver, errors.Is(err, io.EOF) && s.problem != "": // as the engine ended it
@@ -116,40 +121,45 @@ func endOfEvent(text []byte) int {
 	return 0
 }
 
-// pass passes an event on, and remembers what the client has got.
-func (s *Stream) pass(text []byte) {
+// pass passes an event on, and remembers what the client has got. isLost: the event has an error instead of the rest.
+func (s *Stream) pass(text []byte) (isLost bool) {
 	c, ok := read(text)
-	if !ok {
-		s.ready = append(s.ready, text...)
-		return
+	if c.isError && (s.isWhole() || c.isFault && s.problem == "" && !s.isResumed) {
+		s.report = bytes.Clone(text)
+		return true
 	}
-	if s.isResumed {
-		s.merge(&c)
-		return
+	if s.isResumed && ok && !c.isError {
+		if err := s.merge(&c); err != nil {
+			s.fail(err.Error())
+		}
+		return false
 	}
-	if c.problem != "" && s.problem == "" {
+	if s.problem == "" {
 		s.problem = c.problem
-	}
-	if s.first == nil && c.isAnswer {
-		s.keep(&c)
 	}
 	s.count(&c)
 	if !s.plan.keepsUsage {
 		text = without(text, &c)
 	}
 	s.ready = append(s.ready, text...)
+	return false
 }
 
 // keep remembers what all events have in common.
 func (s *Stream) keep(c *chunk) {
+	if s.first != nil || !c.isAnswer {
+		return
+	}
 	s.first = map[string]json.RawMessage{}
 	for _, name := range []string{"id", "object", "created", "model"} {
 		s.first[name] = c.members[name]
 	}
 }
 
+// count counts what the client has got. The prompt of a continuation has the first part of the answer.
 func (s *Stream) count(c *chunk) {
-	if s.problem == "" {
+	s.keep(c)
+	if s.problem == "" && !s.isResumed {
 		s.text.WriteString(c.text)
 	}
 	if s.text.Len() > maxText {
@@ -160,22 +170,41 @@ func (s *Stream) count(c *chunk) {
 		s.tokens++ // an event has one token or more
 	}
 	if c.usage != nil {
-		s.tokens, s.prompt = max(s.tokens, c.usage.Completion), max(s.prompt, c.usage.Prompt)
+		s.tokens = max(s.tokens, s.sent+c.usage.Completion)
+		if s.prompt == 0 {
+			s.prompt = max(0, c.usage.Prompt-s.sent)
+		}
+		s.hasUsage = !c.isAnswer
 	}
 	if c.finish != "" {
 		s.finish = c.finish
 	}
-	s.isOver = s.isOver || c.isDone
+	s.isOver = s.isOver || c.isDone || c.isError
 }
 
-// fail ends the stream with an error that the client can read.
+// fail ends the stream with an error that the client can read: the engine's own if it sent one.
 func (s *Stream) fail(problem string) {
-	s.ready, s.err = append(s.ready, s.ended(&LostError{problem})...), io.EOF
+	last := s.ended(&LostError{problem})
+	if s.report != nil {
+		last = s.report
+	}
+	s.ready, s.err = append(s.ready, last...), io.EOF
 }
+
+// isWhole: the client has the text and the reason of its end. Of a request with a problem, that is unknown: it may have
+// several answers.
+func (s *Stream) isWhole() bool { return s.finish != "" && s.plan.problem == "" }
 
 // lost continues the answer, or ends it. Half an event is dropped, so the client has not got it.
 func (s *Stream) lost() {
 	s.buffer = s.buffer[:0]
+	isFull := s.problem == "" && s.plan.limit != "" && s.tokens >= s.plan.most
+	if s.isWhole() || isFull {
+		if err := s.close(); err != nil {
+			s.fail(err.Error())
+		}
+		return
+	}
 	if s.problem == "" && s.isResumed {
 		s.problem = "it was continued once already"
 	}
@@ -187,24 +216,17 @@ func (s *Stream) lost() {
 		s.fail(err.Error())
 		return
 	}
+	s.report = nil
 	s.ended(nil)
 }
 
 func (s *Stream) resume() error {
-	isFull := s.plan.limit != "" && s.tokens >= s.plan.most
-	if s.finish == "" && isFull {
-		if err := s.last(); err != nil {
-			return err
-		}
-	}
-	if s.finish != "" || isFull {
-		return s.close(s.prompt)
-	}
 	body, overlap, err := s.plan.rest(s.text.String(), s.tokens)
 	if err != nil {
 		return err
 	}
 	s.isResumed, s.overlap, s.sent = true, overlap, s.tokens
+	s.text.Reset()
 	_ = s.from.Close() // it broke
 	s.from = io.NopCloser(strings.NewReader(""))
 	next, err := s.again(body)
@@ -226,10 +248,17 @@ func (s *Stream) last() error {
 	return s.add(members)
 }
 
-// close ends an answer that lacks only its usage.
-func (s *Stream) close(prompt int) error {
-	if err := s.addUsage(prompt, s.tokens); err != nil {
-		return err
+// close ends an answer whose text is complete.
+func (s *Stream) close() error {
+	if s.finish == "" {
+		if err := s.last(); err != nil {
+			return err
+		}
+	}
+	if !s.hasUsage {
+		if err := s.addUsage(); err != nil {
+			return err
+		}
 	}
 	s.ready, s.isOver, s.err = append(s.ready, "data: [DONE]\n\n"...), true, io.EOF
 	return nil
@@ -254,76 +283,61 @@ func (s *Stream) add(members map[string]json.RawMessage) error {
 
 // addUsage adds the event with the usage of the whole answer. The router asks for it, and drops it for clients that did
 // not.
-func (s *Stream) addUsage(prompt, completion int) error {
+func (s *Stream) addUsage() error {
 	members := s.common()
-	members["choices"] = json.RawMessage("[]")
-	members["usage"] = s.usage(prompt, completion)
+	members["choices"], members["usage"] = json.RawMessage("[]"), s.usage()
 	return s.add(members)
 }
 
 // usage marks the answer as continued, and gives the first token of the continuation.
-func (s *Stream) usage(prompt, completion int) json.RawMessage {
-	return json.RawMessage(fmt.Sprintf(`{"prompt_tokens":%d,"completion_tokens":%d,"total_tokens":%d,"resumed_at_token":%d}`,
-		prompt, completion, prompt+completion, s.tokensAtCut()))
-}
-
-func (s *Stream) tokensAtCut() int {
+func (s *Stream) usage() json.RawMessage {
+	cut := s.tokens
 	if s.isResumed {
-		return s.sent
+		cut = s.sent
 	}
-	return s.tokens
+	return json.RawMessage(fmt.Sprintf(`{"prompt_tokens":%d,"completion_tokens":%d,"total_tokens":%d,"resumed_at_token":%d}`,
+		s.prompt, s.tokens, s.prompt+s.tokens, cut))
 }
 
 // merge passes an event of the continuation on, as one of the first answer.
-func (s *Stream) merge(c *chunk) {
+func (s *Stream) merge(c *chunk) error {
 	if c.problem != "" {
-		s.fail(c.problem)
-		return
-	}
-	if c.isDone {
-		s.isOver, s.ready = true, append(s.ready, "data: [DONE]\n\n"...)
-		return
+		return errors.New(c.problem)
 	}
 	isFirst := s.first == nil
-	if isFirst && c.isAnswer {
-		s.keep(c)
+	s.count(c)
+	if c.isDone {
+		s.ready = append(s.ready, "data: [DONE]\n\n"...)
+		return nil
 	}
 	members := c.members
 	maps.Copy(members, s.common())
 	if c.usage != nil {
-		prompt := s.prompt
-		if prompt == 0 { // the first engine had not reported it
-			prompt = max(0, c.usage.Prompt-s.sent)
-		}
-		members["usage"] = s.usage(prompt, s.sent+c.usage.Completion)
+		members["usage"] = s.usage()
 	}
-	if c.isAnswer {
-		if !s.plan.keepsUsage {
-			delete(members, "usage")
-		}
-		text, isNew, problem := s.fresh(c)
-		if problem != "" {
-			s.fail(problem)
-			return
-		}
-		if !isNew && !isFirst {
-			return
-		}
-		if c.text != "" {
-			if err := s.plan.kind.put(members, text); err != nil {
-				s.fail(err.Error())
-				return
-			}
+	if !c.isAnswer {
+		return s.add(members)
+	}
+	if !s.plan.keepsUsage {
+		delete(members, "usage")
+	}
+	text, err := s.fresh(c)
+	if err != nil {
+		return err
+	}
+	if text == "" && c.finish == "" && !isFirst { // such as the role
+		return nil
+	}
+	if c.text != "" {
+		if err := s.plan.kind.put(members, text); err != nil {
+			return err
 		}
 	}
-	if err := s.add(members); err != nil {
-		s.fail(err.Error())
-	}
+	return s.add(members)
 }
 
-// fresh is the text of an event without the space that the client has got already, because the chat template dropped
-// it. isNew is false for an event with nothing else, such as the role.
-func (s *Stream) fresh(c *chunk) (text string, isNew bool, problem string) {
+// fresh is the text of an event without the space that the client has got already, because the chat template dropped it.
+func (s *Stream) fresh(c *chunk) (text string, err error) {
 	text = c.text
 	switch {
 	case strings.HasPrefix(text, s.overlap):
@@ -332,12 +346,9 @@ func (s *Stream) fresh(c *chunk) (text string, isNew bool, problem string) {
 		s.overlap, text = s.overlap[len(text):], ""
 	}
 	if s.overlap != "" && (text != "" || c.finish != "") {
-		return "", false, "the other replica does not go on with the same space"
+		return "", errors.New("the other replica does not go on with the same space")
 	}
-	if c.finish != "" {
-		s.finish = c.finish
-	}
-	return text, text != "" || c.finish != "", ""
+	return text, nil
 }
 
 // put replaces the text of the one answer in an event that has some.
