@@ -45,7 +45,7 @@ func (x *exchange) continuing(answer *http.Response) io.ReadCloser {
 	if x.plan == nil || answer.StatusCode != http.StatusOK {
 		return answer.Body
 	}
-	return resume.NewStream(x.plan, answer.Body, x.again, x.lost)
+	return resume.NewStream(x.plan, x.router.resumable, answer.Body, x.again, x.lost)
 }
 
 // again sends a request for the rest of an answer to another replica than the one that died.

@@ -6,6 +6,7 @@ package router
 import (
 	"errors"
 	"io"
+	"log/slog"
 	"net"
 	"net/http"
 	"strings"
@@ -17,6 +18,7 @@ import (
 
 	"github.com/modelberth/modelberth/pkg/router/hold"
 	"github.com/modelberth/modelberth/pkg/router/models"
+	"github.com/modelberth/modelberth/pkg/router/resume"
 )
 
 // TestResume: the stream of a replica that dies goes on at another one, once, and nothing stays counted.
@@ -83,10 +85,32 @@ func TestResume(t *testing.T) {
 					t.Errorf("the second request (-want +got):\n%s", diff)
 				}
 			}
-			if loads := h.counters.Loads(); len(loads) != 0 || h.buffered.Load() != 0 {
-				t.Errorf("the loads %v and %d bytes of bodies are left", loads, h.buffered.Load())
+			if loads := h.counters.Loads(); len(loads) != 0 || h.buffered.Load() != 0 || h.resumable.Used() != 0 {
+				t.Errorf("the loads %v, %d bytes of bodies and %d of answers are left", loads, h.buffered.Load(), h.resumable.Used())
 			}
 		})
+	}
+}
+
+// TestResumeWithoutMemory: beyond the memory for answers, a stream ends with its replica, and the log names the flag once.
+func TestResumeWithoutMemory(t *testing.T) {
+	h := newHolding(t, hold.Limits{}, func(*holding, *models.Owner) {}, func(*http.Request) (*http.Response, error) {
+		half := io.MultiReader(strings.NewReader(`data: {"choices":[{"index":0,"text":"Hello"}]}`+"\n\n"), iotest.ErrReader(io.ErrUnexpectedEOF))
+		return reply(http.StatusOK, "text/event-stream", half), nil
+	})
+	var log strings.Builder
+	h.settings.Resumes = true
+	h.resumable = resume.NewMemory(1, fullLog(1, slog.New(slog.NewTextHandler(&log, nil))))
+	h.is(set("m", 2))
+	for range 2 {
+		req, got := newStream(t, `{"model":"m","stream":true,"prompt":"x","max_tokens":9}`)
+		serve(h, got, req)
+		if text := got.Body.String(); !strings.Contains(text, "Hello") || !strings.Contains(text, "the router's memory for such streams is full") {
+			t.Errorf("the client gets %q", text)
+		}
+	}
+	if strings.Count(log.String(), "raise --resume-memory-bytes") != 1 || h.resumable.Used() != 0 {
+		t.Errorf("%d bytes are left, and the log is %q", h.resumable.Used(), log.String())
 	}
 }
 

@@ -22,6 +22,7 @@ import (
 	"github.com/modelberth/modelberth/pkg/router/hold"
 	"github.com/modelberth/modelberth/pkg/router/limit"
 	"github.com/modelberth/modelberth/pkg/router/models"
+	"github.com/modelberth/modelberth/pkg/router/resume"
 	"github.com/modelberth/modelberth/pkg/router/tokens"
 )
 
@@ -50,6 +51,8 @@ type Settings struct {
 	IsOpen bool
 	// Resumes: another replica continues a stream whose replica died.
 	Resumes bool
+	// ResumeMemory is for the texts of all these streams, in bytes.
+	ResumeMemory int64
 	// Hold bounds the requests that wait for a first replica.
 	Hold hold.Limits
 }
@@ -58,7 +61,7 @@ type Settings struct {
 func Defaults() Settings {
 	return Settings{
 		MaxBody: 32 << 20, BodyBudget: 256 << 20, BodyTimeout: time.Minute, Deadline: 30 * time.Minute,
-		DialTimeout: 2 * time.Second, Retries: 2, Hold: hold.Limits{Bytes: 64 << 20, Time: 10 * time.Minute},
+		DialTimeout: 2 * time.Second, Retries: 2, ResumeMemory: 64 << 20, Hold: hold.Limits{Bytes: 64 << 20, Time: 10 * time.Minute},
 	}
 }
 
@@ -75,6 +78,7 @@ type Router struct {
 	transport http.RoundTripper
 	fresh     http.RoundTripper // a new connection for each request
 	buffered  atomic.Int64
+	resumable *resume.Memory
 	room      *hold.Room
 	waker     Waker
 	tokens    *tokens.Tokens
@@ -105,7 +109,18 @@ func New(settings Settings, parts Parts) *Router {
 		counters: parts.Counters, metrics: parts.Metrics, log: parts.Log, clock: parts.Clock,
 		transport: transport(settings), fresh: fresh,
 		room: hold.New(settings.Hold), waker: parts.Waker, tokens: parts.Tokens,
+		resumable:    resume.NewMemory(settings.ResumeMemory, fullLog(settings.ResumeMemory, parts.Log)),
 		uncheckedLog: rate.Sometimes{Interval: time.Second},
+	}
+}
+
+// fullLog logs streams that cannot be continued for lack of memory: the first one of each minute.
+func fullLog(most int64, log *slog.Logger) func() {
+	sometimes := rate.Sometimes{Interval: time.Minute}
+	return func() {
+		sometimes.Do(func() {
+			log.Warn("the memory for streams that another replica could continue is full: raise --resume-memory-bytes", "bytes", most)
+		})
 	}
 }
 

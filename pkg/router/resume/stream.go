@@ -26,14 +26,15 @@ func (e *LostError) Error() string {
 const (
 	// maxEvent bounds an unfinished event.
 	maxEvent = 1 << 20
-	// maxText bounds the memory for what the client has got.
+	// maxText bounds the text of one stream.
 	maxText = 256 << 10
 )
 
 // Stream passes whole events of an answer on. If the answer breaks off, it continues with that of another replica, once.
 type Stream struct {
-	plan *Plan
-	from io.ReadCloser
+	plan   *Plan
+	memory *Memory
+	from   io.ReadCloser
 	// again asks another replica.
 	again func(body []byte) (io.ReadCloser, error)
 	// ended gets how a lost stream goes on: nil if it is continued. It returns the event for the client otherwise.
@@ -44,6 +45,7 @@ type Stream struct {
 	err     error
 	chunk   [4 << 10]byte
 	text    strings.Builder // what the client has got
+	held    int             // bytes of the memory
 	tokens  int             // at least, of that
 	prompt  int
 	problem string
@@ -61,13 +63,17 @@ type Stream struct {
 
 // NewStream returns the stream of a request with a plan.
 func NewStream(
-	plan *Plan, from io.ReadCloser, again func(body []byte) (io.ReadCloser, error), ended func(problem *LostError) []byte,
+	plan *Plan, memory *Memory, from io.ReadCloser,
+	again func(body []byte) (io.ReadCloser, error), ended func(problem *LostError) []byte,
 ) *Stream {
-	return &Stream{plan: plan, from: from, again: again, ended: ended, problem: plan.problem}
+	return &Stream{plan: plan, memory: memory, from: from, again: again, ended: ended, problem: plan.problem}
 }
 
 // Close closes the answer.
-func (s *Stream) Close() error { return s.from.Close() }
+func (s *Stream) Close() error {
+	s.forget()
+	return s.from.Close()
+}
 
 // Read passes whole events on.
 func (s *Stream) Read(p []byte) (int, error) {
@@ -160,11 +166,10 @@ func (s *Stream) keep(c *chunk) {
 func (s *Stream) count(c *chunk) {
 	s.keep(c)
 	if s.problem == "" && !s.isResumed {
-		s.text.WriteString(c.text)
+		s.problem = s.remember(c.text)
 	}
-	if s.text.Len() > maxText {
-		s.problem = "it is too long"
-		s.text.Reset()
+	if s.problem != "" {
+		s.forget()
 	}
 	if c.text != "" {
 		s.tokens++ // an event has one token or more
@@ -226,7 +231,7 @@ func (s *Stream) resume() error {
 		return err
 	}
 	s.isResumed, s.overlap, s.sent = true, overlap, s.tokens
-	s.text.Reset()
+	s.forget()
 	_ = s.from.Close() // it broke
 	s.from = io.NopCloser(strings.NewReader(""))
 	next, err := s.again(body)

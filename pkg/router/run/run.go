@@ -84,6 +84,8 @@ func (o *Options) Bind(flags *flag.FlagSet) {
 	flags.Int64Var(&o.Settings.BodyBudget, "body-memory-bytes", o.Settings.BodyBudget, "memory for the bodies of all requests, with the edited copies")
 	flags.DurationVar(&o.Settings.Deadline, "request-deadline", o.Settings.Deadline, "longest time of a request with its answer")
 	flags.BoolVar(&o.Settings.Resumes, "resume-streams", false, "if a replica dies in mid-answer, have another one continue the stream")
+	flags.Int64Var(&o.Settings.ResumeMemory, "resume-memory-bytes", o.Settings.ResumeMemory,
+		"memory for the answers of all streams that can be continued; beyond it, a stream passes but ends with its replica")
 	flags.IntVar(&o.Settings.Hold.Requests, "hold-requests", 0, "requests that may wait for the first replica of a set, and wake it; "+
 		"a set may have half of them; 0: none waits")
 	flags.Int64Var(&o.Settings.Hold.Bytes, "hold-bytes", o.Settings.Hold.Bytes,
@@ -105,6 +107,8 @@ func (o *Options) Validate() error {
 		return errors.New("--routers, --max-connections, --max-body-bytes and --request-deadline must be above 0")
 	case o.MetricsInsecure && o.MetricsCertDir != "":
 		return errors.New("--metrics-cert-dir has no effect with --metrics-insecure: remove one of them")
+	case o.Settings.ResumeMemory < 1:
+		return errors.New("--resume-memory-bytes must be above 0")
 	case hold.Requests < 0:
 		return errors.New("--hold-requests must not be below 0")
 	case hold.Requests > 0 && (hold.Bytes < 1 || hold.Time <= 0 || hold.Time >= o.Settings.Deadline):

@@ -35,6 +35,7 @@ func TestValidate(t *testing.T) {
 		{"neither", "", "set either --key-namespace or --open"},
 		{"both", "--open --key-namespace=keys", "set either --key-namespace or --open"},
 		{"no router", "--open --routers=0", "--routers, --max-connections, --max-body-bytes and --request-deadline must be above 0"},
+		{"no memory for answers", "--open --resume-memory-bytes=0", "--resume-memory-bytes must be above 0"},
 		{"requests that wait", "--open --hold-requests=10", ""},
 		{"fewer than none", "--open --hold-requests=-1", "--hold-requests must not be below 0"},
 		{"a wait as long as a request", "--open --hold-requests=10 --hold-time=30m", "--hold-bytes must be above 0, and --hold-time between 0 and --request-deadline"},

@@ -1,0 +1,42 @@
+// Copyright The Modelberth Authors.
+// SPDX-License-Identifier: Apache-2.0
+
+package resume
+
+import "sync/atomic"
+
+// Memory bounds the texts of all streams that can be continued.
+type Memory struct {
+	most int64
+	used atomic.Int64
+	// full is called for each stream that cannot be continued for lack of memory.
+	full func()
+}
+
+// NewMemory returns an empty memory of so many bytes.
+func NewMemory(most int64, full func()) *Memory { return &Memory{most: most, full: full} }
+
+// Used is the number of bytes of all texts.
+func (m *Memory) Used() int64 { return m.used.Load() }
+
+// remember keeps text that the client has got.
+func (s *Stream) remember(text string) (problem string) {
+	s.text.WriteString(text)
+	grown := s.text.Cap() - s.held
+	s.held += grown
+	switch used := s.memory.used.Add(int64(grown)); {
+	case s.text.Len() > maxText:
+		return "it is too long"
+	case grown > 0 && used > s.memory.most:
+		s.memory.full()
+		return "the router's memory for such streams is full"
+	}
+	return ""
+}
+
+// forget drops the text of an answer that is continued, or cannot be.
+func (s *Stream) forget() {
+	s.memory.used.Add(-int64(s.held))
+	s.text.Reset()
+	s.held = 0
+}
