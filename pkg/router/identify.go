@@ -57,8 +57,11 @@ func (x *exchange) see(req *http.Request, namespaces []string) *openai.Error {
 // would fill the log.
 func (x *exchange) unchecked(req *http.Request, err error) *openai.Error {
 	why := "the API server does not answer"
-	if errors.Is(err, tokens.ErrBusy) {
+	switch {
+	case errors.Is(err, tokens.ErrBusy):
 		why = "too many tokens are waiting for a check"
+	case errors.Is(err, tokens.ErrUnfinished):
+		why = err.Error()
 	}
 	if req.Context().Err() == nil { // the client is still there
 		x.router.uncheckedLog.Do(func() { x.router.log.Warn("a token could not be checked", "error", err.Error()) })

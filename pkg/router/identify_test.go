@@ -12,6 +12,7 @@ import (
 	"io"
 	"log/slog"
 	"net/http"
+	"net/http/httptest"
 	"strings"
 	"testing"
 	"testing/synctest"
@@ -146,6 +147,34 @@ func TestTokens(t *testing.T) {
 	want := map[string]float64{"": 4, "tenant-a": 2, "system:serviceaccounts:a": 4}
 	if diff := cmp.Diff(want, counted); diff != "" {
 		t.Errorf("requests by key (-want +got):\n%s", diff)
+	}
+}
+
+// TestListOfManyNamespaces: a list is complete or an error that says when to try again, and each try gets further.
+func TestListOfManyNamespaces(t *testing.T) {
+	owners := []models.Owner{owner("z", "own")}
+	for i := range 100 {
+		owners = append(owners, owner(fmt.Sprintf("n%03d", i), "theirs"))
+	}
+	server, _ := front(t, Defaults(), nil, owners...)
+	r, ok := server.Config.Handler.(*Router)
+	if !ok {
+		t.Fatalf("the server's handler is a %T", server.Config.Handler)
+	}
+	r.tokens = tokens.New(tokens.Settings{Audience: "router"}, accounts{}.reviewers(), 1, clock.RealClock{})
+	list := func() string {
+		req := httptest.NewRequestWithContext(t.Context(), http.MethodGet, "/v1/models", http.NoBody)
+		req.Header.Set("Authorization", "Bearer "+tokenOf("signature-of-z"))
+		got := httptest.NewRecorder()
+		r.ServeHTTP(got, req)
+		isUnfinished := strings.Contains(got.Body.String(), "the rights in more than 50 namespaces are unknown")
+		return fmt.Sprintf("%d %q retry %q %t %d", got.Code, codeOf(got.Body.String()), got.Header().Get("Retry-After"), isUnfinished,
+			strings.Count(got.Body.String(), `"id"`))
+	}
+	const unfinished = `503 "authentication_unavailable" retry "2" true 0`
+	want := []string{unfinished, unfinished, `200 "" retry "" false 1`}
+	if diff := cmp.Diff(want, []string{list(), list(), list()}); diff != "" {
+		t.Errorf("(-want +got):\n%s", diff)
 	}
 }
 

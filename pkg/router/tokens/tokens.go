@@ -24,6 +24,7 @@ import (
 	"golang.org/x/sync/singleflight"
 	authenticationv1 "k8s.io/api/authentication/v1"
 	authorizationv1 "k8s.io/api/authorization/v1"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/utils/clock"
 
 	"github.com/modelberth/modelberth/pkg/router/limit"
@@ -44,6 +45,10 @@ const (
 	allowedFor, deniedFor = 30 * time.Second, 5 * time.Second
 	// refusedFor spares the API server the same invalid token.
 	refusedFor = 5 * time.Second
+	// mostReviews bounds the reviews of rights for one request. They run one after another.
+	mostReviews = 50
+	// staleFor is how long a refusal suffices if its renewal would exceed mostReviews.
+	staleFor = 10 * time.Minute
 	// mostTokens, mostRefused and mostUsers bound the memory.
 	mostTokens, mostRefused, mostUsers = 10_000, 1_000, 10_000
 )
@@ -53,6 +58,10 @@ const RenewalsPerSecond = mostTokens/int(acceptedFor/time.Second) + 1
 
 // ErrBusy reports that so many reviews wait for their turn that the API server was not asked. Reviewers wrap it.
 var ErrBusy = errors.New("too many tokens are waiting for a review")
+
+// ErrUnfinished reports that the rights in more namespaces are unknown than one request may review. The next request
+// continues.
+var ErrUnfinished = fmt.Errorf("the rights in more than %d namespaces are unknown", mostReviews)
 
 // Authenticator is the API server for tokens.
 type Authenticator interface {
@@ -299,10 +308,17 @@ func makeRoom[K comparable, V any](of map[K]V, most int, hasEnded func(V) bool) 
 	}
 }
 
-// Within returns the user as a client of those namespaces that it may use.
+// Within returns the user as a client of those namespaces that it may use. Of many namespaces, it first asks for the right
+// in the whole cluster.
 func (t *Tokens) Within(ctx context.Context, user *User, namespaces []string) (*limit.Client, error) {
-	var allowed []string
-	for _, namespace := range namespaces {
+	allowed, unknown, stale := user.known(namespaces, t.clock.Now())
+	if len(unknown) > mostReviews {
+		if may, err := t.mayUse(ctx, user, metav1.NamespaceAll); err != nil || may {
+			return user.client.Within(namespaces), err
+		}
+	}
+	due := slices.Concat(unknown, stale)
+	for _, namespace := range due[:min(len(due), mostReviews)] {
 		may, err := t.mayUse(ctx, user, namespace)
 		if err != nil {
 			return nil, err
@@ -311,7 +327,32 @@ func (t *Tokens) Within(ctx context.Context, user *User, namespaces []string) (*
 			allowed = append(allowed, namespace)
 		}
 	}
+	if len(unknown) > mostReviews {
+		return nil, ErrUnfinished
+	}
 	return user.client.Within(allowed), nil
+}
+
+// known sorts namespaces by what is known about the user's right: those that it may use, those with no answer that
+// suffices, and those with a stale refusal, the oldest first.
+func (u *User) known(namespaces []string, now time.Time) (allowed, unknown, stale []string) {
+	u.mu.Lock()
+	defer u.mu.Unlock()
+	for _, namespace := range namespaces {
+		found, isKnown := u.rights[namespace]
+		holds := now.Before(found.until)
+		switch {
+		case holds && found.isAllowed:
+			allowed = append(allowed, namespace)
+		case holds: // refused
+		case isKnown && !found.isAllowed && now.Before(found.until.Add(staleFor-deniedFor)):
+			stale = append(stale, namespace)
+		default:
+			unknown = append(unknown, namespace)
+		}
+	}
+	slices.SortStableFunc(stale, func(a, b string) int { return u.rights[a].until.Compare(u.rights[b].until) })
+	return allowed, unknown, stale
 }
 
 func (t *Tokens) mayUse(ctx context.Context, user *User, namespace string) (bool, error) {

@@ -9,6 +9,7 @@ import (
 	"encoding/base64"
 	"errors"
 	"fmt"
+	"slices"
 	"strings"
 	"testing"
 	"testing/synctest"
@@ -173,6 +174,84 @@ func TestAnswersHold(t *testing.T) {
 	clock.SetTime(start.Add(time.Hour - 10*time.Second))
 	expect("shortly before the end of the token", 0, "false true", 3)
 	expect("after its end", 10*time.Second, "nobody <nil>", 0)
+}
+
+// TestManyNamespaces: a request causes a bounded number of reviews, and the next one continues.
+func TestManyNamespaces(t *testing.T) {
+	names := func(from, to int) (out []string) {
+		for i := from; i < to; i++ {
+			out = append(out, fmt.Sprintf("n%03d", i))
+		}
+		return out
+	}
+	type step struct {
+		after      time.Duration
+		namespaces int
+		// asked are the reviews; "" is the whole cluster.
+		asked []string
+		sees  string
+	}
+	const unfinished = "the rights in more than 50 namespaces are unknown"
+	all := []string{""}
+	cases := []struct {
+		reason  string
+		allowed string // and nothing else
+		steps   []step
+	}{
+		{"as many as a request may review", "n049", []step{{0, 50, names(0, 50), "n049"}, {time.Second, 50, nil, "n049"}}},
+		{"one more", "n050", []step{
+			{0, 51, slices.Concat(all, names(0, 50)), unfinished},
+			{time.Second, 51, names(50, 51), "n050"},
+			{time.Second, 51, nil, "n050"},
+		}},
+		{"a right in the whole cluster", "", []step{{0, 500, all, "all"}, {time.Second, 500, nil, "all"}, {allowedFor, 500, all, "all"}}},
+		{"stale refusals are renewed as far as the bound allows, the oldest first", "n119", []step{
+			{0, 120, slices.Concat(all, names(0, 50)), unfinished},
+			{time.Second, 120, names(50, 100), unfinished},
+			{time.Second, 120, names(100, 120), "n119"},
+			{deniedFor, 120, names(0, 50), "n119"},
+			{time.Second, 120, names(50, 100), "n119"},
+			{allowedFor, 120, slices.Concat(names(119, 120), names(100, 119), names(0, 30)), "n119"},
+		}},
+		{"refusals become too old", "n000", []step{
+			{0, 60, slices.Concat(all, names(0, 50)), unfinished},
+			{0, 60, names(50, 60), "n000"},
+			{staleFor, 60, slices.Concat(all, names(0, 50)), unfinished},
+		}},
+	}
+	for _, c := range cases {
+		t.Run(c.reason, func(t *testing.T) {
+			server := &api{allowed: map[string]bool{c.allowed: true}}
+			clock := clocktesting.NewFakePassiveClock(start)
+			tokens := New(Settings{Audience: "router"}, server.reviewers(), 1, clock)
+			user, err := tokens.User(t.Context(), token("sa", "router", start.Add(time.Hour)))
+			if err != nil {
+				t.Fatal(err)
+			}
+			for i, step := range c.steps {
+				clock.SetTime(clock.Now().Add(step.after))
+				server.asked = nil
+				var asked []string
+				var sees string
+				client, err := tokens.Within(t.Context(), user, names(0, step.namespaces))
+				for _, question := range server.asked {
+					_, namespace, _ := strings.Cut(question, " in ")
+					asked = append(asked, namespace)
+				}
+				switch {
+				case err != nil:
+					sees = err.Error()
+				case !slices.ContainsFunc(names(0, step.namespaces), func(name string) bool { return !client.Sees(name) }):
+					sees = "all"
+				default:
+					sees = strings.Join(slices.DeleteFunc(names(0, step.namespaces), func(name string) bool { return !client.Sees(name) }), " ")
+				}
+				if diff := cmp.Diff(step.asked, asked) + cmp.Diff(step.sees, sees); diff != "" {
+					t.Errorf("step %d (-want +got):\n%s", i, diff)
+				}
+			}
+		})
+	}
 }
 
 // TestRenewedToken: the limits are those of the namespace, and no two users have a salt in common.
