@@ -247,6 +247,12 @@ bench-planner: ## How far plans are from published measurements, and what a plan
 	go test -buildvcs=false -count=1 -tags fit -v ./pkg/physics -run LeaveOneLabOut | grep 'figure: '; \
 	go test -buildvcs=false -run '^$$' -bench . -benchmem ./pkg/physics ./pkg/planner | grep -E '^(Benchmark|ok|FAIL)|figure: '; } | $(FIGURES)
 
+.PHONY: bench-controller
+bench-controller: ## Cost of refusals, existing nodes and pods in large clusters (1 minute)
+	@{ go test -buildvcs=false -run '^$$' -bench 'Memory|Refusal|PlanOnNodes' \
+		./pkg/capacity/cooldown ./pkg/controllers/workspace ./pkg/planning | grep -vE '^(goos|goarch|pkg|cpu|PASS)'; \
+	go test -buildvcs=false -count=1 -v -run TestPodTakesFewBytes ./pkg/capacity/nodeuse | grep -vE '^(=== |PASS)'; } | $(FIGURES)
+
 # How many Workspaces at once; BENCH_FLAGS=--check fails when a budget is missed.
 N ?= 200
 BENCH_CLOUD := --name bench --keep-logs $(MODELBERTH_CACHE)

@@ -181,7 +181,7 @@ func TestPodTakesFewBytes(t *testing.T) {
 	pods := start(t, s)
 	eventually(t, pods, []string{}, "none")
 	got := (int64(heap()) - int64(before)) / count
-	t.Logf("%d bytes for each of %d pods", got, count)
+	t.Logf("figure: the leader's memory for each of %d pods is %d bytes (at most %d)", count, got, most)
 	if got > most {
 		t.Errorf("%d bytes for each pod, want at most %d", got, most)
 	}
