@@ -73,7 +73,7 @@ func (f *Fetcher) newListing(commit string) *listing {
 	}
 }
 
-// readListing returns the listing of an earlier run for the same question.
+// readListing returns the stored listing of an earlier run for the same repository, revision and selection.
 func (f *Fetcher) readListing() (*listing, bool) {
 	var l listing
 	data, err := f.volume.readRecord(listingName)

@@ -8,7 +8,7 @@ import (
 	"sync"
 )
 
-// unsettled holds files in place that may not be on disk yet.
+// unsettled holds files that have their final path but may not be on disk yet.
 type unsettled struct {
 	mu    sync.Mutex
 	files []placed

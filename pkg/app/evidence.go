@@ -50,7 +50,7 @@ func (at site) useCalibrations(lookAgain func(types.NamespacedName)) func(contex
 	}
 }
 
-// speedsOf returns the memory of the engines' speed; nil if plans do not learn from it.
+// speedsOf returns the store of measured engine speeds; nil if plans do not learn from them.
 func speedsOf(o options.Controller) *speed.Meter {
 	if !o.Calibration.OwnSpeeds {
 		return nil

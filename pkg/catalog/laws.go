@@ -49,8 +49,8 @@ type MemoryProfile struct {
 	NonTorchGiB NonTorch `json:"nonTorchGiB"`
 	// Former are releases with other amounts, latest first: each differs from those after it.
 	Former []FormerProfile `json:"former,omitempty"`
-	// Graphs are the steps of the memory of CUDA graphs by parameters; the first that holds the model counts. Since
-	// GraphsSince they are outside the share.
+	// Graphs is the memory of CUDA graphs by number of parameters; the first step that holds the model counts. From version
+	// GraphsSince on, it is taken out of the engine's share of the GPU.
 	Graphs      []GraphStep `json:"graphs"`
 	GraphsSince string      `json:"graphsSince"`
 	// BlockTokens is the unit of KV cache.

@@ -36,7 +36,7 @@ func (c *check) artifact(field string, a model.Artifact) {
 		c.text(fmt.Sprintf("%s.siblings[%d]", field, i), repo, isRepo, "must be a repository such as org/Model")
 	}
 	if len(a.Siblings) > 0 && len(a.Files) > 0 {
-		c.fail(field+".siblings", a.Siblings, "is for artifacts without files: files are names in one repository")
+		c.fail(field+".siblings", a.Siblings, "must not be set for an artifact with files: files are names in one repository")
 	}
 	c.text(field+".revision", a.Revision, isRevision, "must be a branch, tag or commit")
 	c.text(field+".quantization", a.Quantization, isLowerName, "must be a lower-case name such as f16")
@@ -47,9 +47,9 @@ func (c *check) artifact(field string, a model.Artifact) {
 		}
 		c.within(field+".weightBytes", float64(a.WeightBytes), 1, mostBytes)
 	case a.WeightBytes != 0:
-		c.fail(field+".weightBytes", a.WeightBytes, "is for artifacts without files")
+		c.fail(field+".weightBytes", a.WeightBytes, "must not be set for an artifact with files")
 	case a.WeightBasis != "":
-		c.fail(field+".weightBasis", fmt.Sprintf("%q", a.WeightBasis), "is for artifacts without files")
+		c.fail(field+".weightBasis", fmt.Sprintf("%q", a.WeightBasis), "must not be set for an artifact with files")
 	}
 	c.bytesBasis(field+".weightBasis", a.WeightBasis)
 	if a.IdleBytes != 0 && (a.IdleBytes < 0 || a.IdleBytes >= a.WeightBytes) {

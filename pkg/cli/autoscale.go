@@ -76,7 +76,7 @@ A replica costs its plan's price from its request to its end.`,
 	f.DurationVar(&s.startUp, "start-up", 5*time.Minute, "time from the request of a replica to its first answer; a Workspace's status.startup has yours")
 	f.DurationVar(&s.ttft, "ttft", 0, "goal for the time to the first token (default: the policy's target, or 5s)")
 	f.Float64Var(&s.percentile, "percentile", 95, "percentage of the requests that must reach the goal")
-	f.Float64Var(&s.load, "load", 5, "replicas that a generated trace keeps busy on average")
+	f.Float64Var(&s.load, "load", 5, "load of a generated trace: busy replicas on average")
 	f.IntVar(&s.initial, "initial", 0, "replicas at the start (default: what the first requests need)")
 	f.Uint64Var(&s.seed, "seed", 1, "seed of a generated trace")
 	f.BoolVar(&s.quick, "quick", false, "simulate only the policy, without the rules to compare with")

@@ -203,7 +203,7 @@ func speed(s *planner.Performance) string {
 		millis(s.TTFTMillis), millis(s.TPOTMillis), learned, digits(s.OutputTokensPerSecond), load, s.InputTokens, s.OutputTokens, s.Basis)
 }
 
-// paid is the way and the place of payment; the heading has the amount.
+// paid returns the capacity type (on-demand or spot) and the region of the price; the heading has the amount.
 func (p *planCommand) paid(plan *planner.Plan) string {
 	if len(plan.NodeNames) > 0 {
 		return "nothing: " + strings.Join(plan.NodeNames, ", ") + " exist" + verbEnding(len(plan.NodeNames)) + " already"

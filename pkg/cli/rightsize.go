@@ -28,7 +28,7 @@ import (
 )
 
 const (
-	// headroom is how much more than the busiest hour the advised machines keep up with.
+	// headroom is the multiple of the busiest hour's load that the recommended machines must sustain.
 	headroom = 2
 	// leastSaving is the part of the price that is worth a change.
 	leastSaving = 0.05

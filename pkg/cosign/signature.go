@@ -50,8 +50,8 @@ func (r Requirement) verify(digest string, found []signature, broken []error) er
 	}
 }
 
-// verifyIdentity returns a function to verify the identity's signature of a digest. Only the verifier reads the bundle:
-// two readers of one text may understand it differently.
+// verifyIdentity returns a function that verifies the identity's signature of a digest. Only the verifier parses the
+// bundle, because two parsers may interpret it differently.
 func (r Requirement) verifyIdentity(ctx context.Context, verifier Verifier) func(digest string, found []signature, broken []error) error {
 	return func(digest string, found []signature, broken []error) error {
 		problems, bundles := slices.Clone(broken), 0

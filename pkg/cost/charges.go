@@ -18,8 +18,8 @@ type Charge struct {
 	Cells  Cells
 }
 
-// Charges returns everything since a moment, with the open machines as of Seen, in the order of accounts and periods.
-// Periods count as a whole, so the first one may begin before that moment.
+// Charges returns the charges of all periods that end after a time, sorted by account and period. Open machines are charged
+// up to Seen. The first period may begin before that time.
 func (l *Ledger) Charges(since time.Time) []Charge {
 	accounts := l.settled()
 	var out []Charge

@@ -274,8 +274,8 @@ func (l *Ledger) account(key Key) periods {
 	return account
 }
 
-// settle returns the time of the machines' last observation, and merges old details. A clock that jumps ahead makes
-// nothing old.
+// settle merges old periods into coarser ones, and returns the time of the machines' last observation. Age is elapsed time,
+// so a clock that jumps ahead merges nothing early.
 func (l *Ledger) settle(step *Step) time.Time {
 	maps.DeleteFunc(l.gone, func(_ string, e ended) bool {
 		age := step.At.Sub(e.at)

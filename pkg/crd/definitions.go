@@ -91,7 +91,8 @@ func (d *Definitions) learn(name string, generation int64, missing []string) (ha
 	return !slices.Equal(former.missing, missing)
 }
 
-// Restored is closed when a definition is complete that was not, so that the objects have to be read again.
+// Restored returns a channel that is closed when an incomplete definition becomes complete: the objects must then be read
+// again.
 func (d *Definitions) Restored() <-chan struct{} { return d.restored }
 
 // Missing returns the first of the named definitions that has lacked fields, and these fields; empty without one.

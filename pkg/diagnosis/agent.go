@@ -18,7 +18,7 @@ import (
 const (
 	agentMemberLost     = "MemberLost"
 	agentMemberReplaced = "MemberReplaced"
-	// agentMemberAbsent interrupts nothing: the engine has not started.
+	// agentMemberAbsent: the engine has not started, so nothing is interrupted.
 	agentMemberAbsent = "MemberAbsent"
 )
 

@@ -99,7 +99,7 @@ func parseFlags(section string, node *yaml.Node) (map[string]string, error) {
 			return nil, err
 		}
 		if value.Kind != yaml.ScalarNode {
-			return nil, configError(value.Line, "has a %s at flag %q of %s: write a single value, and JSON in quotes",
+			return nil, configError(value.Line, "has a %s at flag %q of %s: write a single value; put JSON in quotes",
 				kindOf(value), wording.Clip(name.Value, maxName), where)
 		}
 		if len(value.Value) > maxValue {

@@ -81,11 +81,11 @@ func TestParseConfigRefuses(t *testing.T) {
 		},
 		{
 			reason: "a list for a flag", in: "llamacpp:\n  ctx-size: [1, 2]\n",
-			want: `inference_config.yaml, line 2, has a list at flag "ctx-size" of section "llamacpp": write a single value, and JSON in quotes`,
+			want: `inference_config.yaml, line 2, has a list at flag "ctx-size" of section "llamacpp": write a single value; put JSON in quotes`,
 		},
 		{
 			reason: "a mapping for a flag", in: "vllm:\n  compilation-config: {level: 3}\n",
-			want: `inference_config.yaml, line 2, has a mapping at flag "compilation-config" of section "vllm": write a single value, and JSON in quotes`,
+			want: `inference_config.yaml, line 2, has a mapping at flag "compilation-config" of section "vllm": write a single value; put JSON in quotes`,
 		},
 		{
 			reason: "a section twice", in: "vllm:\n  a: 1\nvllm:\n  b: 1\n",

@@ -32,7 +32,7 @@ func Kept(with fields.Set) cache.ByObject {
 	}
 }
 
-// Index has a cache find events by their subject.
+// Index adds an index of events by their subject to a cache.
 func Index(ctx context.Context, indexer client.FieldIndexer, subject client.IndexerFunc) error {
 	if err := indexer.IndexField(ctx, &corev1.Event{}, SubjectIndex, subject); err != nil {
 		return fmt.Errorf("indexing events: %w", err)

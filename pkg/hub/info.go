@@ -36,7 +36,7 @@ func (c *Client) Info(ctx context.Context, repo, revision string) (Info, error) 
 	return Info{Commit: answer.sha, Gated: answer.gated != "", License: answer.license()}, nil
 }
 
-// modelInfo is an answer of the API. Whatever is not text is empty here.
+// modelInfo holds the fields of the API's answer. A field that is not text is empty.
 type modelInfo struct {
 	sha string
 	// gated is "auto" or "manual", or the answer says false.

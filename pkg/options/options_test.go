@@ -126,7 +126,7 @@ func TestBadFlags(t *testing.T) {
 		{"an unknown pull policy", append(good, "--image-pull-policy=Sometimes"), []string{`--image-pull-policy is "Sometimes"`}},
 		{"a namespace that no namespace is called", []string{"--watch-namespace=Team"}, []string{`"Team" is not the name of a namespace`}},
 		{"existing nodes of which nobody may see what is free", append(good, "--capacity-backend=existing", "--watch-namespace=a"), []string{
-			"no existing node can be used without --watch-pods-of-nodes",
+			"--capacity-backend=existing with --watch-namespace requires --watch-pods-of-nodes",
 		}},
 		{"a ceiling below nothing", append(good, "--spending-cluster=-1"), []string{"--spending-cluster is -1"}},
 		{"a ceiling of nothing, which was none once", append(good, "--spending-per-namespace=0"), []string{

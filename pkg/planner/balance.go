@@ -55,7 +55,7 @@ func byPrice(a, b *option) int {
 	)
 }
 
-// level gives options within less than a cent of each other the same level.
+// level sets the level of each option by its hourly price. Prices within less than a cent have the same level.
 func level(options []*option) {
 	slices.SortFunc(options, func(a, b *option) int { return cmp.Compare(a.price, b.price) })
 	for i, o := range options {

@@ -130,7 +130,7 @@ func targetFor(m model.Model, o Objectives, named bool) (target, []string) {
 	}
 	if asked := o.InputTokens + o.OutputTokens; asked > t.length {
 		warnings = append(warnings, fmt.Sprintf("inference.objectives.inputTokens and inference.objectives.outputTokens make "+
-			"a request of %d tokens, but sequences have at most %d: the speeds are for shorter requests", asked, t.length))
+			"a request of %d tokens, but a sequence has at most %d: the predicted speeds are for shorter requests", asked, t.length))
 	}
 	return t, warnings
 }

@@ -381,7 +381,7 @@ func (d *modelDemand) doesNotFit(m *machine, why *misfit) string {
 	case m.there != nil && len(m.there) == d.mostNodes(m):
 		text += ", and no more such nodes are free in one zone"
 	case d.mostNodes(m) == plainNodes && !d.named:
-		text += ", and without RDMA" + unusedRDMA(m) + " no more are planned unless the type is named"
+		text += ", and no more are planned without RDMA" + unusedRDMA(m) + ", unless the type is named"
 	case why.form.engine.Split == catalog.SplitLayers:
 	default:
 		text += d.whyNoMore(m, why.form)
@@ -405,7 +405,7 @@ func unusedRDMA(m *machine) string {
 	if m.NetworkGBs == 0 {
 		return ""
 	}
-	return " for pods (rdma.resource in the chart)"
+	return " for pods (set rdma.resource in the chart)"
 }
 
 // layoutWarnings names the objectives that a layout misses.

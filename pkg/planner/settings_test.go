@@ -19,8 +19,8 @@ import (
 
 // The planned context holds a typical request.
 func TestContextHoldsRequest(t *testing.T) {
-	const short = "inference.objectives.inputTokens and inference.objectives.outputTokens make a request of %d tokens, but sequences have at most %d: " +
-		"the speeds are for shorter requests"
+	const short = "inference.objectives.inputTokens and inference.objectives.outputTokens make a request of %d tokens, but a sequence has at most %d: " +
+		"the predicted speeds are for shorter requests"
 	for _, tc := range []struct {
 		reason     string
 		objectives planner.Objectives

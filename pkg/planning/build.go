@@ -49,7 +49,8 @@ type Builder struct {
 	Catalog  Catalog
 	Settings Settings
 
-	// skus returns the catalogue's machine types, which the catalogue copies on each call. They must not change.
+	// skus returns one copy of the catalogue's machine types, because the catalogue copies them on each call. Callers must
+	// not change it.
 	skus func() []sku.SKU
 }
 

@@ -54,8 +54,8 @@ func NewWeights(objects Objects, asked Hub, signatures Signatures, authorities s
 	}
 }
 
-// Pin pins the weights of a plan. The error is a *progress.StalledError if they may not be read. A silent hub delays
-// nothing: the agents ask it again.
+// Pin pins the revision of a plan's weights. It returns a *progress.StalledError if access to them is denied. If the hub
+// does not answer, the revision stays as it is, and the agents ask the hub again.
 func (w *Weights) Pin(ctx context.Context, d *Demand, plan *planner.Plan) error {
 	if d.Workspace.Inference.Weights != nil {
 		return w.pinDigest(ctx, d, plan)

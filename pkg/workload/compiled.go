@@ -23,8 +23,8 @@ const (
 	keptDir     = "/var/cache/compiled"
 )
 
-// CompileDir is the directory for the engine's compiled code: for the life of the pod, or next to the weights if the
-// namespace has a cache.
+// CompileDir is the directory for the engine's compiled code: in the namespace's cache if it has one, otherwise a temporary
+// directory of the pod.
 func CompileDir(in Input) string {
 	if in.Compiled == "" || cacheClaim(in) == "" {
 		return tmpDir + "/cache"

@@ -85,7 +85,7 @@ func (c *Client) Ask(ctx context.Context, peer string) (Identity, error) {
 	return id, nil
 }
 
-// connect prefers the present address of a name to the last one.
+// connect dials the addresses that the name resolves to now, or the last ones if the lookup fails.
 func (c *Client) connect(ctx context.Context, network, address string) (net.Conn, error) {
 	host, port, err := net.SplitHostPort(address)
 	if err != nil {

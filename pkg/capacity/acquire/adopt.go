@@ -30,7 +30,8 @@ func (p *pass) unrecorded() []string {
 	return names
 }
 
-// adoptServing takes the serving machines into an attempt. Machines with foreign names are left out from then on.
+// adoptServing records the serving machines in an attempt. If their names do not belong to the plan, they are left out from
+// then on.
 func (p *pass) adoptServing() error {
 	serving := p.unrecorded()
 	isFound, err := p.adoptFor(p.Running)

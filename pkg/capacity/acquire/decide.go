@@ -293,8 +293,8 @@ func (a *Attempt) lose(verdict refusal.Verdict) Step {
 	}
 }
 
-// mayReplace reports whether lost machines are replaced one by one, as long as one machine is usable: the machines serve
-// on their own, or the replacements can be had at once.
+// mayReplace reports whether lost machines may be replaced one by one while another is usable: either each machine serves
+// independently, or all replacements can be requested at once.
 func (a *Attempt) mayReplace() bool {
 	hasToWait := func(m Machine) bool { return m.Verdict.Final && !m.AskAgain }
 	return a.Keeps && !a.Retired && (a.Apart || !slices.ContainsFunc(a.Machines, hasToWait))

@@ -68,7 +68,7 @@ func poolClaims() form {
 	}
 }
 
-// object is an empty object of the form; only metadata is ever read.
+// object returns an empty object of the form's kind: only metadata is ever read.
 func (f form) object() *metav1.PartialObjectMetadata {
 	out := &metav1.PartialObjectMetadata{}
 	out.SetGroupVersionKind(f.gvk())

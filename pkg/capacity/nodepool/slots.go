@@ -35,7 +35,7 @@ type slot struct {
 	isLost bool
 }
 
-// holding are the objects of one or all Workspaces, from the API server or a cache.
+// holding has the NodePools and NodeClaims of one or all Workspaces, from the API server or a cache.
 type holding struct {
 	pools  []karpv1.NodePool
 	claims []karpv1.NodeClaim

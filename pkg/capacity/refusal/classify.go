@@ -245,8 +245,8 @@ func (r Rules) verdict(entry *rule, said signal, o Observation) Verdict {
 	return v.mendedBy(entry.MendedBy, o.Class)
 }
 
-// silent is a verdict without a message. If no machine launched, the request itself may be the cause. If it named
-// zones, nothing is known about others.
+// silent returns a verdict when the provider named no cause. If no machine was launched, the request itself may be the
+// cause. If it named a zone, the verdict is about that zone alone.
 func silent(cause Cause, breadth Breadth, o Observation, message string) Verdict {
 	if breadth == SKU && o.Offering.Zone != "" {
 		breadth = OneOffering

@@ -93,7 +93,7 @@ func verdictOf(policy *autoscale.Policy, decision *autoscale.Decision, seen *obs
 	case decision.Reason == autoscale.AtPriceCap && seen.signals.ReplicaPrice <= 0:
 		return verdict{
 			metav1.ConditionTrue, v1beta1.ReasonAtPriceCap,
-			"maxHourlyPrice admits no more replicas until one has a plan, because their price is unknown",
+			"no replica is added until one has a plan: its price is unknown before, and maxHourlyPrice limits the sum",
 		}
 	case decision.Reason == autoscale.AtPriceCap:
 		return verdict{

@@ -135,7 +135,7 @@ func processOf(pod *corev1.Pod) string {
 	return string(pod.UID) + "/" + strconv.Itoa(int(restarts))
 }
 
-// enter records the tokens for one of the serving machines.
+// enter records each engine's tokens in the ledger, under one paid machine of its Workspace.
 func (k *Keeper) enter(ctx context.Context, engines []*asked) error {
 	costs, err := k.MachineCosts.MachineCosts(ctx)
 	if err != nil {

@@ -160,8 +160,8 @@ func (q *Queue) Reconcile(ctx context.Context, request reconcile.Request) (recon
 	return reconcile.Result{}, nil
 }
 
-// expected is the delay of a retry after an expected failure, which the Workspace reports: its name is taken, or
-// not free yet. Zero for all other errors.
+// expected returns the retry delay for an error that the Workspace reports: another Service has the name, or is being
+// deleted. It is zero for all other errors.
 func expected(err error) time.Duration {
 	if _, isTaken := errors.AsType[*apply.TakenError](err); isTaken {
 		return seldom

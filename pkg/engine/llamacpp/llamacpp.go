@@ -47,7 +47,7 @@ func Command(in engine.Input) (engine.Command, error) {
 		Args:       engine.Render(in.Data, engine.Merge(settings(in), users)),
 		Env:        env,
 		HealthPath: in.Data.HealthPath,
-		// Even if a user switches them off: the agent then knows that there is an engine.
+		// Set even if the user disables the metrics: the agent detects an engine by them.
 		BusyMetrics: in.Data.BusyMetrics,
 		Warnings:    append(in.Config.Foreign(in.Data.Name), warnings...),
 	}, nil

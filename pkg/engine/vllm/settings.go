@@ -31,7 +31,8 @@ func settings(in engine.Input) []engine.Setting {
 	list = append(list, layout(in)...)
 	list = append(list, sizes(in.Plan)...)
 	if isOlderThanAmpere(in) {
-		// bf16 needs 8.0. The server would fall back on its own, with a warning that looks like a fault.
+		// bf16 needs compute capability 8.0. Without this flag, vLLM falls back to fp16 itself, and its warning looks like
+		// an error.
 		list = append(list, engine.Setting{Name: "dtype", Value: "half"})
 	}
 	list = engine.Merge(list, needed(in))

@@ -47,7 +47,7 @@ type architecture struct {
 	DenseKey  string `json:"denseKey,omitempty"`
 	ExpertKey string `json:"expertKey,omitempty"`
 	SharedKey string `json:"sharedKey,omitempty"`
-	// DenseFactor times the hidden size is the width of the MLP if no key has it.
+	// DenseFactor is the ratio of MLP width to hidden size, used if config.json has no key for the width.
 	DenseFactor int `json:"denseFactor,omitempty"`
 	// ContextScaled is set if max_position_embeddings includes rope scaling.
 	ContextScaled bool `json:"contextScaled,omitempty"`

@@ -22,7 +22,7 @@ func (p *parser) context() int {
 	}
 	if tokens == 0 {
 		tokens = fallbackContext
-		p.note("no key has the maximum length: %d tokens are assumed, as in vLLM", tokens)
+		p.note("no key has the maximum sequence length: %d tokens are assumed, as in vLLM", tokens)
 	}
 	tokens = p.stretched(tokens)
 	// vLLM lets a user request a longer model_max_length.

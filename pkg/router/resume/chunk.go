@@ -40,7 +40,7 @@ func read(event []byte) (out chunk, ok bool) {
 	case len(text) == 0 || text[0] == ':':
 		return out, false
 	case !isData:
-		return chunk{problem: "the engine sent an event of another kind"}, true
+		return chunk{problem: "the engine sent an event without data"}, true
 	}
 	data = bytes.TrimSpace(data)
 	if string(data) == "[DONE]" {
@@ -74,7 +74,7 @@ func (c *chunk) readAnswer(data []byte) {
 		Usage   *counts  `json:"usage"`
 	}
 	if json.Unmarshal(data, &parts) != nil || len(parts.Choices) > 1 {
-		c.problem = "the engine sent an event of another shape"
+		c.problem = "the engine sent an event in an unexpected format"
 		return
 	}
 	c.usage = parts.Usage

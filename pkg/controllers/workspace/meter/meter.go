@@ -132,7 +132,7 @@ func (m *Metrics) Count(before, after []v1beta1.Attempt) {
 	}
 }
 
-// Started observes the stages that ended between two statuses.
+// Started records the duration of each startup stage that ended between two statuses.
 func (m *Metrics) Started(before, after []v1beta1.StartupStage) {
 	if m == nil {
 		return

@@ -22,8 +22,8 @@ type Frozen struct {
 // unplanned is the message of Planned for a frozen Workspace.
 const unplanned = "taken over from KAITO's controller unchanged: the first edit of resource or inference makes a plan"
 
-// status returns the status after a pass, and the events of the changes. What KAITO's controller wrote stays where it is
-// still true.
+// status returns the status after a pass, and the events of the changes. A condition of KAITO's controller is kept while
+// its status is still true.
 func (f *Frozen) status(stored *v1beta1.WorkspaceStatus, generation int64, now metav1.Time) (v1beta1.WorkspaceStatus, []Event) {
 	out := *stored.DeepCopy()
 	out.ObservedGeneration = generation
