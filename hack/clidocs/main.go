@@ -30,8 +30,8 @@ const intro = `# kubectl berth
 | code | meaning |
 |---|---|
 | 0 | success; for ` + "`diff`" + `: nothing would change in the cluster |
-| 1 | for ` + "`diff`" + `: something would change; for ` + "`status --watch`" + `: the Workspace is stalled |
-| 2 | a flag, a file, a field or a name is wrong |
+| 1 | for ` + "`diff`" + `: something would change; for ` + "`status --watch`" + `: the Workspace is stalled; for ` + "`doctor`" + ` and ` + "`preflight-upgrade`" + `: there is a finding, for ` + "`doctor`" + ` one that is an error |
+| 2 | a flag, a file, a field or a name is wrong; for ` + "`doctor`" + ` and ` + "`preflight-upgrade`" + ` also: the cluster cannot be checked |
 | 3 | the request cannot be served: it does not fit, it is above a limit, or this version lacks the feature |
 | 4 | the hub did not describe the model: it is unknown there or gated, or the hub is unreachable |
 | 5 | the cluster or the model's server refused the request, failed, or did not answer in time |
@@ -40,7 +40,7 @@ An error is one line on standard error.
 
 ## For programs
 
-` + "`-o json` and `-o yaml`" + ` print only data. A plan has the fields of a Workspace's ` + "`status.plan`" + ` ([API](api.md)), with an empty ` + "`revision`" + `; for a file with several Workspaces, the output is a list of ` + "`namespace`, `name` and `plan`" + `. Only terminals get colours, unless ` + "`NO_COLOR`" + ` is set.
+` + "`-o json` and `-o yaml`" + ` print only data. A plan has the fields of a Workspace's ` + "`status.plan`" + ` ([API](api.md)), with an empty ` + "`revision`" + `; for a file with several Workspaces, the output is a list of ` + "`namespace`, `name` and `plan`" + `. Output to a terminal has colours, unless ` + "`NO_COLOR`" + ` is set. Other output never has.
 
 ## Completion
 

@@ -40,8 +40,8 @@ minute into the Workspace's status, with your permissions, as status.performance
 the condition BenchmarkCompleted; readiness never depends on it.
 
 --export FILE writes a signed calibration file for plan --calibration FILE. Plans for the same model, GPU,
-format and layout then use measured figures, if their load is similar. The controller does not use the file. The
-size of the KV cache comes from the engine's log.`,
+format and layout then use measured figures, if their load is similar. The controller uses the file only if the
+administrator adds it to the chart's value calibration. The size of the KV cache comes from the engine's log.`,
 		Example: `  kubectl berth bench my-model
   kubectl berth bench my-model --requests 64 --concurrency 16 --input-tokens 512 --output-tokens 128
   kubectl berth bench my-model --record -o json

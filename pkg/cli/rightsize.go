@@ -53,15 +53,15 @@ func newRightsize(w World) *cobra.Command {
 		Short: "Advise on cheaper machines for Workspaces, from their observed load",
 		Long: fmt.Sprintf(`Advise on cheaper machines for Workspaces, from their observed load. The command changes nothing.
 
-The cost ledger (the chart's cost.enabled) has the tokens of each engine: by the hour for the last two days, and by
-the day before that. For each Workspace on bought machines, the command makes a new plan with the controller's
+The cost ledger (the chart's cost.enabled) has the tokens of each engine: per hour for the last two days, and per day
+for the time before. For each Workspace on bought machines, the command makes a new plan with the controller's
 planner and settings: for %d times the rate of the busiest hour, and for requests of the length that the present plan
-assumes. The new plan keeps the context, precision, places, limits and floors of speed of the spec, but not its
+assumes. The new plan keeps the spec's context, precision, placement, limits and required speed, but not its
 machine types, number of machines and concurrency. The command advises the new plan if it is at least %.0f %% cheaper
 than the present one at today's price.
 
-There is no advice after less than three days on the present machines, after less than 24 of the last 48 hours, or
-on less than 100000 output tokens. The ledger counts tokens, not requests. Requests that came while the model did
+There is no advice if the Workspace has run on its present machines for less than three days, if its model answered
+in fewer than 24 of the last 48 hours, or if it produced fewer than 100000 output tokens. The ledger counts tokens, not requests. Requests that came while the model did
 not answer are missing.
 
 The command reads the Workspaces, their revisions and the copy of the ledger in your namespace; with -A, the ledger

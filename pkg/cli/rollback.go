@@ -47,7 +47,7 @@ changed since, the command reports that, and --with-config also restores the tex
 		RunE: func(cmd *cobra.Command, args []string) error { return r.run(cmd.Context(), w, cmd, args[0]) },
 	}
 	f := cmd.Flags()
-	f.Int64Var(&r.to, "to-revision", 0, "number of the revision, as history lists it (default: the one before)")
+	f.Int64Var(&r.to, "to-revision", 0, "number of the revision, as history lists it (default: the last one that answered, or else the latest with another spec)")
 	f.BoolVar(&r.dryRun, "dry-run", false, "print the changes, but write nothing")
 	f.BoolVar(&r.withConfig, "with-config", false, "also restore the ConfigMap's text")
 	r.connection.bind(cmd, w)

@@ -45,9 +45,9 @@ func newPreflightUpgrade(w World) *cobra.Command {
 		Short: "Check the stored objects and pinned plans of a cluster before an upgrade",
 		Long: `Check the stored objects and pinned plans of a cluster before an upgrade to the version of this command.
 
-The command reads with your permissions and writes nothing. It validates every stored Workspace and InferenceSet
-here, under the CustomResourceDefinitions and admission policies of the new version, as an API server would,
-both as an unchanged update and as a new object. Then it plans every Workspace again with the new catalogue and
+The command reads with your permissions and writes nothing. On your machine, it validates every stored Workspace and
+InferenceSet as an API server would, under the CustomResourceDefinitions and admission policies of the new version:
+once as an unchanged update, and once as a new object. Then it plans every Workspace again with the new catalogue and
 compares the result with its pinned plan. An upgrade restarts nothing: pinned plans stay until the Workspace
 changes.
 

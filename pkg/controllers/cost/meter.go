@@ -23,7 +23,7 @@ func Register(registry prometheus.Registerer, k *Keeper, byWorkspace bool) error
 				"wasted (never served) or leaked (the Workspace is gone). Without --cost-metrics-by-workspace, the label workspace is empty.",
 			[]string{"namespace", "workspace", "state"}, nil),
 		seconds: prometheus.NewDesc("modelberth_cost_month_machine_seconds",
-			"Machine time in seconds of launched machines this month (UTC), by the same states.",
+			"Machine time in seconds of launched machines this month (UTC), by the states of modelberth_cost_month_usd.",
 			[]string{"namespace", "workspace", "state"}, nil),
 		tokens: prometheus.NewDesc("modelberth_cost_month_tokens",
 			"Tokens of prompts and answers this month (UTC), for Workspaces on bought machines.",
