@@ -223,9 +223,13 @@ func (p *people) retry(ws *v1beta1.Workspace) {
 // read lets somebody follow the message of a condition.
 func (p *people) read() {
 	for _, ws := range all[v1beta1.Workspace](p.world.server) {
-		stalled := meta.FindStatusCondition(ws.Status.Conditions, v1beta1.ConditionStalled)
-		if stalled != nil && (stalled.Reason == v1beta1.ReasonMisconfigured || stalled.Reason == v1beta1.ReasonCannotServe) {
-			p.retry(ws)
+		// A Workspace that serves is not stalled, but its machine may need a successor that nobody can buy.
+		for _, kind := range []string{v1beta1.ConditionStalled, v1beta1.ConditionResourceReady} {
+			said := meta.FindStatusCondition(ws.Status.Conditions, kind)
+			if said != nil && (said.Reason == v1beta1.ReasonMisconfigured || said.Reason == v1beta1.ReasonCannotServe) {
+				p.retry(ws)
+				break
+			}
 		}
 	}
 }
