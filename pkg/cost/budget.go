@@ -66,6 +66,9 @@ func (m Month) Forecast(now time.Time) float64 {
 // MonthEnd returns when the month of a moment ends, in UTC.
 func MonthEnd(now time.Time) time.Time { return next(now, monthLabel) }
 
+// MonthBegin returns when the month of a moment begins, in UTC.
+func MonthBegin(now time.Time) time.Time { return floor(now, monthLabel) }
+
 // Months are the months of all namespaces with charges or open machines.
 func Months(charges []Charge, rates map[string]float64) map[string]Month {
 	nanos := map[string]int64{}

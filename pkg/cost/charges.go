@@ -96,15 +96,20 @@ func (l *Ledger) Namespaces() []string {
 
 // Extract returns a ledger of one namespace, with all open time settled.
 func (l *Ledger) Extract(namespace string) *Ledger {
+	return l.Select(func(name Name) bool { return name.Namespace == namespace })
+}
+
+// Select returns a ledger of some Workspaces, with all open time settled.
+func (l *Ledger) Select(isMeant func(Name) bool) *Ledger {
 	out := New()
 	out.Seen = l.Seen
 	for key, account := range l.settled() {
-		if key.Namespace == namespace {
+		if isMeant(Name{Namespace: key.Namespace, Workspace: key.Workspace}) {
 			out.accounts[key] = account
 		}
 	}
 	for name, e := range l.engines {
-		if name.Namespace == namespace && e.plan != "" {
+		if isMeant(name) && e.plan != "" {
 			out.engines[name] = &engine{plan: e.plan}
 		}
 	}

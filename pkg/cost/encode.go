@@ -134,9 +134,31 @@ func (e *engine) document(name Name) engineDocument {
 	return out
 }
 
+// VersionError means that another version of the program has written a ledger.
+type VersionError struct{ Version int }
+
+// Error names the versions.
+func (e *VersionError) Error() string {
+	return fmt.Sprintf("decoding a cost ledger: its version is %d, and this program reads version %d", e.Version, version)
+}
+
+// versionOf returns the version of an encoded ledger; 0 if it has none.
+func versionOf(data []byte) int {
+	var in struct {
+		Version int `json:"version"`
+	}
+	if json.Unmarshal(data, &in) != nil {
+		return 0
+	}
+	return in.Version
+}
+
 // Decode reads a ledger. It refuses anything that Encode does not write: a damaged ledger must not pass for an empty
 // one.
 func Decode(data []byte) (*Ledger, error) {
+	if newer := versionOf(data); newer > version { // with fields that this program does not know
+		return nil, &VersionError{Version: newer}
+	}
 	var in document
 	decoder := json.NewDecoder(bytes.NewReader(data))
 	decoder.DisallowUnknownFields()
@@ -147,7 +169,7 @@ func Decode(data []byte) (*Ledger, error) {
 		return nil, errors.New("decoding a cost ledger: it has trailing data")
 	}
 	if in.Version != version {
-		return nil, fmt.Errorf("decoding a cost ledger: its version is %d, and this program reads version %d", in.Version, version)
+		return nil, &VersionError{Version: in.Version}
 	}
 	out := New()
 	out.Seen = in.Seen

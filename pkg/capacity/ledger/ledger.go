@@ -118,7 +118,11 @@ func (l *Ledger) ReserveWithin(ctx context.Context, now time.Time, asked []capac
 		if len(asked) == 0 {
 			return nil
 		}
-		if err := checkMonth(held, asked, ceilings, now); err != nil {
+		month, err := monthOf(held, asked[0].Owner, ceilings, now)
+		if err != nil {
+			return err
+		}
+		if err := checkMonth(month, held, asked, now); err != nil {
 			return err
 		}
 		if over := check(held, asked, ceilings); over != nil {

@@ -18,6 +18,8 @@ import (
 // Month is the budget of a namespace for a month, and its use, in USD.
 type Month struct {
 	Budget, Spent float64
+	// AsOf is up to when Spent is known. What the present machines have cost since then is added.
+	AsOf time.Time
 	// Ends is when the next month begins.
 	Ends time.Time
 }
@@ -32,20 +34,51 @@ func (l *Ledger) CheckMonth(ctx context.Context, now time.Time, asked []capacity
 		return nil
 	}
 	return l.decide(ctx, now, func(held map[string]capacity.MachineCost) error {
+		month, err := monthOf(held, asked[0].Owner, ceilings, now)
+		if err != nil {
+			return err
+		}
 		maps.DeleteFunc(held, func(_ string, bill capacity.MachineCost) bool { return bill.Owner.UID == asked[0].Owner.UID })
-		return checkMonth(held, asked, ceilings, now)
+		return checkMonth(month, held, asked, now)
 	})
+}
+
+// monthOf returns the use of the budget until now; nil if nothing stops purchases.
+func monthOf(held map[string]capacity.MachineCost, owner capacity.Owner, ceilings Ceilings, now time.Time) (*Month, error) {
+	if ceilings.Month == nil {
+		return nil, nil
+	}
+	month, err := ceilings.Month()
+	if err != nil {
+		return nil, err
+	}
+	month.Spent += costSince(held, owner.Namespace, month.AsOf, now)
+	return &month, nil
+}
+
+// costSince returns the costs of the present machines of a namespace since a time, in USD. The order of the sum is fixed, and
+// so is its error.
+func costSince(held map[string]capacity.MachineCost, namespace string, since, now time.Time) float64 {
+	sum := 0.0
+	for _, name := range slices.Sorted(maps.Keys(held)) {
+		bill := held[name]
+		if bill.Owner.Namespace != namespace || !bill.Launched || bill.HourlyPrice <= 0 {
+			continue
+		}
+		from := since
+		if bill.LaunchedAt.After(from) {
+			from = bill.LaunchedAt
+		}
+		sum += bill.HourlyPrice * max(now.Sub(from), 0).Hours()
+	}
+	return sum
 }
 
 // checkMonth returns an *OverError if the budget of the month has no room for the first hour of the asked machines besides
 // the unspent part of the first hours of the namespace's young machines.
-func checkMonth(held map[string]capacity.MachineCost, asked []capacity.MachineCost, ceilings Ceilings, now time.Time) error {
-	if ceilings.Month == nil {
+func checkMonth(month *Month, held map[string]capacity.MachineCost, asked []capacity.MachineCost, now time.Time) error {
+	if month == nil {
 		return nil
-	}
-	month, err := ceilings.Month()
-	if err != nil {
-		return err
 	}
 	started, rest := firstHours(held, asked[0].Owner, now)
 	room := month.Budget - month.Spent - rest

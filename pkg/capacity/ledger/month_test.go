@@ -29,6 +29,7 @@ func TestReserveWithinMonth(t *testing.T) {
 		reason    string
 		spent     float64
 		err       error
+		age       time.Duration // of what is known of the costs
 		namespace float64
 		held      []capacity.MachineCost
 		asked     []capacity.MachineCost
@@ -83,6 +84,16 @@ func TestReserveWithinMonth(t *testing.T) {
 			held:  []capacity.MachineCost{leaving, bill("a", "free", "f", 0), bill("a", "unpriced", "u", -1), bill("b", "chat", "o", 8)},
 			asked: []capacity.MachineCost{bill("a", "chat", "m", 8)},
 		},
+		{
+			reason: "what old machines have cost since the last look counts", spent: 80, age: 2 * time.Hour,
+			held: []capacity.MachineCost{launched(5 * time.Hour)}, asked: []capacity.MachineCost{bill("a", "chat", "m", 8)}, room: 4,
+			want: "at least 96 % ($96.00) of the monthly budget of $100.00 for namespace a was spent in January 2026 (UTC), " +
+				"and too little is left for an hour of big ($8.00/h)" + raise + "105 or more",
+		},
+		{
+			reason: "a machine that is younger than the look costs since its launch", spent: 84, age: 2 * time.Hour,
+			held: []capacity.MachineCost{launched(time.Hour)}, asked: []capacity.MachineCost{bill("a", "chat", "m", 8)},
+		},
 		{reason: "unknown costs stop purchases", err: unknown, asked: []capacity.MachineCost{bill("a", "chat", "m", 8)}, want: unknown.Error()},
 		{
 			reason: "the hourly ceiling holds, too", namespace: 7, asked: []capacity.MachineCost{bill("a", "chat", "m", 8)}, room: 7,
@@ -94,7 +105,7 @@ func TestReserveWithinMonth(t *testing.T) {
 		t.Run(test.reason, func(t *testing.T) {
 			books := ledger.New(ledger.Ceilings{}, &source{live: test.held, cached: test.held})
 			ceilings := ledger.Ceilings{Namespace: test.namespace, Month: func() (ledger.Month, error) {
-				return ledger.Month{Budget: 100, Spent: test.spent, Ends: time.Date(2026, 2, 1, 0, 0, 0, 0, time.UTC)}, test.err
+				return ledger.Month{Budget: 100, Spent: test.spent, AsOf: start.Add(-test.age), Ends: time.Date(2026, 2, 1, 0, 0, 0, 0, time.UTC)}, test.err
 			}}
 			err := books.ReserveWithin(t.Context(), start, test.asked, ceilings)
 			text := ""

@@ -63,8 +63,9 @@ type Market struct {
 
 // Costs are what namespaces spend.
 type Costs interface {
-	// Month returns the costs of a namespace in the month of a moment (UTC); an error if they are unknown.
-	Month(namespace string, now time.Time) (cost.Month, error)
+	// Month returns the costs of a namespace in the month of a moment (UTC), and up to when they are known; an error if they
+	// are unknown.
+	Month(namespace string, now time.Time) (spent cost.Month, asOf time.Time, err error)
 }
 
 // Catalog has machine types.

@@ -46,14 +46,17 @@ func (c *Choice) month() func() (ledger.Month, error) {
 					c.Workspace.Namespace, v1beta1.AnnotationMonthlyBudget),
 			}
 		}
-		spent, err := c.Costs.Month(c.Workspace.Namespace, now)
+		spent, asOf, err := c.Costs.Month(c.Workspace.Namespace, now)
 		if err != nil {
 			return ledger.Month{}, &progress.WaitingError{
 				Reason: v1beta1.ReasonMonthlyBudgetUnknown, After: retryUnknown,
 				Message: fmt.Sprintf("nothing is bought, because namespace %s has a monthly budget and %s", c.Workspace.Namespace, err),
 			}
 		}
-		return ledger.Month{Budget: budget.USD, Spent: spent.Spent, Ends: cost.MonthEnd(now)}, nil
+		if begin := cost.MonthBegin(now); asOf.Before(begin) { // what was known then belongs to the last month
+			asOf = begin
+		}
+		return ledger.Month{Budget: budget.USD, Spent: spent.Spent, AsOf: asOf, Ends: cost.MonthEnd(now)}, nil
 	}
 }
 

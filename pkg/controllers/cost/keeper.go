@@ -12,7 +12,6 @@ import (
 	"context"
 	"fmt"
 	"hash/fnv"
-	"strconv"
 	"sync"
 	"sync/atomic"
 	"time"
@@ -22,7 +21,6 @@ import (
 	"k8s.io/apimachinery/pkg/types"
 	"k8s.io/utils/clock"
 	"sigs.k8s.io/controller-runtime/pkg/client"
-	"sigs.k8s.io/controller-runtime/pkg/log"
 
 	"github.com/modelberth/modelberth/api/v1beta1"
 	"github.com/modelberth/modelberth/pkg/capacity"
@@ -85,6 +83,8 @@ type Keeper struct {
 	turn int
 	// month is the content of the metrics; nil before the first look.
 	month atomic.Pointer[month]
+	// isFailing: the last look failed, so the snapshot lacks what has been spent since.
+	isFailing atomic.Bool
 }
 
 // shard is one ConfigMap of the ledger.
@@ -99,9 +99,17 @@ type shard struct {
 	isUrgent         bool
 	// restarted is set until the first look at a ledger of another process.
 	restarted bool
-	// failure is why it cannot be read. Then it is not changed.
+	// failure is why it cannot be read. Then it is not changed, and is read again a while after tried.
 	failure error
+	tried   time.Time
+	// isOvertaken: the ConfigMap is not the one that this process has written. It is read again.
+	isOvertaken bool
+	// isRestored: the ConfigMap was gone or damaged, and the ledger continues from what else was known.
+	isRestored bool
 }
+
+// isCurrent reports whether the ledger of a shard can be used as it is.
+func (s *shard) isCurrent() bool { return s != nil && s.failure == nil && !s.isOvertaken }
 
 // New returns a Keeper.
 func New(config Config) *Keeper {
@@ -115,41 +123,16 @@ func shardOf(namespace, workspace string) int {
 	return int(hash.Sum32() % cost.Shards)
 }
 
-// load reads the ledger from the API server: the previous leader may just have written it.
-func (k *Keeper) load(ctx context.Context) error {
-	for i := range k.shards {
-		if k.shards[i] != nil {
-			continue
-		}
-		read, err := k.read(ctx, k.Name+"-"+strconv.Itoa(i))
-		if err != nil {
-			return err
-		}
-		if read.failure != nil {
-			log.FromContext(ctx).Error(read.failure, "cannot read a part of the cost ledger: skipping it",
-				"namespace", k.Namespace, "configMap", read.name)
-		}
-		if read.written.IsZero() { // the cluster itself remembers everything but ends
-			read.written = k.Clock.Now()
-		}
-		k.shards[i] = read
-		for _, namespace := range read.ledger.Namespaces() { // a former process may have ended before it wrote the copies
-			k.stale[namespace] = true
-		}
-	}
-	return nil
-}
-
 // look records the time since the last look.
 func (k *Keeper) look(ctx context.Context) error {
-	if err := k.load(ctx); err != nil {
-		return err
-	}
 	seen, err := k.observe(ctx)
 	if err != nil {
 		return err
 	}
 	if k.budgets, err = k.observeBudgets(ctx); err != nil {
+		return err
+	}
+	if err := k.load(ctx, seen); err != nil {
 		return err
 	}
 	now, elapsed := k.Clock.Now(), time.Duration(0)
@@ -202,8 +185,11 @@ func (k *Keeper) observeBudgets(ctx context.Context) (map[string]cost.Budget, er
 // observed is the result of a look.
 type observed struct {
 	machines [cost.Shards][]cost.Machine
-	exists   func(cost.Name) bool
+	// workspaces are the names of those that exist.
+	workspaces map[cost.Name]bool
 }
+
+func (o *observed) exists(name cost.Name) bool { return o.workspaces[name] }
 
 // observe reads all machines and Workspaces.
 func (k *Keeper) observe(ctx context.Context) (*observed, error) {
@@ -222,7 +208,7 @@ func (k *Keeper) observe(ctx context.Context) (*observed, error) {
 		workspaces[ws.UID] = ws
 		names[cost.Name{Namespace: ws.Namespace, Workspace: ws.Name}] = true
 	}
-	out := &observed{exists: func(name cost.Name) bool { return names[name] }}
+	out := &observed{workspaces: names}
 	for i := range costs {
 		bill := &costs[i]
 		if !bill.Launched || bill.UID == "" {

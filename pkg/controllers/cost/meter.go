@@ -34,6 +34,11 @@ func Register(registry prometheus.Registerer, k *Keeper, byWorkspace bool) error
 		budget: prometheus.NewDesc("modelberth_budget_month_usd",
 			"Budget of a namespace for a month (UTC) in USD, by action: stop (nothing more is bought once it is spent) or alert.",
 			[]string{"namespace", "action"}, nil),
+		parts: prometheus.NewDesc("modelberth_cost_ledger_damaged_parts",
+			"Parts of the cost ledger by state: unreadable (their ConfigMap cannot be read, and nothing is bought in namespaces with a monthly "+
+				"budget) or restored (their ConfigMap was deleted or damaged since this process began or before, and they continue from what was "+
+				"known otherwise).",
+			[]string{"state"}, nil),
 		unstored: prometheus.NewDesc("modelberth_cost_unstored_seconds",
 			"Age in seconds of the oldest change to the cost ledger that is not yet stored in the cluster.", nil, nil),
 	}
@@ -50,14 +55,14 @@ func Register(registry prometheus.Registerer, k *Keeper, byWorkspace bool) error
 
 // meter is a collector without state.
 type meter struct {
-	keeper                                           *Keeper
-	byWorkspace                                      bool
-	usd, seconds, tokens, forecast, budget, unstored *prometheus.Desc
+	keeper                                                  *Keeper
+	byWorkspace                                             bool
+	usd, seconds, tokens, forecast, budget, parts, unstored *prometheus.Desc
 }
 
 // Describe implements prometheus.Collector.
 func (m meter) Describe(out chan<- *prometheus.Desc) {
-	for _, desc := range []*prometheus.Desc{m.usd, m.seconds, m.tokens, m.forecast, m.budget, m.unstored} {
+	for _, desc := range []*prometheus.Desc{m.usd, m.seconds, m.tokens, m.forecast, m.budget, m.parts, m.unstored} {
 		out <- desc
 	}
 }
@@ -74,6 +79,8 @@ func (m meter) Collect(out chan<- prometheus.Metric) {
 		out <- prometheus.MustNewConstMetric(desc, prometheus.GaugeValue, value, labels...)
 	}
 	gauge(m.unstored, unstored.Seconds())
+	gauge(m.parts, float64(month.unreadable), "unreadable")
+	gauge(m.parts, float64(month.restored), "restored")
 	for namespace := range month.spending {
 		gauge(m.forecast, month.of(namespace, now).Forecast(now), namespace)
 	}

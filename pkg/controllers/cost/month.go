@@ -11,12 +11,13 @@ import (
 	"github.com/modelberth/modelberth/pkg/cost"
 )
 
-// outdated is the age of a look at open machines after which the costs of a month are unknown. Looks are a minute apart.
+// outdated is the age of a look after which the costs of a month are unknown. Looks are a minute apart, also without machines
+// as long as there is a budget.
 const outdated = 15 * time.Minute
 
 // month is a snapshot of the ledger. It is not changed after it was taken.
 type month struct {
-	// at is when it was taken.
+	// at is when the machines were looked at.
 	at      time.Time
 	charges []cost.Charge
 	// changed is the oldest change not yet stored; zero if there is none.
@@ -24,8 +25,9 @@ type month struct {
 	// spending is that of the namespaces, and budgets are their valid budgets.
 	spending map[string]cost.Month
 	budgets  map[string]cost.Budget
-	// isOpen: a machine is being paid for. isPartial: a part of the ledger cannot be read.
-	isOpen, isPartial bool
+	// unreadable is the number of parts of the ledger that cannot be read, restored that of parts that were lost and
+	// continue from what was known otherwise.
+	unreadable, restored int
 }
 
 // snapshot takes the charges of this month for the metrics and for purchases. A scrape must not wait for a pass: a pass
@@ -34,14 +36,17 @@ func (k *Keeper) snapshot() {
 	if k.looked.IsZero() { // a Keeper that has not looked yet does not lead
 		return
 	}
-	out := &month{at: k.Clock.Now(), changed: k.unstored(), budgets: k.budgets, isPartial: !k.isComplete()}
+	out := &month{at: k.looked, changed: k.unstored(), budgets: k.budgets}
 	rates := map[string]float64{}
 	for _, s := range k.shards {
-		if s == nil || s.failure != nil {
+		if s.isRestored {
+			out.restored++
+		}
+		if !s.isCurrent() {
+			out.unreadable++
 			continue
 		}
 		out.charges = append(out.charges, s.ledger.Month(out.at)...)
-		out.isOpen = out.isOpen || s.ledger.IsOpen()
 		for namespace, rate := range s.ledger.Rates() {
 			rates[namespace] += rate
 		}
@@ -74,19 +79,22 @@ func (m *month) of(namespace string, now time.Time) cost.Month {
 	return out
 }
 
-// Month returns the costs of a namespace in the month of a moment. The error says why they are unknown, without anything
-// about other namespaces.
-func (k *Keeper) Month(namespace string, now time.Time) (cost.Month, error) {
+// Month returns the costs of a namespace in the month of a moment, and up to when they are known. The error says why they are
+// unknown, without anything about other namespaces.
+func (k *Keeper) Month(namespace string, now time.Time) (spent cost.Month, asOf time.Time, err error) {
 	m := k.month.Load()
 	switch {
 	case m == nil:
-		return cost.Month{}, errors.New("the cost ledger has not been read yet")
-	case m.isPartial:
-		return cost.Month{}, errors.New("a part of the cost ledger cannot be read: the controller's log names it")
-	case m.isOpen && now.Sub(m.at) > outdated:
-		return cost.Month{}, fmt.Errorf("the cost ledger is as of %s: the controller's log has the reason",
+		return cost.Month{}, time.Time{}, errors.New("the cost ledger has not been read yet")
+	case m.unreadable > 0:
+		return cost.Month{}, time.Time{}, errors.New("a part of the cost ledger cannot be read: have the administrator restore or delete the " +
+			"ConfigMap that the controller's log names")
+	case k.isFailing.Load():
+		return cost.Month{}, time.Time{}, errors.New("the cost ledger cannot be read: the controller's log has the reason")
+	case now.Sub(m.at) > outdated:
+		return cost.Month{}, time.Time{}, fmt.Errorf("the cost ledger is as of %s: the controller's log has the reason",
 			m.at.UTC().Format("2006-01-02 15:04 MST"))
 	default:
-		return m.of(namespace, now), nil
+		return m.of(namespace, now), m.at, nil
 	}
 }

@@ -30,7 +30,7 @@ func TestMonth(t *testing.T) {
 	w := newWorld(t, ws)
 	check := func(reason, namespace string, want cost.Month, wantErr string) {
 		t.Helper()
-		got, err := w.keeper.Month(namespace, w.clock.Now())
+		got, _, err := w.keeper.Month(namespace, w.clock.Now())
 		if text := errorText(err); text != wantErr {
 			t.Errorf("%s: error %q, want %q", reason, text, wantErr)
 		}
@@ -54,10 +54,18 @@ func TestMonth(t *testing.T) {
 	w.costs = nil
 	w.pass(t, 0)
 	w.clock.SetTime(noon.Add(24 * time.Hour))
-	check("without machines, nobody has to look", "team-a", cost.Month{Spent: 7.2}, "")
+	check("without machines, looks go on only for a budget", "team-a", cost.Month{},
+		"the cost ledger is as of 2026-11-25 14:00 UTC: the controller's log has the reason")
+	w.pass(t, 0)
+	check("after the next look", "team-a", cost.Month{Spent: 7.2}, "")
 	w.clock.SetTime(time.Date(2026, 12, 1, 0, 0, 0, 0, time.UTC))
+	w.pass(t, 0)
 	check("in the next month", "team-a", cost.Month{}, "")
 }
+
+// unreadable is the reason while a part of the ledger is damaged.
+const unreadable = "a part of the cost ledger cannot be read: have the administrator restore or delete the ConfigMap that the controller's " +
+	"log names"
 
 func errorText(err error) string {
 	if err == nil {
@@ -72,8 +80,8 @@ func TestMonthOfDamagedBooks(t *testing.T) {
 		ObjectMeta: metav1.ObjectMeta{Namespace: "modelberth", Name: "berth-cost-7"}, Data: map[string]string{v1beta1.CostLedgerKey: "{"},
 	})
 	w.pass(t, 0)
-	_, err := w.keeper.Month("team-a", w.clock.Now())
-	if want := "a part of the cost ledger cannot be read: the controller's log names it"; errorText(err) != want {
+	_, _, err := w.keeper.Month("team-a", w.clock.Now())
+	if want := unreadable; errorText(err) != want {
 		t.Errorf("error %q, want %q", errorText(err), want)
 	}
 }

@@ -66,12 +66,17 @@ func (k *Keeper) Reconcile(ctx context.Context, request reconcile.Request) (reco
 func (k *Keeper) pass(ctx context.Context, all bool) (time.Duration, error) {
 	k.mu.Lock()
 	defer k.mu.Unlock()
-	if err := k.look(ctx); err != nil {
+	err := k.look(ctx)
+	k.isFailing.Store(err != nil)
+	if err != nil {
 		return 0, err
 	}
 	k.snapshot()
 	next, err := k.store(ctx, all)
 	k.stored()
+	if len(k.budgets) > 0 || !k.isComplete() { // purchases rely on a recent look, and a repair is seen by one
+		next = sooner(next, lookAgain)
+	}
 	return min(next, lookAgain), err
 }
 

@@ -43,14 +43,16 @@ func (k *Keeper) read(ctx context.Context, name string) (*shard, error) {
 	if err != nil {
 		return nil, fmt.Errorf("reading ConfigMap %s/%s: %w", k.Namespace, name, err)
 	}
-	return decoded(stored), nil
+	out := decoded(stored)
+	out.tried = k.Clock.Now()
+	return out, nil
 }
 
 // decoded returns the shard of a ConfigMap.
 func decoded(stored *corev1.ConfigMap) *shard {
 	ledger, err := cost.Decode([]byte(stored.Data[v1beta1.CostLedgerKey]))
 	if err != nil {
-		return &shard{name: stored.Name, ledger: cost.New(), failure: err}
+		return &shard{name: stored.Name, ledger: cost.New(), version: stored.ResourceVersion, failure: err}
 	}
 	return &shard{name: stored.Name, ledger: ledger, version: stored.ResourceVersion, written: ledger.Seen, restarted: true}
 }
@@ -61,7 +63,7 @@ func (k *Keeper) store(ctx context.Context, all bool) (time.Duration, error) {
 	now, next := k.Clock.Now(), time.Duration(0)
 	var failures []error
 	for i, s := range k.shards {
-		if s == nil || s.failure != nil { // nil: another client wrote it, and it has not been read since
+		if !s.isCurrent() { // it is read again first
 			continue
 		}
 		due, isDirty := s.due(now, k.Interval)
@@ -82,7 +84,7 @@ func (k *Keeper) store(ctx context.Context, all bool) (time.Duration, error) {
 // isComplete reports whether all parts of the ledger can be read. A copy of a partial ledger would take back published
 // costs.
 func (k *Keeper) isComplete() bool {
-	return !slices.ContainsFunc(k.shards[:], func(s *shard) bool { return s == nil || s.failure != nil })
+	return !slices.ContainsFunc(k.shards[:], func(s *shard) bool { return !s.isCurrent() })
 }
 
 // publishStale writes the copies of namespaces whose accounts were written. A namespace that forbids its copy harms
@@ -161,7 +163,7 @@ func (k *Keeper) write(ctx context.Context, i int, now time.Time) error {
 	}
 	err = k.Client.Apply(ctx, object, client.FieldOwner(apply.FieldOwner), client.ForceOwnership)
 	if apierrors.IsConflict(err) || apierrors.IsNotFound(err) {
-		k.shards[i] = nil
+		s.isOvertaken = true
 		return fmt.Errorf("storing the cost ledger (it will be read again): %w", err)
 	}
 	if err != nil {

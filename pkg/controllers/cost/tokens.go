@@ -149,14 +149,16 @@ func (k *Keeper) enter(ctx context.Context, engines []*asked) error {
 	}
 	k.mu.Lock()
 	defer k.mu.Unlock()
-	if err := k.load(ctx); err != nil {
-		return err
+	if k.looked.IsZero() { // the first round of a process may come before its first look
+		if err := k.look(ctx); err != nil {
+			return err
+		}
 	}
 	now := k.Clock.Now()
 	for _, e := range engines {
 		s := k.shards[shardOf(e.ws.Namespace, e.ws.Name)]
 		bill := paid[e.ws.UID]
-		if !e.ok || s.failure != nil || bill == nil { // existing nodes are not paid for here
+		if !e.ok || !s.isCurrent() || bill == nil { // existing nodes are not paid for here
 			continue
 		}
 		changed := s.ledger.Count(now, cost.Engine{

@@ -49,8 +49,13 @@ type world struct {
 	// broken is a namespace whose writes fail for a while, and attempts are the writes to both.
 	broken   string
 	attempts int
-	// refuseReads makes all reads of single objects fail.
-	refuseReads bool
+	// away is the error of reading the machines.
+	away error
+	// refuseReads makes all reads of single objects fail, refuseCopies those of copies.
+	refuseReads, refuseCopies bool
+	// refuseRead makes the reads of one object fail, forbidCopies forbids those of copies.
+	refuseRead   types.NamespacedName
+	forbidCopies bool
 	// onWrite runs during each write.
 	onWrite func()
 }
@@ -97,8 +102,11 @@ func newWorld(t *testing.T, objects ...client.Object) *world {
 				return err
 			},
 			Get: func(ctx context.Context, inner client.WithWatch, key client.ObjectKey, object client.Object, options ...client.GetOption) error {
-				if w.refuseReads {
+				if w.refuseReads || w.refuseCopies && key.Name == v1beta1.CostConfigMap || key == w.refuseRead {
 					return errors.New("the API server is away")
+				}
+				if w.forbidCopies && key.Name == v1beta1.CostConfigMap {
+					return apierrors.NewForbidden(corev1.Resource("configmaps"), key.Name, errors.New("no rights"))
 				}
 				err := inner.Get(ctx, key, object, options...)
 				if version := w.versions[key]; version != "" {
@@ -119,7 +127,7 @@ func (w *world) restart() {
 	})
 }
 
-func (w *world) MachineCosts(context.Context) ([]capacity.MachineCost, error) { return w.costs, nil }
+func (w *world) MachineCosts(context.Context) ([]capacity.MachineCost, error) { return w.costs, w.away }
 
 func (w *world) Tokens(_ context.Context, _ string, at engineprobe.Endpoint) (engineprobe.Tokens, error) {
 	if out, ok := w.tokens[at.Address]; ok {

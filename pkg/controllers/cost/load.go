@@ -1,0 +1,184 @@
+// Copyright The Modelberth Authors.
+// SPDX-License-Identifier: Apache-2.0
+
+package cost
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"maps"
+	"slices"
+	"strconv"
+	"strings"
+
+	corev1 "k8s.io/api/core/v1"
+	apierrors "k8s.io/apimachinery/pkg/api/errors"
+	"k8s.io/apimachinery/pkg/types"
+	"sigs.k8s.io/controller-runtime/pkg/log"
+
+	"github.com/modelberth/modelberth/api/v1beta1"
+	"github.com/modelberth/modelberth/pkg/cost"
+)
+
+// load reads the parts of the ledger that this process does not have from the API server: the previous leader may just
+// have written them. A part that is gone continues from what is known: the memory of this process, or the copies in the
+// namespaces. So does a damaged one that this process remembers; otherwise it stays as it is until somebody restores or
+// deletes it.
+//
+// It changes nothing before all reads have succeeded: a part that was only found missing must not pass for an empty one.
+func (k *Keeper) load(ctx context.Context, seen *observed) error {
+	fresh := map[int]*shard{}
+	var missing []int
+	for i, known := range k.shards {
+		if known.isCurrent() || known != nil && known.failure != nil && k.Clock.Since(known.tried) < lookAgain {
+			continue
+		}
+		read, err := k.read(ctx, k.Name+"-"+strconv.Itoa(i))
+		if err != nil {
+			return err
+		}
+		fresh[i] = read
+		if read.isGone() && !known.isOverwritten(read) {
+			missing = append(missing, i)
+		}
+	}
+	copies, err := k.copies(ctx, seen, missing)
+	if err != nil {
+		return err
+	}
+	for _, i := range slices.Sorted(maps.Keys(fresh)) {
+		k.take(ctx, i, fresh[i])
+	}
+	k.restore(ctx, seen, missing, copies)
+	return nil
+}
+
+// take continues with a part as it was read, or from the memory of this process.
+func (k *Keeper) take(ctx context.Context, i int, read *shard) {
+	known := k.shards[i]
+	if known.isOverwritten(read) {
+		k.resume(ctx, known, read)
+		return
+	}
+	if read.failure != nil && (known == nil || known.failure == nil) {
+		log.FromContext(ctx).Error(read.failure, "cannot read a part of the cost ledger: restore or delete its ConfigMap; until then, "+
+			"nothing is bought in namespaces with a monthly budget", "namespace", k.Namespace, "configMap", read.name)
+	}
+	if read.written.IsZero() { // the cluster itself remembers everything but ends
+		read.written = k.Clock.Now()
+	}
+	k.shards[i] = read
+	for _, namespace := range read.ledger.Namespaces() { // a former process may have ended before it wrote the copies
+		k.stale[namespace] = true
+	}
+}
+
+// isOverwritten reports whether this process remembers a part that was lost.
+func (s *shard) isOverwritten(read *shard) bool { return s != nil && s.failure == nil && read.isLost() }
+
+// isGone reports whether there is no ConfigMap.
+func (s *shard) isGone() bool { return s.version == "" && s.failure == nil }
+
+// isLost reports whether a ConfigMap is gone or damaged. One of a newer version is neither: a newer leader has written it.
+func (s *shard) isLost() bool {
+	if s.failure == nil {
+		return s.version == ""
+	}
+	_, isOfOther := errors.AsType[*cost.VersionError](s.failure)
+	return !isOfOther
+}
+
+// resume continues from the memory of this process, because the ConfigMap is lost.
+func (k *Keeper) resume(ctx context.Context, known, read *shard) {
+	why := read.failure
+	if why == nil {
+		why = errors.New("it is gone")
+	}
+	log.FromContext(ctx).Error(why, "somebody deleted or damaged a part of the cost ledger: writing it again from memory",
+		"namespace", k.Namespace, "configMap", known.name)
+	known.version, known.isOvertaken, known.isRestored = read.version, false, true
+	known.note(k.Clock.Now(), true, true)
+}
+
+// copies reads the copies in the namespaces that may have costs in missing parts, one request for each. A namespace's users
+// can change its copy: they mislead only themselves, and without it nothing would be known of machines that have ended.
+func (k *Keeper) copies(ctx context.Context, seen *observed, missing []int) (map[string]*cost.Ledger, error) {
+	if len(missing) == 0 || !k.Publish {
+		return nil, nil
+	}
+	out := map[string]*cost.Ledger{}
+	for _, namespace := range k.affected(seen, missing) {
+		copied, err := k.copyOf(ctx, namespace)
+		if err != nil {
+			return nil, err
+		}
+		if copied != nil {
+			out[namespace] = copied
+		}
+	}
+	return out, nil
+}
+
+// restore fills missing parts from copies. A part that never had costs is missing, too, and stays empty.
+func (k *Keeper) restore(ctx context.Context, seen *observed, missing []int, copies map[string]*cost.Ledger) {
+	isWhole := len(missing) == cost.Shards
+	for _, i := range missing {
+		parts := map[string]*cost.Ledger{}
+		for namespace, copied := range copies {
+			part := copied.Select(func(name cost.Name) bool {
+				// A merged account may have costs of parts that are still there. They must not count twice.
+				return name.Namespace == namespace && shardOf(name.Namespace, name.Workspace) == i &&
+					(isWhole || name.Workspace != cost.Others)
+			})
+			if len(part.Namespaces()) > 0 {
+				parts[namespace] = part
+			}
+		}
+		if len(parts) == 0 {
+			continue
+		}
+		s := k.shards[i]
+		s.ledger, s.restarted, s.isRestored = cost.Restore(k.Clock.Now(), parts, seen.machines[i]), true, true
+		s.note(k.Clock.Now(), true, true)
+		log.FromContext(ctx).Error(errors.New("its ConfigMap is gone"), "a part of the cost ledger continues from the copies in the namespaces",
+			"namespace", k.Namespace, "configMap", s.name, "namespaces", strings.Join(slices.Sorted(maps.Keys(parts)), ","))
+	}
+}
+
+// affected returns the namespaces that may have costs in missing parts: those of their Workspaces, and those with a budget.
+func (k *Keeper) affected(seen *observed, missing []int) []string {
+	out := map[string]bool{}
+	for namespace := range k.budgets {
+		out[namespace] = true
+	}
+	for name := range seen.workspaces {
+		if slices.Contains(missing, shardOf(name.Namespace, name.Workspace)) {
+			out[name.Namespace] = true
+		}
+	}
+	return slices.Sorted(maps.Keys(out))
+}
+
+// copyOf reads the copy in a namespace; nil if there is none, or if it cannot be read.
+func (k *Keeper) copyOf(ctx context.Context, namespace string) (*cost.Ledger, error) {
+	stored := &corev1.ConfigMap{}
+	err := k.Live.Get(ctx, types.NamespacedName{Namespace: namespace, Name: v1beta1.CostConfigMap}, stored)
+	switch {
+	case apierrors.IsNotFound(err):
+		return nil, nil
+	case apierrors.IsForbidden(err): // it would be again, and the other namespaces have to go on
+		log.FromContext(ctx).Error(err, "cannot read the copy of the cost ledger in a namespace", "namespace", namespace)
+		return nil, nil
+	case err != nil:
+		return nil, fmt.Errorf("reading the copy of the cost ledger in namespace %s: %w", namespace, err)
+	case stored.Labels[v1beta1.LabelCost] != k.Name:
+		return nil, nil
+	}
+	ledger, err := cost.Decode([]byte(stored.Data[v1beta1.CostLedgerKey]))
+	if err != nil {
+		log.FromContext(ctx).Error(err, "cannot read the copy of the cost ledger in a namespace", "namespace", namespace)
+		return nil, nil
+	}
+	return ledger, nil
+}

@@ -1,0 +1,130 @@
+// Copyright The Modelberth Authors.
+// SPDX-License-Identifier: Apache-2.0
+
+package cost
+
+import (
+	"fmt"
+	"testing"
+	"time"
+
+	corev1 "k8s.io/api/core/v1"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/apimachinery/pkg/types"
+
+	"github.com/modelberth/modelberth/api/v1beta1"
+	"github.com/modelberth/modelberth/pkg/capacity"
+	"github.com/modelberth/modelberth/pkg/cost"
+)
+
+// TestFailedReadLosesNoPart: a part that was found missing before the failure is restored by the next look.
+func TestFailedReadLosesNoPart(t *testing.T) {
+	w, _ := spent(t)
+	w.lose(t, ledgerOf())
+	w.restart()
+	w.refuseRead = types.NamespacedName{Namespace: "modelberth", Name: fmt.Sprint("berth-cost-", cost.Shards-1)}
+	if w.refuseRead == ledgerOf() {
+		t.Fatal("the refused part must come after the lost one")
+	}
+	if _, err := w.keeper.Reconcile(t.Context(), named(machines)); err == nil {
+		t.Error("no error")
+	}
+	w.refuseRead = types.NamespacedName{}
+	w.pass(t, 0)
+	w.checkMonth(t, "after the next look", 3.6, "")
+}
+
+// TestTokensAfterFailedRestore: a round of tokens after a failed restore records nothing, and does not panic.
+func TestTokensAfterFailedRestore(t *testing.T) {
+	w, _ := spent(t)
+	w.fill(t, ledgerOf(), "{")
+	w.restart()
+	w.pass(t, 0)
+	w.lose(t, ledgerOf())
+	w.refuseCopies = true
+	w.clock.SetTime(w.clock.Now().Add(lookAgain))
+	if _, err := w.keeper.Reconcile(t.Context(), named(machines)); err == nil {
+		t.Error("no error")
+	}
+	if err := w.keeper.enter(t.Context(), nil); err != nil {
+		t.Error(err)
+	}
+	w.refuseCopies = false
+	w.pass(t, 0)
+	w.checkMonth(t, "after the next look", 3.6, "")
+}
+
+// TestMergedAccountIsNotCountedTwice: the merged account of a copy has costs of parts that are still there.
+func TestMergedAccountIsNotCountedTwice(t *testing.T) {
+	w := newWorld(t, workspace("team-b", "demo"), namespaceOf("team-b", "10", "stop"))
+	if shardOf("team-b", cost.Others) == shardOf("team-b", "demo") {
+		t.Fatal("the merged account must hash to a part that was never written")
+	}
+	const accounts = `{"version":1,"seen":"2026-11-25T11:00:00Z","accounts":[{"namespace":"team-b","workspace":%q,"microUSDPerHour":1,` +
+		`"periods":{"2026-11":{"idle":{"ms":1,"nusd":1000000000}}}}]}`
+	if err := w.Create(t.Context(), &corev1.ConfigMap{
+		ObjectMeta: metav1.ObjectMeta{Namespace: "modelberth", Name: fmt.Sprint("berth-cost-", shardOf("team-b", "demo"))},
+		Data:       map[string]string{v1beta1.CostLedgerKey: fmt.Sprintf(accounts, cost.Others)},
+	}); err != nil {
+		t.Fatal(err)
+	}
+	w.copied(t, "team-b", fmt.Sprintf(accounts, cost.Others))
+	w.pass(t, 0)
+	got, _, err := w.keeper.Month("team-b", w.clock.Now())
+	if err != nil || got.Spent != 1 {
+		t.Errorf("$%v spent, error %v; want $1: no part was lost", got.Spent, err)
+	}
+}
+
+// TestForbiddenCopy: one namespace whose copy must not be read does not stop the ledger of the others.
+func TestForbiddenCopy(t *testing.T) {
+	w, _ := spent(t)
+	w.forbidCopies = true
+	w.restart()
+	w.pass(t, 0)
+	w.checkMonth(t, "the ledger is complete without copies", 3.6, "")
+}
+
+// TestCopyMisleadsOnlyItsNamespace: a copy from the future must not hide another namespace's time.
+func TestCopyMisleadsOnlyItsNamespace(t *testing.T) {
+	other := ""
+	for i := 0; shardOf("team-b", other) != shardOf("team-a", "chat"); i++ {
+		other = fmt.Sprint("chat-", i)
+	}
+	a, b := workspace("team-a", "chat"), workspace("team-b", other)
+	w := newWorld(t, a, b, namespaceOf("team-a", "10", "stop"), namespaceOf("team-b", "10", "stop"))
+	w.pass(t, 0)
+	w.costs = []capacity.MachineCost{machineOf(a, noon)}
+	w.pass(t, time.Hour)
+	w.copied(t, "team-b", fmt.Sprintf(
+		`{"version":1,"seen":"2036-01-01T00:00:00Z","accounts":[{"namespace":"team-b","workspace":%q,"microUSDPerHour":1,`+
+			`"periods":{"2026-11":{"idle":{"ms":1,"nusd":1000000000}}}}]}`, other))
+	w.lose(t, ledgerOf())
+	w.restart()
+	w.pass(t, time.Hour)
+	got, _, err := w.keeper.Month("team-a", w.clock.Now())
+	if err != nil || got.Spent < 7.2-1e-9 || got.Spent > 7.2+0.06+1e-9 { // a cache may lag by a minute
+		t.Errorf("team-a: $%v spent, error %v; want $7.2", got.Spent, err)
+	}
+}
+
+// copied writes the copy of a namespace that has none.
+func (w *world) copied(t *testing.T, namespace, content string) {
+	t.Helper()
+	if err := w.Create(t.Context(), &corev1.ConfigMap{
+		ObjectMeta: metav1.ObjectMeta{
+			Namespace: namespace, Name: v1beta1.CostConfigMap, Labels: map[string]string{v1beta1.LabelCost: w.keeper.Name},
+		},
+		Data: map[string]string{v1beta1.CostLedgerKey: content},
+	}); err != nil {
+		t.Fatal(err)
+	}
+}
+
+// TestRepairIsSeenWithoutBudgets: looks go on while a part is damaged, so that the alert ends after the repair.
+func TestRepairIsSeenWithoutBudgets(t *testing.T) {
+	w := newWorld(t, &corev1.ConfigMap{ObjectMeta: metav1.ObjectMeta{Namespace: "modelberth", Name: "berth-cost-7"}, Data: map[string]string{v1beta1.CostLedgerKey: "{"}})
+	if next := w.pass(t, 0); next <= 0 || next > lookAgain {
+		t.Errorf("the next look is in %s", next)
+	}
+}
