@@ -46,9 +46,10 @@ their use, if you have the right to read the namespaces.
 
 Without -A, the command reads the copy of the ledger that the controller keeps in your namespace (the chart's
 cost.publish); you need permission to read ConfigMaps there. With -A, it reads the ledger of all namespaces from the
-controller's namespace. Name that namespace with --ledger-namespace; you need permission to list ConfigMaps there. Without --ledger-namespace, you need that
-permission in all namespaces, and the command fails if it finds more than one ledger. Anyone with permission to
-write ConfigMaps can put a false ledger into a namespace: if the figures matter, name the namespace.`,
+controller's namespace. Name that namespace with --ledger-namespace; you need permission to list ConfigMaps there.
+Without --ledger-namespace, you need that permission in all namespaces, and the command fails if it finds more than
+one ledger. Anyone with permission to write ConfigMaps can put a false ledger into a namespace: if the figures
+matter, name the namespace.`,
 		Example: `  kubectl berth cost
   kubectl berth cost -n team-a --since 7d
   kubectl berth cost -A --by namespace -o csv

@@ -61,8 +61,8 @@ machine types, number of machines and concurrency. The command advises the new p
 than the present one at today's price.
 
 There is no advice if the Workspace has run on its present machines for less than three days, if its model answered
-in fewer than 24 of the last 48 hours, or if it produced fewer than 100000 output tokens. The ledger counts tokens, not requests. Requests that came while the model did
-not answer are missing.
+in fewer than 24 of the last 48 hours, or if it produced fewer than 100000 output tokens. The ledger counts tokens,
+not requests. Requests that came while the model did not answer are missing.
 
 The command reads the Workspaces, their revisions and the copy of the ledger in your namespace; with -A, the ledger
 of all namespaces, as kubectl berth cost does. If you may not read the controller's Deployment, set its settings by

@@ -19,8 +19,8 @@ func (o *Controller) bindDedication(flags *flag.FlagSet) {
 	flags.StringVar((*string)(&o.Dedication), "dedicated-taint", string(preflight.Auto),
 		"when to taint machines with modelberth.dev/workspace-uid, to keep other pods off them: Auto (unless a DaemonSet "+
 			"tolerates sku=gpu but not this taint), Enabled (always, and buy nothing while there is such a DaemonSet) or Disabled")
-	flags.Func("daemonset-namespace", "namespace whose DaemonSets may be device plugins and decide on that taint, because only "+
-		"administrators write there; repeatable; a name that ends with * matches all that begin so; default: none", o.addDaemonSetNamespace)
+	flags.Func("daemonset-namespace", "namespace whose DaemonSets count as device plugins and for --dedicated-taint; name only "+
+		"namespaces in which administrators alone may write; repeatable; a trailing * matches a prefix; default: none", o.addDaemonSetNamespace)
 }
 
 func (o *Controller) addDaemonSetNamespace(v string) error {
