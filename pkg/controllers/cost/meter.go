@@ -36,8 +36,7 @@ func Register(registry prometheus.Registerer, k *Keeper, byWorkspace bool) error
 			[]string{"namespace", "action"}, nil),
 		parts: prometheus.NewDesc("modelberth_cost_ledger_damaged_parts",
 			"Parts of the cost ledger by state: unreadable (their ConfigMap cannot be read, and nothing is bought in namespaces with a monthly "+
-				"budget) or restored (their ConfigMap was deleted or damaged since this process began or before, and they continue from what was "+
-				"known otherwise).",
+				"budget) or restored (their ConfigMap was gone or damaged, and they continue from the memory of the controller or from the copies).",
 			[]string{"state"}, nil),
 		unstored: prometheus.NewDesc("modelberth_cost_unstored_seconds",
 			"Age in seconds of the oldest change to the cost ledger that is not yet stored in the cluster.", nil, nil),

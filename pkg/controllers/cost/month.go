@@ -25,8 +25,8 @@ type month struct {
 	// spending is that of the namespaces, and budgets are their valid budgets.
 	spending map[string]cost.Month
 	budgets  map[string]cost.Budget
-	// unreadable is the number of parts of the ledger that cannot be read, restored that of parts that were lost and
-	// continue from what was known otherwise.
+	// unreadable counts the parts of the ledger that cannot be read. restored counts lost parts: they continue from the
+	// memory of this process, or from the copies in the namespaces.
 	unreadable, restored int
 }
 
