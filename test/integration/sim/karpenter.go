@@ -106,6 +106,13 @@ func (k *Karpenter) ScriptOrdinal(instanceType, ordinal string, behaviour Behavi
 	k.script[target{instanceType, ordinal}] = behaviour
 }
 
+// WorkAgain ends all scripts of instance types: their claims work from now on.
+func (k *Karpenter) WorkAgain() {
+	k.mu.Lock()
+	defer k.mu.Unlock()
+	clear(k.script)
+}
+
 // ClaimsEver returns how many claims a Workspace has ever had.
 func (k *Karpenter) ClaimsEver(workspace types.UID) int {
 	return k.count(func(o owner) bool { return o.workspace == string(workspace) })

@@ -96,12 +96,7 @@ func (s ladderStory) runWith(t *testing.T, w *world, begin func(*testing.T, *cli
 	t.Run(s.reason, func(t *testing.T) {
 		c := &climber{world: w, clock: &stepClock{}}
 		begin(t, c)
-		t.Cleanup(func() {
-			for _, machine := range []string{cheap, dear} {
-				c.karpenter.Script(machine, sim.Works)
-			}
-			c.karpenter.ScriptOrdinal(dear, "1", sim.Works)
-		})
+		t.Cleanup(c.karpenter.WorkAgain)
 		s.tell(t, c)
 	})
 }

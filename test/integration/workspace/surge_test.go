@@ -54,9 +54,6 @@ func TestSurge(t *testing.T) {
 // serveOn brings up a Workspace on one machine type.
 func (c *climber) serveOn(t *testing.T, instanceType string) *v1beta1.Workspace {
 	t.Helper()
-	for _, machine := range []string{cheap, dear, other} {
-		t.Cleanup(func() { c.karpenter.Script(machine, sim.Works) })
-	}
 	ws := plannerForm(c.namespace(t), "chat")
 	ws.Resource.Placement = &v1beta1.PlacementSpec{InstanceTypes: []string{instanceType}}
 	c.create(t, ws)
@@ -431,7 +428,6 @@ func evictionProvisionsFirst(t *testing.T, c *climber) {
 }
 
 func groupProvisionsFirst(t *testing.T, c *climber) {
-	t.Cleanup(func() { c.karpenter.Script(cheap, sim.Works) })
 	ws := groupForm(c.namespace(t), "chat")
 	ws.Resource = v1beta1.ResourceSpec{Placement: &v1beta1.PlacementSpec{InstanceTypes: []string{dear}}}
 	c.create(t, ws)
