@@ -206,7 +206,7 @@ type InferenceSetStatus struct {
 	// +kubebuilder:validation:MaxLength=32
 	// +optional
 	HourlyPrice string `json:"hourlyPrice,omitempty"`
-	// conditions report the state of the set and the way out of problems.
+	// conditions report the state of the set and how to solve problems.
 	// +listType=map
 	// +listMapKey=type
 	// +optional

@@ -77,7 +77,7 @@ func run(path string) error {
 	return os.WriteFile(path, append(bytes.TrimSpace(page.Bytes()), '\n'), 0o644)
 }
 
-// describe writes the section of one command. The links to other commands are left out: the page is short.
+// describe writes the sections of one command and its subcommands. The links to other commands are left out: the page is short.
 func describe(page *bytes.Buffer, command *cobra.Command) error {
 	var section bytes.Buffer
 	command.DisableAutoGenTag = true
@@ -86,5 +86,13 @@ func describe(page *bytes.Buffer, command *cobra.Command) error {
 	}
 	text, _, _ := strings.Cut(section.String(), "### SEE ALSO")
 	page.WriteString(text)
+	for _, sub := range command.Commands() {
+		if sub.Name() == "help" { // cobra adds it to a command with others
+			continue
+		}
+		if err := describe(page, sub); err != nil {
+			return err
+		}
+	}
 	return nil
 }

@@ -32,7 +32,7 @@ func (e *sourceError) Error() string { return e.source.String() + ": " + e.err.E
 
 func (e *sourceError) Unwrap() error { return e.err }
 
-// explain turns the agent's last error into one sentence for the user, with the way out.
+// explain turns the agent's last error into one sentence for the user, with the remedy.
 func explain(err error) Termination {
 	t := explainCause(err)
 	t.Message = redact.Text(t.Message)

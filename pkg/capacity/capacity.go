@@ -213,10 +213,10 @@ type Outcome struct {
 	Released []string
 }
 
-// NotInstalledError has the reason why nothing can be bought in this cluster, and the way out.
+// NotInstalledError has the reason why nothing can be bought in this cluster, and the remedy.
 type NotInstalledError struct{ Why, Fix string }
 
-// Error names the missing part and the way out.
+// Error names the missing part and the remedy.
 func (e *NotInstalledError) Error() string {
 	return fmt.Sprintf("cannot buy machines: %s: %s", e.Why, e.Fix)
 }
@@ -224,7 +224,7 @@ func (e *NotInstalledError) Error() string {
 // TakenError is returned if an object with another owner has the name of a machine or of its pool.
 type TakenError struct{ Kind, Name string }
 
-// Error names the object and the way out.
+// Error names the object and the remedy.
 func (e *TakenError) Error() string {
 	return fmt.Sprintf("%s %q exists and has another owner; delete or rename it", e.Kind, e.Name)
 }

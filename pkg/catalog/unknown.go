@@ -29,7 +29,7 @@ type UnknownError struct {
 	Suggestions []string
 }
 
-// Error is one sentence with the way out.
+// Error is one sentence with the remedy.
 func (e *UnknownError) Error() string {
 	if len(e.Suggestions) > 0 {
 		return fmt.Sprintf("%s %q is not in the catalogue%s", e.Kind, e.Name, suggestion(e.Suggestions))

@@ -144,7 +144,7 @@ func (c *connection) completeNames(cmd *cobra.Command, args []string, _ string) 
 	return names, cobra.ShellCompDirectiveNoFileComp
 }
 
-// worded explains an error of the API server for an object, with the way out.
+// worded explains an error of the API server for an object, with the remedy.
 func worded(err error, what string) error {
 	var unreachable *url.Error
 	switch {

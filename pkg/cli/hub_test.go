@@ -35,7 +35,7 @@ func TestHubDescriber(t *testing.T) {
 		t.Errorf("%+v, %v", m, err)
 	}
 	if _, _, err := hub.Describe(t.Context(), "org/Unknown"); err == nil || !strings.Contains(err.Error(), "--config") {
-		t.Errorf("an unknown model: %v, want the way out with --config", err)
+		t.Errorf("an unknown model: %v, want the remedy with --config", err)
 	}
 	if _, err := newHub("not a url", ""); err == nil {
 		t.Error("an endpoint that is none is accepted")

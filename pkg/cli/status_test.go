@@ -211,7 +211,7 @@ func TestWatchAgain(t *testing.T) {
 	}
 }
 
-// TestStatusErrors are one line with the way out.
+// TestStatusErrors are one line with the remedy.
 func TestStatusErrors(t *testing.T) {
 	one := []client.Object{workspace()}
 	tests := []struct {

@@ -1,7 +1,7 @@
 // Copyright The Modelberth Authors.
 // SPDX-License-Identifier: Apache-2.0
 
-// Package diagnosis explains in one sentence why a Workspace's inference server does not answer, with the way out,
+// Package diagnosis explains in one sentence why a Workspace's inference server does not answer, with the remedy,
 // from the present pods and nodes. It also reports the stages of its start.
 //
 // It decides which of several symptoms a user should read first. The sentences are stable: they leave out

@@ -18,7 +18,7 @@ import (
 // maxRegistryWords bounds the quote of a registry's message.
 const maxRegistryWords = 200
 
-// imagePull names the image, the kind of failure, the registry's message and the way out.
+// imagePull names the image, the kind of failure, the registry's message and the remedy.
 func imagePull(in *Input, pod *corev1.Pod) (Finding, bool) {
 	reasons := []string{
 		"ErrImagePull", "ImagePullBackOff", "InvalidImageName", "ErrImageNeverPull", "ImageInspectError",

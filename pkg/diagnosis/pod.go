@@ -61,7 +61,7 @@ func lacking(pod *corev1.Pod, nodes []corev1.Node) (why, next string) {
 	return "", ""
 }
 
-// moreOf is the way out for an insufficient resource.
+// moreOf is the remedy for an insufficient resource.
 func moreOf(name corev1.ResourceName) string {
 	switch name {
 	case corev1.ResourceCPU:

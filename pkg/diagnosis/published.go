@@ -101,7 +101,7 @@ func refusedPod(in *Input) (Finding, bool) {
 	return Finding{}, false
 }
 
-// WayPast is the way out after the API server refused a pod with these words.
+// WayPast is the remedy after the API server refused a pod with these words.
 func WayPast(words string) string {
 	switch {
 	case strings.Contains(words, "exceeded quota"):

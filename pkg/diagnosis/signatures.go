@@ -36,7 +36,7 @@ type signature struct {
 	Example string `json:"example"`
 	// Reason of the finding.
 	Reason string `json:"reason"`
-	// Says describes the failure, Next the way out.
+	// Says describes the failure, Next the remedy.
 	Says string `json:"says"`
 	Next string `json:"next"`
 	// Compare selects the plan's figures to show with the message.
@@ -152,7 +152,7 @@ func (w Signatures) find(said string) (*signature, map[string]string) {
 	return nil, nil
 }
 
-// sentences are a rule's description and way out for a message at a place.
+// sentences are the description and remedy of a rule for a message at a place.
 func (r *signature) sentences(groups map[string]string, where place) (says, next string) {
 	var pairs []string
 	for _, values := range []map[string]string{where.values(), groups} {

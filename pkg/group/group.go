@@ -110,7 +110,7 @@ func Decide(s State) Step {
 	return step
 }
 
-// sorted tells the pods of the sets' templates as they are now from former ones. Those on their way out
+// sorted tells the pods of the sets' templates as they are now from former ones. Those under deletion
 // are neither.
 func (s State) sorted() (current, former []*corev1.Pod) {
 	for i := range s.Pods {

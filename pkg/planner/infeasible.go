@@ -12,7 +12,7 @@ import (
 	"github.com/modelberth/modelberth/pkg/usd"
 )
 
-// infeasible says why nothing was found, with the numbers and the way out.
+// infeasible says why nothing was found, with the numbers and the remedy.
 func (p *Planner) infeasible(r Request, found outcome) error {
 	out := &InfeasibleError{Rejected: found.rejected}
 	switch {
@@ -107,7 +107,7 @@ func sameReason(verdicts []Verdict) string {
 	return verdicts[0].Reason
 }
 
-// doesNotFit describes the shortfall of the closest machine, and the way out.
+// doesNotFit describes the shortfall of the closest machine, and the remedy.
 func (p *Planner) doesNotFit(r Request, found outcome) string {
 	what := "the template"
 	if r.Model != nil {
@@ -141,7 +141,7 @@ func (p *Planner) closest(misfits []Verdict) Verdict {
 	return best
 }
 
-// relaxations are the parts of a request to give up in search of a way out.
+// relaxations are the parts of a request to give up in search of a remedy.
 type relaxations struct{ quantization, objectives, machines bool }
 
 // alternatively describes one change of the request that makes it feasible.

@@ -312,7 +312,7 @@ type Verdict struct {
 	PipelineParallel int          `json:"pipelineParallel,omitempty"`
 	DataParallel     int          `json:"dataParallel,omitempty"`
 	Performance      *Performance `json:"performance,omitempty"`
-	// Reason with the way out, at most 256 characters.
+	// Reason with the remedy, at most 256 characters.
 	Reason string `json:"reason"`
 }
 
@@ -320,7 +320,7 @@ type Verdict struct {
 type InfeasibleError struct {
 	// Reason is one of the reasons of the condition Planned.
 	Reason string
-	// Message is a sentence with the numbers and the way out.
+	// Message is a sentence with the numbers and the remedy.
 	Message string
 	// Rejected is every considered option.
 	Rejected []Verdict

@@ -19,7 +19,7 @@ import (
 type StalledError struct {
 	// Reason is one of the API's reasons.
 	Reason string
-	// Message names the problem and the way out.
+	// Message names the problem and the remedy.
 	Message string
 	// RetryAfter asks for another pass at intervals if no watch reports the remedy; 0 asks for none.
 	RetryAfter time.Duration

@@ -16,7 +16,7 @@ import (
 type RefusedError struct {
 	// Reason is one of the API's reasons.
 	Reason string
-	// Message is a sentence with the field, the value and the way out.
+	// Message is a sentence with the field, the value and the remedy.
 	Message string
 }
 

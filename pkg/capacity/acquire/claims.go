@@ -162,14 +162,14 @@ func Misses(attempt *v1beta1.Attempt, machines int) bool {
 	return bought < machines
 }
 
-// WasUsable reports whether a machine of that creation time was part of the ready attempt.
-func WasUsable(attempt *v1beta1.Attempt, created time.Time) bool {
+// wasInReady reports whether a machine of that creation time was part of the ready attempt.
+func wasInReady(attempt *v1beta1.Attempt, created time.Time) bool {
 	return attempt.ReadyTime != nil && !created.After(attempt.ReadyTime.Time)
 }
 
 // wasUsable reports whether a recorded machine of an attempt was usable, be it a part of the ready attempt or a later one.
 func wasUsable(attempt *v1beta1.Attempt, claim *v1beta1.AttemptClaim) bool {
-	return claim.Stage == stageUsable || claim.CreationTime != nil && WasUsable(attempt, claim.CreationTime.Time)
+	return claim.Stage == stageUsable || claim.CreationTime != nil && wasInReady(attempt, claim.CreationTime.Time)
 }
 
 // Seconds is a time as the API server stores it.

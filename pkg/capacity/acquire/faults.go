@@ -96,7 +96,7 @@ func (a Attempts) admit(open *v1beta1.Attempt, machine *capacity.Machine, now ti
 	return time.Time{}
 }
 
-// withheld explains why a machine stays, and the way out.
+// withheld explains why a machine stays, and the remedy.
 func withheld(machine *capacity.Machine, recent []v1beta1.AttemptFault, until time.Time) string {
 	nodes := make([]string, len(recent))
 	for i, fault := range recent {

@@ -189,10 +189,10 @@ func (j *Judge) Observe(c *Case, name string) Observed {
 	if machine != nil && !slices.Contains(c.Lost, machine.UID) {
 		isRecorded := machine.UID == out.UID // the record may be of a former machine of that name
 		out.see(machine)
-		out.WasUsable = out.WasUsable && isRecorded || WasUsable(c.Attempt, out.CreatedAt)
+		out.WasUsable = out.WasUsable && isRecorded || wasInReady(c.Attempt, out.CreatedAt)
 		return out
 	}
-	out.WasUsable = out.WasUsable || WasUsable(c.Attempt, out.CreatedAt)
+	out.WasUsable = out.WasUsable || wasInReady(c.Attempt, out.CreatedAt)
 	// An adopted attempt has recorded no machine. A plan that has grown since requests one that never existed.
 	if out.UID == "" && (c.Attempt.ReadyTime == nil || len(c.Attempt.Claims) > 0) {
 		return out

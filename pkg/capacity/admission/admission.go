@@ -32,7 +32,7 @@ const (
 // Problem is why a pod would be refused. Its message stays the same while others use more or less.
 type Problem struct {
 	Rule Rule
-	// Message names the object, the field, its value and the way out.
+	// Message names the object, the field, its value and the remedy.
 	Message string
 	// Transient reports whether other pods use the missing resource, so it may become free.
 	Transient bool

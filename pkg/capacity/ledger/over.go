@@ -58,7 +58,7 @@ type OverError struct {
 // By is how far the ceiling would be passed.
 func (e *OverError) By() float64 { return e.Used + e.Asked - e.Ceiling }
 
-// Error names the ceiling, the excess, the spenders, and the ways out.
+// Error names the ceiling, the excess, the spenders, and the remedies.
 func (e *OverError) Error() string {
 	if e.Kind == NamespaceMonth {
 		return e.ofMonth()

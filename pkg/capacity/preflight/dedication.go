@@ -85,7 +85,7 @@ func (p plugins) undedicated(resource string, policy Dedication) string {
 }
 
 // ExcludedDaemonSets returns a sentence about the DaemonSets that tolerate the taint of all our machines but not a
-// Workspace's own, with the way out; empty if there are none. Such a DaemonSet is the device plugin, or something else that
+// Workspace's own, with the remedy; empty if there are none. Such a DaemonSet is the device plugin, or something else that
 // these machines need. One that tolerates everything is not among them.
 func ExcludedDaemonSets(daemonSets []appsv1.DaemonSet) string {
 	var excluded []string

@@ -75,7 +75,7 @@ func TrustedDaemonSets(daemonSets []appsv1.DaemonSet, namespaces []string) []app
 	})
 }
 
-// MissingPlugin returns why no DaemonSet would advertise a resource on our nodes, and the way out; empty if one would.
+// MissingPlugin returns why no DaemonSet would advertise a resource on our nodes, and the remedy; empty if one would.
 func MissingPlugin(daemonSets []appsv1.DaemonSet, resource string) string {
 	vendor, _, _ := strings.Cut(resource, ".")
 	var intolerant []string

@@ -51,7 +51,7 @@ func exclusions(excluded []cooldown.Exclusion) []planner.Exclusion {
 	return out
 }
 
-// exhausted reports that every suitable machine type is cooling down, until when, and the way out.
+// exhausted reports that every suitable machine type is cooling down, until when, and the remedy.
 func (c *Choice) exhausted(ctx context.Context, excluded []cooldown.Exclusion) error {
 	asked, err := c.demand(ctx)
 	if err != nil {

@@ -64,7 +64,7 @@ type rule struct {
 	Patience metav1.Duration `json:"patience,omitzero"`
 	// Weak messages count less than all others about the same claim.
 	Weak bool `json:"weak,omitempty"`
-	// Fix is the way out for users.
+	// Fix is the remedy for users.
 	Fix string `json:"fix,omitempty"`
 	// MendedBy is the object whose state shows the repair.
 	MendedBy Mender `json:"mendedBy,omitempty"`

@@ -76,7 +76,7 @@ type Verdict struct {
 	Cooldown time.Duration
 	// Message in the cloud's own words on one line, or in ours if the cloud gave none.
 	Message string
-	// Fix is the way out for users; empty if they can only wait.
+	// Fix is the remedy for users; empty if they can only wait.
 	Fix string
 	// Rule is the name of the matching rule; empty if age or disappearance decided.
 	Rule string

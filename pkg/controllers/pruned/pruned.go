@@ -26,7 +26,7 @@ type Schema interface {
 	Missing(definitions ...string) (name string, missing []string)
 }
 
-// Check returns why nothing may be written, and the way out; empty if all fields are served. A nil schema serves all.
+// Check returns why nothing may be written, and the remedy; empty if all fields are served. A nil schema serves all.
 func Check(schema Schema, definitions ...string) string {
 	if schema == nil {
 		return ""

@@ -143,7 +143,7 @@ func owners(held []capacity.MachineCost) []capacity.Owner {
 	return out
 }
 
-// areLeaving reports whether all machines of an owner are on their way out.
+// areLeaving reports whether all machines of an owner are under deletion.
 func areLeaving(held []capacity.MachineCost, owner capacity.Owner) bool {
 	return !slices.ContainsFunc(held, func(bill capacity.MachineCost) bool { return bill.Owner == owner && !bill.Leaving })
 }

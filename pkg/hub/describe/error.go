@@ -12,7 +12,7 @@ import (
 	"github.com/modelberth/modelberth/pkg/model/hfconfig"
 )
 
-// Error explains in one sentence why a repository's model is unknown, with the way out. The wrapped error
+// Error explains in one sentence why a repository's model is unknown, with the remedy. The wrapped error
 // distinguishes the cases: *hub.NotFoundError, *hub.UnauthorizedError, *hub.UnreachableError, *hub.MalformedError,
 // *hub.TooLargeError, *hfconfig.FieldError, *hfconfig.UnsupportedError.
 type Error struct {

@@ -59,7 +59,7 @@ func TestWithoutKarpenter(t *testing.T) {
 	}
 	stalled := untilStalled(t, api, ws)
 	if !strings.Contains(stalled.Message, "nodeclaims.karpenter.sh") || !strings.Contains(stalled.Message, "install Karpenter") {
-		t.Errorf("message %q names neither what is missing nor the way out", stalled.Message)
+		t.Errorf("message %q names neither what is missing nor the remedy", stalled.Message)
 	}
 	if ws.Status.Plan == nil || ws.Status.State != v1beta1.StatePending {
 		t.Errorf("state %q, plan %+v; want Pending, and a plan although it cannot be bought", ws.Status.State, ws.Status.Plan)

@@ -4,9 +4,13 @@
 package workspace_test
 
 import (
+	"bytes"
 	"context"
 	"fmt"
+	"io"
+	"net/http"
 	"strings"
+	"sync"
 	"testing"
 	"time"
 
@@ -14,6 +18,7 @@ import (
 	apiextensionsv1 "k8s.io/apiextensions-apiserver/pkg/apis/apiextensions/v1"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/runtime"
+	"k8s.io/client-go/rest"
 	"k8s.io/utils/clock"
 	"sigs.k8s.io/controller-runtime/pkg/client"
 
@@ -152,6 +157,100 @@ func TestPrunedAPIWritesNoReplica(t *testing.T) {
 			}
 		})
 	}
+}
+
+// TestPrunedAPIRestoredDuringStart restores the CustomResourceDefinition while a controller holds the pruned objects that its
+// cache has just listed. The API server does not send them again, so the controller has to notice the repair and end.
+func TestPrunedAPIRestoredDuringStart(t *testing.T) {
+	w := enter(t)
+	life := w.begin(t, faults.NewRecorder())
+	suspended := kaitoForm(w.namespace(t), "suspended")
+	suspended.Suspend = true
+	w.create(t, suspended)
+	w.untilCondition(t, suspended, v1beta1.ConditionPlanned, metav1.ConditionTrue, "")
+	w.passes(t, life, suspended, 1)
+	life.end(t)
+	restore := w.pruneAPI(t, "workspaces.kaito.sh", []string{"suspend", "status.plan"}, func() bool {
+		w.read(t, suspended)
+		return suspended.Status.Plan == nil
+	})
+
+	hold := &firstList{path: "/apis/kaito.sh/v1beta1/workspaces", listed: make(chan struct{}), release: make(chan struct{})}
+	slow := *w
+	slow.config = rest.CopyConfig(w.config)
+	slow.config.Wrap(func(next http.RoundTripper) http.RoundTripper {
+		hold.next = next
+		return hold
+	})
+	life = slow.begin(t, faults.NewRecorder())
+	release := sync.OnceFunc(func() { close(hold.release) })
+	t.Cleanup(release)
+	select {
+	case <-hold.listed:
+	case <-time.After(patience):
+		t.Fatal("the controller lists no Workspaces")
+	}
+	if !hold.isPruned {
+		t.Fatal("the API server sent all fields")
+	}
+	restore()
+	release()
+	life.untilEnded(t)
+	if writes := life.recorder.Writes(); len(writes) > 0 {
+		t.Errorf("the controller wrote: %v", writes)
+	}
+	w.begin(t, faults.NewRecorder())
+	during(t, "the Workspace stays suspended", time.Second, func() (bool, string) {
+		w.read(t, suspended)
+		return suspended.Suspend && suspended.Status.Plan != nil && w.karpenter.ClaimsEver(suspended.UID) == 0, saying(suspended)
+	})
+}
+
+// firstList holds back the first objects of one path.
+type firstList struct {
+	next            http.RoundTripper
+	path            string
+	once            sync.Once
+	listed, release chan struct{}
+	isPruned        bool
+}
+
+// RoundTrip implements http.RoundTripper.
+func (l *firstList) RoundTrip(request *http.Request) (*http.Response, error) {
+	response, err := l.next.RoundTrip(request)
+	if err != nil || request.URL.Path != l.path {
+		return response, err
+	}
+	l.once.Do(func() {
+		var first []byte
+		if first, err = initialObjects(request, response); err != nil {
+			return
+		}
+		l.isPruned = !bytes.Contains(first, []byte(`"suspend":true`))
+		close(l.listed)
+		<-l.release
+		response.Body = struct {
+			io.Reader
+			io.Closer
+		}{io.MultiReader(bytes.NewReader(first), response.Body), response.Body}
+	})
+	return response, err
+}
+
+// initialObjects reads a list, or the beginning of a watch up to the end of what there is already.
+func initialObjects(request *http.Request, response *http.Response) ([]byte, error) {
+	if request.URL.Query().Get("watch") == "" {
+		return io.ReadAll(response.Body)
+	}
+	var out []byte
+	for part := make([]byte, 4096); !bytes.Contains(out, []byte(metav1.InitialEventsAnnotationKey)); {
+		read, err := response.Body.Read(part)
+		out = append(out, part[:read]...)
+		if err != nil {
+			return nil, err
+		}
+	}
+	return out, nil
 }
 
 // untilEnded waits until the controller has ended on its own.

@@ -13,7 +13,7 @@ import (
 	"github.com/modelberth/modelberth/pkg/progress"
 )
 
-// suspendedMessage names the machines under deletion, or else the way out.
+// suspendedMessage names the machines under deletion, or else the remedy.
 func (p pass) suspendedMessage(why string) string {
 	switch {
 	case p.Workspace.HasKAITOsPods:

@@ -1,0 +1,201 @@
+// Copyright The Modelberth Authors.
+// SPDX-License-Identifier: Apache-2.0
+
+package v1beta1
+
+import (
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+)
+
+// ReasonReleased ends an attempt whose machines the controller released. No condition has it. All other attempts end with
+// the reason of a refusal.
+const ReasonReleased = "Released"
+
+// Attempt is one attempt to acquire machines.
+type Attempt struct {
+	// number of the attempt, counted from 1.
+	Number int32 `json:"number"`
+	// instanceType is the requested machine type.
+	InstanceType string `json:"instanceType"`
+	// nodeClaims are the requested NodeClaims, named before they are created. An attempt that has ended lists the
+	// first 64.
+	// +kubebuilder:validation:MaxItems=1000
+	// +optional
+	NodeClaims []string `json:"nodeClaims,omitempty"`
+	// zone is the requested zone; empty means any.
+	// +optional
+	Zone string `json:"zone,omitempty"`
+	// capacityType is the requested capacity type.
+	// +optional
+	CapacityType CapacityType `json:"capacityType,omitempty"`
+	// nodeClassName names the NodeClass of the request; empty means the installation's.
+	// +kubebuilder:validation:MaxLength=253
+	// +optional
+	NodeClassName string `json:"nodeClassName,omitempty"`
+	// retry is the annotation modelberth.dev/retry-capacity, shortened, when the attempt began.
+	// +kubebuilder:validation:MaxLength=64
+	// +optional
+	Retry string `json:"retry,omitempty"`
+	// startTime of the attempt.
+	StartTime metav1.Time `json:"startTime"`
+	// revision names the ControllerRevision with the plan of the request.
+	// +kubebuilder:validation:MaxLength=253
+	// +optional
+	Revision string `json:"revision,omitempty"`
+	// generation of the Workspace when the attempt ended.
+	// +optional
+	Generation int64 `json:"generation,omitempty"`
+	// claims have the recorded state of created machines.
+	// +kubebuilder:validation:MaxItems=1000
+	// +listType=map
+	// +listMapKey=name
+	// +optional
+	Claims []AttemptClaim `json:"claims,omitempty"`
+	// faults of nodes that count, oldest first: machines of the attempt are replaced for them. All attempts together allow
+	// two in 24 hours.
+	// +kubebuilder:validation:MaxItems=8
+	// +listType=atomic
+	// +optional
+	Faults []AttemptFault `json:"faults,omitempty"`
+	// readyTime is when all machines were usable; unset if they never were.
+	// +optional
+	ReadyTime *metav1.Time `json:"readyTime,omitempty"`
+	// failingTime is when the pods on the machines began to fail permanently; unset while they do not fail.
+	// +optional
+	FailingTime *metav1.Time `json:"failingTime,omitempty"`
+	// answeredTime is when a pod was first seen ready on the machines; unset if none ever was.
+	// +optional
+	AnsweredTime *metav1.Time `json:"answeredTime,omitempty"`
+	// idleTime is when usable machines without an answer began to wait for one; unset while weights are being fetched,
+	// and once a pod has answered. An edit sets it anew.
+	// +optional
+	IdleTime *metav1.Time `json:"idleTime,omitempty"`
+	// endTime is when the machines were refused, lost or released; unset while the attempt continues or
+	// its machines are held.
+	// +optional
+	EndTime *metav1.Time `json:"endTime,omitempty"`
+	// reason for the end of the attempt; empty while it is open.
+	// +kubebuilder:validation:MaxLength=128
+	// +optional
+	Reason string `json:"reason,omitempty"`
+	// message in the cloud's own words.
+	// +kubebuilder:validation:MaxLength=1024
+	// +optional
+	Message string `json:"message,omitempty"`
+	// fix is the remedy for users.
+	// +kubebuilder:validation:MaxLength=512
+	// +optional
+	Fix string `json:"fix,omitempty"`
+	// scope is the set of excluded offers, as breadth/name/zone/capacityType, and a NodeClass if it is about one.
+	// +kubebuilder:validation:MaxLength=512
+	// +optional
+	Scope string `json:"scope,omitempty"`
+	// cooldown is how long the scope is excluded after a first refusal; it grows with every further one.
+	// +optional
+	Cooldown *metav1.Duration `json:"cooldown,omitempty"`
+	// guessed is true if the request itself may be the cause. Other Workspaces of the namespace then avoid the
+	// offer only after a second Workspace got the same refusal, and Workspaces of other namespaces never do.
+	// +optional
+	Guessed bool `json:"guessed,omitempty"`
+	// mendedBy names the object whose state shows the repair: nodeClass.
+	// +kubebuilder:validation:MaxLength=64
+	// +optional
+	MendedBy string `json:"mendedBy,omitempty"`
+	// nodeClass is the state of the node class at that time: Missing, NotReady or Ready; empty if it is unknown.
+	// +kubebuilder:validation:MaxLength=64
+	// +optional
+	NodeClass string `json:"nodeClass,omitempty"`
+}
+
+// AttemptClaim is the recorded state of one machine of an attempt, for the time after it has vanished.
+type AttemptClaim struct {
+	// name of the NodeClaim.
+	// +kubebuilder:validation:MaxLength=253
+	Name string `json:"name"`
+	// uid of the NodeClaim; empty while a lost machine is not bought again.
+	// +kubebuilder:validation:MaxLength=64
+	UID string `json:"uid"`
+	// creationTime of the NodeClaim.
+	// +optional
+	CreationTime *metav1.Time `json:"creationTime,omitempty"`
+	// stage of the machine: Launched or Registered; empty before. Usable for a machine that had all its GPUs after the
+	// readyTime of the attempt.
+	// +kubebuilder:validation:MaxLength=32
+	// +optional
+	Stage string `json:"stage,omitempty"`
+	// heard has the latest messages about the launch of the machine, newest last.
+	// +kubebuilder:validation:MaxItems=4
+	// +optional
+	Heard []AttemptWords `json:"heard,omitempty"`
+	// gpusMissingSince is when its node began to allocate fewer GPUs than it has and the plan needs; absent while it
+	// allocates enough.
+	// +optional
+	GPUsMissingSince *metav1.Time `json:"gpusMissingSince,omitempty"`
+	// gpusSparedSince is when its node began to lack GPUs that the plan does not need; absent while it lacks none of these.
+	// +optional
+	GPUsSparedSince *metav1.Time `json:"gpusSparedSince,omitempty"`
+	// lost is the machine of this name that was lost or refused last; another one replaces it.
+	// +optional
+	Lost *LostClaim `json:"lost,omitempty"`
+}
+
+// AttemptFault is a fault of a node for which its machine is replaced.
+type AttemptFault struct {
+	// uid of the NodeClaim.
+	// +kubebuilder:validation:MaxLength=64
+	UID string `json:"uid"`
+	// node is the name of the node.
+	// +kubebuilder:validation:MaxLength=253
+	Node string `json:"node"`
+	// time from which the fault counts.
+	Time metav1.Time `json:"time"`
+	// message of the fault.
+	// +kubebuilder:validation:MaxLength=512
+	Message string `json:"message"`
+	// healthySince is when the node began to report no fault; absent while it reports one. After seven minutes, the fault is
+	// gone.
+	// +optional
+	HealthySince *metav1.Time `json:"healthySince,omitempty"`
+}
+
+// LostClaim is a lost or refused machine of an attempt that keeps its other machines.
+type LostClaim struct {
+	// uid of the NodeClaim.
+	// +kubebuilder:validation:MaxLength=64
+	UID string `json:"uid"`
+	// creationTime is the time of the request; absent if unknown.
+	// +optional
+	CreationTime *metav1.Time `json:"creationTime,omitempty"`
+	// time when it was found lost or refused.
+	Time metav1.Time `json:"time"`
+	// reason, as for an attempt that ends.
+	// +kubebuilder:validation:MaxLength=128
+	Reason string `json:"reason"`
+	// message in the cloud's own words.
+	// +kubebuilder:validation:MaxLength=512
+	// +optional
+	Message string `json:"message,omitempty"`
+	// scope is the set of excluded offers, in the attempt's form.
+	// +kubebuilder:validation:MaxLength=512
+	// +optional
+	Scope string `json:"scope,omitempty"`
+	// cooldown is how long the scope is excluded after a first refusal.
+	// +optional
+	Cooldown *metav1.Duration `json:"cooldown,omitempty"`
+	// guessed is true if the cause is a guess.
+	// +optional
+	Guessed bool `json:"guessed,omitempty"`
+}
+
+// AttemptWords is a message about a machine that has not launched.
+type AttemptWords struct {
+	// reason of the condition.
+	// +kubebuilder:validation:MaxLength=128
+	Reason string `json:"reason"`
+	// message of the condition.
+	// +kubebuilder:validation:MaxLength=512
+	// +optional
+	Message string `json:"message,omitempty"`
+	// time when it was seen.
+	Time metav1.Time `json:"time"`
+}
