@@ -228,6 +228,47 @@ func TestChatCancels(t *testing.T) {
 	}
 }
 
+// TestChatWaitsOutALapse has a kubelet take the first readiness of a pod back for one probe.
+func TestChatWaitsOutALapse(t *testing.T) {
+	tests := []struct {
+		reason string
+		change func(*v1beta1.Workspace)
+		pod    func(*corev1.Pod)
+		lists  int
+		code   int
+	}{
+		{"the pod of a Workspace that answered is soon ready again", answered, running(false), 2, 0},
+		{"a Workspace that never answered is not awaited", func(*v1beta1.Workspace) {}, running(false), 1, 5},
+		{"a crash is no lapse", answered, crashing, 1, 5},
+	}
+	for _, test := range tests {
+		t.Run(test.reason, func(t *testing.T) {
+			c, _ := serves(t, func(w http.ResponseWriter, _ *http.Request, _ int) {
+				stream(w, `{"content":"Yes."}`)
+				fmt.Fprint(w, done)
+			})
+			c.objects = []client.Object{workspace(serving, test.change), pod(0, running(true))}
+			lists := 0
+			c.faults.List = func(ctx context.Context, server client.WithWatch, list client.ObjectList, options ...client.ListOption) error {
+				err := server.List(ctx, list, options...)
+				if pods, ok := list.(*corev1.PodList); ok {
+					if lists++; lists == 1 {
+						pods.Items[0] = *pod(0, test.pod)
+					}
+				}
+				return err
+			}
+			got := c.run(t, session{}, "chat", "chat", "Why?")
+			if got.Code != test.code || test.code != 0 && lists != test.lists || lists < test.lists {
+				t.Errorf("code %d after %d lists, want %d after %d: %+v", got.Code, lists, test.code, test.lists, got)
+			}
+		})
+	}
+}
+
+// answered has had ready pods.
+func answered(ws *v1beta1.Workspace) { ws.Status.LatestReadyRevision = "chat-1" }
+
 func TestChatErrors(t *testing.T) {
 	fine := func(http.ResponseWriter, *http.Request, int) {}
 	tests := []struct {

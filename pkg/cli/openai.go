@@ -12,8 +12,10 @@ import (
 	"net/http"
 	"slices"
 	"strings"
+	"time"
 
 	corev1 "k8s.io/api/core/v1"
+	"k8s.io/apimachinery/pkg/util/wait"
 	"sigs.k8s.io/controller-runtime/pkg/client"
 
 	"github.com/modelberth/modelberth/api/v1beta1"
@@ -30,22 +32,47 @@ type endpoint struct {
 // mostAnswer bounds a whole answer, and one line of a stream.
 const mostAnswer = 8 << 20
 
-// answering is the pod that now answers for a Workspace.
+// A kubelet may withdraw a pod's first readiness until its next probe, 5 s later in our pods
+// (https://github.com/kubernetes/kubernetes/issues/103717).
+const (
+	readinessLapse = 6 * time.Second
+	readinessPoll  = 500 * time.Millisecond
+)
+
+// answering returns the pod that answers for a Workspace. It waits out a lapse of readiness, so that a script can
+// chat as soon as the Workspace was Ready.
 func (c *Cluster) answering(ctx context.Context, ws *v1beta1.Workspace) (*corev1.Pod, error) {
 	ctx, cancel := context.WithTimeout(ctx, callLimit)
 	defer cancel()
-	pods, err := c.pods(ctx, ws.Name)
-	if err != nil {
-		return nil, err
-	}
-	at := slices.IndexFunc(pods, func(pod corev1.Pod) bool {
-		return memberOf(&pod) == 0 && isPodReady(&pod) && pod.DeletionTimestamp == nil
+	var leader *corev1.Pod
+	err := wait.PollUntilContextTimeout(ctx, readinessPoll, readinessLapse, true, func(ctx context.Context) (bool, error) {
+		pods, err := c.pods(ctx, ws.Name)
+		if err != nil {
+			return false, err
+		}
+		leader = nil
+		at := slices.IndexFunc(pods, func(pod corev1.Pod) bool { return memberOf(&pod) == 0 && pod.DeletionTimestamp == nil })
+		if at >= 0 {
+			leader = &pods[at]
+		}
+		return leader == nil || isPodReady(leader) || !isLapse(ws, leader), nil
 	})
-	if at < 0 {
+	switch {
+	case err != nil && !wait.Interrupted(err):
+		return nil, err
+	case leader == nil || !isPodReady(leader):
 		return nil, clusterError("Workspace %s does not answer yet (%s): watch it with kubectl berth status %s --watch",
 			key(ws), strings.TrimSuffix(summary(ws).Message, "."), ws.Name)
 	}
-	return &pods[at], nil
+	return leader, nil
+}
+
+// isLapse reports whether a pod that is not ready may be so again at its next probe: its Workspace has answered, and
+// its containers run without a restart.
+func isLapse(ws *v1beta1.Workspace, pod *corev1.Pod) bool {
+	return ws.Status.LatestReadyRevision != "" && !slices.ContainsFunc(pod.Status.ContainerStatuses, func(c corev1.ContainerStatus) bool {
+		return c.State.Running == nil || c.RestartCount > 0
+	})
 }
 
 // endpoint connects to the answering pod of a Workspace until the context ends. An interrupted answer breaks the

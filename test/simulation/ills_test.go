@@ -148,13 +148,13 @@ func (k *kubelets) refuse(set *appsv1.StatefulSet) {
 // checkCannotServe reports machines released for pods that do not fail, or have not failed for long, and machines released
 // as idle that have ever served. Was is the attempt before its end.
 func (r *rules) checkCannotServe(ws *v1beta1.Workspace, was, a *v1beta1.Attempt) {
-	is, deadline, isIdle := r.world.ills[ws.UID], failureDeadline, isForIdle(a)
-	if isIdle {
-		deadline = idleDeadline
-	}
 	const lag = 15 * time.Minute // of watches, and of a request that came late
+	is, shortest, isIdle := r.world.ills[ws.UID], failureDeadline-relapse, isForIdle(a)
+	if isIdle {
+		shortest = idleDeadline - lag // its pods may have been ready for less than the lag, and no watch showed it
+	}
 	switch {
-	case is == nil || r.world.now().Before(is.since.Add(deadline-relapse)):
+	case is == nil || r.world.now().Before(is.since.Add(shortest)):
 		r.world.fail("attempt %d of %s ended for pods that have not failed for long: %s", a.Number, ws.Name, a.Message)
 	case !is.until.IsZero() && r.world.now().After(is.until.Add(lag)):
 		r.world.fail("attempt %d of %s ended for pods that do not fail any more: %s", a.Number, ws.Name, a.Message)
