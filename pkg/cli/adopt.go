@@ -137,7 +137,7 @@ func (a *adoptCommand) survey(ctx context.Context, cluster *Cluster, namespace s
 	return found, report, nil
 }
 
-// keepNamed leaves the named Workspaces in the report; without names, all of them.
+// keepNamed removes all but the named Workspaces from the report. Without names, it removes none.
 func keepNamed(report *takeover.Report, names []string, namespace string) error {
 	if len(names) == 0 {
 		return nil
@@ -158,7 +158,7 @@ func keepNamed(report *takeover.Report, names []string, namespace string) error 
 	return nil
 }
 
-// write gives the consent, or takes it back. A Workspace with an obstacle does not keep the others from it.
+// write gives the consent for each Workspace, or withdraws it. It skips a Workspace with an obstacle and goes on.
 func (a *adoptCommand) write(
 	ctx context.Context, w World, cluster *Cluster, found map[types.NamespacedName]*v1beta1.Workspace, report *takeover.Report,
 ) error {
@@ -196,10 +196,10 @@ func (a *adoptCommand) write(
 	return nil
 }
 
-// mostChanges is how often a write is tried while others write the Workspace.
+// mostChanges is the maximum number of tries of a write that conflicts with other writes.
 const mostChanges = 5
 
-// change writes the annotation of a changed Workspace. A write of another does not matter while the spec stays.
+// change writes the annotation of a changed Workspace. After a conflict, it tries again if the spec is still the same.
 func (c *Cluster) change(ctx context.Context, before, after *v1beta1.Workspace) error {
 	ctx, cancel := context.WithTimeout(ctx, callLimit)
 	defer cancel()
@@ -223,7 +223,7 @@ func (c *Cluster) change(ctx context.Context, before, after *v1beta1.Workspace) 
 	}
 }
 
-// consent returns the Workspace with the consent, or why it may not be taken over.
+// consent returns the Workspace with the consent, or the reason against the takeover.
 func (a *adoptCommand) consent(
 	ws *v1beta1.Workspace, entry *takeover.Entry, report *takeover.Report,
 ) (after *v1beta1.Workspace, why string, err error) {
@@ -252,7 +252,7 @@ func (a *adoptCommand) consent(
 	return after, "", nil
 }
 
-// withdraw returns the Workspace without the consent, or why it is too late.
+// withdraw returns the Workspace without the consent, or the reason why it is too late.
 func withdraw(ws *v1beta1.Workspace, entry *takeover.Entry, _ *takeover.Report) (after *v1beta1.Workspace, why string, err error) {
 	switch entry.State {
 	case takeover.Edited:

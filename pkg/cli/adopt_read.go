@@ -18,8 +18,8 @@ import (
 	"github.com/modelberth/modelberth/pkg/takeover"
 )
 
-// readTakeover reads the input of a survey; an empty namespace means all. Unreadable kinds of the whole cluster become
-// obstacles: KAITO's controller may run unseen.
+// readTakeover reads the input of a survey; an empty namespace means all. A cluster-wide kind that the user may not
+// list becomes an obstacle, because KAITO's controller could run unseen.
 func (c *Cluster) readTakeover(ctx context.Context, namespace string) (*takeover.Cluster, []takeover.Obstacle, error) {
 	out := &takeover.Cluster{}
 	workspaces, sets := &v1beta1.WorkspaceList{}, &appsv1.StatefulSetList{}
@@ -67,7 +67,7 @@ func (c *Cluster) readTakeover(ctx context.Context, namespace string) (*takeover
 	return out, unread, nil
 }
 
-// notChecked is the obstacle that the user may not list a kind.
+// notChecked returns the obstacle for a kind that the user may not list.
 func notChecked(kind string, err error) takeover.Obstacle {
 	return takeover.Obstacle{
 		ID: "NotChecked", Object: kind, Problem: err.Error(),
@@ -79,7 +79,7 @@ func kindIn(group, kind string, names ...string) source {
 	return source{GroupVersionKind: schema.GroupVersionKind{Group: group, Version: "v1", Kind: kind}, names: names}
 }
 
-// readTyped lists objects of a namespace, or of all.
+// readTyped lists the objects of a namespace. An empty namespace means all.
 func (c *Cluster) readTyped(ctx context.Context, list client.ObjectList, namespace string) error {
 	ctx, cancel := context.WithTimeout(ctx, callLimit)
 	defer cancel()

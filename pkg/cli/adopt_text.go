@@ -60,7 +60,7 @@ func takeoverRows(entries []takeover.Entry) [][]string {
 	return rows
 }
 
-// machinesText is the number of machines of each type.
+// machinesText returns the number of machines of each type, as text.
 func machinesText(machines []takeover.Machine) string {
 	var types []string
 	numbers := map[string]int{}
@@ -78,7 +78,7 @@ func machinesText(machines []takeover.Machine) string {
 	return text(strings.Join(types, ", "))
 }
 
-// showEdits says what the first edit of each Workspace does.
+// showEdits describes the effect of the first edit of each Workspace.
 func showEdits(out page, entries []takeover.Entry) {
 	out.heading("At the first edit of resource or inference")
 	for i := range entries {
@@ -97,7 +97,7 @@ func showEdits(out page, entries []takeover.Entry) {
 	}
 }
 
-// unpriced says how many machines a sum lacks; empty if it lacks none.
+// unpriced returns the number of machines without a known price, as text; empty if all have one.
 func unpriced(entries []takeover.Entry) string {
 	number := 0
 	for i := range entries {

@@ -14,7 +14,7 @@ import (
 // tokensFlag is a number of tokens as people write it: 16384, 16k or 1M.
 type tokensFlag struct{ into *int32 }
 
-// String is the number; empty if none was given.
+// String returns the number; empty if unset.
 func (f tokensFlag) String() string {
 	if f.into == nil || *f.into == 0 {
 		return ""
@@ -22,10 +22,10 @@ func (f tokensFlag) String() string {
 	return strconv.Itoa(int(*f.into))
 }
 
-// Type returns the name of the flag's type, which the help shows.
+// Type returns the name of the flag's type for the help.
 func (f tokensFlag) Type() string { return "tokens" }
 
-// Set reads the number.
+// Set parses the number.
 func (f tokensFlag) Set(text string) error {
 	number, unit := strings.TrimRight(text, "kKmM"), int64(1)
 	switch strings.ToLower(strings.TrimPrefix(text, number)) {
@@ -45,10 +45,10 @@ func (f tokensFlag) Set(text string) error {
 	return nil
 }
 
-// timeFlag is a time as Go writes it, such as 100ms; a bare number has milliseconds.
+// timeFlag is a duration in Go's format, such as 100ms. A number without a unit is in milliseconds.
 type timeFlag struct{ into *time.Duration }
 
-// String is the time; empty if none was given.
+// String returns the duration; empty if unset.
 func (f timeFlag) String() string {
 	if f.into == nil || *f.into == 0 {
 		return ""
@@ -56,10 +56,10 @@ func (f timeFlag) String() string {
 	return f.into.String()
 }
 
-// Type is the type in the help.
+// Type returns the name of the flag's type for the help.
 func (f timeFlag) Type() string { return "duration" }
 
-// Set reads the time.
+// Set parses the duration.
 func (f timeFlag) Set(text string) error {
 	if _, err := strconv.ParseFloat(text, 64); err == nil {
 		text += "ms"

@@ -37,7 +37,7 @@ type ask struct {
 	args                   map[string]string
 }
 
-// fields are the manifest's counterparts of the flags.
+// fields returns the manifest's field for each flag.
 func fields() map[string]string {
 	return map[string]string{
 		"model": "inference.preset.name", "instance-type": "resource.instanceType", "engine": "inference.engine.name",
@@ -78,7 +78,7 @@ func (a *ask) bind(cmd *cobra.Command) {
 	complete(cmd, "capacity-type", capacityTypes)
 }
 
-// beside refuses flags with a counterpart in the manifest.
+// beside refuses flags that have a field in the manifest.
 func (a *ask) beside(cmd *cobra.Command) error {
 	known := fields()
 	for _, flag := range slices.Sorted(maps.Keys(known)) {
@@ -89,7 +89,7 @@ func (a *ask) beside(cmd *cobra.Command) error {
 	return nil
 }
 
-// workspace is the manifest equivalent of the flags.
+// workspace returns the Workspace that the flags describe.
 func (a *ask) workspace() (*v1beta1.Workspace, error) {
 	aim, err := a.aim()
 	if err != nil {
@@ -130,7 +130,7 @@ func (a *ask) placement() *v1beta1.PlacementSpec {
 	return out
 }
 
-// aim reads --optimize-for, in any case.
+// aim parses --optimize-for. It ignores case.
 func (a *ask) aim() (v1beta1.OptimizeFor, error) {
 	if a.optimizeFor == "" {
 		return "", nil
@@ -143,22 +143,22 @@ func (a *ask) aim() (v1beta1.OptimizeFor, error) {
 	return "", usageError("--optimize-for: %q is not supported: use balanced, cost, latency or throughput", a.optimizeFor)
 }
 
-// flagged names flags in place of their fields.
+// flagged replaces the names of fields in a message by the names of their flags.
 func flagged(message string) string {
 	known := fields()
-	// The longer names first, because some begin like others.
+	// Longer names go first, because some names are prefixes of others.
 	flags := slices.SortedFunc(maps.Keys(known), func(a, b string) int { return len(known[b]) - len(known[a]) })
 	for _, flag := range flags {
 		message = strings.ReplaceAll(message, known[flag], "--"+flag)
 	}
-	// A field's value comes after a colon, a list in brackets.
+	// In messages about fields, a value follows a colon, and a list is in brackets.
 	value := `(--[a-z-]+): (?:\[([^\]]*)\]|"?(\d+(?:[.]\d+)?)"?|(?:` + strings.Join(aims(), "|") + `)\b)`
 	return regexp.MustCompile(value).ReplaceAllStringFunc(message, func(match string) string {
 		return strings.NewReplacer(": ", " ", "[", "", "]", "", ", ", ",", `"`, "").Replace(match)
 	})
 }
 
-// given is a number for a field; 0 stands for an unset flag.
+// given converts a flag to a field: 0, an unset flag, becomes nil.
 func given(value int32) *int32 {
 	if value == 0 {
 		return nil
@@ -173,7 +173,7 @@ func duration(value time.Duration) *metav1.Duration {
 	return &metav1.Duration{Duration: value}
 }
 
-// title is the heading for a Workspace: its own name, or the model's if it has none.
+// title returns the heading for a Workspace: its name, or the model's name if it has none.
 func title(ws *v1beta1.Workspace, hubID string) string {
 	if ws.Name == "workspace" && ws.Namespace == "" {
 		return hubID

@@ -88,7 +88,7 @@ A replica costs its plan's price from its request to its end.`,
 }
 
 func traceNames() []string {
-	shapes, _ := simulation.Shapes() // a test reads them
+	shapes, _ := simulation.Shapes() // a test checks that they load
 	var names []string
 	for i := range shapes {
 		names = append(names, shapes[i].Name)
@@ -151,7 +151,7 @@ func (s *simulateCommand) run(ctx context.Context, w World) error {
 	return s.show(w, replayed)
 }
 
-// readSet reads the one InferenceSet of a manifest, with a Workspace of its template.
+// readSet reads the only InferenceSet of a manifest, and adds a Workspace made from its template.
 func readSet(name string, stdin io.Reader) (*v1beta1.InferenceSet, *manifest, error) {
 	data, err := readFile(name, stdin)
 	if err != nil {
@@ -196,7 +196,7 @@ func readSet(name string, stdin io.Reader) (*v1beta1.InferenceSet, *manifest, er
 	return set, m, err
 }
 
-// addTemplate adds the Workspace of a set.
+// addTemplate adds a Workspace made from the template of a set.
 func (m *manifest) addTemplate(set *v1beta1.InferenceSet) error {
 	template := set.Spec.Template.DeepCopy()
 	ws := &v1beta1.Workspace{Inference: template.Inference}
@@ -215,7 +215,7 @@ func (m *manifest) addTemplate(set *v1beta1.InferenceSet) error {
 	return nil
 }
 
-// requests reads or generates the trace.
+// requests reads the trace from a file, or generates it.
 func (s *simulateCommand) requests(
 	d *deployed, policy *autoscale.Policy, stdin io.Reader,
 ) ([]simulation.Request, *simulation.Shape, error) {
@@ -272,7 +272,7 @@ func (s *simulateCommand) describeTrace(shape *simulation.Shape, trace []simulat
 	return out
 }
 
-// goal is the share of requests and their time to the first token.
+// goal returns the goal: a share of the requests, and their time to first token.
 func (s *simulateCommand) goal(policy *autoscale.Policy) simulation.Goal {
 	out := simulation.Goal{TTFT: s.ttft, Share: s.percentile / 100}
 	for _, target := range policy.Targets {
@@ -286,7 +286,7 @@ func (s *simulateCommand) goal(policy *autoscale.Policy) simulation.Goal {
 	return out
 }
 
-// replay runs all rules.
+// replay simulates the trace with each rule.
 func (s *simulateCommand) replay(d *deployed, policy *autoscale.Policy, trace []simulation.Request) *replay {
 	each := d.full(policy)
 	setting := simulation.Setting{
@@ -316,7 +316,8 @@ func (s *simulateCommand) replay(d *deployed, policy *autoscale.Policy, trace []
 // kedaThreshold is the number of waiting requests for each replica in KAITO's examples.
 const kedaThreshold = 10
 
-// ratioOf is the metric for the HorizontalPodAutoscaler: the policy's first one with a ratio.
+// ratioOf returns the metric for the HorizontalPodAutoscaler: the policy's first metric of that kind, with its target,
+// or else 0.7 of the KV cache.
 func ratioOf(policy *autoscale.Policy) (autoscale.Metric, float64) {
 	for _, target := range policy.Targets {
 		switch target.Metric {

@@ -14,7 +14,7 @@ import (
 	"github.com/modelberth/modelberth/pkg/autoscale/simulation"
 )
 
-// clairvoyantRule names the schedule that knows the future.
+// clairvoyantRule is the name of the schedule made with knowledge of all future requests.
 const clairvoyantRule = "clairvoyant"
 
 // replay has the results of all rules.
@@ -34,7 +34,7 @@ type replay struct {
 type ruleResult struct {
 	Rule    string  `json:"rule"`
 	Dollars float64 `json:"dollars"`
-	// OfClairvoyant is the dollars over those of the clairvoyant schedule; 0 without one.
+	// OfClairvoyant is Dollars divided by the cost of the clairvoyant schedule; 0 without such a schedule.
 	OfClairvoyant float64 `json:"ofClairvoyant,omitempty"`
 	// Attained is the share of the requests that reached the goal.
 	Attained  float64 `json:"attained"`
@@ -155,7 +155,7 @@ const (
 	plotHeight = 12
 )
 
-// plot draws the ready replicas over time, and those that were requested.
+// plot draws the ready and the desired replicas over time.
 func (r *replay) plot(out page) {
 	result := r.rules[0].result
 	ready, desired := buckets(result, plotWidth)
@@ -184,7 +184,7 @@ func (r *replay) plot(out page) {
 	out.line("        █ ready   ░ requested")
 }
 
-// buckets are the largest numbers of equal parts of the time.
+// buckets divides the time into equal parts, and returns the largest numbers of replicas in each part.
 func buckets(result *simulation.Result, parts int) (ready, desired []float64) {
 	ready, desired = make([]float64, parts), make([]float64, parts)
 	width := math.Max(result.Duration, 1) / float64(parts)
@@ -200,7 +200,7 @@ func buckets(result *simulation.Result, parts int) (ready, desired []float64) {
 	return ready, desired
 }
 
-// drawing is the replicas of this policy and of the clairvoyant schedule, as SVG.
+// drawing returns an SVG of the replicas under this policy and under the clairvoyant schedule.
 func (r *replay) drawing() string {
 	const width, height, left, bottom = 960.0, 320.0, 48.0, 36.0
 	end, most := 1.0, 1

@@ -23,7 +23,7 @@ type deployed struct {
 	seats   int
 }
 
-// deployed finds the laws of a plan.
+// deployed returns the replica of a plan.
 func (o *planOptions) deployed(a *answer) (*deployed, error) {
 	plan := &a.plan
 	if a.model == nil || plan.Artifact == nil {
@@ -86,7 +86,7 @@ func (d *deployed) measure(mean simulation.Request) error {
 		if pace.TPOT <= 0 || pace.Queues {
 			break
 		}
-		// The law has maxima of its own: more sequences are never faster.
+		// The prediction can dip at some batch sizes. More sequences are never faster, so the curve must not fall.
 		seconds := pace.TPOT / 1e3
 		if last := len(d.speed.Points) - 1; last >= 0 {
 			seconds = math.Max(seconds, d.speed.Points[last].Seconds)
@@ -109,8 +109,8 @@ func (d *deployed) measure(mean simulation.Request) error {
 	return nil
 }
 
-// full is the number of requests at once that a policy aims at on a replica: its target, or three quarters of the seats
-// that fit.
+// full returns a policy's target for the requests at once on a replica. Without a target, it is three quarters of the
+// sequences that fit.
 func (d *deployed) full(policy *autoscale.Policy) float64 {
 	points := d.speed.Points
 	out := 0.75 * points[len(points)-1].Sequences
@@ -122,7 +122,7 @@ func (d *deployed) full(policy *autoscale.Policy) float64 {
 	return math.Max(out, 1)
 }
 
-// words describe a replica.
+// words describes a replica.
 func (d *deployed) words() string {
 	points := d.speed.Points
 	last := points[len(points)-1]

@@ -9,10 +9,10 @@ import (
 	"strings"
 )
 
-// barWidth is how many characters stand for a GPU's memory.
+// barWidth is the number of characters for a GPU's memory.
 const barWidth = 64
 
-// share is a part of a GPU's memory, and how it is drawn.
+// share is a part of a GPU's memory, with its mark and colour.
 type share struct {
 	name string
 	gib  float64
@@ -34,8 +34,8 @@ func (p page) bar(total float64, parts []share) {
 	p.line("  %s", strings.Join(legend, "   "))
 }
 
-// widths are the characters of each part. They sum to barWidth if the parts sum to the total. Every part above zero has
-// at least one.
+// widths returns the number of characters for each part. They sum to barWidth if the parts sum to the total. Every part
+// above zero gets at least one.
 func widths(total float64, parts []share) []int {
 	out := make([]int, len(parts))
 	var before float64

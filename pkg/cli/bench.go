@@ -62,7 +62,7 @@ administrator adds it to the chart's value calibration. The size of the KV cache
 	return cmd
 }
 
-// check finds mistakes in the flags.
+// check refuses invalid flags.
 func (b *benchCommand) check() error {
 	for _, flag := range []struct {
 		name  string
@@ -120,7 +120,7 @@ func (b *benchCommand) run(ctx context.Context, w World, name string) error {
 	return b.write(ctx, w, cluster, name, result)
 }
 
-// predicted is the plan's speed; nil if the plan has none.
+// predicted returns the plan's speed; nil if unknown.
 func predicted(plan *v1beta1.PlanStatus) *v1beta1.PlanPerformance {
 	if plan == nil {
 		return nil
@@ -161,10 +161,10 @@ func (b *benchCommand) show(w World, r *benchResult) error {
 	return nil
 }
 
-// peakTokensPerMinute is KAITO's name for the result of a benchmark.
+// peakTokensPerMinute is KAITO's key for the result of a benchmark.
 const peakTokensPerMinute = "peakTokensPerMinute"
 
-// write stores the result in the place of KAITO's clients. Nothing else depends on it.
+// write stores the result where KAITO's clients read it. Nothing else depends on it.
 func (b *benchCommand) write(ctx context.Context, w World, cluster *Cluster, name string, r *benchResult) error {
 	if r.Failed > 0 {
 		return clusterError("nothing is recorded: %s failed: %s", count(r.Failed, "request"), r.FirstFailure)
@@ -209,7 +209,7 @@ func (b *benchCommand) write(ctx context.Context, w World, cluster *Cluster, nam
 	return err
 }
 
-// engine is the measured engine: its name, its image's tag, and the format of the weights; empty if unknown.
+// engine returns the measured engine's name, its image's tag, and the format of the weights; empty if unknown.
 func (b *benchCommand) engine(ctx context.Context, cluster *Cluster, ws *v1beta1.Workspace) (string, string, string) {
 	revisions, err := cluster.revisions(ctx, ws)
 	current := accepted(revisions)

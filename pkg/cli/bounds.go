@@ -13,7 +13,8 @@ import (
 	"github.com/modelberth/modelberth/api/v1beta1"
 )
 
-// outOfBounds names a field with a value that the API server would refuse, if a plan depends on the field.
+// outOfBounds returns a message about a field that the API server would refuse. It checks only fields that affect a
+// plan.
 func outOfBounds(ws *v1beta1.Workspace) string {
 	if count := ws.Resource.Count; count != nil && (*count < 1 || *count > 1000) {
 		return fmt.Sprintf("resource.count is %d: it must be between 1 and 1000", *count)
@@ -76,12 +77,12 @@ func badObjectives(o *v1beta1.ObjectivesSpec) string {
 	return ""
 }
 
-// capacityTypes are the ways to pay.
+// capacityTypes returns all capacity types.
 func capacityTypes() []string {
 	return []string{string(v1beta1.CapacityReserved), string(v1beta1.CapacityOnDemand), string(v1beta1.CapacitySpot)}
 }
 
-// aims are the values of optimizeFor.
+// aims returns the values of optimizeFor.
 func aims() []string {
 	return []string{
 		string(v1beta1.OptimizeForBalanced), string(v1beta1.OptimizeForCost), string(v1beta1.OptimizeForLatency),

@@ -27,7 +27,7 @@ import (
 	"github.com/modelberth/modelberth/pkg/planner"
 )
 
-// calibrations are signed files of runs for the catalogue.
+// calibrations are signed files with measured runs for the catalogue.
 type calibrations struct{ files, keys []string }
 
 // bind declares --calibration and --calibration-key.
@@ -76,7 +76,7 @@ func (e *export) bind(cmd *cobra.Command, w World) {
 	_ = cmd.MarkFlagFilename("sign-key", "pem")
 }
 
-// check finds mistakes in the flags before anything is measured.
+// check refuses invalid flags before the benchmark starts.
 func (e *export) check() error {
 	switch {
 	case e.file == "" && (e.signKey != "" || e.gpu != "" || e.source != ""):
@@ -121,7 +121,7 @@ func (e *export) write(m *catalog.Measurement) (string, error) {
 	return f.Signature.Key, nil
 }
 
-// measurement is a benchmark's result as a run of each replica.
+// measurement converts a benchmark's result to a run of a single replica.
 func (e *export) measurement(r *benchResult, plan *planner.Plan, image string) (*catalog.Measurement, error) {
 	replicas := max(plan.DataParallel, 1)
 	switch {
@@ -152,7 +152,7 @@ func (e *export) measurement(r *benchResult, plan *planner.Plan, image string) (
 	return m, nil
 }
 
-// gpuOf returns the GPU's name in the catalogue: a class has several parts.
+// gpuOf returns the GPU's name in the catalogue. A plan has only its class, and a class can have several GPUs.
 func (e *export) gpuOf(plan *planner.Plan) (string, error) {
 	c, err := e.load()
 	if err != nil {
@@ -179,13 +179,13 @@ func tagOf(image string) string {
 	return ""
 }
 
-// vLLM logs the KV cache of each of its workers once, when it starts.
+// vLLM logs the KV cache of each worker once, at its start.
 const (
 	loggedCache = `Available KV cache memory: (\d+\.\d+) GiB`
 	mostOfLog   = 16 << 20
 )
 
-// startOf returns the memory of an engine's start from its log; zero if the log no longer has it.
+// startOf reads an engine's memory at its start from its log; zero if the log no longer has it.
 func startOf(ctx context.Context, cluster *Cluster, ws *v1beta1.Workspace, plan *planner.Plan) (catalog.MeasuredMemory, error) {
 	none := catalog.MeasuredMemory{}
 	var leader logsCommand
@@ -201,7 +201,7 @@ func startOf(ctx context.Context, cluster *Cluster, ws *v1beta1.Workspace, plan 
 	least, pattern := 0.0, regexp.MustCompile(loggedCache)
 	for lines := bufio.NewScanner(io.LimitReader(log, mostOfLog)); lines.Scan(); {
 		if found := pattern.FindStringSubmatch(lines.Text()); found != nil {
-			// The pattern leaves nothing but numbers.
+			// The pattern matches only numbers.
 			if gib, _ := strconv.ParseFloat(found[1], 64); least == 0 || gib < least {
 				least = gib
 			}
@@ -250,7 +250,7 @@ func (b *benchCommand) exported(ctx context.Context, w World, cluster *Cluster, 
 	return nil
 }
 
-// engineImage is the image of the engine in a pod; empty if unknown.
+// engineImage returns the image of the engine in a pod; empty if unknown.
 func engineImage(pod *corev1.PodTemplateSpec) string {
 	if containers := pod.Spec.Containers; len(containers) > 0 {
 		return containers[0].Image

@@ -15,7 +15,7 @@ import (
 	"github.com/modelberth/modelberth/pkg/catalog"
 )
 
-// catalogFlags are the flags for the catalogue and the place of the machines.
+// catalogFlags are the flags for the catalogue, the cloud and the region.
 type catalogFlags struct {
 	base     fs.FS
 	overlays []string
@@ -64,7 +64,7 @@ func (f *catalogFlags) load() (*catalog.Catalog, error) {
 	return f.measured.added(c)
 }
 
-// place checks --cloud and --region, and returns the remaining clouds; none means all.
+// place checks --cloud and --region, and returns the selected clouds; none means all.
 func (f *catalogFlags) place(c *catalog.Catalog) ([]string, error) {
 	all := clouds(c)
 	for _, cloud := range f.clouds {
@@ -75,7 +75,7 @@ func (f *catalogFlags) place(c *catalog.Catalog) ([]string, error) {
 	if f.region == "" {
 		return f.clouds, nil
 	}
-	// A region belongs to one cloud; the others have no prices there.
+	// A region belongs to one cloud. The other clouds have no prices for it.
 	var out []string
 	for _, cloud := range all {
 		if (len(f.clouds) == 0 || slices.Contains(f.clouds, cloud)) && slices.Contains(regions(c, []string{cloud}), f.region) {
@@ -89,7 +89,7 @@ func (f *catalogFlags) place(c *catalog.Catalog) ([]string, error) {
 	return out, nil
 }
 
-// clouds are those of the catalogue's machines, sorted.
+// clouds returns the clouds of the catalogue's machines, sorted.
 func clouds(c *catalog.Catalog) []string {
 	found := map[string]bool{}
 	for _, s := range c.SKUs() {
@@ -98,7 +98,7 @@ func clouds(c *catalog.Catalog) []string {
 	return slices.Sorted(maps.Keys(found))
 }
 
-// regions are the catalogue's regions with prices, sorted; no cloud means all.
+// regions returns the regions with prices of the given clouds, sorted; no cloud means all.
 func regions(c *catalog.Catalog, of []string) []string {
 	found := map[string]bool{}
 	for _, s := range c.SKUs() {
@@ -112,7 +112,7 @@ func regions(c *catalog.Catalog, of []string) []string {
 	return slices.Sorted(maps.Keys(found))
 }
 
-// near are at most six names with the longest common prefix.
+// near returns up to six names that share the longest prefix with the given name.
 func near(name string, among []string) []string {
 	const most = 6
 	for length := len(name); length > 0; length-- {

@@ -20,7 +20,7 @@ type fieldChange struct {
 	New   string `json:"new,omitempty"`
 }
 
-// changesOf are the different fields, by name. config is the text of each manifest's ConfigMap.
+// changesOf returns the differing fields, sorted by name. The configs are the texts of the two ConfigMaps.
 func changesOf(old, updated *v1beta1.Workspace, oldConfig, newConfig string) ([]fieldChange, error) {
 	before, err := leaves(old, oldConfig)
 	if err != nil {
@@ -41,10 +41,10 @@ func changesOf(old, updated *v1beta1.Workspace, oldConfig, newConfig string) ([]
 	return out, nil
 }
 
-// configField is how a change within the ConfigMap is called.
+// configField is the name for a change within the ConfigMap.
 const configField = "ConfigMap"
 
-// leaves are the values of a Workspace by their fields' names.
+// leaves returns the values of a Workspace by field name.
 func leaves(ws *v1beta1.Workspace, config string) (map[string]string, error) {
 	text, err := json.Marshal(map[string]any{
 		"resource": ws.Resource, "inference": ws.Inference, "tuning": ws.Tuning, "suspend": ws.Suspend,
@@ -64,7 +64,7 @@ func leaves(ws *v1beta1.Workspace, config string) (map[string]string, error) {
 	if config != "" {
 		out[configField] = config
 	}
-	// The value stored for an unset field equals the unset field.
+	// The API server's default equals the unset field.
 	for field, standard := range map[string]string{"resource.count": "1", "suspend": "false", "inference.preset.accessMode": "public"} {
 		if out[field] == standard {
 			delete(out, field)
@@ -73,7 +73,7 @@ func leaves(ws *v1beta1.Workspace, config string) (map[string]string, error) {
 	return out, nil
 }
 
-// gather puts the leaves of a value. A list of plain values is one leaf.
+// gather collects the leaves of a value. A list of plain values is one leaf.
 func gather(into map[string]string, at string, value any) {
 	switch v := value.(type) {
 	case nil:
@@ -112,7 +112,8 @@ func isPlain(list []any) bool {
 	})
 }
 
-// fixed are the immutable fields: a change needs a new object. A field in settable is immutable once it has a value.
+// isFixed reports whether a change needs a new object, because the field is immutable. Some fields are immutable only
+// once they have a value.
 func isFixed(change *fieldChange) bool {
 	switch {
 	case change.Field == "inference.preset.name", change.Field == "resource.count",
@@ -127,13 +128,13 @@ func isFixed(change *fieldChange) bool {
 	}
 }
 
-// under reports whether a field is another one or within it.
+// under reports whether a field is the parent or lies within it.
 func under(field, parent string) bool {
 	rest, ok := strings.CutPrefix(field, parent)
 	return ok && (rest == "" || rest[0] == '.' || rest[0] == '[')
 }
 
-// isRendered reports whether a change shows in the pods on its own, whatever it does to the plan.
+// isRendered reports whether a change shows in the pods even if the plan stays the same.
 func isRendered(change *fieldChange) bool {
 	for _, planned := range []string{
 		"inference.objectives", "inference.engine.allowedQuantizations", "inference.engine.allowedKVCacheTypes",

@@ -109,14 +109,14 @@ func piped(in io.Reader) (string, error) {
 
 // conversation is the history of messages.
 type conversation struct {
-	// reach forwards to the server until the context ends.
+	// reach opens a connection to the server that lasts until the context ends.
 	reach    func(context.Context) (*endpoint, error)
 	out      io.Writer
 	style    style
 	question question
 }
 
-// converse sends each typed line until the input ends.
+// converse sends each typed line as a message until the input ends.
 func (t *conversation) converse(ctx context.Context, w World) error {
 	lines := bufio.NewScanner(w.In)
 	lines.Buffer(nil, mostBytes)

@@ -21,7 +21,7 @@ import (
 	"github.com/modelberth/modelberth/presets"
 )
 
-// World is the command's view of its process.
+// World is the command's access to its process and to the outside.
 type World struct {
 	In       io.Reader
 	Out, Err io.Writer
@@ -34,9 +34,9 @@ type World struct {
 	Terminal bool
 	// Hub returns a describer of models outside the catalogue.
 	Hub func(endpoint, token string) (Describer, error)
-	// Cluster connects to the cluster in the flags, and writes the warnings of its API server to the writer.
+	// Cluster connects to the cluster that the flags select. It writes the API server's warnings to the writer.
 	Cluster func(flags *genericclioptions.ConfigFlags, warnings io.Writer) (*Cluster, error)
-	// Clock tells how old things are.
+	// Clock is the clock for ages and timers.
 	Clock clock.WithTicker
 	// Size of the terminal in columns and lines.
 	Size func() (width, height int)
@@ -46,7 +46,7 @@ type World struct {
 	Interrupt func(context.Context) (context.Context, context.CancelFunc)
 }
 
-// Process is the world of a real process.
+// Process returns the World of a real process.
 func Process(in, out *os.File, err io.Writer, getenv func(string) string) World {
 	return World{
 		In: in, Out: out, Err: err, Getenv: getenv, Presets: presets.FS(), Chart: charts.FS(), Hub: newHub, Cluster: connect,
@@ -54,7 +54,7 @@ func Process(in, out *os.File, err io.Writer, getenv func(string) string) World 
 		Typing:   term.IsTerminal(int(in.Fd())),
 		Clock:    clock.RealClock{},
 		Size: func() (int, int) {
-			width, height, _ := term.GetSize(int(out.Fd())) // zeros where there is no terminal
+			width, height, _ := term.GetSize(int(out.Fd())) // zeros if there is no terminal
 			return width, height
 		},
 		Interrupt: func(ctx context.Context) (context.Context, context.CancelFunc) {
@@ -66,7 +66,7 @@ func Process(in, out *os.File, err io.Writer, getenv func(string) string) World 
 // Main runs the command and returns its exit code.
 func Main(ctx context.Context, args []string, w World) int {
 	root := New(w)                            //nolint:contextcheck // cobra hands the context to the commands
-	root.SetArgs(append([]string{}, args...)) // cobra takes nil for the process's own
+	root.SetArgs(append([]string{}, args...)) // for nil, cobra would use the process's arguments
 	failed, err := root.ExecuteContextC(ctx)
 	if err == nil {
 		return codeDone
@@ -77,7 +77,7 @@ func Main(ctx context.Context, args []string, w World) int {
 	return codeOf(err)
 }
 
-// New returns the command with everything below it.
+// New returns the command with all subcommands.
 func New(w World) *cobra.Command {
 	root := &cobra.Command{
 		Use:   "kubectl-berth",

@@ -26,16 +26,16 @@ import (
 	"github.com/modelberth/modelberth/api/v1beta1"
 )
 
-// Cluster is the commands' access to a cluster, with the rights of the user.
+// Cluster gives the commands access to a cluster with the user's rights.
 type Cluster struct {
-	// Namespace in the flags or the kubeconfig.
+	// Namespace comes from the flags or the kubeconfig.
 	Namespace string
 	Objects   Objects
 	Pods      Pods
 	Server    Server
 }
 
-// Objects are read, watched and changed.
+// Objects reads, watches and changes objects of the cluster.
 type Objects interface {
 	client.Reader
 	Watch(ctx context.Context, list client.ObjectList, options ...client.ListOption) (watch.Interface, error)
@@ -44,29 +44,29 @@ type Objects interface {
 	Status() client.SubResourceWriter
 }
 
-// Pods are reached through the API server.
+// Pods reaches pods through the API server.
 type Pods interface {
 	// Log streams a container's log.
 	Log(ctx context.Context, pod types.NamespacedName, options *corev1.PodLogOptions) (io.ReadCloser, error)
-	// Get asks a server in a pod for a path.
+	// Get sends a GET request for a path to a server in a pod.
 	Get(ctx context.Context, pod types.NamespacedName, port int32, path string) ([]byte, error)
 	// Forward returns a local address for a port of a pod. It works until the context ends.
 	Forward(ctx context.Context, pod types.NamespacedName, port int32) (string, error)
 }
 
-// Deadlines of single requests.
+// Time limits of single requests.
 const (
 	callLimit     = 15 * time.Second
 	completeLimit = 2 * time.Second
 )
 
-// connection is the flags for the cluster and the user.
+// connection holds kubectl's flags for the cluster and the user.
 type connection struct {
 	world World
 	flags *genericclioptions.ConfigFlags
 }
 
-// bind declares kubectl's connection flags, and completes names of Workspaces.
+// bind declares kubectl's connection flags and their shell completion.
 func (c *connection) bind(cmd *cobra.Command, w World) {
 	c.world = w
 	all := genericclioptions.NewConfigFlags(true)
@@ -79,7 +79,7 @@ func (c *connection) bind(cmd *cobra.Command, w World) {
 	cmd.ValidArgsFunction = c.completeNames
 }
 
-// open connects; no request is sent to the cluster yet.
+// open returns the cluster. It sends no request yet.
 func (c *connection) open() (*Cluster, error) {
 	if c.world.Cluster == nil {
 		return nil, clusterError("no cluster is available here")
@@ -107,7 +107,7 @@ func (c *Cluster) workspace(ctx context.Context, name string) (*v1beta1.Workspac
 	return ws, nil
 }
 
-// leader is the StatefulSet of a Workspace's serving pods, or nil.
+// leader returns the StatefulSet of a Workspace's serving pods, or nil.
 func (c *Cluster) leader(ctx context.Context, ws *v1beta1.Workspace) (*appsv1.StatefulSet, error) {
 	ctx, cancel := context.WithTimeout(ctx, callLimit)
 	defer cancel()
@@ -144,7 +144,7 @@ func (c *connection) completeNames(cmd *cobra.Command, args []string, _ string) 
 	return names, cobra.ShellCompDirectiveNoFileComp
 }
 
-// worded explains an error of the API server for an object, with the remedy.
+// worded explains an API server's error about an object, and adds the remedy.
 func worded(err error, what string) error {
 	var unreachable *url.Error
 	switch {

@@ -20,7 +20,7 @@ import (
 	"github.com/modelberth/modelberth/pkg/cost"
 )
 
-// The output formats of costs in addition to table and JSON.
+// Output formats of costs besides table and JSON.
 const (
 	formatCSV   = "csv"
 	formatFOCUS = "focus"
@@ -109,7 +109,7 @@ func (c *costCommand) run(ctx context.Context, w World) error {
 	return c.show(w, report)
 }
 
-// grouping returns the name of a charge's line.
+// grouping returns a function from a charge to the name of its line.
 func (c *costCommand) grouping() (func(*cost.Charge) string, error) {
 	label, isLabel := strings.CutPrefix(c.by, "label=")
 	switch {
@@ -148,15 +148,15 @@ func sinceOf(text string, now time.Time) (time.Time, error) {
 	return time.Time{}, usageError("--since: %q is neither a duration such as 24h or 7d nor a date such as 2026-11-01", text)
 }
 
-// costReport is the answer for programs.
+// costReport is the command's answer for programs.
 type costReport struct {
 	Since time.Time  `json:"since"`
 	AsOf  time.Time  `json:"asOf"`
 	Lines []costLine `json:"lines"`
 	Total costLine   `json:"total"`
-	// UnpricedHours are machine hours without a known price, which count as 0 dollars.
+	// UnpricedHours are machine hours without a known price. They count as 0 USD.
 	UnpricedHours float64 `json:"unpricedMachineHours,omitempty"`
-	// Budgets are those of the current month, whatever the period of the costs.
+	// Budgets are for the current month, regardless of the period of the costs.
 	Budgets        []costBudget `json:"budgets,omitempty"`
 	unknownBudgets string
 }
@@ -165,13 +165,14 @@ type costLine struct {
 	Name  string  `json:"name,omitempty"`
 	USD   float64 `json:"usd"`
 	Hours float64 `json:"machineHours"`
-	// States have those with machine time.
+	// States has only states with machine time.
 	States map[string]costState `json:"states,omitempty"`
-	// UnsureHours are contained in the hours: no controller watched the machine then, and it was gone afterwards.
+	// UnsureHours are a part of Hours. No controller ran at the time, and the machine was gone when one ran again.
 	UnsureHours  float64 `json:"unsureHours,omitempty"`
 	PromptTokens int64   `json:"promptTokens"`
 	OutputTokens int64   `json:"outputTokens"`
-	// PerMillion is the cost of a million output tokens, with all states; absent without tokens. Planned is that of the plan.
+	// PerMillion is the cost of a million output tokens, in USD over all states; absent without tokens. Planned is the
+	// plan's figure.
 	PerMillion *float64 `json:"usdPerMillionOutputTokens,omitempty"`
 	Planned    string   `json:"plannedUSDPerMillionOutputTokens,omitempty"`
 }
@@ -202,7 +203,7 @@ func costReportOf(ledger *cost.Ledger, since time.Time, charges []cost.Charge, b
 	for _, group := range cost.Group(charges, by) {
 		sum.Add(&group.Cells)
 		line := costLineOf(group.Name, &group.Cells)
-		if of := planned[group.Name]; len(of) == 1 { // of several Workspaces, there is no one plan
+		if of := planned[group.Name]; len(of) == 1 { // several plans have no common figure
 			line.Planned = of[0]
 		}
 		out.Lines = append(out.Lines, line)
@@ -294,7 +295,7 @@ func (l *costLine) row(name string) []string {
 
 func inCents(amount float64) string { return strconv.FormatFloat(amount, 'f', 2, 64) }
 
-// csv writes a line for each name, in numbers that a spreadsheet reads.
+// csv writes a line for each name. Spreadsheets can read the numbers.
 func (r *costReport) csv(w io.Writer) error {
 	out := csv.NewWriter(w)
 	head := []string{"name", "since", "as_of", "usd", "machine_hours"}

@@ -24,13 +24,13 @@ type costBudget struct {
 	Month     string  `json:"month"`
 	USD       float64 `json:"usd"`
 	Spent     float64 `json:"spentUSD"`
-	// Share is the spent part of the budget.
+	// Share is Spent divided by USD.
 	Share  float64 `json:"share"`
 	Action string  `json:"action"`
 }
 
-// budgets returns the budgets of the namespaces with their use. The second result says why they are unknown; empty if they
-// are known. An invalid budget is the error.
+// budgets returns the budgets of the namespaces with their use. The second result is the reason if they are unknown.
+// The error is about an invalid budget.
 func (c *costCommand) budgets(ctx context.Context, cluster *Cluster, ledger *cost.Ledger, now time.Time) ([]costBudget, string, error) {
 	namespaces, unknown := c.namespaces(ctx, cluster)
 	months := cost.Months(ledger.Month(now), nil)
@@ -53,7 +53,7 @@ func (c *costCommand) budgets(ctx context.Context, cluster *Cluster, ledger *cos
 	return out, unknown, nil
 }
 
-// namespaces reads the namespaces of the report. Not everybody with the right to read its costs may read them.
+// namespaces reads the namespaces of the report. A user who may read costs need not have the right to read namespaces.
 func (c *costCommand) namespaces(ctx context.Context, cluster *Cluster) (read []corev1.Namespace, unknown string) {
 	if c.all {
 		list := &corev1.NamespaceList{}

@@ -19,7 +19,7 @@ import (
 	"github.com/modelberth/modelberth/pkg/cost"
 )
 
-// ledgerSource is the ledger to read: the copy of one namespace, or the controller's of all.
+// ledgerSource is the ledger to read: the copy in one namespace, or the controller's ledger of all namespaces.
 type ledgerSource struct {
 	inNamespace, ledger string
 	all                 bool
@@ -73,8 +73,8 @@ func (l *ledgerSource) read(ctx context.Context, cluster *Cluster) (*cost.Ledger
 	return cost.Join(parts...), nil
 }
 
-// shards are the ConfigMaps of one ledger. Whoever may write ConfigMaps in any namespace can make some that look like
-// those of the controller, so the command adds up no two ledgers, and does not guess which one is genuine.
+// shards returns the ConfigMaps of one ledger. Anyone with the right to write ConfigMaps in some namespace can forge a
+// ledger. So the command never adds up two ledgers, and does not guess which ledger is genuine.
 func (l *ledgerSource) shards(ctx context.Context, cluster *Cluster) ([]*corev1.ConfigMap, error) {
 	list := &corev1.ConfigMapList{}
 	if err := cluster.Objects.List(ctx, list, client.InNamespace(l.inNamespace), client.HasLabels{v1beta1.LabelCost}); err != nil {

@@ -46,7 +46,7 @@ a change, 3 if the new manifest cannot be served. Other codes are errors.`,
 // effect is the effect of a change on running pods and machines.
 type effect string
 
-// The effects, from none to most.
+// The effects, smallest first.
 const (
 	effectNothing  effect = "nothing"
 	effectRestart  effect = "restart"
@@ -62,14 +62,14 @@ type difference struct {
 	Namespace string `json:"namespace,omitempty"`
 	Name      string `json:"name"`
 	Effect    effect `json:"effect"`
-	// Summary is the effect in a sentence.
+	// Summary describes the effect in a sentence.
 	Summary string        `json:"summary"`
 	Fields  []fieldChange `json:"fields,omitempty"`
 	Old     *side         `json:"old,omitempty"`
 	New     *side         `json:"new,omitempty"`
 }
 
-// side is one of the two plans in short.
+// side is a short form of one of the two plans.
 type side struct {
 	Machines    string   `json:"machines,omitempty"`
 	HourlyPrice *float64 `json:"hourlyPrice,omitempty"`
@@ -78,7 +78,7 @@ type side struct {
 	Warnings []string `json:"warnings,omitempty"`
 
 	plan planner.Plan
-	// buys reports whether the Workspace holds machines: it has a plan and is not suspended.
+	// buys reports whether the Workspace needs machines: it has a plan and is not suspended.
 	buys bool
 	err  error
 }
@@ -95,7 +95,7 @@ func (d *diffCommand) run(ctx context.Context, w World, oldName, newName string)
 	if err != nil {
 		return err
 	}
-	d.settings.AllowRemoteCode = true // it shapes pods alone
+	d.settings.AllowRemoteCode = true // affects only pods
 	if err := d.open(); err != nil {
 		return err
 	}
@@ -114,7 +114,7 @@ func (d *diffCommand) run(ctx context.Context, w World, oldName, newName string)
 	return resultOf(found)
 }
 
-// resultOf is the exit code for pipelines.
+// resultOf returns the error with the exit code for pipelines.
 func resultOf(found []difference) error {
 	for i := range found {
 		if now := found[i].New; now != nil && now.err != nil {
@@ -160,7 +160,7 @@ func (m *manifest) workspace(name string) *v1beta1.Workspace {
 	return nil
 }
 
-// configText is the text of a Workspace's ConfigMap; empty if the file does not have it.
+// configText returns the text of a Workspace's ConfigMap; empty if the file does not have the ConfigMap.
 func (m *manifest) configText(ws *v1beta1.Workspace) string {
 	if ws.Inference == nil || ws.Inference.Config == "" {
 		return ""
@@ -191,7 +191,7 @@ func (d *diffCommand) difference(ctx context.Context, old, updated *manifest, na
 	return out, nil
 }
 
-// side plans for one of two manifests; nil if it does not have the Workspace.
+// side plans for a Workspace of one manifest; nil for a nil Workspace.
 func (d *diffCommand) side(ctx context.Context, m *manifest, ws *v1beta1.Workspace) *side {
 	if ws == nil {
 		return nil
@@ -229,7 +229,7 @@ func effectOf(d *difference) (effect, string) {
 	}
 }
 
-// effectOfUpdate is effectOf for a Workspace with a possible update.
+// effectOfUpdate explains the effect of a change that needs no new object.
 func effectOfUpdate(d *difference) (effect, string) {
 	old, updated := d.Old, d.New
 	switch {
@@ -265,7 +265,7 @@ func sameLayout(a, b *planner.Plan) bool {
 	return reflect.DeepEqual(rendered(a), rendered(b))
 }
 
-// rendered is the part of a plan that shows in pods.
+// rendered returns the part of a plan that shows in pods.
 func rendered(p *planner.Plan) planner.Plan {
 	out := *p
 	out.Memory, out.Performance, out.HourlyPrice = nil, nil, 0
@@ -273,7 +273,7 @@ func rendered(p *planner.Plan) planner.Plan {
 	return out
 }
 
-// sentenceOf is the text of an error without its place.
+// sentenceOf returns the message of an error without file and object.
 func sentenceOf(err error) string {
 	if text, ok := errors.AsType[*sentence](err); ok {
 		return text.text

@@ -63,7 +63,7 @@ func value(text string) string {
 	return shorten(text)
 }
 
-// machines are the held ones.
+// machines describes the machines of a plan.
 func (s *side) machines() string {
 	switch {
 	case s == nil:
@@ -77,7 +77,7 @@ func (s *side) machines() string {
 	}
 }
 
-// hourly is the price of the held machines; false if it is unknown.
+// hourly returns the price of the machines per hour; false if unknown.
 func (s *side) hourly() (float64, bool) {
 	switch {
 	case s == nil, s.err == nil && !s.buys:
@@ -97,7 +97,7 @@ func (s *side) price() string {
 	return hourly(price)
 }
 
-// monthly is the cost of a change per month.
+// monthly describes a change's effect on the cost per month.
 func monthly(d *difference) string {
 	before, known := d.Old.hourly()
 	after, alsoKnown := d.New.hourly()

@@ -90,7 +90,7 @@ func (d *doctorCommand) run(ctx context.Context, w World) error {
 	return nil
 }
 
-// writeBundle writes a support bundle, readable by the user alone.
+// writeBundle writes a support bundle that only the user can read.
 func writeBundle(path string, seen *doctor.Snapshot, findings []doctor.Finding) error {
 	file, err := os.OpenFile(path, os.O_CREATE|os.O_TRUNC|os.O_WRONLY, 0o600)
 	if err != nil {
@@ -103,7 +103,7 @@ func writeBundle(path string, seen *doctor.Snapshot, findings []doctor.Finding) 
 	return err
 }
 
-// isAlike reports whether two findings differ in nothing but their object.
+// isAlike reports whether two findings differ only in their object.
 func isAlike(a, b *doctor.Finding) bool {
 	return a.ID == b.ID && a.Severity == b.Severity && a.Evidence == b.Evidence && a.Fix == b.Fix
 }
@@ -130,7 +130,7 @@ func showFindings(w World, seen *doctor.Snapshot, findings []doctor.Finding) err
 	return conclude(w.Out, seen, findings)
 }
 
-// conclude writes the last line.
+// conclude writes the summary in the last line.
 func conclude(out io.Writer, seen *doctor.Snapshot, findings []doctor.Finding) error {
 	result := "no findings"
 	if len(findings) > 0 {

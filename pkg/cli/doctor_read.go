@@ -21,10 +21,10 @@ import (
 	"github.com/modelberth/modelberth/pkg/doctor"
 )
 
-// pageSize is the number of objects in one answer.
+// pageSize is the number of objects in one page of a list.
 const pageSize = 500
 
-// Server answers about itself.
+// Server describes the API server.
 type Server interface {
 	// Version returns the API server's version, and the time on its clock.
 	Version(ctx context.Context) (version string, now time.Time, err error)
@@ -73,18 +73,18 @@ func (s *restServer) Version(ctx context.Context) (version string, now time.Time
 	return answer.GitVersion, now, nil
 }
 
-// source is a kind for doctor to read.
+// source is a kind of object that doctor reads.
 type source struct {
 	schema.GroupVersionKind
-	// labels of the objects; nil means any.
+	// labels selects the objects; nil means all.
 	labels client.ListOption
-	// names of the only objects to read; empty means all.
+	// names limits the objects; empty means all.
 	names []string
 	// namespace of the objects; empty means all.
 	namespace string
 }
 
-// sources are all kinds for doctor to read. Secrets and ConfigMaps are not among them.
+// sources returns all kinds that doctor reads. Secrets and ConfigMaps are not among them.
 func sources() []source {
 	of := func(group, version string, kinds ...string) []source {
 		var out []source
@@ -125,7 +125,7 @@ func sources() []source {
 		})
 }
 
-// snapshot reads doctor's input. An error means that the cluster does not answer.
+// snapshot reads doctor's input. It fails only if the cluster does not answer.
 func (c *Cluster) snapshot(ctx context.Context) (*doctor.Snapshot, error) {
 	if c.Server == nil {
 		return nil, errors.New("no API server is available here")

@@ -8,20 +8,22 @@ import (
 	"fmt"
 )
 
-// The exit codes; docs/reference/cli.md tells users.
+// The exit codes; docs/reference/cli.md documents them for users.
 const (
 	codeDone = 0
-	// codeDiffers is diff's exit code for a change, and codeStalled that of status --watch for a stalled Workspace.
+	// codeDiffers is diff's exit code for a change. codeStalled is the exit code of status --watch for a stalled
+	// Workspace.
 	codeDiffers = 1
 	codeStalled = 1
-	// codeSick is doctor's exit code for an error among the findings, and codeUnchecked that for a silent cluster.
+	// codeSick is doctor's exit code for an error among the findings. codeUnchecked means that the cluster did not
+	// answer.
 	codeSick      = 1
 	codeUnchecked = 2
 	// codeUsage means a wrong flag, file or name.
 	codeUsage = 2
 	// codeInfeasible means that no plan meets the request.
 	codeInfeasible = 3
-	// codeHub means that the hub did not describe the model.
+	// codeHub means that the hub has no description of the model.
 	codeHub = 4
 	// codeCluster means that the cluster or the model's server failed, or was too slow.
 	codeCluster = 5
@@ -36,10 +38,10 @@ type exitError struct {
 func (e *exitError) Error() string { return e.err.Error() }
 func (e *exitError) Unwrap() error { return e.err }
 
-// sick ends doctor: the findings say why.
+// sick returns doctor's error. It has no text, because the findings explain it.
 func sick() error { return &exitError{code: codeSick, err: errors.New("")} }
 
-// differs ends diff: there is nothing more to say.
+// differs returns diff's error. It has no text, because diff has printed the change.
 func differs() error { return &exitError{code: codeDiffers, err: errors.New("")} }
 
 func usageError(format string, args ...any) error {
@@ -50,7 +52,7 @@ func clusterError(format string, args ...any) error {
 	return &exitError{code: codeCluster, err: fmt.Errorf(format, args...)}
 }
 
-// codeOf is the exit code for an error. Errors without a code are about the command line.
+// codeOf returns the exit code for an error. Errors without a code are about the command line.
 func codeOf(err error) int {
 	if exit, ok := errors.AsType[*exitError](err); ok {
 		return exit.code

@@ -96,7 +96,7 @@ type estimate struct {
 	Fits bool `json:"fits"`
 	// Queues reports whether part of the load waits, because it does not fit at once.
 	Queues bool `json:"queues"`
-	// MemoryBasis and SpeedBasis say how the figures came to be.
+	// MemoryBasis and SpeedBasis are the origins of the figures.
 	MemoryBasis v1beta1.Basis `json:"memoryBasis"`
 	SpeedBasis  v1beta1.Basis `json:"speedBasis"`
 	// Assumed are the settings behind the figures.
@@ -189,7 +189,7 @@ func (e *estimateCommand) check(cmd *cobra.Command) error {
 	return nil
 }
 
-// checkRate refuses an invalid rate, and a rate beside another load.
+// checkRate refuses an invalid rate, and a rate together with another load.
 func (e *estimateCommand) checkRate(cmd *cobra.Command) error {
 	switch rate := e.load.Rate; {
 	case !cmd.Flags().Changed("rate"):
@@ -219,11 +219,11 @@ type subject struct {
 	load    physics.Load
 	assumed assumed
 	notes   []string
-	// refused reports that the engine does not start on the GPU, or with the settings.
+	// refused reports whether the engine refuses to start on the GPU or with the settings.
 	refused bool
 }
 
-// subject gathers the input of a prediction.
+// subject collects the input of a prediction.
 func (e *estimateCommand) subject(ctx context.Context, known *catalog.Catalog) (*subject, error) {
 	s := &subject{serving: e.serving, load: e.load}
 	var ok bool
@@ -277,7 +277,7 @@ func engineNames(known *catalog.Catalog) []string {
 	return names
 }
 
-// layout reads how the engine spreads over the GPUs.
+// layout returns the layout of the model on the GPUs, from the flags.
 func (e *estimateCommand) layout(known *catalog.Catalog, gpu *sku.GPU, layers int) (physics.Layout, error) {
 	l := physics.Layout{TP: e.tp, PP: e.pp, DP: e.dp, Nodes: e.nodes}
 	if l.TP == 0 {
@@ -298,8 +298,8 @@ func (e *estimateCommand) layout(known *catalog.Catalog, gpu *sku.GPU, layers in
 	return l, nil
 }
 
-// joined returns the number of a machine's GPUs on one link, and the link between machines. They come from the
-// catalogue's machine types with at least that many of the GPUs, or else from the GPU's own link.
+// joined returns the number of GPUs on one link in a machine, and the network's speed between machines in GB/s. They
+// come from the catalogue's machine types with at least that many of the GPUs, or else from the GPU's own link.
 func joined(known *catalog.Catalog, gpu *sku.GPU, gpus int) (linked int, networkGBs float64) {
 	found := false
 	for _, s := range known.SKUs() {

@@ -12,13 +12,13 @@ import (
 	"github.com/modelberth/modelberth/pkg/planner"
 )
 
-// theme is a kind of reason of rejections, with its key words.
+// theme is a group of reasons for rejections, with its key words.
 type theme struct {
 	title string
 	words []string
 }
 
-// themes in order of their use to a reader: suitable options first, near misses next, impossible ones last.
+// themes returns the themes in order of their use to a reader: suitable options, near misses, impossible options.
 func themes() []theme {
 	return []theme{
 		{"Above your limits", []string{"above the limit", "at most", "are allowed"}},
@@ -44,7 +44,7 @@ const (
 	notBoughtPrefix = "cannot be bought: "
 )
 
-// themeOf is the title of a reason's theme: the first one with a matching key word.
+// themeOf returns the title of a reason's theme: the first theme with a matching key word.
 func themeOf(reason string) string {
 	if strings.HasPrefix(reason, notBoughtPrefix) {
 		return notBought
@@ -74,7 +74,7 @@ func explain(out page, verdicts []planner.Verdict) {
 	}
 }
 
-// explainTheme lists options by price, and prints a common reason once.
+// explainTheme lists options by price. It prints a common reason once.
 func explainTheme(out page, verdicts []planner.Verdict) {
 	verdicts = slices.Clone(verdicts)
 	slices.SortStableFunc(verdicts, func(a, b planner.Verdict) int {
@@ -127,7 +127,7 @@ func boolOrder(first bool) int {
 	return 1
 }
 
-// machines are those of an option.
+// machines describes the machines of an option.
 func machines(v *planner.Verdict) string {
 	switch {
 	case len(v.NodeNames) > 0:

@@ -11,7 +11,7 @@ import (
 	"os"
 )
 
-// mostBytes of a file: many times the API server's limit for an object.
+// mostBytes limits the size of a file: many times the API server's limit for an object.
 const mostBytes = 8 << 20
 
 // readFile reads a file; - is the standard input.
@@ -35,7 +35,7 @@ func readFile(name string, stdin io.Reader) ([]byte, error) {
 	return data, nil
 }
 
-// plainly words why a file cannot be read.
+// plainly explains why a file cannot be read.
 func plainly(name string, err error) error {
 	if errors.Is(err, fs.ErrNotExist) {
 		return fmt.Errorf("there is no file %q", name)

@@ -19,7 +19,7 @@ const (
 	billion = 1e9
 )
 
-// dollars is a price per hour in a table with the unit in its header; none if it is unknown.
+// dollars formats a price per hour for a table with the unit in its header; none if unknown.
 func dollars(price float64) string {
 	if price < 0 {
 		return none
@@ -27,7 +27,7 @@ func dollars(price float64) string {
 	return usd.Number(price)
 }
 
-// digits words a figure with three significant digits, and no exponent.
+// digits formats a figure with three significant digits and without an exponent.
 func digits(value float64) string {
 	if value < 0 {
 		return none
@@ -51,7 +51,7 @@ func number(n int) string {
 	return strconv.Itoa(n)
 }
 
-// tokens words a context.
+// tokens formats a context length.
 func tokens(n int) string {
 	switch {
 	case n == 0:
@@ -63,7 +63,7 @@ func tokens(n int) string {
 	}
 }
 
-// params words a number of parameters.
+// params formats a number of parameters.
 func params(n int64) string {
 	if n == 0 {
 		return none
@@ -71,7 +71,7 @@ func params(n int64) string {
 	return digits(float64(n)/billion) + "B"
 }
 
-// text is a text for a table.
+// text returns a text for a table; none if empty.
 func text(s string) string {
 	if s == "" {
 		return none
@@ -79,7 +79,7 @@ func text(s string) string {
 	return s
 }
 
-// yesNo words a truth for a table.
+// yesNo formats a boolean for a table.
 func yesNo(b bool) string {
 	if b {
 		return "yes"
@@ -87,7 +87,7 @@ func yesNo(b bool) string {
 	return "no"
 }
 
-// count words a number of things.
+// count formats a number of things, with the plural if needed.
 func count(n int, thing string) string {
 	if n == 1 {
 		return "1 " + thing
@@ -95,7 +95,7 @@ func count(n int, thing string) string {
 	return fmt.Sprintf("%d %ss", n, thing)
 }
 
-// folded breaks a text at blanks into lines of at most width characters.
+// folded breaks a text at spaces into lines of at most width characters.
 func folded(text string, width int) []string {
 	var lines []string
 	line := ""

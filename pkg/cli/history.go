@@ -86,7 +86,7 @@ func (h *historyCommand) run(ctx context.Context, w World, name string) error {
 	return table(w.Out, "", rows)
 }
 
-// entriesOf explains the reason for each revision.
+// entriesOf returns an entry for each revision, with its reason.
 func entriesOf(revisions []pinned) ([]historyEntry, error) {
 	entries := make([]historyEntry, 0, len(revisions))
 	for i := range revisions {
@@ -114,7 +114,7 @@ func entriesOf(revisions []pinned) ([]historyEntry, error) {
 	return entries, nil
 }
 
-// words describe the changes on one line.
+// words describes the changes on one line.
 func (e *historyEntry) words() string {
 	if len(e.Changes) == 0 {
 		return e.Reason

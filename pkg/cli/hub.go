@@ -11,7 +11,7 @@ import (
 	"github.com/modelberth/modelberth/pkg/model"
 )
 
-// hubDescriber asks a hub.
+// hubDescriber describes models from a hub.
 type hubDescriber struct{ client *hub.Client }
 
 // newHub returns a describer for the hub at an endpoint.

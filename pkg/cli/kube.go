@@ -29,14 +29,14 @@ import (
 // requestsPerSecond is above the rate of any interactive use.
 const requestsPerSecond = 50
 
-// connect returns the cluster in the flags. Warnings of the API server go to warnings.
+// connect returns the cluster that the flags select. It writes the API server's warnings to warnings.
 func connect(flags *genericclioptions.ConfigFlags, warnings io.Writer) (*Cluster, error) {
 	loader := flags.ToRawKubeConfigLoader()
 	config, err := loader.ClientConfig()
 	if err != nil {
 		return nil, err
 	}
-	// Without a kubeconfig, the loader returns localhost:8080. Only a pod has a cluster there.
+	// Without a kubeconfig, the loader returns localhost:8080. Outside a pod, there is no cluster.
 	raw, err := loader.RawConfig()
 	if err != nil {
 		return nil, err
@@ -71,7 +71,7 @@ func connect(flags *genericclioptions.ConfigFlags, warnings io.Writer) (*Cluster
 	return &Cluster{Namespace: namespace, Objects: objects, Pods: &kubePods{config: config, core: core}, Server: server}, nil
 }
 
-// kubePods reaches pods of a real cluster.
+// kubePods implements Pods for a real cluster.
 type kubePods struct {
 	config *rest.Config
 	core   corev1client.CoreV1Interface
@@ -81,8 +81,8 @@ func (p *kubePods) Log(ctx context.Context, pod types.NamespacedName, options *c
 	return p.core.Pods(pod.Namespace).GetLogs(pod.Name, options).Stream(ctx)
 }
 
-// Get uses a port-forward, because that ends in the pod itself. The API server's proxy connects from outside, and a
-// preset's NetworkPolicy blocks the agent from there.
+// Get uses a port-forward, because its connection starts in the pod itself. The API server's proxy connects from
+// outside the pod, and a preset's NetworkPolicy blocks that.
 func (p *kubePods) Get(ctx context.Context, pod types.NamespacedName, port int32, path string) ([]byte, error) {
 	ctx, cancel := context.WithCancel(ctx)
 	defer cancel()
@@ -133,7 +133,7 @@ func (p *kubePods) Forward(ctx context.Context, pod types.NamespacedName, port i
 	return fmt.Sprintf("127.0.0.1:%d", ports[0].Local), nil
 }
 
-// dialer follows kubectl: WebSockets, or SPDY for servers without them.
+// dialer uses WebSockets like kubectl, or SPDY for servers without WebSockets.
 func (p *kubePods) dialer(target *url.URL) (httpstream.Dialer, error) {
 	transport, upgrader, err := spdy.RoundTripperFor(p.config)
 	if err != nil {

@@ -28,17 +28,17 @@ type load struct {
 	OutputTokens int `json:"outputTokens"`
 }
 
-// The load without flags and without a plan's load: the default objectives of the API.
+// The default load, if neither flags nor a plan set it: the default objectives of the API.
 const (
 	standardConcurrency  = 4
 	standardInputTokens  = 1024
 	standardOutputTokens = 256
 	rounds               = 4
-	// requestLimit is how long one answer may take.
+	// requestLimit is the time limit of one answer.
 	requestLimit = 10 * time.Minute
 )
 
-// filled is the load with the plan's values for unset ones.
+// filled returns the load with unset values from the plan.
 func (l load) filled(plan *v1beta1.PlanStatus) load {
 	standard := load{Concurrency: standardConcurrency, InputTokens: standardInputTokens, OutputTokens: standardOutputTokens}
 	if p := predicted(plan); p != nil {
@@ -65,7 +65,7 @@ func (l load) String() string {
 		count(l.Requests, "request"), l.Concurrency, l.InputTokens, l.OutputTokens)
 }
 
-// sample is one answer as it was measured.
+// sample is the measurement of one answer.
 type sample struct {
 	ttft, whole   time.Duration
 	input, output int
@@ -96,12 +96,12 @@ type benchResult struct {
 	meanTTFT, meanTPOT float64
 }
 
-// sameLoad reports whether a prediction is for the load of the benchmark.
+// sameLoad reports whether a prediction assumes the load of the benchmark.
 func (r *benchResult) sameLoad(p *v1beta1.PlanPerformance) bool {
 	return r.Concurrency == int(p.Concurrency) && r.InputTokens == int(p.InputTokens) && r.OutputTokens == int(p.OutputTokens)
 }
 
-// run warms the server up with one request, then sends and measures all.
+// run warms the server up with one request, then sends and measures all requests.
 func (l load) run(ctx context.Context, c clock.PassiveClock, server *endpoint, model string) (*benchResult, error) {
 	warm := l.one(ctx, c, server, model, -1)
 	if warm.err != nil {
@@ -130,7 +130,7 @@ func (l load) run(ctx context.Context, c clock.PassiveClock, server *endpoint, m
 	return l.summed(samples, c.Since(began))
 }
 
-// one sends one request. number makes each prompt unique, so no server answers from a cache.
+// one sends one request. The number makes each prompt unique, so that no server answers from a cache.
 func (l load) one(ctx context.Context, c clock.PassiveClock, server *endpoint, model string, number int) sample {
 	ctx, cancel := context.WithTimeout(ctx, requestLimit)
 	defer cancel()
@@ -154,14 +154,14 @@ func (l load) one(ctx context.Context, c clock.PassiveClock, server *endpoint, m
 		pieces++
 		out.whole = c.Since(began)
 	})
-	if out.output == 0 { // a server that does not count
+	if out.output == 0 { // the server does not report usage
 		out.output = pieces
 	}
 	return out
 }
 
-// sized is the load with prompts of the requested length, measured with a prompt of that many words: most
-// tokenizers have one for a short word, and every chat has some around its messages.
+// sized corrects the number of words, so that prompts have the requested number of tokens. had is the number of tokens
+// in a prompt of InputTokens words. Most tokenizers use one token for a short word, and chat templates add more.
 func (l load) sized(had int) load {
 	out := l
 	if had > 0 {
@@ -170,12 +170,12 @@ func (l load) sized(had int) load {
 	return out
 }
 
-// prompt has the given number of words.
+// prompt returns a unique prompt with the given number of words.
 func prompt(words, number int) string {
 	return strconv.Itoa(number) + strings.Repeat(" the", max(words-1, 0))
 }
 
-// summed are the figures of all answers; an error if there are none.
+// summed returns the figures of all answers; an error if there are no answers.
 func (l load) summed(samples []sample, took time.Duration) (*benchResult, error) {
 	out := &benchResult{load: l, DurationSeconds: took.Seconds()}
 	var ttft, tpot, pace []float64
@@ -213,7 +213,7 @@ func (l load) summed(samples []sample, took time.Duration) (*benchResult, error)
 	return out, nil
 }
 
-// mean of values; 0 of none.
+// mean returns the mean of values; 0 without values.
 func mean(values []float64) float64 {
 	sum := 0.0
 	for _, v := range values {
@@ -224,7 +224,8 @@ func mean(values []float64) float64 {
 
 func milliseconds(d time.Duration) float64 { return float64(d) / float64(time.Millisecond) }
 
-// spread are the percentiles of sorted values, best first, by nearest rank: nine in ten are as good as P90 or better.
+// spread returns the percentiles of values by nearest rank. The values are sorted, best first: nine in ten are as good
+// as P90 or better.
 func spread(values []float64) percentiles {
 	if len(values) == 0 {
 		return percentiles{}

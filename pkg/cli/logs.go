@@ -27,7 +27,7 @@ type logsCommand struct {
 	weights, follow, previous bool
 	member                    int
 	tail                      int64
-	// since is the time of the interruption of a followed log.
+	// since is the time when a followed log was interrupted.
 	since *metav1.Time
 }
 
@@ -87,7 +87,7 @@ func (l *logsCommand) run(ctx context.Context, w World, name string) error {
 	return l.print(ctx, w.Out, cluster, pod)
 }
 
-// pod is the selected member; nil if there is none now.
+// pod returns the selected pod; nil if it does not exist now.
 func (l *logsCommand) pod(ctx context.Context, cluster *Cluster, ws *v1beta1.Workspace) (*corev1.Pod, error) {
 	ctx, cancel := context.WithTimeout(ctx, callLimit)
 	defer cancel()
@@ -102,7 +102,7 @@ func (l *logsCommand) pod(ctx context.Context, cluster *Cluster, ws *v1beta1.Wor
 	return &pods[at], nil
 }
 
-// others lists the existing members.
+// others lists the pods that exist.
 func (l *logsCommand) others(ctx context.Context, cluster *Cluster, ws *v1beta1.Workspace) string {
 	pods, err := cluster.pods(ctx, ws.Name)
 	if err != nil || len(pods) == 0 {
@@ -116,7 +116,8 @@ func (l *logsCommand) others(ctx context.Context, cluster *Cluster, ws *v1beta1.
 	return fmt.Sprintf(" but with %v", members)
 }
 
-// container is the selected container: the engine's, named after the Workspace, or the first one of a user's own pod.
+// container returns the selected container: the engine's, named after the Workspace, or the first container of a user's
+// own template.
 func (l *logsCommand) container(pod *corev1.Pod) string {
 	if l.weights {
 		return workload.WeightsContainer(pod.Labels[v1beta1.LabelWorkspace])
@@ -136,7 +137,7 @@ func hasWeights(pod *corev1.Pod) bool {
 	return slices.ContainsFunc(pod.Spec.InitContainers, func(c corev1.Container) bool { return c.Name == name })
 }
 
-// print copies the log as it is now, or until it ends.
+// print copies the present log, or follows the log until it ends.
 func (l *logsCommand) print(ctx context.Context, out io.Writer, cluster *Cluster, pod *corev1.Pod) error {
 	if l.weights && !hasWeights(pod) {
 		return usageError("pod %s fetches no weights: leave --weights out", key(pod))
@@ -174,7 +175,7 @@ func (l *logsCommand) followed(ctx context.Context, w World, cluster *Cluster, w
 			fmt.Fprintf(w.Err, "--- %s\n", why)
 		case id != "" && id != seen && seen != "":
 			fmt.Fprintf(w.Err, "--- pod %s, restarted\n", pod.Name)
-			l.tail, l.since = -1, nil // every line of it is new
+			l.tail, l.since = -1, nil // every line of the new log is unseen
 		}
 		var again <-chan time.Time
 		if id != "" && (id != seen || why == containerRuns) {
@@ -194,11 +195,11 @@ func (l *logsCommand) followed(ctx context.Context, w World, cluster *Cluster, w
 	}
 }
 
-// containerRuns reports whether the log may grow.
+// containerRuns is started's second result for a running container: its log may grow.
 const containerRuns = "runs"
 
-// started names the running or the last container, and reports whether it still runs. If there is no log yet, the name
-// is empty, and the reason follows.
+// started returns an ID of the running or the last container, and containerRuns if it still runs. If there is no log
+// yet, the ID is empty, and the second result is the reason.
 func (l *logsCommand) started(pod *corev1.Pod) (string, string) {
 	if pod == nil {
 		return "", fmt.Sprintf("waiting for pod number %d", l.member)

@@ -48,7 +48,7 @@ func readManifest(name string, stdin io.Reader) (*manifest, error) {
 	return m, nil
 }
 
-// parseManifest reads the documents of a file.
+// parseManifest parses the documents of a file.
 func parseManifest(file string, data []byte) (*manifest, error) {
 	m := &manifest{file: file, configs: map[string]map[string]string{}}
 	documents := utilyaml.NewYAMLReader(bufio.NewReader(bytes.NewReader(data)))
@@ -76,7 +76,7 @@ func parseManifest(file string, data []byte) (*manifest, error) {
 	return m, nil
 }
 
-// decode reads one document; nil if it holds nothing but comments.
+// decode parses one document; nil if it has only comments.
 func decode(document []byte) (map[string]any, error) {
 	text, err := yaml.YAMLToJSONStrict(document)
 	if err != nil {
@@ -98,7 +98,7 @@ func decode(document []byte) (map[string]any, error) {
 	return object, nil
 }
 
-// yamlError is a YAML parser's message without the parser's name.
+// yamlError returns a YAML parser's message without the parser's name.
 func yamlError(err error) string {
 	text := wording.OneLine(err.Error())
 	for _, prefix := range []string{"error converting YAML to JSON: ", "yaml: ", "unmarshal errors: "} {
@@ -107,7 +107,7 @@ func yamlError(err error) string {
 	return text
 }
 
-// add adds a relevant object, or those within a list.
+// add adds an object if it is relevant. It also adds the relevant objects of a list.
 func (m *manifest) add(where string, object map[string]any) error {
 	kind, _ := object["kind"].(string)
 	apiVersion, _ := object["apiVersion"].(string)
@@ -190,7 +190,7 @@ func read(object map[string]any, into any) error {
 	return nil
 }
 
-// named is an object for a message.
+// named returns an object's kind and name for a message.
 func named(kind string, object map[string]any) string {
 	metadata, _ := object["metadata"].(map[string]any)
 	name, _ := metadata["name"].(string)
@@ -201,7 +201,7 @@ func named(kind string, object map[string]any) string {
 	return strings.TrimSpace(kind + " " + shorten(name))
 }
 
-// key is an object's namespace and name.
+// key returns an object's namespace and name.
 func key(object metav1.Object) string {
 	if object.GetNamespace() == "" {
 		return object.GetName()

@@ -20,7 +20,7 @@ import (
 	"github.com/modelberth/modelberth/pkg/request"
 )
 
-// Describer describes models outside the catalogue, and returns its assumptions as sentences.
+// Describer describes models outside the catalogue. The notes are its assumptions, as sentences.
 type Describer interface {
 	Describe(ctx context.Context, id string) (m model.Model, notes []string, err error)
 }
@@ -50,7 +50,7 @@ func (r *modelResolver) Model(ctx context.Context, ws *v1beta1.Workspace, _ stri
 	return r.model(ctx, ws.Inference.Preset.Name)
 }
 
-// model returns the model of a name, and the assumptions about it. With --config, the name is only a label.
+// model returns the model with a name, and the assumptions about it. With --config, the name is only a label.
 func (r *modelResolver) model(ctx context.Context, name string) (model.Model, []string, error) {
 	if r.config != "" {
 		return r.fromConfig(name)
@@ -92,7 +92,7 @@ func (r *modelResolver) fromConfig(name string) (model.Model, []string, error) {
 		return model.Model{}, nil, usageError("--config: %w", err)
 	}
 	files := hfconfig.Files{Config: data}
-	// Further files about the format of the weights are in the same directory, if they were downloaded, too.
+	// Further files about the format of the weights are in the same directory, if the user downloaded them.
 	dir := filepath.Dir(r.config)
 	files.Quantization, _ = os.ReadFile(filepath.Join(dir, "hf_quant_config.json"))
 	if index, err := os.Open(filepath.Join(dir, "model.safetensors.index.json")); err == nil {

@@ -70,7 +70,7 @@ func (c *modelsCommand) run(cmd *cobra.Command, w World, name string) error {
 	return table(w.Out, "", c.rows(entries))
 }
 
-// hasText reports whether a name holds a text, in any case.
+// hasText reports whether a name contains a text. It ignores case.
 func hasText(text string, names []string) bool {
 	return slices.ContainsFunc(names, func(name string) bool {
 		return strings.Contains(strings.ToLower(name), strings.ToLower(text))
@@ -128,7 +128,7 @@ func entryOf(m *model.Model) modelEntry {
 	return out
 }
 
-// rows are the table. The weights as released come first.
+// rows returns the rows of the table. The weights as released come first.
 func (c *modelsCommand) rows(entries []modelEntry) [][]string {
 	rows := [][]string{{"NAME", "PARAMS", "CONTEXT", "WEIGHTS", "FORMATS", "ENGINES", "GATED"}}
 	if c.wide() {
@@ -156,7 +156,7 @@ func (c *modelsCommand) rows(entries []modelEntry) [][]string {
 	return rows
 }
 
-// with adds a missing name.
+// with adds a name if it is missing.
 func with(names []string, name string) []string {
 	if slices.Contains(names, name) {
 		return names

@@ -21,7 +21,7 @@ import (
 // howToList is the command that produces --nodes.
 const howToList = "kubectl get nodes,pods --all-namespaces --output=json"
 
-// nodesThere are the existing nodes, and the requests of pods by node.
+// nodesThere has the existing nodes, and the requests of pods by node.
 type nodesThere struct {
 	nodes []corev1.Node
 	uses  map[string][]existing.Use
@@ -59,7 +59,7 @@ func parseNodes(data []byte) (*nodesThere, error) {
 	return out, nil
 }
 
-// add takes in a node or a pod, and leaves other objects out.
+// add adds a node or a pod, and skips other objects.
 func (n *nodesThere) add(item json.RawMessage) error {
 	var kind metav1.TypeMeta
 	if err := json.Unmarshal(item, &kind); err != nil {

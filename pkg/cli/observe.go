@@ -24,17 +24,18 @@ import (
 	"github.com/modelberth/modelberth/pkg/workload"
 )
 
-// progressLimit is how long an agent may take to say how far it is.
+// progressLimit is the time limit for an agent's progress.
 const progressLimit = 2 * time.Second
 
-// nodeClaims is an empty list of Karpenter's claims. Importing their types would change globals.
+// nodeClaims returns an empty list of NodeClaims. It is unstructured, because importing Karpenter's types changes
+// globals.
 func nodeClaims() *unstructured.UnstructuredList {
 	list := &unstructured.UnstructuredList{}
 	list.SetGroupVersionKind(schema.GroupVersionKind{Group: "karpenter.sh", Version: "v1", Kind: "NodeClaimList"})
 	return list
 }
 
-// machinesOf selects the claims of a Workspace, podsOf its pods.
+// machinesOf selects the NodeClaims of a Workspace, and podsOf its pods.
 func machinesOf(uid types.UID) client.MatchingLabels {
 	return client.MatchingLabels{v1beta1.LabelWorkspaceUID: string(uid)}
 }
@@ -87,7 +88,8 @@ func (c *Cluster) pods(ctx context.Context, name string) ([]corev1.Pod, error) {
 	return list.Items, nil
 }
 
-// askAgents requests the progress of all fetching agents. A silent one keeps its last progress.
+// askAgents requests the progress of all agents that fetch weights. If an agent does not answer, its last progress
+// stays.
 func (c *Cluster) askAgents(ctx context.Context, seen *snapshot) {
 	ctx, cancel := context.WithTimeout(ctx, progressLimit)
 	defer cancel()
@@ -120,7 +122,7 @@ func (c *Cluster) askAgent(ctx context.Context, pod types.NamespacedName, port i
 	return progress
 }
 
-// agentPort is the port of a pod's agent; 0 if it has none.
+// agentPort returns the port of a pod's agent; 0 if the pod has no agent.
 func agentPort(pod *corev1.Pod) int32 {
 	for i := range pod.Spec.InitContainers {
 		container := &pod.Spec.InitContainers[i]

@@ -21,7 +21,7 @@ import (
 	"github.com/modelberth/modelberth/api/v1beta1"
 )
 
-// endpoint is a model's server, as reached from here.
+// endpoint is a connection to a model's server.
 type endpoint struct {
 	url    string
 	client *http.Client
@@ -29,7 +29,7 @@ type endpoint struct {
 	key string
 }
 
-// mostAnswer bounds a whole answer, and one line of a stream.
+// mostAnswer limits the bytes of a whole answer, and of one line of a stream.
 const mostAnswer = 8 << 20
 
 // A kubelet may withdraw a pod's first readiness until its next probe, 5 s later in our pods
@@ -76,7 +76,7 @@ func isLapse(ws *v1beta1.Workspace, pod *corev1.Pod) bool {
 }
 
 // endpoint connects to the answering pod of a Workspace until the context ends. An interrupted answer breaks the
-// connection, so each exchange of a conversation opens its own.
+// connection. So each exchange of a conversation needs a new connection.
 func (c *Cluster) endpoint(ctx context.Context, ws *v1beta1.Workspace) (*endpoint, error) {
 	pod, err := c.answering(ctx, ws)
 	if err != nil {
@@ -90,12 +90,12 @@ func (c *Cluster) endpoint(ctx context.Context, ws *v1beta1.Workspace) (*endpoin
 	if err != nil {
 		return nil, worded(err, "port-forward to pod "+key(pod))
 	}
-	// Nothing is sent twice if a server has closed an idle connection meanwhile.
+	// Without keep-alives, no request is sent twice after a server has closed an idle connection.
 	client := &http.Client{Transport: &http.Transport{DisableKeepAlives: true}}
 	return &endpoint{url: "http://" + address, client: client, key: secret}, nil
 }
 
-// apiKey reads the key of a Workspace's endpoint with the user's rights; empty if there is no Secret for it.
+// apiKey reads the key of a Workspace's endpoint with the user's rights; empty if the Workspace names no Secret.
 func (c *Cluster) apiKey(ctx context.Context, ws *v1beta1.Workspace) (string, error) {
 	name := ws.Inference.APIKeySecretName()
 	if name == "" {
@@ -111,7 +111,7 @@ func (c *Cluster) apiKey(ctx context.Context, ws *v1beta1.Workspace) (string, er
 	return string(secret.Data[v1beta1.APIKeyKey]), nil
 }
 
-// enginePort is the port of a pod's engine: the first port of its container.
+// enginePort returns the port of a pod's engine: the first port of its container.
 func enginePort(pod *corev1.Pod) int32 {
 	for i := range pod.Spec.Containers {
 		if ports := pod.Spec.Containers[i].Ports; len(ports) > 0 {
@@ -121,7 +121,7 @@ func enginePort(pod *corev1.Pod) int32 {
 	return v1beta1.EnginePort
 }
 
-// servedModel is the selected model's name, or the first one.
+// servedModel returns the name of the selected model, or of the first one.
 func servedModel(ws *v1beta1.Workspace, wanted string) (string, error) {
 	var models []string
 	if ws.Status.Endpoint != nil {
@@ -152,7 +152,7 @@ type question struct {
 	MaxTokens     int            `json:"max_tokens,omitempty"`
 	Stream        bool           `json:"stream"`
 	StreamOptions *streamOptions `json:"stream_options,omitempty"`
-	// IgnoreEOS lets a model write on to MaxTokens; vLLM and llama.cpp know it.
+	// IgnoreEOS makes a model generate exactly MaxTokens. vLLM and llama.cpp support it.
 	IgnoreEOS bool `json:"ignore_eos,omitempty"`
 }
 
@@ -166,7 +166,7 @@ type usage struct {
 	CompletionTokens int `json:"completion_tokens"`
 }
 
-// piece is a part of an answer, or the whole of it.
+// piece is a part of an answer, or a whole answer.
 type piece struct {
 	Choices []struct {
 		Delta        delta  `json:"delta"`
@@ -174,7 +174,7 @@ type piece struct {
 		FinishReason string `json:"finish_reason"`
 	} `json:"choices"`
 	Usage *usage `json:"usage"`
-	// Error is a server's error in the middle of a stream.
+	// Error is an error that the server reports in the middle of a stream.
 	Error json.RawMessage `json:"error"`
 }
 
@@ -203,7 +203,7 @@ func (e *endpoint) ask(ctx context.Context, q *question, each func(*piece)) erro
 	}
 	defer response.Body.Close()
 	if response.StatusCode != http.StatusOK {
-		said, _ := io.ReadAll(io.LimitReader(response.Body, mostAnswer)) // what came before it broke off
+		said, _ := io.ReadAll(io.LimitReader(response.Body, mostAnswer)) // the part before an interruption
 		return clusterError("the model's server rejects the request: %s", spoken(response.Status, said))
 	}
 	if !q.Stream {
@@ -236,7 +236,7 @@ func streamed(ctx context.Context, body io.Reader, each func(*piece)) error {
 		}
 		data = strings.TrimSpace(data)
 		if data == "[DONE]" {
-			_, err := io.Copy(io.Discard, io.LimitReader(body, mostAnswer)) // so that the server's end is heard
+			_, err := io.Copy(io.Discard, io.LimitReader(body, mostAnswer)) // reads until the server closes the connection
 			return err
 		}
 		got := &piece{}
@@ -262,7 +262,7 @@ func broken(ctx context.Context, err error) error {
 	return clusterError("the connection to the model's server was lost (%w): kubectl berth status shows whether it still runs", err)
 }
 
-// spoken extracts the sentence from a server's error.
+// spoken extracts the message from a server's error.
 func spoken(status string, body []byte) string {
 	var said struct {
 		Message string          `json:"message"`

@@ -23,7 +23,7 @@ const (
 	formatYAML  = "yaml"
 )
 
-// output is how an answer is shown.
+// output is the format of an answer.
 type output struct {
 	format string
 }
@@ -89,7 +89,7 @@ func table(w io.Writer, prefix string, rows [][]string) error {
 
 // complete offers values for a flag to a shell.
 func complete(cmd *cobra.Command, flag string, values func() []string) {
-	// The only error is a missing flag, and every use of the command would show it.
+	// The only error is a missing flag: a mistake in the code that shows at each use of the command.
 	_ = cmd.RegisterFlagCompletionFunc(flag, func(*cobra.Command, []string, string) ([]cobra.Completion, cobra.ShellCompDirective) {
 		return values(), cobra.ShellCompDirectiveNoFileComp
 	})
@@ -103,7 +103,7 @@ func oneOf(flag, value string, values []string) error {
 	return usageError("%s: %q is not supported: use %s", flag, value, orList(values))
 }
 
-// orList is a list for a sentence.
+// orList joins values for a sentence, with "or" before the last.
 func orList(values []string) string {
 	if len(values) < 2 {
 		return strings.Join(values, "")

@@ -62,7 +62,7 @@ func (p *planCommand) run(ctx context.Context, cmd *cobra.Command, w World) erro
 	if err != nil {
 		return err
 	}
-	p.settings.AllowRemoteCode = true // it shapes pods alone
+	p.settings.AllowRemoteCode = true // affects only pods
 	if err := p.open(); err != nil {
 		return err
 	}
@@ -88,7 +88,7 @@ func (p *planCommand) run(ctx context.Context, cmd *cobra.Command, w World) erro
 	return gathered(problems)
 }
 
-// manifest is the request: a file, or the flags.
+// manifest returns the request from a file or from the flags.
 func (p *planCommand) manifest(cmd *cobra.Command, w World) (*manifest, error) {
 	switch {
 	case p.file == "" && p.ask.model == "" && p.modelResolver.config == "":
@@ -133,7 +133,7 @@ type namedPlan struct {
 	Plan      *v1beta1.PlanStatus `json:"plan"`
 }
 
-// showData writes a plan as status.plan has it; of several Workspaces, a list with their names.
+// showData writes a plan in the form of status.plan. For several Workspaces, it writes a list with their names.
 func (p *planCommand) showData(w World, answers []answer) error {
 	if len(answers) == 1 {
 		return p.data(w.Out, request.Status(&answers[0].plan, ""))
@@ -149,7 +149,7 @@ func (p *planCommand) showData(w World, answers []answer) error {
 	return p.data(w.Out, list)
 }
 
-// gathered is one error of several, with the code of the first.
+// gathered joins errors. The exit code is that of the first.
 func gathered(problems []error) error {
 	if len(problems) < 2 {
 		return errors.Join(problems...)
@@ -188,7 +188,7 @@ func (p *planCommand) skuNames() []string {
 	return names
 }
 
-// plan plans for a Workspace. The command's own fields would hide the method of planOptions.
+// plan plans for a Workspace. It exists because other embedded fields hide the method of planOptions.
 func (p *planCommand) plan(ctx context.Context, m *manifest, ws *v1beta1.Workspace) (answer, error) {
 	return p.planOptions.plan(ctx, m, ws)
 }

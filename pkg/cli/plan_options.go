@@ -35,7 +35,7 @@ type planOptions struct {
 	osDiskGiB   int
 	localDisk   bool
 	rdma        rdmaFlag
-	// mostNodes is a limit from a flag; 0 means none. Unlike in a manifest, 1 is a limit, too.
+	// mostNodes is a limit from a flag; 0 means no limit. Unlike in a manifest, 1 is a limit, too.
 	mostNodes int
 
 	// there are the existing nodes; nil without --nodes.
@@ -106,7 +106,7 @@ func (o *planOptions) newPipeline() *planning.Pipeline {
 	}
 }
 
-// openNodes reads the existing nodes, after open. An empty name reads none.
+// openNodes reads the existing nodes from a file, after open. It reads none if the name is empty.
 func (o *planOptions) openNodes(file string, stdin io.Reader) error {
 	if file == "" {
 		return nil
@@ -124,7 +124,7 @@ type answer struct {
 	workspace *v1beta1.Workspace
 	// model is nil for a template.
 	model *model.Model
-	// revision is the one that the controller would pin, and plan is its plan.
+	// revision is the revision that the controller would pin, and plan is its plan.
 	revision *revision.Revision
 	plan     planner.Plan
 }
@@ -172,7 +172,8 @@ func (o *planOptions) decide(ctx context.Context, m *manifest, ws *v1beta1.Works
 	return nil
 }
 
-// config is the text of the Workspace's ConfigMap. If the file does not have it, the text is empty, with a warning.
+// config returns the text of the Workspace's ConfigMap. If the file lacks the ConfigMap, it returns a warning and no
+// text.
 func (m *manifest) config(ws *v1beta1.Workspace) (string, []string, error) {
 	name := ws.Inference.Config
 	if name == "" {
@@ -194,7 +195,7 @@ func (m *manifest) config(ws *v1beta1.Workspace) (string, []string, error) {
 	return text, nil, nil
 }
 
-// inNamespace is the key of an object beside a Workspace.
+// inNamespace returns the key of an object in the namespace of a Workspace.
 func inNamespace(ws *v1beta1.Workspace, name string) string {
 	if ws.Namespace == "" {
 		return name
@@ -217,7 +218,7 @@ func refused(err error) error {
 	return err
 }
 
-// codeFor separates wrong names and fields from infeasible requests.
+// codeFor returns the exit code for a reason: wrong names and fields differ from infeasible requests.
 func codeFor(reason string) int {
 	switch reason {
 	case v1beta1.ReasonSpecInvalid, v1beta1.ReasonEngineUnknown, v1beta1.ReasonUnknownInstanceType:
@@ -227,7 +228,7 @@ func codeFor(reason string) int {
 	}
 }
 
-// sentence is an error in the words of its message alone.
+// sentence is an error with another text.
 type sentence struct {
 	text string
 	err  error
@@ -236,12 +237,12 @@ type sentence struct {
 func (s *sentence) Error() string { return s.text }
 func (s *sentence) Unwrap() error { return s.err }
 
-// rephrased names flags in place of their fields in a message.
+// rephrased replaces the names of fields in an error by the names of their flags.
 func rephrased(err error) error {
 	return &exitError{code: codeOf(err), err: &sentence{flagged(err.Error()), err}}
 }
 
-// rejected are the rejected options in an error of the planner.
+// rejected returns the rejected options in an error of the planner.
 func rejected(err error) []planner.Verdict {
 	if none, ok := errors.AsType[*planner.InfeasibleError](err); ok {
 		return none.Rejected

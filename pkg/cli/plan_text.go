@@ -16,7 +16,7 @@ import (
 	"github.com/modelberth/modelberth/pkg/workload"
 )
 
-// describe words a plan.
+// describe prints a plan for people.
 func (p *planCommand) describe(out page, a *answer) error {
 	plan := &a.plan
 	out.line("%s", out.paint(bold, fmt.Sprintf("%s: %s, %s", heading(a), plan.Summary(), hourly(plan.HourlyPrice))))
@@ -52,7 +52,7 @@ func (p *planCommand) describe(out page, a *answer) error {
 	return nil
 }
 
-// worded names flags in place of fields if the request came from flags.
+// worded replaces the names of fields by the names of their flags if the request came from flags.
 func (p *planCommand) worded(text string) string {
 	if p.file != "" {
 		return text
@@ -67,7 +67,7 @@ func heading(a *answer) string {
 	return title(a.workspace, a.model.HubID)
 }
 
-// hourly is a price per hour in words.
+// hourly formats a price per hour for a sentence.
 func hourly(price float64) string {
 	if price < 0 {
 		return "no price known"
@@ -99,7 +99,7 @@ func (p *planCommand) describeModel(out page, a *answer) {
 	}
 }
 
-// disk is the required disk space of each machine, and its use.
+// disk describes the required disk space of each machine, and its use.
 func disk(plan *planner.Plan, from *v1beta1.WeightsSource) string {
 	switch {
 	case from == nil || from.OCI != nil:
@@ -129,7 +129,7 @@ func weights(a *model.Artifact, place string) string {
 	return text
 }
 
-// engineLine is the engine with the plan's settings for it.
+// engineLine describes the engine and the plan's settings for it.
 func engineLine(plan *planner.Plan, data *catalog.Engine) string {
 	parts := []string{strings.TrimSpace(plan.Engine + " " + data.Version)}
 	for _, setting := range []struct{ name, value string }{
@@ -152,7 +152,7 @@ func share2(value float64) string {
 	return strconv.FormatFloat(value, 'f', -1, 64)
 }
 
-// layout says how the model spreads over the GPUs.
+// layout describes how the model spreads over the GPUs.
 func layout(plan *planner.Plan) string {
 	var parts []string
 	add := func(n int, one, many string) {
@@ -178,11 +178,11 @@ func layout(plan *planner.Plan) string {
 	return strings.Join(parts, "; ")
 }
 
-// holds is the number of sequences, and the engine's limit beyond it.
+// holds describes the number of sequences that fit, and the tokens in the KV cache.
 func holds(plan *planner.Plan, data *catalog.Engine) string {
 	text := fmt.Sprintf("%s of %d tokens each at once", count(plan.Concurrency, "sequence"), plan.MaxModelLen)
-	// If some layers keep less than every token, the size of the cache is only right for long sequences, so it is left
-	// out.
+	// If some layers keep fewer tokens (a sliding window), the cache's size holds only for long sequences. So the text
+	// omits it.
 	cached := plan.KVCacheTokens * max(plan.DataParallel, 1)
 	if data.Split == catalog.SplitTensor && cached >= plan.Concurrency*plan.MaxModelLen {
 		text += fmt.Sprintf("; the KV cache has %d tokens, so more sequences fit if they are shorter", cached)
@@ -227,7 +227,7 @@ func (p *planCommand) paid(plan *planner.Plan) string {
 	return out
 }
 
-// verbEnding is the ending of a verb for a number of subjects.
+// verbEnding returns the ending of a verb for a number of subjects.
 func verbEnding(n int) string {
 	if n == 1 {
 		return "s"
@@ -264,7 +264,7 @@ func (p *planCommand) describeMemory(out page, plan *planner.Plan) {
 	})
 }
 
-// alternatives are the next best options.
+// alternatives prints the next best options.
 func (p *planCommand) alternatives(out page, plan *planner.Plan) error {
 	if len(plan.Alternatives) == 0 {
 		return nil
@@ -284,7 +284,7 @@ func (p *planCommand) alternatives(out page, plan *planner.Plan) error {
 	return table(out.w, "  ", rows)
 }
 
-// alternative is the machines of a next best option.
+// alternative describes the machines of a next best option.
 func alternative(v *planner.Verdict) string {
 	if len(v.NodeNames) > 0 {
 		return machines(v)
@@ -292,7 +292,7 @@ func alternative(v *planner.Verdict) string {
 	return fmt.Sprintf("%d × %s", v.Nodes, v.InstanceType)
 }
 
-// gpusOf are the GPUs of an alternative, on all machines.
+// gpusOf describes the GPUs of an alternative, on all machines.
 func (p *planCommand) gpusOf(v *planner.Verdict) string {
 	s, _ := p.catalog.SKU(v.InstanceType)
 	gpu, known := p.catalog.GPU(s.GPU)
@@ -302,7 +302,7 @@ func (p *planCommand) gpusOf(v *planner.Verdict) string {
 	return fmt.Sprintf("%d × %s", v.GPUsPerNode*v.Nodes, gpu.Class)
 }
 
-// paceOf is the speed of an alternative in columns.
+// paceOf returns the columns for the speed of an alternative.
 func paceOf(s *planner.Performance, wide bool) []string {
 	out := []string{none, none, none, none, none}
 	if s != nil {
@@ -328,7 +328,7 @@ func (p *planCommand) rest(out page, plan *planner.Plan) {
 	}
 }
 
-// compared names the compared prices, if neither cloud nor region was set.
+// compared prints whose prices were compared, if neither cloud nor region was set.
 func (p *planCommand) compared(out page, ws *v1beta1.Workspace) {
 	onlyThere := p.there != nil && ws.Resource.EffectiveNodeSource() == v1beta1.NodeSourceExisting
 	if onlyThere || len(p.clouds) > 0 || p.region != "" || ws.Resource.InstanceType != "" {

@@ -14,7 +14,7 @@ import (
 	"github.com/modelberth/modelberth/pkg/planner"
 )
 
-// predict asks the laws.
+// predict predicts memory and speed.
 func (s *subject) predict() estimate {
 	budget := s.budget()
 	pace := s.physics.Speed(&physics.Deployment{
@@ -34,7 +34,7 @@ func (s *subject) predict() estimate {
 	}
 }
 
-// underRate notes the requests in flight at a rate, or an overload.
+// underRate records the number of requests in flight at a rate, or notes an overload.
 func (s *subject) underRate(pace *physics.Pace) {
 	if math.IsInf(pace.InFlight, 0) {
 		s.assumed.Concurrency = 0
@@ -45,7 +45,7 @@ func (s *subject) underRate(pace *physics.Pace) {
 	s.assumed.Concurrency = int(math.Ceil(pace.InFlight))
 }
 
-// budget is the memory of the fullest GPU.
+// budget returns the memory budget of the fullest GPU.
 func (s *subject) budget() physics.Budget {
 	if s.engine.Split != catalog.SplitLayers {
 		return physics.Memory(s.physics, &s.gpu, s.layout, &s.serving, &s.engine)
@@ -65,7 +65,8 @@ func (s *subject) remark(gpus int) {
 	}
 }
 
-// refuse notes the reasons against a start, except memory. kvType is the weights' required type for an unset one.
+// refuse notes the reasons, other than memory, why the engine would not start. kvType is the KV cache type that the
+// weights require; it counts if the user set none.
 func (s *subject) refuse(shape *model.Shape, format *model.Quantization, kvType string) {
 	split := ""
 	if s.engine.Split == catalog.SplitTensor {
@@ -84,7 +85,7 @@ func (s *subject) refuse(shape *model.Shape, format *model.Quantization, kvType 
 	}
 }
 
-// describeEstimate words an estimate.
+// describeEstimate prints an estimate for people.
 func describeEstimate(out page, e *estimate) {
 	a := &e.Assumed
 	out.line("%s", out.paint(bold, fmt.Sprintf("%s in %s on %d × %s", a.Model, a.Quantization, a.GPUs, a.GPU)))
@@ -137,7 +138,7 @@ func (e *estimate) speed() string {
 	return out
 }
 
-// verdict reports whether the engine starts, and otherwise the shortage.
+// verdict describes whether the engine starts, or what is too small.
 func verdict(e *estimate) string {
 	switch {
 	case e.Fits:
@@ -155,7 +156,7 @@ func verdict(e *estimate) string {
 func thousandths(value float64) float64 { return rounded(value, 1000) }
 func hundredths(value float64) float64  { return rounded(value, 100) }
 
-// rounded is a figure in a form for JSON.
+// rounded rounds a figure for JSON. NaN and infinity become 0.
 func rounded(value, parts float64) float64 {
 	if math.IsNaN(value) || math.IsInf(value, 0) {
 		return 0

@@ -27,7 +27,7 @@ func (s *statusCommand) progressPrinter(w World) func(*snapshot) {
 	}
 }
 
-// milestones are the printable events of a Workspace, in the order of their occurrence. A key never changes without an
+// milestones returns the events of a Workspace to print, in the order of their occurrence. A key changes only with an
 // event.
 func (r *report) milestones(now time.Time) []milestone {
 	var out []milestone
@@ -52,7 +52,7 @@ func (r *report) milestones(now time.Time) []milestone {
 	for i := range r.Pods {
 		p := &r.Pods[i]
 		said := fmt.Sprintf("pod %s %s", p.Name, strings.TrimSuffix(p.Stage+": "+p.Message, ": "))
-		life := fmt.Sprintf("%s %d", p.Created, p.Restarts) // events after a restart are printed again
+		life := fmt.Sprintf("%s %d", p.Created, p.Restarts) // so that events after a restart are printed again
 		out = append(out, milestone{key: life + said, text: said})
 		if p.Weights != nil && p.Weights.TotalBytes > 0 {
 			tenths := int(math.Floor(fetched(p.Weights) * 10))

@@ -12,13 +12,13 @@ import (
 	"github.com/modelberth/modelberth/pkg/workload"
 )
 
-// commonRDMA is the resource for --rdma without a name: the example of the chart.
+// commonRDMA is the resource for --rdma without a name. The chart uses it as its example.
 const commonRDMA = "rdma/hca_shared_devices_a"
 
 // rdmaFlag is a resource for RDMA between machines, as name or name=count.
 type rdmaFlag workload.RDMA
 
-// String returns the resource as a flag has it.
+// String returns the resource in the form of the flag.
 func (r *rdmaFlag) String() string {
 	if r.Count <= 1 {
 		return r.Resource
@@ -26,10 +26,10 @@ func (r *rdmaFlag) String() string {
 	return fmt.Sprintf("%s=%d", r.Resource, r.Count)
 }
 
-// Type names the value in help.
+// Type returns the name of the flag's type for the help.
 func (r *rdmaFlag) Type() string { return "resource" }
 
-// Set reads a flag.
+// Set parses the flag.
 func (r *rdmaFlag) Set(text string) error {
 	switch text {
 	case "false":

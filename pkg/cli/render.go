@@ -101,7 +101,7 @@ func (r *renderCommand) run(ctx context.Context, cmd *cobra.Command, w World, na
 	return r.print(w, []rendering{{ws, current.name, &current.Revision, leader, r.kvEvents}})
 }
 
-// onlyForFiles refuses flags with a controller's settings.
+// onlyForFiles refuses flags that replace the controller's settings: they work only with a file.
 func (r *renderCommand) onlyForFiles(cmd *cobra.Command) error {
 	for _, flag := range []string{
 		"agent-image", "engine-image", "engine-registry", "allow-remote-code", "nodes", "catalog", "cloud", "region", "config",
@@ -119,8 +119,7 @@ type rendering struct {
 	ws       *v1beta1.Workspace
 	name     string
 	revision *render.Revision
-	// leader is the serving StatefulSet. It records the state of a group and of a switch to other machines. nil if
-	// there is none.
+	// leader is the serving StatefulSet, or nil. It records the state of a group and of a switch to other machines.
 	leader *appsv1.StatefulSet
 	// kvEvents is the consumer of KV cache events. No revision pins it.
 	kvEvents workload.Consumer
@@ -156,7 +155,7 @@ func (r *renderCommand) fromFile(ctx context.Context, w World) error {
 	return r.print(w, out)
 }
 
-// objects of a Workspace, in the order of their application.
+// objects returns the objects of a Workspace, in the order of their application.
 func (r *rendering) objects() []render.Object {
 	pods := r.revision.Pods(r.ws, r.name, workload.GroupOf(r.leader))
 	for _, object := range pods {
@@ -202,7 +201,7 @@ func (r *renderCommand) print(w World, all []rendering) error {
 	return nil
 }
 
-// applied is an object as JSON, without the cluster's status.
+// applied returns an object as JSON, without its status.
 func applied(object render.Object) ([]byte, error) {
 	fields, err := runtime.DefaultUnstructuredConverter.ToUnstructured(object)
 	if err != nil {
@@ -212,7 +211,7 @@ func applied(object render.Object) ([]byte, error) {
 	return json.Marshal(fields)
 }
 
-// comment tells the plan above the objects.
+// comment returns the comment with the plan, to print above the objects.
 func comment(r *rendering) string {
 	plan := &r.revision.Plan
 	var out strings.Builder

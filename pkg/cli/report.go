@@ -45,7 +45,7 @@ type health struct {
 	Message string                 `json:"message,omitempty"`
 }
 
-// capacity is the nodes or machines of a Workspace.
+// capacity has the nodes or machines of a Workspace.
 type capacity struct {
 	Nodes    []string        `json:"nodes,omitempty"`
 	Machines []machineReport `json:"machines,omitempty"`
@@ -63,7 +63,7 @@ type machineReport struct {
 	Node         string      `json:"node,omitempty"`
 	Created      metav1.Time `json:"created"`
 	Message      string      `json:"message,omitempty"`
-	// Until is the number of the attempt to replace this machine.
+	// Until is the number of the attempt that will replace this machine.
 	Until int32 `json:"until,omitempty"`
 }
 
@@ -80,7 +80,7 @@ type podReport struct {
 	Weights  *fetch.Progress `json:"weights,omitempty"`
 }
 
-// summary is the Workspace's own summary.
+// summary returns the report from the Workspace alone, without machines and pods.
 func summary(ws *v1beta1.Workspace) *report {
 	out := &report{
 		Namespace: ws.Namespace, Name: ws.Name, Model: modelOf(ws), Created: ws.CreationTimestamp, health: healthOf(ws),
@@ -92,7 +92,7 @@ func summary(ws *v1beta1.Workspace) *report {
 	return out
 }
 
-// healthOf reads the conditions. Those of an earlier generation do not count as true.
+// healthOf reads the conditions. Conditions of an earlier generation do not count as true.
 func healthOf(ws *v1beta1.Workspace) health {
 	out := health{State: ws.Status.State, Message: "the controller has not processed it yet: is it running?"}
 	current := func(kind string) *metav1.Condition {
@@ -115,7 +115,7 @@ func healthOf(ws *v1beta1.Workspace) health {
 	return out
 }
 
-// modelOf names a Workspace's model.
+// modelOf returns the name of a Workspace's model.
 func modelOf(ws *v1beta1.Workspace) string {
 	switch {
 	case ws.Inference != nil && ws.Inference.Preset != nil:
@@ -127,7 +127,7 @@ func modelOf(ws *v1beta1.Workspace) string {
 	}
 }
 
-// addMachines reads the bought machines.
+// addMachines adds the machines of the NodeClaims.
 func (r *report) addMachines(claims []unstructured.Unstructured) {
 	for i := range claims {
 		machine := machineOf(&claims[i])
@@ -137,7 +137,7 @@ func (r *report) addMachines(claims []unstructured.Unstructured) {
 	slices.SortFunc(r.Machines, func(a, b machineReport) int { return strings.Compare(a.Name, b.Name) })
 }
 
-// successor is the number of the attempt to replace a serving machine; 0 if there is none.
+// successor returns the number of the attempt that will replace a serving machine; 0 if there is none.
 func (r *report) successor(machine string) int32 {
 	isOpen := func(a v1beta1.Attempt) bool { return a.Reason == "" }
 	serves := slices.IndexFunc(r.Attempts, func(a v1beta1.Attempt) bool { return isOpen(a) && slices.Contains(a.NodeClaims, machine) })
@@ -162,7 +162,7 @@ func machineOf(claim *unstructured.Unstructured) machineReport {
 	var status struct {
 		Conditions []metav1.Condition
 	}
-	conditions, _, _ := unstructured.NestedSlice(claim.Object, "status", "conditions") // absent where it is of another kind
+	conditions, _, _ := unstructured.NestedSlice(claim.Object, "status", "conditions") // absent if it has another type
 	for _, entry := range conditions {
 		fields, _ := entry.(map[string]any)
 		text := func(name string) string { value, _ := fields[name].(string); return value }
@@ -177,7 +177,7 @@ func machineOf(claim *unstructured.Unstructured) machineReport {
 		InstanceType: labels[corev1.LabelInstanceTypeStable], Zone: labels[corev1.LabelTopologyZone],
 		CapacityType: labels["karpenter.sh/capacity-type"],
 	}
-	// The stages in order; the machine waits for the first stage not reached.
+	// The stages are in order. The machine waits for the first stage that it has not reached.
 	for _, stage := range []struct{ condition, name string }{
 		{"Launched", "Launched"}, {"Registered", "Registered"}, {"Initialized", machineReady},
 	} {
@@ -196,7 +196,7 @@ func machineOf(claim *unstructured.Unstructured) machineReport {
 	return out
 }
 
-// addPods reads the pods; the leader comes first.
+// addPods adds the pods. The leader comes first.
 func (r *report) addPods(pods []corev1.Pod) {
 	for i := range pods {
 		r.Pods = append(r.Pods, podOf(&pods[i]))
@@ -206,7 +206,7 @@ func (r *report) addPods(pods []corev1.Pod) {
 	})
 }
 
-// memberOf is the pod's number in its Workspace: 0 leads.
+// memberOf returns the pod's number in its Workspace. Number 0 is the leader.
 func memberOf(pod *corev1.Pod) int {
 	index := pod.Labels[appsv1.PodIndexLabel]
 	if index == "" {
@@ -246,7 +246,7 @@ func isPodReady(pod *corev1.Pod) bool {
 	})
 }
 
-// podStage is the progress of a pod, and the message of a stuck container.
+// podStage returns the stage of a pod, and the message of a stuck container.
 func podStage(pod *corev1.Pod) (string, string) {
 	switch {
 	case pod.DeletionTimestamp != nil:
@@ -282,7 +282,7 @@ func podStage(pod *corev1.Pod) (string, string) {
 	return podStarting, ""
 }
 
-// containerStage names the obstacle to a running container; false if it runs.
+// containerStage returns why a container does not run, with a message; false if it runs.
 func containerStage(status *corev1.ContainerStatus) (string, string, bool) {
 	switch {
 	case status.State.Running != nil:

@@ -36,7 +36,7 @@ func (e *unreadableError) Error() string {
 }
 func (e *unreadableError) Unwrap() error { return e.err }
 
-// revisions are those of a Workspace, oldest first.
+// revisions returns the revisions of a Workspace, oldest first.
 func (c *Cluster) revisions(ctx context.Context, ws *v1beta1.Workspace) ([]pinned, error) {
 	ctx, cancel := context.WithTimeout(ctx, callLimit)
 	defer cancel()
@@ -64,7 +64,7 @@ func (c *Cluster) revisions(ctx context.Context, ws *v1beta1.Workspace) ([]pinne
 	return out, nil
 }
 
-// history is a Workspace with its revisions, oldest first.
+// history returns a Workspace with its revisions, oldest first.
 func (c *Cluster) history(ctx context.Context, name string) (*v1beta1.Workspace, []pinned, error) {
 	ws, err := c.workspace(ctx, name)
 	if err != nil {
@@ -74,7 +74,7 @@ func (c *Cluster) history(ctx context.Context, name string) (*v1beta1.Workspace,
 	return ws, revisions, err
 }
 
-// accepted is the status's revision, or else the newest; nil if there is none.
+// accepted returns the revision in the status, or else the newest; nil if there is none.
 func accepted(revisions []pinned) *pinned {
 	for i := range revisions {
 		if revisions[i].accepted {
@@ -96,14 +96,14 @@ func numbers(revisions []pinned) string {
 	return orList(out)
 }
 
-// made is a Workspace as inputs describe it, to compare it with another.
+// made returns a Workspace built from the inputs of a revision, for comparisons.
 func made(in *render.Inputs) *v1beta1.Workspace {
 	ws := &v1beta1.Workspace{Resource: in.Resource, Inference: in.Inference}
 	ws.Annotations = in.Annotations
 	return ws
 }
 
-// changesBetween are the differences between the sources of two revisions.
+// changesBetween returns the changes from the inputs of one revision to those of another.
 func changesBetween(old, updated *render.Inputs) ([]fieldChange, error) {
 	return changesOf(made(old), made(updated), old.Config, updated.Config)
 }

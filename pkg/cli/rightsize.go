@@ -28,11 +28,11 @@ import (
 )
 
 const (
-	// headroom is the multiple of the busiest hour's load that the recommended machines must sustain.
+	// headroom is a multiple of the busiest hour's load. The recommended machines must sustain it.
 	headroom = 2
-	// leastSaving is the part of the price that is worth a change.
+	// leastSaving is the smallest saving worth a change, as a part of the price.
 	leastSaving = 0.05
-	// mostDays is how long the ledger has days.
+	// mostDays is the number of days that the ledger keeps.
 	mostDays = 62
 )
 
@@ -80,29 +80,29 @@ flags.`, headroom, 100*leastSaving),
 	return cmd
 }
 
-// sizing is the advice for one Workspace, or why there is none.
+// sizing is the advice for one Workspace, or the reason why there is none.
 type sizing struct {
 	Namespace string `json:"namespace"`
 	Name      string `json:"name"`
 	// Now is the accepted plan, and its price at the time of the purchase.
 	Now         string   `json:"now,omitempty"`
 	HourlyPrice *float64 `json:"hourlyPrice,omitempty"`
-	// The observed load, in days and tokens. Busiest is in output tokens per second.
+	// The observed load. Mean and Busiest are in output tokens per second.
 	ServingDays  float64 `json:"servingDays,omitempty"`
 	PromptTokens int64   `json:"promptTokens,omitempty"`
 	OutputTokens int64   `json:"outputTokens,omitempty"`
 	Mean         float64 `json:"meanOutputTokensPerSecond,omitempty"`
 	Busiest      float64 `json:"busiestOutputTokensPerSecond,omitempty"`
-	// Used is the mean as a part of the planned speed.
+	// Used is Mean divided by the planned speed.
 	Used float64 `json:"used,omitempty"`
-	// Advised machines with their price, what they save, and the edits of the spec; absent without advice.
+	// Advised machines with their price and saving in USD per hour, and the edits of the spec; absent without advice.
 	Advised      string   `json:"advised,omitempty"`
 	AdvisedPrice *float64 `json:"advisedHourlyPrice,omitempty"`
 	Saves        float64  `json:"savesPerHour,omitempty"`
 	// Basis of the advised plan's speed.
 	Basis v1beta1.Basis `json:"basis,omitempty"`
 	Edits []string      `json:"edits,omitempty"`
-	// Reason without advice.
+	// Reason explains why there is no advice.
 	Reason string `json:"reason,omitempty"`
 }
 
@@ -150,7 +150,7 @@ func (r *rightsizeCommand) run(ctx context.Context, cmd *cobra.Command, w World,
 	return showSizings(w, out, now.Sub(since), r.all)
 }
 
-// workspaces reads the named ones, or all of the namespace or of the cluster, by name.
+// workspaces reads the named Workspaces, or all in the namespace or the cluster, sorted by name.
 func (r *rightsizeCommand) workspaces(ctx context.Context, cluster *Cluster, names []string) ([]v1beta1.Workspace, error) {
 	var out []v1beta1.Workspace
 	for _, name := range names {
@@ -177,7 +177,8 @@ func (r *rightsizeCommand) workspaces(ctx context.Context, cluster *Cluster, nam
 	return list.Items, nil
 }
 
-// prepare opens the planner with the controller's settings, or with this command's if the user may not read those.
+// prepare opens the planner with the controller's settings, or with this command's if the user may not read the
+// controller's.
 func (r *rightsizeCommand) prepare(ctx context.Context, cmd *cobra.Command, cluster *Cluster, w World) (func(), error) {
 	var notes []string
 	remove, err := r.settle(ctx, cmd, cluster, nil, &notes)
@@ -210,7 +211,7 @@ func (r *rightsizeCommand) advise(ctx context.Context, cluster *Cluster, ws *v1b
 	return out
 }
 
-// current is the accepted revision of a Workspace, or why there is no advice about it.
+// current returns the accepted revision of a Workspace, or the reason why there is no advice.
 func (*rightsizeCommand) current(ctx context.Context, cluster *Cluster, ws *v1beta1.Workspace) (*pinned, string) {
 	if ws.Inference == nil || ws.Inference.Template != nil {
 		return nil, "the planner does not know its model"
@@ -231,14 +232,15 @@ func (*rightsizeCommand) current(ctx context.Context, cluster *Cluster, ws *v1be
 	}
 }
 
-// rateOf is the rate of requests to plan for: those of the plan's length that have the tokens of the busiest hour.
+// rateOf returns the requests per second to plan for. Requests of the plan's length at that rate have the tokens of the
+// busiest hour, times headroom.
 func rateOf(load *cost.Load, assumed *planner.Performance) float64 {
 	rate := max(load.Busiest.Prompt/float64(max(assumed.InputTokens, 1)), load.Busiest.Output/float64(max(assumed.OutputTokens, 1)))
 	const digits = 1000
 	return math.Ceil(headroom*rate*digits) / digits
 }
 
-// compareCheaper plans for a rate, and advises that plan if it is cheaper than the present one today.
+// compareCheaper plans for a rate. It advises the new plan if that is cheaper than the present plan at today's prices.
 func (r *rightsizeCommand) compareCheaper(ctx context.Context, current *pinned, rate float64, out *sizing) {
 	source, limits := made(current.Inputs), planning.Limits{Ceiling: r.ceiling}
 	source.Namespace, source.Name = out.Namespace, out.Name

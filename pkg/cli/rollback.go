@@ -54,14 +54,14 @@ changed since, the command reports that, and --with-config also restores the tex
 	return cmd
 }
 
-// restoration restores the source of a revision.
+// restoration is a return to the inputs of a revision.
 type restoration struct {
 	ws       *v1beta1.Workspace
 	restored *v1beta1.Workspace
 	target   *pinned
 	// config is the revision's ConfigMap, if its text has changed since; otherwise nil.
 	config *corev1.ConfigMap
-	// gone reports whether it must be created again.
+	// gone reports whether the ConfigMap was deleted and must be created again.
 	gone bool
 }
 
@@ -104,7 +104,7 @@ func (r *rollbackCommand) run(ctx context.Context, w World, cmd *cobra.Command, 
 	return r.write(ctx, w, cluster, plan, len(changes) > 0)
 }
 
-// configText is the current text of a Workspace's ConfigMap; empty if there is none.
+// configText returns the current text of a Workspace's ConfigMap; empty if there is none.
 func (c *Cluster) configText(ctx context.Context, ws *v1beta1.Workspace) (string, error) {
 	if ws.Inference == nil || ws.Inference.Config == "" {
 		return "", nil
@@ -119,8 +119,8 @@ func (c *Cluster) configText(ctx context.Context, ws *v1beta1.Workspace) (string
 	return config.Data[v1beta1.InferenceConfigKey], nil
 }
 
-// target is the revision to restore. config is the current text of the ConfigMap. If the present spec has no plan, the
-// target is the revision still in use.
+// target returns the revision to restore. config is the current text of the ConfigMap. If the present spec has no plan,
+// the target is the revision still in use.
 func (r *rollbackCommand) target(ws *v1beta1.Workspace, config string, revisions []pinned) (*pinned, error) {
 	history := "kubectl berth history " + ws.Name
 	current := accepted(revisions)
@@ -150,7 +150,8 @@ func (r *rollbackCommand) target(ws *v1beta1.Workspace, config string, revisions
 	return nil, usageError("Workspace %s has no earlier revision with another spec to restore: see %s", key(ws), history)
 }
 
-// former are the restorable revisions in order of preference: the last one that answered, then later before earlier.
+// former returns the restorable revisions in order of preference: the latest ready revision, then the accepted and
+// earlier ones, newest first.
 func former(ws *v1beta1.Workspace, revisions []pinned, current *pinned) []*pinned {
 	var out []*pinned
 	for i := len(revisions) - 1; i >= 0; i-- {
@@ -166,7 +167,7 @@ func former(ws *v1beta1.Workspace, revisions []pinned, current *pinned) []*pinne
 	return out
 }
 
-// restored is the Workspace with the source of a revision.
+// restored returns the Workspace with the inputs of a revision.
 func restored(ws *v1beta1.Workspace, in *render.Inputs) *v1beta1.Workspace {
 	out := ws.DeepCopy()
 	out.Resource = *in.Resource.DeepCopy()
@@ -244,7 +245,7 @@ func (r *rollbackCommand) explainConfig(out page, p *restoration) {
 		key(p.config), state, v1beta1.InferenceConfigKey))
 }
 
-// write puts the ConfigMap back first: then the Workspace's edit finds it as it was.
+// write restores the ConfigMap before it edits the Workspace, because the new spec refers to the old text.
 func (r *rollbackCommand) write(ctx context.Context, w World, cluster *Cluster, p *restoration, edited bool) error {
 	ctx, cancel := context.WithTimeout(ctx, callLimit)
 	defer cancel()

@@ -124,7 +124,7 @@ func byPrice(a, b skuEntry) int {
 }
 
 func (c *skusCommand) entry(known *catalog.Catalog, s *sku.SKU) skuEntry {
-	gpu, _ := known.GPU(s.GPU) // the catalogue checked that it exists; a machine may have none
+	gpu, _ := known.GPU(s.GPU) // the catalogue checked that it exists; a machine may have no GPU
 	region := cmp.Or(c.region, known.ReferenceRegion(s.Cloud))
 	out := skuEntry{
 		Name: s.Name, Cloud: s.Cloud, GPU: s.GPU, Accelerator: gpu.Class, GPUs: s.GPUs,
@@ -141,7 +141,7 @@ func (c *skusCommand) entry(known *catalog.Catalog, s *sku.SKU) skuEntry {
 	return out
 }
 
-// wants reports whether a machine passes the filters.
+// wants reports whether a machine type passes the filters.
 func (c *skusCommand) wants(known *catalog.Catalog, e *skuEntry) bool {
 	gpu, _ := known.GPU(e.GPU)
 	switch {
@@ -154,7 +154,7 @@ func (c *skusCommand) wants(known *catalog.Catalog, e *skuEntry) bool {
 	}
 }
 
-// isGPU reports whether a name, in any case and with blanks or dashes, stands for a GPU.
+// isGPU reports whether a name stands for a GPU. It ignores case, and treats spaces as dashes.
 func isGPU(g *sku.GPU, name string) bool {
 	name = strings.Join(strings.Fields(name), "-")
 	return strings.EqualFold(g.Class, name) || strings.EqualFold(g.Name, name) ||
@@ -210,7 +210,7 @@ func priceOf(price *float64) string {
 	return dollars(*price)
 }
 
-// spotPrice is the spot price, or a mark for spot machines without a known price.
+// spotPrice returns the spot price, or a mark for spot machines without a known price.
 func spotPrice(e *skuEntry) string {
 	if e.SpotPrice == nil && e.Spot {
 		return "?"

@@ -88,13 +88,13 @@ func (s *statusCommand) run(ctx context.Context, w World, names []string) error 
 	return err
 }
 
-// lines are the tree, as wide as the terminal.
+// lines returns the tree, folded to the width of the terminal.
 func (s *statusCommand) lines(w World, seen *snapshot) []string {
 	width, _ := w.size()
 	return newStyle(w).draw(seen.tree(w.Clock.Now(), s.wide()), width)
 }
 
-// size of the terminal, or of an endless page.
+// size returns the size of the terminal, or of an endless page.
 func (w World) size() (int, int) {
 	if w.Terminal && w.Size != nil {
 		if width, height := w.Size(); width > 0 {
@@ -167,7 +167,7 @@ func (s *statusCommand) rows(reports []*report, now time.Time) [][]string {
 	return rows
 }
 
-// errTimeout is the cause of the end by --timeout.
+// errTimeout is the context's cause after the time limit of --timeout.
 var errTimeout = errors.New("the time limit has passed")
 
 // follow prints changes until the Workspace is ready or stalled.
@@ -215,13 +215,13 @@ func (s *statusCommand) follow(ctx context.Context, w World, cluster *Cluster, n
 	}
 }
 
-// stalledError has the reason why waiting does not help.
+// stalledError returns an error with the reason why waiting does not help.
 func stalledError(r *report) error {
 	text := fmt.Sprintf("Workspace %s/%s is stalled: %s: %s", r.Namespace, r.Name, r.Reason, r.Message)
 	return &exitError{code: codeStalled, err: errors.New(text)}
 }
 
-// keepWeights copies the agents' last progress: they are polled at a slower pace.
+// keepWeights copies the agents' last progress, because the command polls agents less often than it reads objects.
 func (seen *snapshot) keepWeights(former *snapshot) {
 	for i := range seen.Pods {
 		entry := &seen.Pods[i]
@@ -232,7 +232,7 @@ func (seen *snapshot) keepWeights(former *snapshot) {
 	}
 }
 
-// ended has the reason why the command stops watching a Workspace.
+// ended returns the error that explains why the command stops watching a Workspace.
 func (s *statusCommand) ended(ctx context.Context, cluster *Cluster, name string, err error) error {
 	if errors.Is(context.Cause(ctx), errTimeout) {
 		return clusterError("Workspace %s/%s is not ready after %s: kubectl berth status %s -n %s shows what it waits for",
@@ -241,7 +241,7 @@ func (s *statusCommand) ended(ctx context.Context, cluster *Cluster, name string
 	return err
 }
 
-// screen draws the tree over and over at the same place.
+// screen returns a function that redraws the tree in place.
 func (s *statusCommand) screen(w World) func(*snapshot) {
 	drawn := 0
 	return func(seen *snapshot) {

@@ -16,8 +16,9 @@ import (
 	"github.com/modelberth/modelberth/pkg/wording"
 )
 
-// mistake explains the mismatch between a decoded JSON value and a Go type; empty if there is none. The decoder is too
-// lax for this, because API types accept stored objects, and its errors name Go's types instead of fields.
+// mistake explains the mismatch between a decoded JSON value and a Go type; empty if there is none. The JSON decoder
+// does not suffice: API types accept stored objects that are no longer valid, and its errors name Go types instead of
+// fields.
 func mistake(value any, t reflect.Type, path string) string {
 	for t.Kind() == reflect.Pointer {
 		t = t.Elem()
@@ -48,8 +49,7 @@ func mistake(value any, t reflect.Type, path string) string {
 	return ""
 }
 
-// isOpaque reports whether a type decodes itself, or holds the contents of a pod or a volume: those are for Kubernetes
-// to check.
+// isOpaque reports whether a type decodes itself, or is a part of a pod or a volume. Kubernetes checks those parts.
 func isOpaque(t reflect.Type) bool {
 	ours := strings.HasSuffix(t.PkgPath(), "/api/v1beta1")
 	if !ours && reflect.PointerTo(t).Implements(reflect.TypeFor[json.Unmarshaler]()) {
@@ -105,7 +105,7 @@ func mistakeInList(value any, t reflect.Type, path string) string {
 	return ""
 }
 
-// fieldsOf are the fields of a struct by their names in JSON.
+// fieldsOf returns the types of a struct's fields by their JSON names.
 func fieldsOf(t reflect.Type) map[string]reflect.Type {
 	out := map[string]reflect.Type{}
 	for field := range t.Fields() {
@@ -130,7 +130,7 @@ func isWhole(value any, t reflect.Type) bool {
 	return err == nil && !reflect.Zero(t).OverflowInt(whole)
 }
 
-// wrong words a value of the wrong kind.
+// wrong returns the message for a value of the wrong type.
 func wrong(path string, value any, must string) string {
 	shown := fmt.Sprintf("%v", value)
 	switch v := value.(type) {
@@ -144,7 +144,7 @@ func wrong(path string, value any, must string) string {
 	return fmt.Sprintf("%s is %s: it must be %s", path, shorten(shown), must)
 }
 
-// noField is the error for an unknown field.
+// noField returns the message for an unknown field.
 func noField(path, name string, known []string) string {
 	for _, other := range known {
 		if strings.EqualFold(other, name) {
@@ -154,7 +154,7 @@ func noField(path, name string, known []string) string {
 	return fmt.Sprintf("%s is not a field: use one of %s", shorten(path), strings.Join(known, ", "))
 }
 
-// join names a field within another.
+// join returns the path of a field within another.
 func join(path, name string) string {
 	if path == "" {
 		return name
@@ -162,5 +162,5 @@ func join(path, name string) string {
 	return path + "." + name
 }
 
-// shorten bounds a file's text in a message.
+// shorten limits the length of a file's text in a message.
 func shorten(text string) string { return wording.Clip(text, 120) }

@@ -17,7 +17,7 @@ func newStyle(w World) style {
 	return style{colours: w.Terminal && w.Getenv("NO_COLOR") == ""}
 }
 
-// The codes of colours and weights, as terminals know them.
+// ANSI codes for colours and weights.
 const (
 	bold    = "1"
 	dim     = "2"
@@ -46,7 +46,7 @@ func (p page) line(format string, args ...any) {
 	fmt.Fprintln(p.w, strings.TrimRight(fmt.Sprintf(format, args...), " "))
 }
 
-// heading begins a part.
+// heading writes the heading of a section.
 func (p page) heading(text string) {
 	p.line("")
 	p.line("%s", p.paint(bold, text))

@@ -24,10 +24,10 @@ type branch struct {
 	below            []branch
 }
 
-// narrowest is the smallest width for folding.
+// narrowest is the smallest width to fold at.
 const narrowest = 24
 
-// draw returns the lines of a tree, none wider than width.
+// draw returns the lines of a tree, at most width characters wide.
 func (s style) draw(root branch, width int) []string {
 	lines := s.lines(root, "", "", max(width, narrowest))
 	return append(lines, s.drawBelow(root.below, "", max(width, narrowest))...)
@@ -50,8 +50,8 @@ func (s style) drawBelow(branches []branch, indent string, width int) []string {
 	return out
 }
 
-// lines folds a branch's text. first and next precede its first line and the others. Further lines are indented to the
-// first one's text, or on a narrow terminal to its name.
+// lines folds a branch's text. first precedes the first line, and next the others. Further lines are indented to the
+// start of the text, or on a narrow terminal to the start of the name.
 func (s style) lines(b branch, first, next string, width int) []string {
 	pad := strings.Repeat(" ", max(length(first)+length(b.name)+1-length(next), 0))
 	name, text := b.name+" ", b.text
@@ -74,7 +74,7 @@ func (s style) lines(b branch, first, next string, width int) []string {
 
 func length(text string) int { return len([]rune(text)) }
 
-// chopped folds a text, and breaks words longer than a line.
+// chopped folds a text. It also breaks words longer than a line.
 func chopped(text string, width int) []string {
 	var out []string
 	for _, line := range folded(text, width) {
@@ -89,7 +89,7 @@ func chopped(text string, width int) []string {
 	return out
 }
 
-// tree is how a Workspace is doing at a time.
+// tree returns the state of a Workspace as a tree. Ages are relative to now.
 func (r *report) tree(now time.Time, wide bool) branch {
 	root := branch{name: r.Namespace + "/" + r.Name, text: r.headline(), code: r.code()}
 	add := func(branches ...branch) { root.below = append(root.below, branches...) }
@@ -124,8 +124,8 @@ func (c *capacity) branches(now time.Time, wide bool) []branch {
 	return out
 }
 
-// attempts are those without machines, ended or open; an attempt with machines shows in their branches. Once the
-// endpoint answers, they are history.
+// attempts returns branches for attempts without machines, ended or open. The other attempts show in the branches of
+// their machines. Once the Workspace is ready, only their number is of interest.
 func (r *report) attempts(now time.Time, wide bool) []branch {
 	var out []branch
 	for i := range r.Attempts {
@@ -214,7 +214,8 @@ func predictedSpeed(p *v1beta1.PlanPerformance) string {
 		shortNumber(p.OutputTokensPerSecond), count(int(p.Concurrency), "request"), p.Basis)
 }
 
-// asLearned says how much of a time per token comes from engines of the namespace.
+// asLearned describes the correction of a predicted time per output token by the measured speed of the namespace's
+// engines.
 func asLearned(slowdown string) string {
 	if slowdown == "" {
 		return ""
@@ -295,7 +296,7 @@ func (p *podReport) branch(now time.Time, wide bool) branch {
 	return out
 }
 
-// progressWidth is how many characters stand for the weights.
+// progressWidth is the number of characters in the progress bar of the weights.
 const progressWidth = 20
 
 func fetched(p *fetch.Progress) float64 {
@@ -332,7 +333,7 @@ func weightsText(p *fetch.Progress) string {
 	return out
 }
 
-// startup words how long each stage took.
+// startup formats the duration of each stage of a start.
 func startup(stages []v1beta1.StartupStage, now time.Time) string {
 	var parts []string
 	for _, stage := range stages {
@@ -356,7 +357,7 @@ func endpointBranch(e *v1beta1.Endpoint) branch {
 	return out
 }
 
-// age words how long ago something was.
+// age formats the time since an event.
 func age(then metav1.Time, now time.Time) string {
 	if then.IsZero() {
 		return none
@@ -364,7 +365,7 @@ func age(then metav1.Time, now time.Time) string {
 	return humane.HumanDuration(now.Sub(then.Time))
 }
 
-// shortDuration words a duration of the API, and shortNumber a number, with three digits.
+// shortDuration formats a duration of the API with three digits. shortNumber does so for a number.
 func shortDuration(text string) string {
 	d, err := time.ParseDuration(text)
 	if err != nil {
@@ -381,7 +382,7 @@ func shortNumber(text string) string {
 	return digits(value)
 }
 
-// priced is a price of the API in a table.
+// priced formats a price of the API for a table.
 func priced(text string) string {
 	value, err := strconv.ParseFloat(text, 64)
 	if err != nil {
@@ -390,7 +391,7 @@ func priced(text string) string {
 	return dollars(value)
 }
 
-// pricePerHour is a price of the API in a line.
+// pricePerHour formats a price of the API for a line.
 func pricePerHour(text string) string {
 	value, err := strconv.ParseFloat(text, 64)
 	if err != nil {

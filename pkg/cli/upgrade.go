@@ -112,7 +112,7 @@ func unchecked(err error) error {
 	return &exitError{code: codeUnchecked, err: err}
 }
 
-// rules returns the rules of the new version, and the objects of the rendered chart; nil without -f.
+// rules returns the objects of the rendered chart, nil without -f, and the rules of the new version.
 func (u *upgradeCommand) rules(w World) ([]unstructured.Unstructured, *upgrade.Rules, error) {
 	if u.file == "" {
 		objects, err := upgrade.Objects(w.Chart)
@@ -137,7 +137,7 @@ func (u *upgradeCommand) rules(w World) ([]unstructured.Unstructured, *upgrade.R
 	return objects, rules, nil
 }
 
-// check reads all stored objects, and returns the findings about them and the Workspaces to plan for.
+// check checks all stored objects, and returns the findings and the Workspaces to plan for.
 func (u *upgradeCommand) check(ctx context.Context, cluster *Cluster, rules *upgrade.Rules) (preflight, []*v1beta1.Workspace, error) {
 	out := preflight{Version: version(), Findings: []upgrade.Finding{}, Plans: []planChange{}}
 	if err := u.checkDefinitions(ctx, cluster, rules, &out); err != nil {
@@ -191,7 +191,7 @@ func (*upgradeCommand) checkDefinitions(ctx context.Context, cluster *Cluster, r
 	return nil
 }
 
-// comparePlans plans for all Workspaces, by namespace and name.
+// comparePlans plans for all Workspaces, in the order of namespace and name.
 func (u *upgradeCommand) comparePlans(ctx context.Context, cluster *Cluster, workspaces []*v1beta1.Workspace, out *preflight) {
 	slices.SortFunc(workspaces, compareKeys)
 	for _, ws := range workspaces {

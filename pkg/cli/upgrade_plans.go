@@ -21,7 +21,7 @@ import (
 	"github.com/modelberth/modelberth/pkg/wording"
 )
 
-// The differences between a pinned plan and the one that the new version would make, from none to most.
+// The differences between a pinned plan and the new version's plan, smallest first.
 const (
 	planSame        = "none"
 	planPrice       = "price"
@@ -43,17 +43,17 @@ type planChange struct {
 	Message string      `json:"message,omitempty"`
 }
 
-// planPrices is a plan in short. A missing price is unknown.
+// planPrices is a short form of a plan. A missing price is unknown.
 type planPrices struct {
 	Revision string `json:"revision,omitempty"`
 	Machines string `json:"machines"`
-	// HourlyPrice when the plan was made, and PriceNow in the new version's catalogue.
+	// HourlyPrice is from the time of planning. PriceNow is from the new version's catalogue.
 	HourlyPrice *float64 `json:"hourlyPrice,omitempty"`
 	PriceNow    *float64 `json:"priceNow,omitempty"`
 }
 
-// planChange returns the comparison for a Workspace; nil without a pinned plan. The finding is about a revision that
-// cannot be read.
+// planChange returns the comparison for a Workspace; nil without a pinned plan. The finding is about an unreadable
+// revision.
 func (u *upgradeCommand) planChange(ctx context.Context, cluster *Cluster, ws *v1beta1.Workspace) (*planChange, *upgrade.Finding) {
 	out := &planChange{Namespace: ws.Namespace, Name: ws.Name}
 	revisions, err := cluster.revisions(ctx, ws)
@@ -80,11 +80,11 @@ func (u *upgradeCommand) planChange(ctx context.Context, cluster *Cluster, ws *v
 	return out, nil
 }
 
-// compare plans for a Workspace as its pinned plan was made, and quotes the pinned plan.
+// compare makes a new plan from the inputs of the pinned plan, and prices the pinned plan in the new catalogue.
 func (u *upgradeCommand) compare(ctx context.Context, ws *v1beta1.Workspace, current *pinned, out *planChange) {
 	asked, limits := ws.DeepCopy(), planning.Limits{Ceiling: u.ceiling}
 	inputs := revision.Inputs(ws, "")
-	if current.Inputs != nil { // an edit may be waiting for its plan
+	if current.Inputs != nil { // the present spec may have an edit without a plan
 		inputs = *current.Inputs
 		source := made(current.Inputs)
 		asked.Resource, asked.Inference, asked.Annotations = source.Resource, source.Inference, source.Annotations
@@ -119,7 +119,7 @@ func (u *upgradeCommand) compare(ctx context.Context, ws *v1beta1.Workspace, cur
 	out.Message = strings.Join(notes, "; ")
 }
 
-// pinnedForm is a plan as a revision stores it.
+// pinnedForm returns a plan in the form that a revision stores.
 func pinnedForm(plan planner.Plan) (planner.Plan, error) {
 	data, err := json.Marshal(plan.Abridged())
 	if err != nil {
@@ -130,7 +130,8 @@ func pinnedForm(plan planner.Plan) (planner.Plan, error) {
 	return out, err
 }
 
-// changeOfPlan is the greatest difference between two plans. now is today's price of the pinned one; nil if unknown.
+// changeOfPlan returns the greatest difference between two plans. now is today's price of the pinned plan; nil if
+// unknown.
 func changeOfPlan(old, updated *planner.Plan, now *float64) string {
 	switch {
 	case old.InstanceType != updated.InstanceType, old.Nodes != updated.Nodes, old.CapacityType != updated.CapacityType,
@@ -145,8 +146,8 @@ func changeOfPlan(old, updated *planner.Plan, now *float64) string {
 	}
 }
 
-// planned is the part of a plan that shows in pods and that this command can plan. It pins no weights: those of a
-// branch are the pinned ones.
+// planned returns the part of a plan that shows in pods and that this command can plan. The command does not resolve a
+// branch to a commit: if the new plan names a branch, the pinned commit does not count as a difference.
 func planned(p, updated *planner.Plan) planner.Plan {
 	out := rendered(p)
 	out.Premium, out.TurnedDown, out.Weights = "", 0, nil
@@ -158,12 +159,12 @@ func planned(p, updated *planner.Plan) planner.Plan {
 	return out
 }
 
-// isCommit reports whether a revision of weights names a commit.
+// isCommit reports whether a revision of weights is a commit.
 func isCommit(of string) bool {
 	return len(of) == 40 && strings.Trim(of, "0123456789abcdef") == ""
 }
 
-// knownPrice is a price; nil if it is unknown.
+// knownPrice returns a price; nil if unknown.
 func knownPrice(price float64) *float64 {
 	if price < 0 {
 		return nil

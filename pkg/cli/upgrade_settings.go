@@ -29,7 +29,7 @@ import (
 type installedPlans struct {
 	planOptions
 
-	// file has the manifests of a chart to take the settings from; empty means the cluster.
+	// file is a rendered chart with the settings. Empty means the installed controller in the cluster.
 	file       string
 	controller string
 	// ceiling is the controller's limit for one Workspace.
@@ -47,11 +47,11 @@ type installation struct {
 	name types.NamespacedName
 	// args are the values of its flags, in order.
 	args map[string][]string
-	// files are the ConfigMaps by the directories that they are mounted at.
+	// files are the names of ConfigMaps by mount directory.
 	files map[string]string
 }
 
-// installationOf reads the Deployment of a controller; nil if it is none.
+// installationOf reads a Deployment; nil if it does not run a controller.
 func installationOf(deployment *appsv1.Deployment) *installation {
 	pod := &deployment.Spec.Template.Spec
 	for i := range pod.Containers {
@@ -72,7 +72,7 @@ func installationOf(deployment *appsv1.Deployment) *installation {
 	return nil
 }
 
-// argsOf reads flags in the form of the chart, --name=value or --name.
+// argsOf parses flags in the form of the chart: --name=value or --name.
 func argsOf(args []string) map[string][]string {
 	out := map[string][]string{}
 	for _, arg := range args {
@@ -85,7 +85,7 @@ func argsOf(args []string) map[string][]string {
 	return out
 }
 
-// last is the value of a flag that counts; empty if it is not set.
+// last returns the effective value of a flag, which is its last one; empty if unset.
 func (i *installation) last(flag string) string {
 	if values := i.args[flag]; len(values) > 0 {
 		return values[len(values)-1]
@@ -93,7 +93,7 @@ func (i *installation) last(flag string) string {
 	return ""
 }
 
-// installed finds the controller: in the rendered chart, or else in the cluster. nil means none.
+// installed returns the controller of the rendered chart, or else of the cluster; nil if there is none.
 func (u *installedPlans) installed(ctx context.Context, cluster *Cluster, rendered []unstructured.Unstructured) (*installation, error) {
 	var found []*installation
 	add := func(deployment *appsv1.Deployment) {
@@ -172,8 +172,7 @@ func (u *installedPlans) settle(
 	return remove, nil
 }
 
-// inherit sets the flags of this command that the user left out, from the controller's. The controller's files go to a
-// directory.
+// inherit sets unset flags of this command to the controller's values. It writes the controller's files to a directory.
 func (u *installedPlans) inherit(ctx context.Context, cmd *cobra.Command, from *surroundings, dir string) error {
 	at := from.installation
 	values := map[string][]string{"provisioner": at.provisioner()}
@@ -207,7 +206,7 @@ func (u *installedPlans) inherit(ctx context.Context, cmd *cobra.Command, from *
 	return setFlags(cmd, at.name.String(), map[string][]string{"region": {region}})
 }
 
-// setFlags sets flags that the user left out.
+// setFlags sets the flags that the user did not set.
 func setFlags(cmd *cobra.Command, deployment string, values map[string][]string) error {
 	for _, flag := range slices.Sorted(maps.Keys(values)) {
 		if cmd.Flags().Changed(flag) {
@@ -222,7 +221,7 @@ func setFlags(cmd *cobra.Command, deployment string, values map[string][]string)
 	return nil
 }
 
-// provisioner is the one that the controller plans for, as a flag's values.
+// provisioner returns the controller's provisioner as values of --provisioner; none for any.
 func (i *installation) provisioner() []string {
 	isAgentPool := func(class string) bool { return strings.HasPrefix(class, "kaito.sh/KaitoNodeClass/") }
 	switch {
@@ -235,7 +234,7 @@ func (i *installation) provisioner() []string {
 	}
 }
 
-// surroundings are a controller and the sources of its files.
+// surroundings has a controller and the sources of its files.
 type surroundings struct {
 	installation *installation
 	cluster      *Cluster
@@ -267,7 +266,8 @@ func (s *surroundings) files(ctx context.Context, flag, dir string) ([]string, e
 	return out, nil
 }
 
-// configMap returns the data of a ConfigMap: the rendered one, or else the cluster's. One that does not exist is empty.
+// configMap returns the data of a ConfigMap from the rendered chart, or else from the cluster. A missing ConfigMap is
+// empty.
 func (s *surroundings) configMap(ctx context.Context, name types.NamespacedName) (map[string]string, error) {
 	for i := range s.rendered {
 		if s.rendered[i].GetKind() == "ConfigMap" && s.rendered[i].GetName() == name.Name {
@@ -285,8 +285,8 @@ func (s *surroundings) configMap(ctx context.Context, name types.NamespacedName)
 	return out.Data, nil
 }
 
-// regionOf is the controller's region for prices, or else that of the cluster's nodes if it has prices; empty if it is
-// unknown.
+// regionOf returns the controller's region for prices, or else the region of the cluster's nodes. It is empty if the
+// nodes are in no region or several, or if the catalogue has no prices there.
 func (u *installedPlans) regionOf(ctx context.Context, cluster *Cluster, at *installation) (string, error) {
 	if region := at.last("region"); region != "" {
 		return region, nil
@@ -314,7 +314,7 @@ func (u *installedPlans) regionOf(ctx context.Context, cluster *Cluster, at *ins
 	return seen[0], nil
 }
 
-// restrict gives the planner the controller's limits, and what its engines took at their starts.
+// restrict gives the planner the controller's limits, and the measurements from the starts of its engines.
 func (u *installedPlans) restrict(cluster *Cluster, at *installation) {
 	u.pipeline.Builder.Settings.InstanceTypes = at.args["allow-instance-type"]
 	u.pipeline.Resolver.Starts = (&evidence.Starts{

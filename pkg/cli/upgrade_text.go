@@ -43,7 +43,7 @@ func showPreflight(w World, out *preflight) error {
 	return err
 }
 
-// showPlans writes the plans that differ, and the number of all.
+// showPlans writes the plans that differ, and the number of all plans.
 func showPlans(w World, out *preflight) error {
 	rows, compared := [][]string{{"NAMESPACE", "NAME", "CHANGE", "PINNED", "THEN", "NOW", "NEW PLAN", "PRICE"}}, 0
 	var notes []string
@@ -83,7 +83,7 @@ func showPlans(w World, out *preflight) error {
 	return err
 }
 
-// perHour is a price for a cell.
+// perHour formats a price for a cell of a table.
 func perHour(price *float64) string {
 	if price == nil {
 		return "-"

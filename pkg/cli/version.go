@@ -30,7 +30,7 @@ func version() string {
 	return versionOf(release, info)
 }
 
-// versionOf a build is that of the release, or of the module from go install, or of the source tree; unknown without
+// versionOf returns the version of the release, of the module from go install, or of the source tree; unknown without
 // build information.
 func versionOf(release string, info *debug.BuildInfo) string {
 	switch {

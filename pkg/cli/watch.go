@@ -21,13 +21,13 @@ import (
 const rewatchAfter = time.Second
 
 // changes signals a change of a Workspace, its machines or its pods. A signal only requests another reading, so a lost
-// one does no harm.
+// signal does no harm.
 func (c *Cluster) changes(ctx context.Context, clock clock.Clock, ws *v1beta1.Workspace) <-chan struct{} {
 	changed := make(chan struct{}, 1)
 	notify := func() {
 		select {
 		case changed <- struct{}{}:
-		default: // it is known already
+		default: // a signal is already pending
 		}
 	}
 	named := client.MatchingFields{"metadata.name": ws.Name}
@@ -46,7 +46,7 @@ func (c *Cluster) watchFor(
 		events, err := c.Objects.Watch(ctx, list, options...)
 		switch {
 		case err == nil:
-			notify() // of what happened before
+			notify() // of changes before the watch
 			drain(ctx, events, notify)
 		case meta.IsNoMatchError(err), apierrors.IsForbidden(err), apierrors.IsNotFound(err):
 			return
@@ -58,7 +58,7 @@ func (c *Cluster) watchFor(
 	}
 }
 
-// drain notifies of the events of one watch.
+// drain signals the events of one watch until it ends.
 func drain(ctx context.Context, events watch.Interface, notify func()) {
 	defer events.Stop()
 	for {

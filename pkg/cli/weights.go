@@ -18,12 +18,12 @@ import (
 type chosenWeights struct {
 	weights physics.Weights
 	notes   []string
-	// kvType is the weights' required type of KV cache, if any.
+	// kvType is the KV cache type that the weights require, if any.
 	kvType string
 }
 
-// weightsFor returns the weights of a model for an engine in a data type: published ones, or else an estimate from the
-// model's shape. An empty data type means the weights as released.
+// weightsFor returns the weights of a model for an engine in a data type: published weights, or else an estimate from
+// the model's shape. An empty data type means the weights as released.
 func weightsFor(known *catalog.Catalog, m *model.Model, engine *catalog.Engine, dtype string) (chosenWeights, error) {
 	published := slices.DeleteFunc(slices.Clone(m.Artifacts), func(a model.Artifact) bool { return a.Engine != engine.Name })
 	if dtype == "" || dtype == "auto" {
@@ -50,7 +50,7 @@ func weightsFor(known *catalog.Catalog, m *model.Model, engine *catalog.Engine, 
 	}, nil
 }
 
-// releasedOf is the publisher's form, or else the first one, or nil.
+// releasedOf returns the publisher's own weights, or else the first, or nil.
 func releasedOf(published []model.Artifact) *model.Artifact {
 	if i := slices.IndexFunc(published, func(a model.Artifact) bool { return a.Native }); i >= 0 {
 		return &published[i]
@@ -79,7 +79,7 @@ func asPublished(known *catalog.Catalog, a *model.Artifact, name string) chosenW
 	return out
 }
 
-// formatsFor are the possible formats of a data type, the likeliest first.
+// formatsFor returns the possible formats of a data type, the likeliest first.
 func formatsFor(known *catalog.Catalog, published []model.Artifact, dtype string) ([]string, error) {
 	released := releasedOf(published)
 	is := func(name string) bool { return released != nil && released.Quantization == name }
