@@ -18,15 +18,15 @@ import (
 const (
 	agentMemberLost     = "MemberLost"
 	agentMemberReplaced = "MemberReplaced"
-	// agentMemberAbsent: the engine has not started, so nothing is interrupted.
+	// agentMemberAbsent interrupts nothing, because the engine has not started.
 	agentMemberAbsent = "MemberAbsent"
 )
 
-// agentSaid is modelberth-agent's termination message.
+// agentSaid is the termination message of modelberth-agent.
 type agentSaid struct{ Reason, Message string }
 
-// lastOfAgent returns how a pod's agent last ended, with its message: nothing if it failed to start, was killed, or
-// is running.
+// lastOfAgent returns the last failure of a pod's agent, with the agent's message. It returns nil if the agent runs,
+// was killed or failed to start.
 func lastOfAgent(pod *corev1.Pod) (*corev1.ContainerStateTerminated, agentSaid) {
 	for _, status := range unsettled(pod) {
 		last := ended(pod, status)
@@ -45,7 +45,7 @@ func lastOfAgent(pod *corev1.Pod) (*corev1.ContainerStateTerminated, agentSaid) 
 	return nil, agentSaid{}
 }
 
-// isAgent reports whether a container is one of modelberth-agent.
+// isAgent reports whether a container runs modelberth-agent.
 func isAgent(pod *corev1.Pod, container string) bool {
 	workspace := pod.Labels[v1beta1.LabelWorkspace]
 	return container == workload.WeightsContainer(workspace) || container == workload.CommitContainer(workspace)
@@ -55,8 +55,8 @@ func (s agentSaid) isAboutMember() bool {
 	return s.Reason == agentMemberLost || s.Reason == agentMemberReplaced || s.Reason == agentMemberAbsent
 }
 
-// weights turns the agent's message into a reason. It stays while the agent retries, because a status does not show
-// whether the next try will end the same way.
+// weights turns the agent's message into a reason. The finding stays while the agent retries, because nobody can tell
+// yet whether the retry will succeed.
 func weights(_ *Input, pod *corev1.Pod) (Finding, bool) {
 	last, said := lastOfAgent(pod)
 	if last == nil || said.isAboutMember() {
@@ -86,8 +86,8 @@ func agentSentence(last *corev1.ContainerStateTerminated, said agentSaid) (reaso
 	return v1beta1.ReasonWeightsFetchFailed, message
 }
 
-// memberLost covers a pod that ended because another one of its group was lost or restarted. No engine notices that
-// in time.
+// memberLost covers a pod that its agent ended because another pod of its group was lost or restarted. Engines do not
+// notice such a loss in time.
 func memberLost(_ *Input, pod *corev1.Pod) (Finding, bool) {
 	last, said := lastOfAgent(pod)
 	if last == nil || !said.isAboutMember() {

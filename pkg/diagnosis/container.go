@@ -64,7 +64,7 @@ func startError(in *Input, pod *corev1.Pod) (Finding, bool) {
 	return Finding{}, false
 }
 
-// place is the location of a container, for the sentences of signatures.
+// place returns the location of a container, for the sentences of signatures.
 func (in *Input) place(pod *corev1.Pod, status corev1.ContainerStatus) place {
 	arch := "the machine's processor"
 	if node := nodeNamed(in.Nodes, pod.Spec.NodeName); node != nil && node.Status.NodeInfo.Architecture != "" {

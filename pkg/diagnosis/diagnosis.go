@@ -1,13 +1,13 @@
 // Copyright The Modelberth Authors.
 // SPDX-License-Identifier: Apache-2.0
 
-// Package diagnosis explains in one sentence why a Workspace's inference server does not answer, with the remedy,
-// from the present pods and nodes. It also reports the stages of its start.
+// Package diagnosis explains in one sentence why a Workspace's inference server does not answer, and gives the remedy.
+// Its input are the present pods and nodes. It also reports the stages of the server's start.
 //
-// It decides which of several symptoms a user should read first. The sentences are stable: they leave out
-// everything that keeps changing (times, counters, back-offs, ports). A server that keeps failing in the same
-// way has one finding, and nothing is written twice. The known messages of engines are data: signatures.yaml. It must
-// not know clients, how plans are made, or how pods are built beyond the names of their containers.
+// It decides which of several symptoms a user should read first. The sentences are stable: they omit times, counters,
+// back-offs and ports. A server that keeps failing in the same way has the same finding, so the controller writes it
+// once. The known messages of engines are data in signatures.yaml. The package must not know clients or planning. Of
+// the way pods are built, it knows only the names of containers.
 package diagnosis
 
 import (
@@ -21,12 +21,12 @@ import (
 
 // Input are the known facts about a Workspace's pods.
 type Input struct {
-	// Want is how many pods there should be.
+	// Want is the desired number of pods.
 	Want int
-	// Pods of the Workspace, and Nodes with them.
+	// Pods of the Workspace, and the Nodes that they run on.
 	Pods  []corev1.Pod
 	Nodes []corev1.Node
-	// Plan of the pods, for comparison with an engine's own figures; nil if it is unknown.
+	// Plan of the pods, for comparison with an engine's own figures; nil if unknown.
 	Plan *planner.Plan
 	// Signatures are the known messages of engines.
 	Signatures Signatures
@@ -51,8 +51,8 @@ func Inference(in Input) Finding {
 	return finding
 }
 
-// symptom is the first symptom of any pod. If a member of a group ended because of another one, its symptom comes
-// after all possible causes.
+// symptom returns the first symptom of any pod. If a pod ended because of another member of its group, its symptom
+// comes after all possible causes.
 func symptom(in *Input) Finding {
 	checks := []check{
 		unschedulable, imagePull, weights, outOfMemory, startupTimeout, crash, startError, memberLost, evicted, heldUp,

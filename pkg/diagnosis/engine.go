@@ -13,8 +13,8 @@ import (
 	"github.com/modelberth/modelberth/api/v1beta1"
 )
 
-// crash covers every container that ended and should not have, whether it waits, restarts or has just ended: these
-// states follow each other and are the same finding.
+// crash covers every container that ended unexpectedly, whether it has just ended, waits or runs again. These states
+// alternate, so they share one finding.
 func crash(in *Input, pod *corev1.Pod) (Finding, bool) {
 	_, said := lastOfAgent(pod)
 	for _, status := range unsettled(pod) {
@@ -34,7 +34,7 @@ func crash(in *Input, pod *corev1.Pod) (Finding, bool) {
 	return Finding{}, false
 }
 
-// planned describes the plan's figures; empty if there is nothing to compare.
+// planned describes the plan's figures for a comparison; empty if there are none.
 func (in *Input) planned(which comparison) string {
 	if in.Plan == nil || in.Plan.Memory == nil {
 		return ""
@@ -59,12 +59,12 @@ func crashAdvice(pod, container string, code int32) string {
 	return fmt.Sprintf("kubectl logs --previous %s -c %s shows more", pod, container)
 }
 
-// probeSlack is the latest end of a container after its startup probe failed: a probe may hang until its own
-// deadline, and the kubelet records whole seconds.
+// probeSlack is the longest delay between the deadline of a startup probe and the end of the container. The probe may
+// hang until its own timeout, and the kubelet records whole seconds.
 const probeSlack = 30 * time.Second
 
-// startupTimeout covers a container that the kubelet ended because its startup probe never passed. Its status does
-// not show that; the evidence is that it ran for as long as the probe allows and was then terminated.
+// startupTimeout covers a container that the kubelet ended because its startup probe never passed. The container's
+// status does not show the reason. The evidence is that it ran for as long as the probe allows and was then terminated.
 func startupTimeout(_ *Input, pod *corev1.Pod) (Finding, bool) {
 	for _, status := range unsettled(pod) {
 		last := ended(pod, status)
@@ -87,8 +87,8 @@ func startupTimeout(_ *Input, pod *corev1.Pod) (Finding, bool) {
 	return Finding{}, false
 }
 
-// startupTime is how long a probe lets a container try: the last failure comes one period less than
-// there are tries after the first.
+// startupTime returns the time that a probe gives a container to start. The first try has no period before it, so N
+// tries take N-1 periods.
 func startupTime(probe *corev1.Probe) time.Duration {
 	tries := max(probe.FailureThreshold, 1) - 1
 	return time.Duration(probe.InitialDelaySeconds+tries*max(probe.PeriodSeconds, 1)) * time.Second

@@ -10,10 +10,10 @@ import (
 	"github.com/modelberth/modelberth/pkg/wording"
 )
 
-// Finding is the state of the inference server, as the condition InferenceReady holds it.
+// Finding is the state of the inference server, in the form of the condition InferenceReady.
 type Finding struct {
 	Ready bool
-	// Reason is one of those of InferenceReady.
+	// Reason is a reason of the condition InferenceReady.
 	Reason string
 	// Message is a sentence of at most 1024 characters with the next step.
 	Message string
@@ -35,7 +35,7 @@ func finding(reason, format string, args ...any) Finding {
 	return Finding{Reason: reason, Message: fmt.Sprintf(format, args...)}
 }
 
-// quoted puts a quote into a sentence; nothing for an empty one.
+// quoted formats a quote for the end of a sentence; empty if the quote is empty.
 func quoted(text string) string {
 	if text == "" {
 		return ""

@@ -9,9 +9,9 @@ import (
 	"github.com/modelberth/modelberth/api/v1beta1"
 )
 
-// IsHopeless reports whether a finding with that reason is permanent, however often the pod restarts, until
-// a person changes something. Unknown cases are not: a hub, a registry or a node may recover, and unknown messages
-// of an engine may be about anything.
+// IsHopeless reports whether a finding with that reason stays until a person changes something. Restarts of the pod do
+// not help. Unknown reasons are not hopeless: a hub, a registry or a node may recover, and an engine's unknown message
+// may be about anything.
 func IsHopeless(reason string) bool {
 	return slices.Contains([]string{
 		v1beta1.ReasonPodRefused, v1beta1.ReasonUnschedulable, v1beta1.ReasonWrongArchitecture, v1beta1.ReasonContainerStartError,

@@ -54,7 +54,7 @@ func (in *Input) imageSetting(pod *corev1.Pod, container string) string {
 	}
 }
 
-// pullFailure is a kind of failure. Without a next step, the setting of the image is to be corrected.
+// pullFailure is a kind of failure. Without a next step, the remedy is to correct the setting of the image.
 type pullFailure struct {
 	reason, what, next string
 	// isQuoted is set if the registry's message adds information.
@@ -102,8 +102,8 @@ func pullFailureOf(reason, message string) pullFailure {
 	}
 }
 
-// registryWords are the innermost words about a failed pull. The kubelet's own words around them
-// alternate between two forms, and repeat the image's name in all of them.
+// registryWords returns the registry's own message about a failed pull. The kubelet wraps it in words that alternate
+// between two forms and repeat the image's name.
 func registryWords(message string) string {
 	message = wording.OneLine(message)
 	for _, wrapping := range []string{

@@ -9,16 +9,16 @@ import (
 	corev1 "k8s.io/api/core/v1"
 )
 
-// Milestone is a point on the way of all pods to an answer.
+// Milestone is a point in the start of a Workspace's pods.
 type Milestone struct {
-	// Reached is set if all pods have passed it, and At is when the last one did: zero if the time was not
+	// Reached is set if all pods have passed the milestone. At is when the last pod did: zero if the time was not
 	// recorded.
 	Reached bool
 	At      time.Time
 }
 
-// Milestones of a Workspace's pods, in the kubelet's order: it pulls a container's image when it is about to start
-// the container, and starts the engine's once the agent reports that all files are there.
+// Milestones of a Workspace's pods, in the kubelet's order. The kubelet starts the engine's container once the agent
+// reports that all files are there, and pulls its image just before.
 type Milestones struct {
 	// Fetched is when the init containers had finished and the weights were there.
 	Fetched Milestone
@@ -28,7 +28,7 @@ type Milestones struct {
 	Ready Milestone
 }
 
-// MilestonesOf reads the cluster's recorded times. A pod past a milestone is past the earlier ones.
+// MilestonesOf reads the times that the cluster recorded. A pod past a milestone is past the earlier ones.
 func MilestonesOf(in Input) Milestones {
 	pods := living(in.Pods)
 	if in.Want <= 0 || len(pods) < in.Want {
@@ -47,7 +47,7 @@ func MilestonesOf(in Input) Milestones {
 	return out
 }
 
-// join counts one more pod in.
+// join adds the time of one more pod.
 func (m *Milestone) join(isReached bool, at time.Time) {
 	m.Reached = m.Reached && isReached
 	if !m.Reached {
@@ -57,7 +57,7 @@ func (m *Milestone) join(isReached bool, at time.Time) {
 	}
 }
 
-// turned reports whether a condition holds, and since when.
+// turned reports whether a condition is true, and since when.
 func turned(pod *corev1.Pod, kind corev1.PodConditionType) (bool, time.Time) {
 	for _, condition := range pod.Status.Conditions {
 		if condition.Type == kind && condition.Status == corev1.ConditionTrue {
@@ -67,8 +67,7 @@ func turned(pod *corev1.Pod, kind corev1.PodConditionType) (bool, time.Time) {
 	return false, time.Time{}
 }
 
-// firstRan reports whether all containers have run, and when the last of them first did, as far as their
-// statuses remember.
+// firstRan reports whether all containers have run, and when the last of them first ran, as far as their statuses show.
 func firstRan(pod *corev1.Pod) (bool, time.Time) {
 	var last time.Time
 	for i := range pod.Status.ContainerStatuses {
@@ -83,7 +82,7 @@ func firstRan(pod *corev1.Pod) (bool, time.Time) {
 	return !last.IsZero(), last
 }
 
-// began is when a container first ran, as far as its status remembers; zero if it has not.
+// began returns when a container first ran, as far as its status shows; zero if it has not run.
 func began(status *corev1.ContainerStatus) time.Time {
 	switch {
 	case status.LastTerminationState.Terminated != nil:

@@ -17,9 +17,9 @@ import (
 	"github.com/modelberth/modelberth/api/v1beta1"
 )
 
-// unschedulable names the missing resource of the Workspace's own machine, or else quotes the scheduler, whose
-// message covers all nodes of the cluster. Without a machine it gives no reason, because ResourceReady explains
-// that better.
+// unschedulable names the resource that the Workspace's own machine lacks, or else quotes the scheduler. The
+// scheduler's message covers all nodes of the cluster. Without a machine, the finding is only pending: ResourceReady
+// explains the delay.
 func unschedulable(in *Input, pod *corev1.Pod) (Finding, bool) {
 	for _, condition := range pod.Status.Conditions {
 		if condition.Type != corev1.PodScheduled || condition.Reason != corev1.PodReasonUnschedulable {
@@ -38,8 +38,8 @@ func unschedulable(in *Input, pod *corev1.Pod) (Finding, bool) {
 	return Finding{}, false
 }
 
-// lacking compares a pod with the machines bought for it. It returns the first obstacle on the first Ready one: a
-// taint, or a resource that no such node has at all.
+// lacking compares a pod with the machines bought for it. It returns the first obstacle on the first Ready machine with
+// one: a taint that the pod does not tolerate, or a resource that the machine has too little of.
 func lacking(pod *corev1.Pod, nodes []corev1.Node) (why, next string) {
 	for _, node := range byName(nodes) {
 		if !isReady(node) {
@@ -89,7 +89,7 @@ func untolerated(pod *corev1.Pod, node *corev1.Node) string {
 	return ""
 }
 
-// requests are the scheduler's count for a pod: its containers and sidecars together.
+// requests returns a pod's requests as the scheduler counts them: the sum over its containers and sidecars.
 func requests(pod *corev1.Pod) corev1.ResourceList {
 	sum := corev1.ResourceList{}
 	add := func(container *corev1.Container) {
@@ -110,8 +110,8 @@ func requests(pod *corev1.Pod) corev1.ResourceList {
 	return sum
 }
 
-// schedulerSentence takes the numbers of nodes out of the scheduler's message: they change whenever
-// any node of the cluster does, and with them the order of the reasons.
+// schedulerSentence removes the numbers of nodes from the scheduler's message, and sorts the reasons. Numbers and order
+// change with any node of the cluster.
 func schedulerSentence(message string) string {
 	head, rest, found := strings.Cut(message, "nodes are available: ")
 	if !found || !regexp.MustCompile(`^\d+/\d+ $`).MatchString(head) {
@@ -131,7 +131,7 @@ func schedulerSentence(message string) string {
 	return steady(strings.Join(reasons, ", "))
 }
 
-// splitReasons cuts at ", " before a count: taints contain braces and commas, too.
+// splitReasons cuts only at a ", " before a count, because taints contain commas, too.
 func splitReasons(list string) []string {
 	boundary := regexp.MustCompile(`, \d+ `)
 	var reasons []string
@@ -145,7 +145,7 @@ func splitReasons(list string) []string {
 	}
 }
 
-// evicted covers pods that the node ended or never admitted. Their set replaces them without help.
+// evicted covers pods that the node ended or never admitted. Their StatefulSet replaces them.
 func evicted(_ *Input, pod *corev1.Pod) (Finding, bool) {
 	if pod.Status.Phase != corev1.PodFailed {
 		return Finding{}, false

@@ -12,7 +12,7 @@ import (
 	"github.com/modelberth/modelberth/pkg/workload"
 )
 
-// progress names the stage of the first unready pod, if there is no problem.
+// progress returns the stage of the first unready pod, if there is no problem.
 func progress(pods []corev1.Pod, nodes []corev1.Node) Finding {
 	for i := range pods {
 		if podCondition(&pods[i], corev1.PodReady) != corev1.ConditionTrue {
@@ -57,7 +57,7 @@ func stage(pod *corev1.Pod, nodes []corev1.Node) Finding {
 	return preparing(pod, "")
 }
 
-// preparing covers images and volumes: a pod's status does not distinguish them.
+// preparing covers image pulls and volume mounts: a pod's status does not distinguish them.
 func preparing(pod *corev1.Pod, container string) Finding {
 	if container == "" {
 		return pending("node %q prepares pod %q: if this persists, kubectl describe pod shows why", pod.Spec.NodeName, pod.Name)
@@ -67,8 +67,8 @@ func preparing(pod *corev1.Pod, container string) Finding {
 		pod.Spec.NodeName, container, pod.Name)
 }
 
-// FetchingSince returns when the oldest running fetch of weights began; zero if none runs. An agent that is held for the
-// isolation of its group does not count: it stays, whether it fetches or only waits.
+// FetchingSince returns when the oldest running fetch of weights began; zero if none runs. An agent held until its
+// group is isolated does not count: it keeps running after the fetch.
 func FetchingSince(pods []corev1.Pod) time.Time {
 	var since time.Time
 	for _, pod := range living(pods) {

@@ -30,8 +30,8 @@ func PublishedReasons() []string {
 	return []string{v1beta1.ReasonVolumeNotMounted, v1beta1.ReasonPodSandboxFailed, v1beta1.ReasonPodRefused}
 }
 
-// Silent returns the sorted UIDs of objects whose status does not explain a delay: a pod with a node that has not
-// started, and a set without all its pods. Events about them may explain it.
+// Silent returns the sorted UIDs of objects whose status does not explain a delay. Events about these objects may
+// explain it. They are pods that have a node but have not started, and StatefulSets with too few pods.
 func Silent(pods []corev1.Pod, sets []*appsv1.StatefulSet) []types.UID {
 	var out []types.UID
 	for _, pod := range living(pods) {
@@ -62,7 +62,7 @@ func isSilent(pod *corev1.Pod) bool {
 	})
 }
 
-// heldUp quotes the event about a pod that its node prepares.
+// heldUp quotes an event about a pod that its node is preparing.
 func heldUp(in *Input, pod *corev1.Pod) (Finding, bool) {
 	if !isSilent(pod) {
 		return Finding{}, false
@@ -86,7 +86,7 @@ func heldUp(in *Input, pod *corev1.Pod) (Finding, bool) {
 	return Finding{}, false
 }
 
-// refusedPod quotes why the cluster does not let a set create its pod.
+// refusedPod quotes the reason why the API server rejects a StatefulSet's pod.
 func refusedPod(in *Input) (Finding, bool) {
 	for _, warning := range in.Warnings {
 		if warning.Reason != "FailedCreate" {
@@ -101,7 +101,7 @@ func refusedPod(in *Input) (Finding, bool) {
 	return Finding{}, false
 }
 
-// WayPast is the remedy after the API server refused a pod with these words.
+// WayPast returns the remedy for a pod that the API server refused with this message.
 func WayPast(words string) string {
 	switch {
 	case strings.Contains(words, "exceeded quota"):

@@ -24,9 +24,9 @@ var shipped []byte
 // Signatures are the known messages of engines.
 type Signatures struct{ rules []signature }
 
-// signature gives the meaning of some messages.
+// signature is a rule: it explains the messages that match a pattern.
 type signature struct {
-	// Name of the rule, the source of the message, and the date of that source.
+	// Name of the rule, Source of the message, and Date of that source.
 	Name   string `json:"name"`
 	Source string `json:"source"`
 	Date   string `json:"date"`
@@ -45,7 +45,7 @@ type signature struct {
 	pattern *regexp.Regexp
 }
 
-// comparison is the part of a plan that an engine's message is compared with.
+// comparison selects the part of a plan to compare with an engine's message.
 type comparison string
 
 const (
@@ -62,7 +62,8 @@ const maxGroup = 160
 // Shipped returns the built-in messages.
 func Shipped() (Signatures, error) { return Parse(shipped) }
 
-// Parse reads rules strictly and checks them: each must have a meaning, and match its own example first.
+// Parse reads rules strictly and checks them. Each rule must have a reason and a text, and must be the first that
+// matches its own example.
 func Parse(data []byte) (Signatures, error) {
 	var doc struct {
 		Rules []signature `json:"rules"`
@@ -119,7 +120,7 @@ func (r *signature) check() error {
 	return nil
 }
 
-// reasonsOfSignatures are the possible reasons of an engine's message.
+// reasonsOfSignatures returns the possible reasons of signatures.
 func reasonsOfSignatures() []string {
 	return []string{
 		v1beta1.ReasonWrongArchitecture, v1beta1.ReasonKVCacheTooSmall, v1beta1.ReasonGPUOutOfMemory, v1beta1.ReasonGPUUnusable,
@@ -152,7 +153,7 @@ func (w Signatures) find(said string) (*signature, map[string]string) {
 	return nil, nil
 }
 
-// sentences are the description and remedy of a rule for a message at a place.
+// sentences returns a rule's description and remedy for a message from a place.
 func (r *signature) sentences(groups map[string]string, where place) (says, next string) {
 	var pairs []string
 	for _, values := range []map[string]string{where.values(), groups} {

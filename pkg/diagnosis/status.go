@@ -75,7 +75,7 @@ func isLost(name string, nodes []corev1.Node) bool {
 	return node != nil && !isReady(*node)
 }
 
-// isDone is true for an init container that ended well, and for a sidecar after its startup probe.
+// isDone reports whether an init container succeeded, or a sidecar passed its startup probe.
 func isDone(status *corev1.ContainerStatus) bool {
 	if terminated := status.State.Terminated; terminated != nil {
 		return terminated.ExitCode == 0
@@ -99,8 +99,8 @@ func unsettled(pod *corev1.Pod) []corev1.ContainerStatus {
 	return list
 }
 
-// ended returns how the container last ended, also during or before the next try; nil once a startup probe has
-// passed since.
+// ended returns the last end of a container, even if the next try waits or runs; nil once that try has passed its
+// startup probe.
 func ended(pod *corev1.Pod, status corev1.ContainerStatus) *corev1.ContainerStateTerminated {
 	if status.State.Terminated != nil {
 		return status.State.Terminated
@@ -128,7 +128,7 @@ func waitingReason(status corev1.ContainerStatus) string {
 	return status.State.Waiting.Reason
 }
 
-// imageOf prefers the user's reference to the runtime's resolved one.
+// imageOf returns a container's image. It prefers the reference in the spec to the one that the runtime resolved.
 func imageOf(pod *corev1.Pod, status corev1.ContainerStatus) string {
 	if container, found := containerOf(pod, status); found {
 		return container.Image

@@ -15,7 +15,7 @@ import (
 // errorLine returns the most informative line of a log's tail: the first error line, because later ones are
 // consequences; else the last of Python's exceptions, which summarises the earlier ones; else the last line.
 func errorLine(log string) string {
-	// llama.cpp begins lines with a time and a letter, klog with a letter and a time.
+	// llama.cpp starts lines with a time and a letter. klog starts them with a letter and a time.
 	marked := regexp.MustCompile(`^([\d.]+ E |E\d{4} )`)
 	exception := regexp.MustCompile(`^[\w.]*(Error|Exception|Exit|Interrupt)(: |$)`)
 	last, raised := "", ""
@@ -41,7 +41,7 @@ func steady(text string) string {
 	for _, replacement := range []struct{ pattern, with string }{
 		{`^[\d.]{8,} [A-Z] `, ""},
 		{`^[IWEF]\d{4} [\d:.]+ +\d+ `, ""},
-		// vLLM: its process, level, time and place.
+		// vLLM's process, level, time and source line.
 		{`^(\(\w+( pid=\d+)?\) ?)+`, ""},
 		{`^(DEBUG|INFO|WARNING|ERROR|CRITICAL) \d\d-\d\d \d\d:\d\d:\d\d \[[\w./]+:\d+\] ?`, ""},
 		{`\[?\d{4}-\d\d-\d\d[T ]\d\d:\d\d:\d\d([.,]\d+)?(Z|[+-]\d\d:?\d\d)?\]?`, ""},
@@ -56,8 +56,8 @@ func steady(text string) string {
 	return withoutPorts(text)
 }
 
-// withoutPorts removes the local end of "10.0.0.1:43210->10.0.0.2:443": its port changes each time. It also removes
-// characters that would break a line.
+// withoutPorts removes the local end of "10.0.0.1:43210->10.0.0.2:443", because its port changes each time. It also
+// removes characters that would break a line.
 func withoutPorts(text string) string {
 	text = regexp.MustCompile(`\S+:\d+->`).ReplaceAllString(text, "")
 	return wording.OneLine(strings.ToValidUTF8(text, "�"))
@@ -66,7 +66,7 @@ func withoutPorts(text string) string {
 // killed is the exit code of a process killed from outside.
 const killed = 128 + 9
 
-// exit names the signal of an exit code, as shells and container runtimes count.
+// exit describes an exit code, with the signal if it stands for one: 128 + the signal's number.
 func exit(code int32) string {
 	signals := map[int32]string{
 		128 + 4: "SIGILL", 128 + 6: "SIGABRT", 128 + 7: "SIGBUS", 128 + 8: "SIGFPE", killed: "SIGKILL",
