@@ -17,7 +17,7 @@ import (
 	"github.com/modelberth/modelberth/pkg/redact"
 )
 
-// DefaultEndpoint is the endpoint without HF_ENDPOINT.
+// DefaultEndpoint is the endpoint if HF_ENDPOINT is not set.
 const DefaultEndpoint = "https://huggingface.co"
 
 // Defaults of Options.
@@ -26,7 +26,7 @@ const (
 	DefaultIdleTimeout   = 20 * time.Second
 )
 
-// File names one file of one repository, or, with an empty Path, the repository.
+// File identifies a file of a repository, or with an empty Path the repository itself.
 type File struct {
 	Repo     string
 	Revision string
@@ -44,23 +44,22 @@ func (f File) String() string {
 type Options struct {
 	// Endpoint in the form of HF_ENDPOINT: scheme, host and an optional path prefix. Empty means DefaultEndpoint.
 	Endpoint string
-	// Token is sent to the endpoint and to nobody else. Empty means anonymous.
+	// Token authenticates to the endpoint. The client sends it to no other host. Empty means anonymous.
 	Token string
-	// HTTP carries the requests. Its CheckRedirect is replaced. Its Timeout must be 0, because it would truncate
-	// long bodies.
+	// HTTP sends the requests. The Client replaces its CheckRedirect. Its Timeout must be 0, because a timeout would
+	// truncate long bodies.
 	HTTP *http.Client
-	// Clock measures silence and Retry-After dates; nil means the real one.
+	// Clock measures silence and Retry-After dates; nil means the real clock.
 	Clock clock.WithDelayedExecution
 	// AnswerTimeout bounds a metadata call, and the time to the first byte of a file.
 	AnswerTimeout time.Duration
-	// IdleTimeout bounds the silence within a file's body. There is no bound on
-	// the time a body takes as a whole.
+	// IdleTimeout bounds the silence within a file's body. The time for the whole body has no bound.
 	IdleTimeout time.Duration
 	// UserAgent identifies the caller to the hub's operator.
 	UserAgent string
 }
 
-// Client asks one hub. It is safe for concurrent use.
+// Client queries one hub. It is safe for concurrent use.
 type Client struct {
 	endpoint      *url.URL
 	token         string
@@ -101,7 +100,7 @@ func New(o Options) (*Client, error) {
 	return c, nil
 }
 
-// Endpoint is the client's hub, without a trailing slash.
+// Endpoint returns the URL of the client's hub, without a trailing slash.
 func (c *Client) Endpoint() string { return c.endpoint.String() }
 
 func parseEndpoint(s string) (*url.URL, error) {
@@ -123,7 +122,8 @@ func parseEndpoint(s string) (*url.URL, error) {
 	return u, nil
 }
 
-// url appends path elements to the endpoint, each escaped as one element: a revision such as refs/pr/1 stays one.
+// url appends path elements to the endpoint. It escapes slashes in them, so a revision such as refs/pr/1 stays one
+// element.
 func (c *Client) url(elements ...string) string {
 	var b strings.Builder
 	b.WriteString(c.endpoint.String())
@@ -148,7 +148,7 @@ func (c *Client) newRequest(ctx context.Context, method, url string) (*http.Requ
 	if err != nil {
 		return nil, fmt.Errorf("hub: building a request: %w", redact.Error(withoutQuery(err)))
 	}
-	// Sizes and ranges are of the file itself, never of a compressed form of it.
+	// Sizes and ranges must refer to the file itself, not to a compressed form.
 	req.Header.Set("Accept-Encoding", "identity")
 	if c.userAgent != "" {
 		req.Header.Set("User-Agent", c.userAgent)

@@ -17,7 +17,7 @@ import (
 	"github.com/modelberth/modelberth/pkg/redact"
 )
 
-// errSilent is the cause of a connection that was closed because no data arrived.
+// errSilent is the context's cause if the client closes a connection because no data arrives.
 var errSilent = errors.New("connection stalled")
 
 // Range is the bytes [Start, End) of a file.
@@ -25,24 +25,23 @@ type Range struct {
 	Start, End int64
 }
 
-// Len is the number of bytes in the range.
+// Len returns the number of bytes in the range.
 func (r Range) Len() int64 { return r.End - r.Start }
 
-// Open starts to read a non-empty range. The reader yields exactly the range, or an UnreachableError once the
-// connection breaks, falls silent or ends early. The bytes before the error are valid, and a new range can begin
-// there.
+// Open starts to read a non-empty range. The reader yields exactly the range, or an UnreachableError if the connection
+// breaks, falls silent or ends early. The bytes before the error are valid, so a new range can start after them.
 func (c *Client) Open(ctx context.Context, f File, r Range) (io.ReadCloser, error) {
 	bounds := Bounds{Clock: c.clock, Answer: c.answerTimeout, Idle: c.idleTimeout}
 	return bounds.Open(ctx, f, r, func(ctx context.Context) (io.ReadCloser, string, error) { return c.get(ctx, f, r) })
 }
 
-// Bounds limit how long the sender of a file may take for the first byte, and for each byte after it.
+// Bounds limit the time until the first byte of a file, and the pause before each later byte.
 type Bounds struct {
 	Clock        clock.WithDelayedExecution
 	Answer, Idle time.Duration
 }
 
-// Open works like Client.Open, but gets the content from get, which also returns where the content comes from.
+// Open works like Client.Open, but get provides the content and its origin.
 func (bounds Bounds) Open(
 	ctx context.Context, f File, r Range, get func(ctx context.Context) (src io.ReadCloser, from string, err error),
 ) (io.ReadCloser, error) {
@@ -66,7 +65,7 @@ func (bounds Bounds) Open(
 	return b, nil
 }
 
-// get returns the content of a range and the origin of whoever sends it.
+// get returns the content of a range, and the origin of the server that sends it.
 func (c *Client) get(ctx context.Context, f File, r Range) (src io.ReadCloser, from string, err error) {
 	req, err := c.newRequest(ctx, http.MethodGet, c.resolveURL(f))
 	if err != nil {
@@ -84,8 +83,8 @@ func (c *Client) get(ctx context.Context, f File, r Range) (src io.ReadCloser, f
 	return resp.Body, origin(resp.Request.URL), nil
 }
 
-// checkRange makes sure that the body begins at the requested byte: a server may ignore a range, and that is
-// harmless only at the start of a file.
+// checkRange checks that the body begins at the requested byte. A server may ignore a range, which is harmless only at
+// the start of a file.
 func (c *Client) checkRange(f File, r Range, resp *http.Response) error {
 	switch resp.StatusCode {
 	case http.StatusOK:
@@ -109,8 +108,8 @@ func (c *Client) checkRange(f File, r Range, resp *http.Response) error {
 	return c.classify(f, resp)
 }
 
-// body yields a range and watches for silence. The watch runs only while a
-// Read waits: a slow disk on our side is not the hub's silence.
+// body yields a range and watches for silence. The watch runs only during a Read, because a slow disk on our side is
+// not the hub's silence.
 type body struct {
 	file    File
 	from    string
@@ -149,7 +148,7 @@ func (b *body) explain(err error) error {
 	switch cause := b.cause(); {
 	case errors.Is(cause, errSilent):
 		err = fmt.Errorf("%w for %s", errSilent, b.idle)
-	case errors.Is(cause, errNoAnswer): // fired in the moment of the answer
+	case errors.Is(cause, errNoAnswer): // the timer fired as the answer arrived
 		err = errNoAnswer
 	case cause != nil:
 		return fmt.Errorf("hub: %s: %w", b.file, cause)

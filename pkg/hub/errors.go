@@ -10,8 +10,7 @@ import (
 	"time"
 )
 
-// NotFoundError is returned if the hub has no such repository, revision or file.
-// Asking again does not help.
+// NotFoundError is returned if the hub has no such repository, revision or file. A retry does not help.
 type NotFoundError struct {
 	File File
 	// Missing is the absent part: "repository", "revision", "file", or "resource" if the hub does not distinguish
@@ -25,15 +24,14 @@ func (e *NotFoundError) Error() string {
 	return fmt.Sprintf("hub: %s: %s not found%s", e.File, e.Missing, explained(e.Message))
 }
 
-// UnauthorizedError is returned if the hub refuses a file to this client. A hub that hides the existence of a
-// repository also answers this way.
+// UnauthorizedError is returned if the hub denies a file to this client. A hub also answers this way to hide the
+// existence of a repository.
 type UnauthorizedError struct {
 	File   File
 	Status int
-	// Gated is set when the repository exists and its conditions have not been
-	// accepted by the token's owner.
+	// Gated is set if the repository exists and the token's owner has not accepted its conditions.
 	Gated bool
-	// TokenSent tells a missing token from one without access.
+	// TokenSent distinguishes a token without access from a missing token.
 	TokenSent bool
 	// Message is the hub's own explanation, possibly empty.
 	Message string
@@ -43,16 +41,16 @@ func (e *UnauthorizedError) Error() string {
 	return fmt.Sprintf("hub: %s: access refused (%s)%s", e.File, statusText(e.Status), explained(e.Message))
 }
 
-// UnreachableError is returned if no useful answer came: the network failed, or the
-// server is overloaded or broken. Asking again later may help.
+// UnreachableError is returned if no useful answer came: the network failed, or the server is overloaded or broken. A
+// later retry may help.
 type UnreachableError struct {
 	// Endpoint has the scheme, host and path prefix of the failed server.
 	Endpoint string
-	// File is zero if the failure is not about one.
+	// File is zero if the failure is not about a file.
 	File File
-	// Status is the HTTP status, 0 when there was none.
+	// Status is the HTTP status; 0 if there was none.
 	Status int
-	// RetryAfter is how long the server asked to be left alone, 0 when it did not say.
+	// RetryAfter is the pause that the server demands; 0 if it demands none.
 	RetryAfter time.Duration
 	Err        error
 }
@@ -70,8 +68,8 @@ func (e *UnreachableError) Error() string {
 
 func (e *UnreachableError) Unwrap() error { return e.Err }
 
-// MalformedError is returned if an answer is not the requested content: a portal's page instead of the hub's API,
-// or a damaged file. Other files of the same hub may be whole. A later request may succeed.
+// MalformedError is returned if an answer is not the requested content: a portal's page instead of the hub's API, or a
+// damaged file. Other files of the same hub may be intact. A later request may succeed.
 type MalformedError struct {
 	// Endpoint has the scheme, host and path prefix of the answering server.
 	Endpoint string
@@ -88,7 +86,7 @@ func (e *MalformedError) Unwrap() error { return e.Err }
 // TooLargeError is returned if an answer exceeds the limit of its kind. A retry does not help.
 type TooLargeError struct {
 	File File
-	// What is too large: "file", "header" or "answer".
+	// What names the part that is too large: "file", "header" or "answer".
 	What  string
 	Limit int64
 }
@@ -97,7 +95,7 @@ func (e *TooLargeError) Error() string {
 	return fmt.Sprintf("hub: %s: the %s is larger than the limit of %d bytes", e.File, e.What, e.Limit)
 }
 
-// Again reports whether a retry may succeed, and the delay that the hub demands before it.
+// Again reports whether a retry may succeed, and the pause that the hub demands before the retry.
 func Again(err error) (after time.Duration, ok bool) {
 	if away, ok := errors.AsType[*UnreachableError](err); ok {
 		return away.RetryAfter, true
@@ -106,7 +104,7 @@ func Again(err error) (after time.Duration, ok bool) {
 	return 0, ok
 }
 
-// ChecksumError is returned if all bytes arrived, but not of the file that the hub, or the caller, promised.
+// ChecksumError is returned if all bytes arrived, but their hash differs from the one that the hub or the caller gave.
 type ChecksumError struct {
 	File File
 	Want Digest

@@ -16,13 +16,13 @@ import (
 	"github.com/modelberth/modelberth/pkg/redact"
 )
 
-// errNoAnswer is the cause of a call that exceeded its own deadline.
+// errNoAnswer is the context's cause if a call exceeds its own deadline.
 var errNoAnswer = errors.New("no answer")
 
 // errRedirects is returned if a repository redirects too often.
 var errRedirects = fmt.Errorf("more than %d redirects", maxRedirects)
 
-// failed distinguishes a cancelled call from a server that did not answer.
+// failed returns the error of a failed request. It distinguishes a cancelled call from a server that did not answer.
 func (c *Client) failed(ctx context.Context, f File, err error) error {
 	return c.failedAt(ctx, c.serverOf(err), 0, f, err)
 }
@@ -51,7 +51,7 @@ func (c *Client) malformed(f File, err error) error {
 	return &MalformedError{Endpoint: c.Endpoint(), File: f, Err: err}
 }
 
-// serverOf is the server of a failed request: the hub, or the target of its redirect.
+// serverOf returns the server of a failed request: the hub, or the target of its redirect.
 func (c *Client) serverOf(err error) string {
 	if failed, ok := errors.AsType[*url.Error](err); ok {
 		if to, err := url.Parse(failed.URL); err == nil && to.Host != "" {
@@ -61,7 +61,7 @@ func (c *Client) serverOf(err error) string {
 	return c.Endpoint()
 }
 
-// shown is the printable part of an address.
+// shown returns the printable part of a URL.
 func (c *Client) shown(u *url.URL) string {
 	if c.isHome(u) {
 		return c.Endpoint()
@@ -88,7 +88,7 @@ func (c *Client) Outage(err error) *UnreachableError {
 	return &UnreachableError{Endpoint: away.Endpoint, Status: away.Status, RetryAfter: away.RetryAfter, Err: away.Err}
 }
 
-// isTransport reports whether the connection is the reason for the missing answer, and not the request.
+// isTransport reports whether the connection, not the request, is the reason for a missing answer.
 func isTransport(err error) bool {
 	if errors.Is(err, errNoAnswer) || errors.Is(err, io.EOF) {
 		return true

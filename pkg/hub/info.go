@@ -17,13 +17,12 @@ type Info struct {
 	Commit string
 	// Gated is set if users must accept conditions before they can read files.
 	Gated bool
-	// License is the SPDX id, or the publisher's own name where the id says no more than other; empty if
-	// the hub does not say.
+	// License is the SPDX ID, or the publisher's own name if the ID is only "other"; empty if the hub gives none.
 	License string
 }
 
-// Info returns the API's description of a repository, org/name, at a branch, tag or commit. An answer without a
-// commit is not a hub's, and gives the zero Info; LacksAPI matches the errors of mirrors without an API.
+// Info returns the API's description of a repository, org/name, at a branch, tag or commit. If the answer has no
+// commit, the server is not a hub, and the Info is zero. LacksAPI matches the errors of mirrors without an API.
 func (c *Client) Info(ctx context.Context, repo, revision string) (Info, error) {
 	f := File{Repo: repo, Revision: revision}
 	answer, err := c.info(ctx, f)
@@ -39,7 +38,7 @@ func (c *Client) Info(ctx context.Context, repo, revision string) (Info, error) 
 // modelInfo holds the fields of the API's answer. A field that is not text is empty.
 type modelInfo struct {
 	sha string
-	// gated is "auto" or "manual", or the answer says false.
+	// gated is "auto" or "manual"; empty if the answer has false.
 	gated                 string
 	licenseID, ownLicense string
 }
@@ -69,7 +68,7 @@ func (i *modelInfo) readCard(d *jsonstream.Decoder) error {
 	return d.ObjectIfAny(func(key string) (err error) {
 		switch key {
 		case "license":
-			i.licenseID, err = d.Text() // the first of a list is no better than none
+			i.licenseID, err = d.Text() // a list counts as none: its first entry alone could mislead
 		case "license_name":
 			i.ownLicense, err = d.Text()
 		default:

@@ -20,7 +20,7 @@ import (
 const (
 	// maxInfo bounds the API's description of one repository, with its list of files.
 	maxInfo = 4 << 20
-	// maxPage bounds one page of a listing, and maxTree all of them: some 100,000 files.
+	// maxPage bounds one page of a listing. maxTree bounds all pages together: about 100,000 files.
 	maxPage  = 8 << 20
 	maxTree  = 32 << 20
 	maxPages = 100
@@ -32,7 +32,7 @@ type Metadata struct {
 	Commit string
 	// Size in bytes, -1 if the hub does not state it.
 	Size int64
-	// SHA256 is set for files kept in LFS, zero for the small ones kept in git.
+	// SHA256 is set for files in LFS. It is zero for small files in git.
 	SHA256 Digest
 }
 
@@ -40,7 +40,7 @@ type Metadata struct {
 type Entry struct {
 	Path string
 	Size int64
-	// Digest is the LFS oid (SHA256) if the file has one, else git's (GitBlob).
+	// Digest is the LFS oid (SHA256) if the file has one, else git's object name (GitBlob).
 	Digest Digest
 }
 
@@ -64,7 +64,7 @@ func (c *Client) Tree(ctx context.Context, repo, revision string) ([]Entry, erro
 	return entries, err
 }
 
-// EachFile passes all files of a repository at a revision to see, and holds none of them.
+// EachFile calls see with each file of a repository at a revision. It keeps no list, to save memory.
 func (c *Client) EachFile(ctx context.Context, repo, revision string, see func(Entry)) error {
 	f := File{Repo: repo, Revision: revision}
 	left := int64(maxTree)
@@ -116,14 +116,14 @@ func (e treeEntry) entry() Entry {
 		return out
 	}
 	out := Entry{Path: e.Path, Size: e.LFS.Size}
-	// git-lfs writes oids as sha256:HEX, the hub's API without the prefix.
+	// git-lfs writes oids as sha256:HEX. The hub's API omits the prefix.
 	if d, err := ParseSHA256(strings.TrimPrefix(e.LFS.OID, "sha256:")); err == nil {
 		out.Digest = d
 	}
 	return out
 }
 
-// Stat returns the hub's description of one file, without following it to a CDN.
+// Stat returns the hub's description of one file. It does not follow redirects to a CDN.
 func (c *Client) Stat(ctx context.Context, f File) (Metadata, error) {
 	ctx, cancel := context.WithTimeoutCause(ctx, c.answerTimeout, errNoAnswer)
 	defer cancel()
@@ -142,8 +142,8 @@ func (c *Client) Stat(ctx context.Context, f File) (Metadata, error) {
 	return metadataOf(resp), nil
 }
 
-// metadataOf collects headers along the redirects to resp: the hub puts them on the answer with the content's
-// address, which need not be the last.
+// metadataOf collects headers from resp and the redirects before it. The hub sends them with the answer that has the
+// content's address, which may be an earlier one.
 func metadataOf(resp *http.Response) Metadata {
 	m := Metadata{Size: -1}
 	if resp.StatusCode == http.StatusOK {
@@ -164,7 +164,7 @@ func metadataOf(resp *http.Response) Metadata {
 	return m
 }
 
-// nextPage reads the Link header of a paginated answer; "" ends the list.
+// nextPage returns the next page's URL from the Link header of a paginated answer; "" after the last page.
 func (c *Client) nextPage(header http.Header, current string) string {
 	m := regexp.MustCompile(`<([^>]+)>\s*;\s*rel="?next"?`).FindStringSubmatch(header.Get("Link"))
 	if m == nil {

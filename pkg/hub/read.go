@@ -15,11 +15,12 @@ import (
 	"github.com/modelberth/modelberth/pkg/jsonstream"
 )
 
-// errNotJSON is returned if the server is not a hub: a captive portal, a file server.
+// errNotJSON is returned if the server is not a hub, but a captive portal or a file server.
 var errNotJSON = errors.New("the response is not the JSON of a Hugging Face-compatible hub")
 
-// ReadJSON returns a whole file with a JSON object of at most this many bytes, and its commit, empty if the hub does
-// not name it. Other content, such as a portal's page, is a MalformedError, and a larger file a TooLargeError.
+// ReadJSON returns a whole file of at most the given size, which must be a JSON object. It also returns the file's
+// commit, empty if the hub does not name it. Other content, such as a portal's page, is a MalformedError. A larger file
+// is a TooLargeError.
 func (c *Client) ReadJSON(ctx context.Context, f File, most int64) (content []byte, commit string, err error) {
 	commit, err = c.Stream(ctx, f, most, func(r io.Reader) error {
 		content, err = io.ReadAll(r)
@@ -37,8 +38,8 @@ func (c *Client) ReadJSON(ctx context.Context, f File, most int64) (content []by
 	return content, commit, nil
 }
 
-// Stream passes a whole file of at most this many bytes to read, and returns the file's commit, empty if the hub does
-// not name it. It has the deadline of a metadata call. An error of the transfer takes precedence over one of read.
+// Stream passes a whole file of at most the given size to read. It returns the file's commit, empty if the hub does not
+// name it. It has the deadline of a metadata call. An error of the transfer takes precedence over an error of read.
 func (c *Client) Stream(ctx context.Context, f File, most int64, read func(io.Reader) error) (commit string, err error) {
 	header, err := c.fetch(ctx, answer{f, c.resolveURL(f), most}, "file", read)
 	if err != nil {
@@ -76,7 +77,7 @@ func (c *Client) ReadStart(ctx context.Context, f File, n int64) (out []byte, er
 	return out, nil
 }
 
-// answer is the expected answer of a call: at most this many bytes from a URL.
+// answer describes the expected answer of a call: its URL, and its maximum size in bytes.
 type answer struct {
 	file File
 	url  string
@@ -98,8 +99,8 @@ func (c *Client) getJSON(ctx context.Context, from answer, decode func(*jsonstre
 	})
 }
 
-// fetch passes an answer to read, and returns its headers, with the commit of whichever answer on the way
-// named one.
+// fetch passes an answer to read, and returns its headers. If a redirect named the commit and the answer does not,
+// fetch adds it to the headers.
 func (c *Client) fetch(ctx context.Context, from answer, what string, read func(io.Reader) error) (http.Header, error) {
 	ctx, cancel := context.WithTimeoutCause(ctx, c.answerTimeout, errNoAnswer)
 	defer cancel()
@@ -132,7 +133,7 @@ func (c *Client) fetch(ctx context.Context, from answer, what string, read func(
 	return resp.Header, nil
 }
 
-// sticky remembers why reading failed, whatever its user makes of it.
+// sticky records the error of its Reader, because a parser may hide it.
 type sticky struct {
 	io.Reader
 	err error
@@ -146,7 +147,7 @@ func (s *sticky) Read(p []byte) (int, error) {
 	return n, err
 }
 
-// capped fails with over once there is more than left.
+// capped fails with the error over if the Reader has more than left bytes.
 type capped struct {
 	io.Reader
 	left int64

@@ -12,11 +12,11 @@ import (
 
 const maxRedirects = 10
 
-// followEverywhere is for bodies: a hub sends large files from other hosts, with a signed URL that needs no token.
+// followEverywhere returns a client for bodies. A hub sends large files from other hosts, with a signed URL that needs
+// no token.
 //
-// net/http alone would hand the token to subdomains and other ports of the
-// first host, so it is taken off here, for good, at the first step off the
-// endpoint's origin.
+// net/http alone would send the token to subdomains and other ports of the first host. So the client removes the token
+// for good at the first redirect to another origin.
 func (c *Client) followEverywhere(base *http.Client) *http.Client {
 	client := *base
 	client.CheckRedirect = func(req *http.Request, via []*http.Request) error {
@@ -32,8 +32,8 @@ func (c *Client) followEverywhere(base *http.Client) *http.Client {
 	return &client
 }
 
-// followAtHome is for metadata: the hub's own answers have the data of a file, including renames and caches; a CDN
-// has none.
+// followAtHome returns a client for metadata. It follows redirects within the hub's origin, such as renames. The hub's
+// own answers have a file's metadata; a CDN's do not.
 func (c *Client) followAtHome(base *http.Client) *http.Client {
 	client := *base
 	client.CheckRedirect = func(req *http.Request, via []*http.Request) error {
@@ -74,10 +74,10 @@ func hostPort(u *url.URL) string {
 	return u.Hostname() + ":" + port
 }
 
-// origin is the printable part of an address: the query of a signed URL is secret.
+// origin returns the printable part of a URL. The query of a signed URL is secret.
 func origin(u *url.URL) string { return u.Scheme + "://" + u.Host }
 
-// withoutQuery keeps the cause of a failed request and drops its URL.
+// withoutQuery returns the cause of a failed request without its URL.
 func withoutQuery(err error) error {
 	if wrapped, ok := errors.AsType[*url.Error](err); ok {
 		return wrapped.Err

@@ -35,7 +35,7 @@ func (c *Client) classify(f File, resp *http.Response) error {
 	unreachable := &UnreachableError{
 		Endpoint: origin(resp.Request.URL), File: f, Status: resp.StatusCode, RetryAfter: c.retryAfter(resp.Header),
 	}
-	// A CDN's refusal is about its signed link, and the hub signs a new one next time.
+	// A CDN's refusal is about its signed link. The hub signs a new link for the next request.
 	if !c.isHome(resp.Request.URL) {
 		return unreachable
 	}
@@ -55,8 +55,8 @@ func (c *Client) classify(f File, resp *http.Response) error {
 	return unreachable
 }
 
-// retryAfter reads Retry-After (seconds or a date), or t= in the RateLimit header: the end of the Hub's present
-// window.
+// retryAfter reads Retry-After (seconds or a date), or else t= in the RateLimit header: the seconds until the end of
+// the Hub's present window.
 func (c *Client) retryAfter(h http.Header) time.Duration {
 	value := h.Get("Retry-After")
 	if value == "" {
@@ -75,7 +75,7 @@ func (c *Client) retryAfter(h http.Header) time.Duration {
 
 func rateLimitReset() *regexp.Regexp { return regexp.MustCompile(`(?:^|;)\s*t=(\d+)`) }
 
-// clean makes a foreign text fit for one line of ours.
+// clean redacts and shortens a foreign text to one line.
 func clean(s string) string {
 	return wording.Clip(wording.OneLine(redact.Text(s)), maxMessage)
 }

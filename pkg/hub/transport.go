@@ -15,11 +15,11 @@ const (
 	keepAlive      = 15 * time.Second
 )
 
-// NewHTTPClient returns a client with deadlines for the connection and for the first byte of an answer. It keeps up
-// to connections open to each host. It honours HTTPS_PROXY and its relatives.
+// NewHTTPClient returns a client with deadlines for the connection and for the first byte of an answer. It keeps up to
+// the given number of connections to each host open. It honours HTTPS_PROXY and similar variables.
 //
-// HTTP/2 is off: it would put all ranges of a file on one TCP connection, and a single connection limits a download
-// from a distant store.
+// HTTP/2 is off: it would put all ranges of a file on one TCP connection, and a single connection is slow over a long
+// distance.
 func NewHTTPClient(connections int) *http.Client {
 	protocols := new(http.Protocols)
 	protocols.SetHTTP1(true)

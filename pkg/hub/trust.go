@@ -10,8 +10,8 @@ import (
 	"net/http"
 )
 
-// TrustAlso lets a client of NewHTTPClient trust the authorities in a PEM file besides the system's: for a hub
-// inside a company, or a proxy that inspects connections.
+// TrustAlso makes a client of NewHTTPClient trust the certificate authorities in a PEM file, besides the system's. A
+// hub inside a company or a proxy that inspects connections needs this.
 func TrustAlso(client *http.Client, pem []byte) error {
 	transport, ok := client.Transport.(*http.Transport)
 	if !ok {
@@ -19,7 +19,7 @@ func TrustAlso(client *http.Client, pem []byte) error {
 	}
 	roots, err := x509.SystemCertPool()
 	if err != nil {
-		roots = x509.NewCertPool() // an image without any
+		roots = x509.NewCertPool() // the image has no system authorities
 	}
 	if !roots.AppendCertsFromPEM(pem) {
 		return errors.New("it has no certificate: give PEM blocks that begin with BEGIN CERTIFICATE")

@@ -16,8 +16,8 @@ import (
 // adapterConfig is PEFT's file with the description of an adapter.
 const adapterConfig = "adapter_config.json"
 
-// AdapterRank asks a hub for the rank of the low-rank adapter in a repository, org/name, at a branch, tag or
-// commit; an empty revision means main.
+// AdapterRank returns the rank of the LoRA adapter in a repository, org/name, at a branch, tag or commit. An empty
+// revision means main.
 func AdapterRank(ctx context.Context, c *hub.Client, repo, revision string) (int, error) {
 	if revision == "" {
 		revision = "main"
@@ -53,9 +53,9 @@ func adapterRank(ctx context.Context, c *hub.Client, at hub.File) (int, error) {
 	return config.Rank, nil
 }
 
-// AdapterRanks queries the ranks of the adapters in repositories, each ORG/NAME or ORG/NAME@REVISION. It leaves out
-// repositories that the hub does not return, or not to this client: the pod that fetches them may get another
-// answer. An error is a permanent one.
+// AdapterRanks returns the ranks of the adapters in repositories, each ORG/NAME or ORG/NAME@REVISION. It skips
+// repositories that the hub does not return to this client, because the pod that fetches them may have access. Its
+// errors are permanent.
 func AdapterRanks(ctx context.Context, c *hub.Client, repositories []string) ([]int, error) {
 	var ranks []int
 	for _, repository := range repositories {

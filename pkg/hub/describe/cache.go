@@ -22,34 +22,34 @@ const (
 	// queryDeadline bounds one query, and requestTimeout each of its requests.
 	queryDeadline  = 10 * time.Second
 	requestTimeout = 5 * time.Second
-	// answerLife is how long an answer is cached, refusalLife how long a refusal, and outagePause how long an
-	// unreachable hub gets no queries at all.
+	// answerLife is the time that an answer stays in the cache, and refusalLife that of a refusal. outagePause is the
+	// pause without queries after a hub was unreachable.
 	answerLife  = time.Hour
 	refusalLife = time.Minute
 	outagePause = 30 * time.Second
-	// maxAnswers is how many answers are cached, and maxQueries how many queries run at once: each may hold a few MiB
-	// of the hub's answer.
+	// maxAnswers is the maximum number of cached answers. maxQueries is the maximum number of queries at once: each may
+	// hold a few MiB of the hub's answer.
 	maxAnswers = 256
 	maxQueries = 8
 )
 
-// Cache queries one hub for many callers and caches the answers: each only for callers with the same token.
+// Cache queries one hub for many callers. It caches each answer, but only for callers with the same token.
 type Cache struct {
 	endpoint string
 	http     *http.Client
 	clock    clock.PassiveClock
-	// asking bounds the running queries, and headers those that read an index or header of weights.
+	// asking limits the running queries. headers limits the queries that read an index or header of weights.
 	asking, headers *semaphore.Weighted
 
 	mu      sync.Mutex
 	answers map[question]answer
-	// away is why nobody gets an answer from the hub until awayUntil. It names no repository, because another
-	// tenant may have asked.
+	// away is the error for all callers until awayUntil, after the hub was unreachable. It names no repository, because
+	// another tenant may have asked.
 	away      *hub.UnreachableError
 	awayUntil time.Time
 }
 
-// question is about a repository as a whole or, with a file, about the file's commit.
+// question is about a repository, or with a file about the file's commit.
 type question struct {
 	repo, revision, file string
 	token                [sha256.Size]byte
@@ -70,7 +70,7 @@ func NewCache(endpoint string, client *http.Client, now clock.PassiveClock) *Cac
 	}
 }
 
-// Describe is Inspect within a deadline. Its errors are *Errors. An empty token asks anonymously.
+// Describe works like Inspect, with a cache and a deadline. Its errors are *Errors. An empty token means anonymous.
 func (c *Cache) Describe(ctx context.Context, repo, revision, token string) (Description, error) {
 	asked := question{repo: repo, revision: revision}
 	found, err := c.ask(ctx, asked, token, func(ctx context.Context, client *hub.Client) (answer, error) {
@@ -80,8 +80,8 @@ func (c *Cache) Describe(ctx context.Context, repo, revision, token string) (Des
 	return found.description, err
 }
 
-// Commit returns the present commit of a branch or tag, and an *Error if the token's owner may not read the file
-// there. It is empty if a mirror does not name it.
+// Commit returns the present commit of a branch or tag, empty if a mirror does not name it. If the token's owner may
+// not read the file there, it returns an *Error.
 func (c *Cache) Commit(ctx context.Context, f hub.File, token string) (string, error) {
 	asked := question{repo: f.Repo, revision: f.Revision, file: f.Path}
 	found, err := c.ask(ctx, asked, token, func(ctx context.Context, client *hub.Client) (answer, error) {
@@ -123,7 +123,7 @@ func (c *Cache) ask(
 // errTooLong is the cause of a query that exceeds its deadline.
 var errTooLong = fmt.Errorf("the hub did not answer all requests within %s: try again", queryDeadline)
 
-// known is the cached answer.
+// known returns the cached answer.
 func (c *Cache) known(asked question) (answer, bool) {
 	c.mu.Lock()
 	defer c.mu.Unlock()
@@ -152,7 +152,7 @@ func (c *Cache) keep(asked question, found answer, err error, outage *hub.Unreac
 		}
 	}
 	if len(c.answers) >= maxAnswers || errors.Is(err, context.Canceled) {
-		return // it is asked again
+		return // the next caller queries the hub again
 	}
 	life := answerLife
 	if err != nil {

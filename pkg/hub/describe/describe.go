@@ -18,7 +18,7 @@ import (
 // Bounds of the files that describe a model.
 const (
 	maxConfig = hfconfig.MaxConfig
-	// maxIndex bounds an index: it names every tensor, and models with many experts have 100,000s of them.
+	// maxIndex bounds an index. It lists every tensor, and models with many experts have several 100,000.
 	maxIndex = 32 << 20
 )
 
@@ -32,13 +32,13 @@ type Description struct {
 	Notes []string
 }
 
-// Model is Inspect for callers that need only the model.
+// Model works like Inspect, for callers that need only the model.
 func Model(ctx context.Context, c *hub.Client, repo, revision string) (model.Model, error) {
 	d, err := Inspect(ctx, c, repo, revision)
 	return d.Model, err
 }
 
-// Inspect queries a hub for a repository's description of its model, org/name, at a branch, tag or commit; an empty
+// Inspect returns the description of the model in a hub's repository, org/name, at a branch, tag or commit. An empty
 // revision means main. Its errors are *Errors.
 func Inspect(ctx context.Context, c *hub.Client, repo, revision string) (Description, error) {
 	return inspector{Client: c, headers: semaphore.NewWeighted(maxHeaders)}.describe(ctx, repo, revision)
@@ -47,7 +47,7 @@ func Inspect(ctx context.Context, c *hub.Client, repo, revision string) (Descrip
 // inspector queries one hub, with the token of the requesting user.
 type inspector struct {
 	*hub.Client
-	// headers bounds how many indexes and headers of weights are read at once.
+	// headers limits the indexes and headers of weights that are read at once.
 	headers *semaphore.Weighted
 }
 
@@ -62,7 +62,7 @@ func (c inspector) describe(ctx context.Context, repo, revision string) (Descrip
 	return d, nil
 }
 
-// inspect returns the licence even if it fails, for whoever has to accept it.
+// inspect returns the licence even if it fails, because the user may have to accept it.
 func (c inspector) inspect(ctx context.Context, repo, revision string) (Description, string, error) {
 	if !isRepo(repo) {
 		return Description{}, "", errNotAnID
@@ -97,8 +97,7 @@ func (c inspector) inspect(ctx context.Context, repo, revision string) (Descript
 	return d, info.License, nil
 }
 
-// askAPI returns the API's answer. Mirrors that serve only files have no API: that is not an error, and the answer
-// is empty.
+// askAPI returns the API's answer. It is empty, without an error, for a mirror that serves only files.
 func (c inspector) askAPI(ctx context.Context, repo, revision string) (hub.Info, error) {
 	known, err := c.Info(ctx, repo, revision)
 	if err != nil && hub.LacksAPI(err) {
@@ -134,7 +133,7 @@ func isMissing(err error) bool {
 	return ok
 }
 
-// isRepo reports whether a text is an id that needs no escaping in an address.
+// isRepo reports whether a text is a repository's ID that needs no escaping in a URL.
 func isRepo(repo string) bool {
 	org, name, ok := strings.Cut(repo, "/")
 	return ok && isName(org) && isName(name)
@@ -145,5 +144,5 @@ func isName(text string) bool {
 	return text != "" && len(text) <= 128 && strings.Trim(text, plain+"._-") == "" && strings.ContainsAny(text[:1], plain)
 }
 
-// errNotAnID is returned if a text is not a repository's id.
+// errNotAnID is returned if a text is not a repository's ID.
 var errNotAnID = errors.New("not a model id: want ORG/NAME")

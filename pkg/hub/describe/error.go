@@ -17,14 +17,14 @@ import (
 // *hub.TooLargeError, *hfconfig.FieldError, *hfconfig.UnsupportedError.
 type Error struct {
 	Endpoint, Repo, Revision string
-	// License of a gated repository, if it is known.
+	// License of a gated repository, if known.
 	License string
 	Err     error
 }
 
 func (e *Error) Unwrap() error { return e.Err }
 
-// wayOut is how a model is planned for without the hub.
+// wayOut is the remedy: how to plan for a model without the hub.
 const wayOut = "pass its config.json with --config FILE on the command line, or describe it in a catalogue overlay in a cluster"
 
 func (e *Error) Error() string {

@@ -17,18 +17,18 @@ import (
 )
 
 const (
-	// maxHeader bounds the header of a safetensors file: published ones have some 100 KiB.
+	// maxHeader bounds the header of a safetensors file. Published headers have about 100 KiB.
 	maxHeader = 4 << 20
-	// maxHeaders bounds how many indexes and headers are read at once.
+	// maxHeaders bounds the number of indexes and headers that are read at once.
 	maxHeaders = 2
-	// maxShards bounds the files whose headers are read one by one.
+	// maxShards bounds the number of files whose headers are read one by one.
 	maxShards = 256
 	// maxTensors bounds the claimed size of a file's tensors.
 	maxTensors = 1 << 43
 )
 
-// weights sums up the tensors that vLLM would load, from the repository's own index or from the headers of its
-// safetensors files. It is zero if both are missing.
+// weights sums up the tensors that vLLM would load. It reads the repository's index or the headers of the safetensors
+// files. The sum is zero if both are missing.
 func (c inspector) weights(ctx context.Context, at hub.File) (hfconfig.Tensors, error) {
 	if err := c.headers.Acquire(ctx, 1); err != nil {
 		return hfconfig.Tensors{}, fmt.Errorf("waiting for other queries to the hub: %w", context.Cause(ctx))
@@ -102,7 +102,7 @@ func (c inspector) addFile(ctx context.Context, at hub.File, to *hfconfig.Tensor
 	case length > maxHeader:
 		return &hub.TooLargeError{File: at, What: "header", Limit: maxHeader}
 	}
-	// From the beginning again, because a server may ignore the start of a range.
+	// This starts at byte 0 again, because a server may ignore the start of a range.
 	return c.StreamStart(ctx, at, 8+int64(length), func(r io.Reader) error {
 		if _, err := io.CopyN(io.Discard, r, 8); err != nil {
 			return err
@@ -114,13 +114,13 @@ func (c inspector) addFile(ctx context.Context, at hub.File, to *hfconfig.Tensor
 	})
 }
 
-// malformed is returned if the hub sent something other than the requested file, as a damaged mirror or a portal
-// would: a later query may succeed.
+// malformed returns the error for an answer other than the requested file, such as from a damaged mirror or a portal. A
+// later query may succeed.
 func (c inspector) malformed(f hub.File, err error) error {
 	return &hub.MalformedError{Endpoint: c.Endpoint(), File: f, Err: err}
 }
 
-// addHeader adds the tensors of a header, and holds one of them at a time.
+// addHeader adds the tensors of a header. It holds one tensor's entry at a time, to save memory.
 func addHeader(r io.Reader, to *hfconfig.Tensors) error {
 	d := jsonstream.New(r)
 	err := d.Object(func(name string) error {
