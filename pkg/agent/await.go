@@ -35,15 +35,15 @@ type AwaitError struct {
 func (e *AwaitError) Error() string { return fmt.Sprintf("waiting for %s: %v", e.Address, e.Err) }
 func (e *AwaitError) Unwrap() error { return e.Err }
 
-// errNotIsolated is the state before the controller's check. The engine opens ports that execute anything they
-// receive, so it waits for the check.
+// errNotIsolated is the obstacle until the controller has checked the isolation. The engine opens ports that execute
+// whatever they receive, so it must not start before.
 var errNotIsolated = errors.New("the controller has not yet verified that other pods cannot reach this one")
 
 // gate delays the engine after its files are complete: until a given time, until the controller has verified the
-// group's isolation, and until other members listen, if the engine would end without them.
+// group's isolation, and until the members that the engine needs at its start listen.
 type gate struct {
 	notBefore time.Time
-	// The engine waits while holdFile is empty or says holdValue; an empty name is no waiting.
+	// The engine waits while holdFile is empty or contains holdValue. Without a holdFile, it does not wait.
 	holdFile, holdValue string
 
 	addresses []string
@@ -65,7 +65,7 @@ func newGate(s Settings, log *slog.Logger) *gate {
 	}
 }
 
-// knock makes a connection and leaves again.
+// knock opens a connection and closes it again.
 func knock(ctx context.Context, address string) error {
 	conn, err := (&net.Dialer{Timeout: knockTimeout}).DialContext(ctx, "tcp", address)
 	if err != nil {
@@ -89,7 +89,7 @@ func (g *gate) Run(ctx context.Context) error {
 	return nil
 }
 
-// awaitMembers returns once every member has listened.
+// awaitMembers returns once every member has accepted a connection.
 func (g *gate) awaitMembers(ctx context.Context) error {
 	for _, address := range g.addresses {
 		g.log.Info("waiting for a member to listen", "address", address)
@@ -123,7 +123,7 @@ func (g *gate) hold(ctx context.Context) error {
 	}
 }
 
-// awaitIsolation waits without a limit: only a change of the cluster can end it.
+// awaitIsolation waits without a limit, because only a change of the cluster can end the wait.
 func (g *gate) awaitIsolation(ctx context.Context) error {
 	if g.isIsolated() {
 		return nil
@@ -145,7 +145,7 @@ func (g *gate) awaitIsolation(ctx context.Context) error {
 	}
 }
 
-// isIsolated reads the controller's result. An unreadable file proves nothing.
+// isIsolated reads the controller's result. It is false if the file is unreadable.
 func (g *gate) isIsolated() bool {
 	if g.holdFile == "" {
 		return true
@@ -155,7 +155,7 @@ func (g *gate) isIsolated() bool {
 	return err == nil && found != "" && found != g.holdValue
 }
 
-// Settle has nothing to write.
+// Settle does nothing, because a gate writes no files.
 func (g *gate) Settle(context.Context) error { return nil }
 
 // Progress has no files. It reports whether the engine may start, or the reason for the delay.

@@ -22,32 +22,33 @@ import (
 const (
 	blobsDir = "blobs"
 	locksDir = "locks"
-	// leaveAlone protects recently used files: their agent may be restarting, or about to take the lock again.
+	// leaveAlone is the time after its last use in which a file is safe from eviction. Its agent may be restarting, or
+	// about to lock the file again.
 	leaveAlone = 10 * time.Minute
 )
 
-// errNoRoom is returned if a cache cannot take a file without evicting a used one.
+// errNoRoom is returned if a cache cannot hold a file without evicting a file in use.
 var errNoRoom = errors.New("cache: no room")
 
 // Cache keeps files for later pods, on a volume shared by several pods. A file's name is its checksum, so two
-// repositories with the same file share it. Readers of a file hold a shared lock with that name; a pod that fetches
-// or evicts it holds an exclusive lock.
+// repositories with the same file share it. A pod that reads a file holds a shared lock with that name. A pod that
+// fetches or evicts the file holds an exclusive lock.
 type Cache struct {
 	dir    string
 	limit  int64
 	clock  clock.WithTicker
 	volume *volume
 
-	// verifiesWhole is set if a sample of a file is not enough.
+	// verifiesWhole is set if each use must verify the whole file instead of a sample.
 	verifiesWhole bool
 
 	mu   sync.Mutex
 	held map[string]*fileLock
-	// spoilt are files with other contents than at their verification.
+	// spoilt has the files whose contents changed after their verification.
 	spoilt map[string]bool
 }
 
-// OpenCache returns the cache in a directory. A limit of 0 leaves only the size of the volume.
+// OpenCache returns the cache in a directory. With a limit of 0, only the size of the volume limits it.
 func OpenCache(dir string, limit int64, c clock.WithTicker) (*Cache, error) {
 	root, err := openDest(dir)
 	if err != nil {
@@ -97,7 +98,7 @@ func (c *Cache) lock(key string, alone bool) (*fileLock, error) {
 	return lock, nil
 }
 
-// hold takes a shared lock until the cache is closed; false if another process has the file exclusively.
+// hold takes a shared lock until the cache is closed; false if another process has an exclusive lock.
 func (c *Cache) hold(key string) (bool, error) {
 	c.mu.Lock()
 	defer c.mu.Unlock()
@@ -112,7 +113,7 @@ func (c *Cache) hold(key string) (bool, error) {
 	return true, c.touch(key)
 }
 
-// keep turns an exclusive lock into a shared one; false if another process was faster.
+// keep turns an exclusive lock into a shared lock; false if another process took it first.
 func (c *Cache) keep(key string, lock *fileLock) (bool, error) {
 	shares, err := lock.share()
 	if err != nil || !shares {
@@ -150,7 +151,7 @@ type entry struct {
 	used time.Time
 }
 
-// makeRoom evicts the least recently used files until a partial file fits as a whole.
+// makeRoom evicts the least recently used files until a partial file has room for its full size.
 func (c *Cache) makeRoom(key string, there, size int64) error {
 	entries, err := c.entries()
 	if err != nil {
@@ -244,7 +245,7 @@ func (c *Cache) sizeOf(item fs.DirEntry) int64 {
 	}
 	info, err := item.Info()
 	if err != nil {
-		return 0 // gone meanwhile
+		return 0 // evicted meanwhile
 	}
 	return info.Size()
 }

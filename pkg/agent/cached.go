@@ -13,13 +13,13 @@ import (
 	"github.com/modelberth/modelberth/pkg/hub"
 )
 
-// waitForOther is how often to look whether another pod has fetched a file.
+// waitForOther is the interval between checks of another pod's fetch.
 const waitForOther = 500 * time.Millisecond
 
-// errOtherStalled is returned if another pod holds a file and makes no progress with it.
+// errOtherStalled is the obstacle if another pod holds a file and makes no progress with it.
 var errOtherStalled = errors.New("another pod is fetching it into the cache, but makes no progress")
 
-// isCached recognises a verified file in the cache, and links it.
+// isCached reports whether the cache has a verified file. If so, it links the file.
 func (f *Fetcher) isCached(ctx context.Context, t target) (bool, error) {
 	if t.digest.IsZero() {
 		return false, nil
@@ -48,7 +48,7 @@ func (f *Fetcher) linkCached(t target, key string, size int64) error {
 	return nil
 }
 
-// fetchCached returns once the file is in the cache, by whomsoever, and linked.
+// fetchCached returns once the file is in the cache and linked. This pod or another one may fetch it.
 func (f *Fetcher) fetchCached(ctx context.Context, t target) error {
 	for {
 		if there, err := f.isCached(ctx, t); there || err != nil {
@@ -80,7 +80,7 @@ func (f *Fetcher) fetchCached(ctx context.Context, t target) error {
 	}
 }
 
-// fillCache completes a file while this process has it exclusively.
+// fillCache completes a file while this process has the exclusive lock.
 func (f *Fetcher) fillCache(ctx context.Context, t target) error {
 	c, key := f.config.Cache, keyOf(t.digest)
 	at := place{c.volume, blobPath(key)}
@@ -114,7 +114,7 @@ func (f *Fetcher) fillCache(ctx context.Context, t target) error {
 	return f.fetchTo(ctx, t, at)
 }
 
-// waitForOther shows the progress of the other pod, and reports whether it is alive.
+// waitForOther waits for one interval and shows the other pod's progress. Without progress, it notes the obstacle.
 func (f *Fetcher) waitForOther(ctx context.Context, t target) error {
 	blob := blobPath(keyOf(t.digest))
 	done := f.config.Cache.volume.resumable(blob, state{Size: t.size, Digest: t.digest}).sum()

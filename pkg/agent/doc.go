@@ -1,13 +1,13 @@
 // Copyright The Modelberth Authors.
 // SPDX-License-Identifier: Apache-2.0
 
-// Package agent fetches a model's files onto the engine's volume, and reports to the kubelet when they are
-// complete. The packages members and drain are the agent's other two duties; this package combines them.
+// Package agent fetches a model's files onto the engine's volume, and reports to the kubelet when they are complete.
+// The packages members and drain have the agent's other two duties. This package combines all three.
 //
-// It decides which ranges to fetch, when a file counts as verified, when a failure is permanent, and which sentence
-// the user then reads. A file gets its own name only after its checksum matched; until then it is NAME.partial.
+// It decides which ranges to fetch, when a file counts as verified, when a failure is permanent, and which sentence the
+// user then reads. A file gets its final name only after its checksum matched. Until then, it is NAME.partial.
 //
-// It must not know Kubernetes. Its inputs are flags, a directory, a hub and a clock; its outputs are an HTTP port,
-// an exit code and a termination message. Users of Workspaces read the message, so it names the field with the
-// token. It must not know models or engines: a file is bytes with a checksum.
+// It must not know Kubernetes. Its inputs are flags, a directory, a hub and a clock. Its outputs are an HTTP port, an
+// exit code and a termination message. The message alone uses a field of the Workspace, the one with the token, because
+// users of Workspaces read it. The package must not know models or engines: a file is bytes with a checksum.
 package agent

@@ -14,17 +14,18 @@ import (
 	"github.com/modelberth/modelberth/pkg/hub"
 )
 
-// pieceBytes is the length of one request. It is long enough to fetch any file in a few hundred requests, because
-// hubs count them, and short enough to use all connections for a small file.
+// pieceBytes returns the bytes of one request. Requests are long enough to fetch any file in a few hundred, because
+// hubs limit the number of requests. They are short enough to use all connections for a small file.
 func pieceBytes(size int64) int64 { return min(max(size/256, 16<<20), 256<<20) }
 
-// place is the path of a file: its own name on the volume, or in the cache.
+// place is the path of a file on the volume or in the cache.
 type place struct {
 	volume *volume
 	path   string
 }
 
-// fetchTo discards bytes with a wrong hash and fetches them once more, in case a proxy altered them.
+// fetchTo fetches a file. If the hash is wrong, it discards the bytes and fetches them once more, because a proxy may
+// have altered them.
 func (f *Fetcher) fetchTo(ctx context.Context, t target, to place) error {
 	err := f.fetchOnce(ctx, t, to)
 	if !errors.As(err, new(*hub.ChecksumError)) {
@@ -63,7 +64,7 @@ func (f *Fetcher) fill(ctx context.Context, p *partial, t target) error {
 	return g.Wait()
 }
 
-// keepOrDiscard leaves good bytes for the next attempt and no wrong ones.
+// keepOrDiscard keeps the fetched bytes for the next attempt, or discards them if their checksum is wrong.
 func (f *Fetcher) keepOrDiscard(p *partial, err error) error {
 	if errors.As(err, new(*hub.ChecksumError)) {
 		return errors.Join(err, p.volume.discard(p.path))
@@ -97,7 +98,7 @@ func (f *Fetcher) download(ctx context.Context, p *partial, t target) error {
 	return nil
 }
 
-// fetchPiece resumes after broken connections until the common stall detector stops it.
+// fetchPiece fetches a range. It resumes after broken connections until the stall detector of all downloads stops it.
 func (f *Fetcher) fetchPiece(ctx context.Context, p *partial, t target, r hub.Range) error {
 	pauses := f.stall.pause()
 	buf := make([]byte, bufferBytes)

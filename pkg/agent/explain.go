@@ -14,7 +14,7 @@ import (
 	"github.com/modelberth/modelberth/pkg/redact"
 )
 
-// source has the names in messages besides the failure itself.
+// source has the names for the message of a failure.
 type source struct {
 	endpoint, repo, revision, dest string
 	isImage                        bool
@@ -22,7 +22,7 @@ type source struct {
 
 func (s source) String() string { return fmt.Sprintf("%q at revision %q", s.repo, s.revision) }
 
-// sourceError is an error of a target, with the names for its message.
+// sourceError is an error of a target, with the names for the message.
 type sourceError struct {
 	source source
 	err    error
@@ -56,7 +56,7 @@ func explainCause(err error) Termination {
 	return explainFetch(err, where)
 }
 
-// explainPresent covers files that users have put on a volume.
+// explainPresent explains errors about files that users have put on a volume.
 func explainPresent(err error, s source) Termination {
 	var (
 		absent   *AbsentError
@@ -220,7 +220,7 @@ func explainUnreachable(err error, s source) string {
 	return fmt.Sprintf("fetching %s from %s made no progress%s (%s): %s", s, s.endpoint, waited, what, check)
 }
 
-// obstacle describes a server's wrong response.
+// obstacle describes a server's unexpected response.
 func obstacle(err error) string {
 	if malformed := new(hub.MalformedError); errors.As(err, &malformed) {
 		return fmt.Sprintf("%s: %v", malformed.Endpoint, malformed.Err)
@@ -239,7 +239,7 @@ func obstacle(err error) string {
 	return what
 }
 
-// unreachableName is the server that failed: the hub, or the target of its redirect.
+// unreachableName returns the server that failed: the hub, or the target of its redirect.
 func unreachableName(err error, s source) string {
 	if unreachable := new(hub.UnreachableError); errors.As(err, &unreachable) {
 		return unreachable.Endpoint

@@ -18,10 +18,10 @@ import (
 	"github.com/modelberth/modelberth/pkg/hub"
 )
 
-// filesAtOnce bounds the files in progress; the connections are shared by them.
+// filesAtOnce bounds the number of files in progress. They share the connections.
 const filesAtOnce = 4
 
-// Hub has the methods of a hub that a fetch needs.
+// Hub has the methods of a hub for a fetch.
 type Hub interface {
 	Resolve(ctx context.Context, repo, revision string) (string, error)
 	Stat(ctx context.Context, f hub.File) (hub.Metadata, error)
@@ -47,11 +47,11 @@ type Config struct {
 	Cache *Cache
 	// Connections bounds the requests in flight at once.
 	Connections int
-	// GiveUpAfter is how long nothing may move.
+	// GiveUpAfter is the longest time without progress.
 	GiveUpAfter time.Duration
 }
 
-// Fetcher brings the files of one repository onto one volume.
+// Fetcher fetches the files of one repository onto one volume.
 type Fetcher struct {
 	config      Config
 	volume      *volume
@@ -61,7 +61,7 @@ type Fetcher struct {
 	unsettled   *unsettled
 }
 
-// New returns a Fetcher. It starts later.
+// New returns a Fetcher. Run starts it.
 func New(c Config) *Fetcher {
 	return &Fetcher{
 		config:      c,
@@ -73,7 +73,7 @@ func New(c Config) *Fetcher {
 	}
 }
 
-// Progress tells how far things are. It may be called at any time.
+// Progress returns the progress of the fetch. It is safe to call at any time.
 func (f *Fetcher) Progress() fetch.Progress {
 	p := f.tracker.snapshot()
 	if err := f.stall.lastError(); err != nil && !p.Ready {
@@ -82,8 +82,8 @@ func (f *Fetcher) Progress() fetch.Progress {
 	return p
 }
 
-// Run returns once all files are verified and have their names, or with a permanent error. It keeps the bytes
-// fetched so far, and another Run resumes there. Call Settle afterwards.
+// Run returns once all files are verified and have their final names, or with a permanent error. After an error, the
+// fetched bytes stay, and the next Run resumes there. Call Settle afterwards.
 func (f *Fetcher) Run(ctx context.Context) error { return f.stall.guard(ctx, f.run) }
 
 func (f *Fetcher) run(ctx context.Context) error {
@@ -107,7 +107,7 @@ func (f *Fetcher) run(ctx context.Context) error {
 	return f.fetchAll(ctx, targets)
 }
 
-// wants are the named files, or the files from the hub's list with the hub's data.
+// wants returns the named files, or else the selected files from the hub's list, with the list.
 func (f *Fetcher) wants(ctx context.Context) ([]want, *listing, error) {
 	if len(f.config.Files) == 0 {
 		listed, err := f.list(ctx)
@@ -126,8 +126,8 @@ func (f *Fetcher) wants(ctx context.Context) ([]want, *listing, error) {
 	return out, nil, nil
 }
 
-// lacking returns the files missing from the volume, as far as this is known without the hub: a restart does not
-// need it.
+// lacking returns the files that are missing from the volume, as far as it can know without the hub. So a restart does
+// not need the hub.
 func (f *Fetcher) lacking(ctx context.Context, wants []want) ([]want, error) {
 	var out []want
 	for _, w := range wants {
@@ -142,7 +142,7 @@ func (f *Fetcher) lacking(ctx context.Context, wants []want) ([]want, error) {
 	return out, nil
 }
 
-// unknown is the second look, with the hub's description of each file.
+// unknown is the second check of the volume, with the hub's description of each file. It returns the files to fetch.
 func (f *Fetcher) unknown(ctx context.Context, targets []target) ([]target, error) {
 	var out []target
 	for _, t := range targets {
@@ -158,7 +158,7 @@ func (f *Fetcher) unknown(ctx context.Context, targets []target) ([]target, erro
 	return out, nil
 }
 
-// isThere recognises a file from an earlier run. If its contents are wrong, it loses its name at once.
+// isThere reports whether an earlier run has fetched a file. It removes a file with wrong contents at once.
 func (f *Fetcher) isThere(ctx context.Context, t target) (bool, error) {
 	path := t.file.Path
 	if f.config.Cache != nil {
@@ -172,7 +172,7 @@ func (f *Fetcher) isThere(ctx context.Context, t target) (bool, error) {
 		return true, nil
 	}
 	if f.volume.isLink(path) {
-		return false, nil // to what a cache held, or holds under another name
+		return false, nil // the target was evicted, or is another file of the cache
 	}
 	info, exists, err := f.volume.exists(path)
 	if err != nil || !exists || t.digest.IsZero() {
@@ -196,10 +196,10 @@ func (f *Fetcher) isThere(ctx context.Context, t target) (bool, error) {
 	return true, nil
 }
 
-// checkSpace fails before the first byte, not after the last one that fits.
+// checkSpace fails before the first byte if the files do not fit.
 func (f *Fetcher) checkSpace(targets []target) error {
 	if f.config.Cache != nil {
-		return nil // which makes room, file by file
+		return nil // the cache makes room for each file
 	}
 	var need int64
 	for _, t := range targets {

@@ -14,7 +14,7 @@ import (
 	"github.com/modelberth/modelberth/pkg/hub"
 )
 
-// listing is the result of a selection at one commit. The volume keeps it: a restart needs no hub, and files of
+// listing is the result of a selection at one commit. The volume keeps it, so that a restart needs no hub, and files of
 // different commits never mix.
 type listing struct {
 	Version   int          `json:"version"`
@@ -35,11 +35,11 @@ const (
 	listingVersion = 1
 	// listingName is the listing's name on the volume.
 	listingName = ".modelberth-listing"
-	// maxListed bounds the files: the largest models have a few hundred.
+	// maxListed bounds the number of files. The largest models have a few hundred.
 	maxListed = 2048
 )
 
-// list returns the files to fetch. It asks the hub only if no earlier run has.
+// list returns the files to fetch. It queries the hub only if no earlier run stored a listing.
 func (f *Fetcher) list(ctx context.Context) (*listing, error) {
 	if l, ok := f.readListing(); ok {
 		f.config.Log.Info("files were listed before", "files", len(l.Files), "commit", l.Commit)
@@ -91,7 +91,7 @@ func (f *Fetcher) readListing() (*listing, bool) {
 	return &l, true
 }
 
-// selectFiles picks from a tree, the largest first: they take longest.
+// selectFiles returns the selected files of a tree, the largest first, because they take longest.
 func (f *Fetcher) selectFiles(tree []hub.Entry) ([]listedFile, error) {
 	s := f.config.Selection
 	weights := 0
@@ -130,7 +130,7 @@ func (l *listing) has(file string) bool {
 	return l != nil && slices.ContainsFunc(l.Files, func(f listedFile) bool { return f.Path == file })
 }
 
-// wants are the listed files, with the checksums of the tree.
+// wants returns the listed files, with the checksums of the tree.
 func (l *listing) wants() []want {
 	out := make([]want, 0, len(l.Files))
 	for _, file := range l.Files {
@@ -139,7 +139,7 @@ func (l *listing) wants() []want {
 	return out
 }
 
-// target has the tree's data of a wanted file.
+// target returns a wanted file with the tree's data about it.
 func (l *listing) target(w want) target {
 	t := target{want: w, commit: l.Commit, size: -1, digest: w.given}
 	at := slices.IndexFunc(l.Files, func(file listedFile) bool { return file.Path == w.file.Path })

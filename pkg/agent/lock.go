@@ -10,7 +10,7 @@ import (
 	"syscall"
 )
 
-// fileLock is held by this process. The kernel releases it when the process ends, however it ends.
+// fileLock is a file lock of this process. The kernel releases it when the process ends, even after a crash.
 type fileLock struct{ file *os.File }
 
 // tryLock returns a shared or an exclusive lock; nil if another process holds a conflicting one.
@@ -26,7 +26,7 @@ func tryLock(file *os.File, alone bool) (*fileLock, error) {
 	return nil, errors.Join(err, file.Close())
 }
 
-// share makes the lock a shared one; false if another process was faster, and the lock is lost.
+// share turns the lock into a shared lock. It returns false if another process took it first, and the lock is lost.
 func (l *fileLock) share() (bool, error) { return flock(l.file, syscall.LOCK_SH) }
 
 func (l *fileLock) release() error { return l.file.Close() }

@@ -14,8 +14,8 @@ import (
 	"github.com/modelberth/modelberth/pkg/hub"
 )
 
-// lookUp asks the hub for all inputs of a fetch: the commit once, so all files have one revision, then each file.
-// Data from the hub's list is not requested again.
+// lookUp gets all inputs of a fetch from the hub. It requests the commit once, so that all files have the same one, and
+// then the description of each file. It does not request data that the listing has.
 func (f *Fetcher) lookUp(ctx context.Context, wants []want, listed *listing) ([]target, error) {
 	if len(wants) == 0 {
 		return nil, nil
@@ -30,7 +30,7 @@ func (f *Fetcher) lookUp(ctx context.Context, wants []want, listed *listing) ([]
 	return f.describeAll(ctx, wants, commit)
 }
 
-// lookUpListed asks about files with incomplete data in the list.
+// lookUpListed queries the hub about files with incomplete data in the listing.
 func (f *Fetcher) lookUpListed(ctx context.Context, wants []want, listed *listing) ([]target, error) {
 	var targets []target
 	var vague []want
@@ -79,8 +79,8 @@ func (f *Fetcher) describe(ctx context.Context, w want, commit string) (target, 
 	return t, nil
 }
 
-// completeFromTree adds data that the files' own answers lack: the checksums of small files are only in the tree,
-// and some mirrors omit headers.
+// completeFromTree adds data that the answers about files lack. The checksums of small files are only in the tree, and
+// some mirrors omit headers.
 func (f *Fetcher) completeFromTree(ctx context.Context, commit string, targets []target) error {
 	if !slices.ContainsFunc(targets, target.isVague) {
 		return nil
@@ -88,7 +88,7 @@ func (f *Fetcher) completeFromTree(ctx context.Context, commit string, targets [
 	tree, err := persist(ctx, f.stall, func() ([]hub.Entry, error) {
 		return f.config.Hub.Tree(ctx, f.config.Repo, commit)
 	})
-	// A mirror without the tree's route may still have said enough.
+	// The answers of a mirror without the tree's route may still suffice.
 	if err != nil && !errors.As(err, new(*hub.NotFoundError)) {
 		return err
 	}

@@ -10,8 +10,8 @@ import (
 	"github.com/modelberth/modelberth/pkg/hub"
 )
 
-// marker belongs to a verified file that is safely on disk. After a restart the file needs no hashing, as long as
-// its size and time of change are the same.
+// marker records that a file is verified and safely on disk. After a restart, the file needs no hashing while its size
+// and modification time are the same.
 type marker struct {
 	Version    int        `json:"version"`
 	Repo       string     `json:"repo"`
@@ -24,8 +24,8 @@ type marker struct {
 
 const markerVersion = 1
 
-// answers reports whether the marked file is the wanted one. A revision counts by its requested name: weights of a
-// running engine must not change because a branch moved. A checksum takes precedence over a name.
+// answers reports whether the marked file is the wanted one. It compares the requested name of the revision, not the
+// commit: weights of a running engine must not change because a branch moved. A checksum takes precedence over a name.
 func (m marker) answers(w want) bool {
 	if !w.given.IsZero() {
 		return m.Digest == w.given

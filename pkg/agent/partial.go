@@ -18,22 +18,22 @@ type partial struct {
 	path   string
 	file   partialFile
 	record *os.File
-	every  int64 // bytes between two notes
+	every  int64 // bytes between two saves
 	grown  chan struct{}
 
 	mu      sync.Mutex
 	state   state
 	unsaved int64
 	saving  sync.Mutex
-	longest int // record so far
+	longest int // record so far, in bytes
 }
 
-// checkpointBytes is half of the largest loss after a kill: well under one percent of a large file, and never so
-// little that records dominate the cost.
+// checkpointBytes returns the bytes between two records of progress. A killed process loses at most twice as much:
+// under one percent of a large file. More frequent records would cost too much.
 func checkpointBytes(size int64) int64 { return min(max(size/512, 512<<10), 32<<20) }
 
-// openPartial continues the file of an earlier run if it is a part of the same content, and starts a new one
-// otherwise.
+// openPartial continues the file of an earlier run if it has a part of the same content. Otherwise it starts a new
+// file.
 func (v *volume) openPartial(path string, want state) (*partial, error) {
 	if err := v.makeDir(path); err != nil {
 		return nil, err
@@ -43,7 +43,7 @@ func (v *volume) openPartial(path string, want state) (*partial, error) {
 	if err != nil {
 		return nil, v.writeFailed(path, want.Size, err)
 	}
-	// Without a record the old content is of unknown origin, and may be longer.
+	// Without a record, the origin of the old content is unknown, and it may be longer.
 	if len(want.Done) == 0 {
 		if err := file.Truncate(0); err != nil {
 			return nil, errors.Join(storageError(path, err), file.Close())
@@ -97,13 +97,13 @@ func (p *partial) write(b []byte, at int64) error {
 	p.mu.Unlock()
 	select {
 	case p.grown <- struct{}{}:
-	default: // whoever follows has not yet looked at the last growth
+	default: // follow has not yet seen the last growth
 	}
 	return p.saveIfDue()
 }
 
-// saveIfDue lets one writer save while the others continue; a later save covers their bytes. On a disk slower than
-// the network they wait, so a crash never loses more than twice the interval.
+// saveIfDue makes one writer save while the others continue. A later save covers their bytes. If the disk is slower
+// than the network, the others wait, so that a crash never loses more than twice the interval.
 func (p *partial) saveIfDue() error {
 	for {
 		due, overdue := p.isDue()
@@ -121,7 +121,7 @@ func (p *partial) saveIfDue() error {
 	}
 }
 
-// saveAgain saves unless another writer has, while this one waited.
+// saveAgain saves, unless another writer has saved while this one waited for the lock.
 func (p *partial) saveAgain() error {
 	if due, _ := p.isDue(); !due {
 		return nil
@@ -142,9 +142,9 @@ func (p *partial) checkpoint() error {
 	return p.save()
 }
 
-// save records the written ranges, by one write over the former record. It does not sync: a killed process loses
-// nothing, and the checksum detects the losses of a machine's crash. Replacing the file, as for other records,
-// would cost a commit of the journal each time.
+// save records the written ranges, by one write over the earlier record. It does not sync: a killed process loses
+// nothing, and the checksum detects what a crash of the machine loses. Other records replace their file, but that would
+// cost a commit of the file system's journal each time.
 func (p *partial) save() error {
 	p.mu.Lock()
 	now := p.state
@@ -154,7 +154,7 @@ func (p *partial) save() error {
 	if err != nil {
 		return storageError(p.path, err)
 	}
-	// Blanks overwrite the rest of a longer record.
+	// Spaces overwrite the rest of a longer record.
 	data = append(data, bytes.Repeat([]byte{' '}, max(0, p.longest-len(data)))...)
 	p.longest = len(data)
 	if _, err := p.record.WriteAt(data, 0); err != nil {
@@ -171,7 +171,7 @@ func (p *partial) done() ranges {
 
 func (p *partial) left() int64 { return p.state.Size - p.done().sum() }
 
-// discard forgets all bytes, the wrong ones among them.
+// discard removes all bytes, because nobody can tell which are wrong.
 func (v *volume) discard(path string) error {
 	return errors.Join(v.remove(path+stateSuffix), v.remove(path+partialSuffix))
 }

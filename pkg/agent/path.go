@@ -10,7 +10,7 @@ import (
 	"strings"
 )
 
-// maxPath is the longest name of a file, in bytes.
+// maxPath is the maximum length of a file's name in bytes.
 const maxPath = 1024
 
 // CheckPath refuses names that lead out of the volume, are ambiguous, or are reserved for the agent.

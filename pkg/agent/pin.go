@@ -12,7 +12,7 @@ import (
 	"github.com/modelberth/modelberth/pkg/hub"
 )
 
-// pin is the commit of a branch or tag at the first request. It is on the volume for the following fetch.
+// pin is the commit of a branch or tag at the first request. The volume keeps it for the fetch that follows.
 type pin struct {
 	Version  int    `json:"version"`
 	Repo     string `json:"repo"`
@@ -35,8 +35,8 @@ func (f *Fetcher) readPin() (string, bool) {
 	return p.Commit, p == same && isPinned(p.Commit)
 }
 
-// Pin resolves the revision to a commit: the one resolved before in this pod, else the one kept by others, else the
-// hub's present one.
+// Pin resolves the revision to a commit. It is the commit that this pod has resolved before, else the kept one, else
+// the hub's present commit.
 func (f *Fetcher) Pin(ctx context.Context, kept string) (string, error) {
 	if commit, known := f.readPin(); known {
 		return commit, nil
@@ -70,5 +70,5 @@ func (f *Fetcher) commit(ctx context.Context) (string, error) {
 	})
 }
 
-// isPinned reports whether a revision can never mean anything else later.
+// isPinned reports whether a revision always means the same content.
 func isPinned(revision string) bool { return hub.IsCommit(revision) || oci.IsDigest(revision) }

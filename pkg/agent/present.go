@@ -46,10 +46,10 @@ func (e *AbsentError) Error() string {
 // Progress counts the checked bytes.
 func (v *verifier) Progress() fetch.Progress { return v.tracker.snapshot() }
 
-// Settle has nothing to do: nothing was written.
+// Settle does nothing, because a verifier writes nothing.
 func (v *verifier) Settle(context.Context) error { return nil }
 
-// Run returns nil if all files are there as they should be.
+// Run returns nil if all files exist with the right size and contents.
 func (v *verifier) Run(ctx context.Context) error {
 	files := v.target.Files
 	if len(files) == 0 {
@@ -82,7 +82,7 @@ func (v *verifier) find() ([]string, error) {
 			return storageError(path, err)
 		}
 		if entry.IsDir() && path != "." && !s.reaches(path) {
-			return fs.SkipDir // another model's, or one that only root may read, as each ext4 volume has
+			return fs.SkipDir // another model's directory, or one that only root may read, such as lost+found of ext4
 		}
 		isWeights := matches(s.Weights, path)
 		if entry.IsDir() || (!isWeights && !matches(s.Include, path)) || matches(s.Exclude, path) {

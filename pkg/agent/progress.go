@@ -16,7 +16,7 @@ import (
 type tracker struct {
 	clock clock.PassiveClock
 	mu    sync.Mutex
-	// files are unknown before the hub has listed them, unless they are named.
+	// known is set once the names of the files are known: from the flags, or from the hub's list.
 	known bool
 	files []fetch.FileProgress
 	index map[string]int
@@ -36,7 +36,7 @@ func (t *tracker) add(path string) {
 	t.files = append(t.files, fetch.FileProgress{Path: path, Stage: fetch.StageWaiting})
 }
 
-// expect names the files, once they are known.
+// expect sets the files, once their names are known.
 func (t *tracker) expect(wants []want) {
 	t.mu.Lock()
 	defer t.mu.Unlock()
@@ -53,7 +53,7 @@ func (t *tracker) set(f fetch.FileProgress) {
 	t.files[t.index[f.Path]] = f
 }
 
-// ready is the state of a verified file.
+// ready marks a file as verified.
 func (t *tracker) ready(path string, size int64) {
 	t.set(fetch.FileProgress{Path: path, Stage: fetch.StageReady, Bytes: size, TotalBytes: size})
 }
@@ -98,7 +98,7 @@ func (t *tracker) snapshot() fetch.Progress {
 
 const meterWindow = 10
 
-// meter is a rate over the last meterWindow whole seconds.
+// meter measures a rate over the last meterWindow whole seconds.
 type meter struct {
 	start   time.Time
 	seconds [meterWindow + 1]struct {
@@ -127,7 +127,7 @@ func (m *meter) rate(now time.Time) int64 {
 	}
 	window := min(now.Sub(m.start), meterWindow*time.Second)
 	if window < 100*time.Millisecond {
-		return 0 // too short to say
+		return 0 // the time is too short for a rate
 	}
 	return int64(float64(sum) / window.Seconds())
 }

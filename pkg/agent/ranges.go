@@ -30,7 +30,7 @@ func (rs ranges) add(r hub.Range) ranges {
 	return append(out, rs[i:]...)
 }
 
-// missing returns the missing ranges of a file of the given size, in order, in pieces of at most piece bytes.
+// missing returns the missing ranges of a file of the given size, in order. No range has more than piece bytes.
 func (rs ranges) missing(size, piece int64) []hub.Range {
 	var out []hub.Range
 	from := int64(0)
@@ -45,7 +45,7 @@ func (rs ranges) missing(size, piece int64) []hub.Range {
 	return out
 }
 
-// prefix is how many bytes are there from the beginning without a gap.
+// prefix returns the number of bytes before the first gap.
 func (rs ranges) prefix() int64 {
 	if len(rs) == 0 || rs[0].Start != 0 {
 		return 0
@@ -53,7 +53,7 @@ func (rs ranges) prefix() int64 {
 	return rs[0].End
 }
 
-// end is the offset after the last byte of the set.
+// end returns the offset after the last byte of the set.
 func (rs ranges) end() int64 {
 	if len(rs) == 0 {
 		return 0
@@ -61,7 +61,7 @@ func (rs ranges) end() int64 {
 	return rs[len(rs)-1].End
 }
 
-// sum is the number of bytes in the set.
+// sum returns the number of bytes in the set.
 func (rs ranges) sum() int64 {
 	var n int64
 	for _, r := range rs {
@@ -70,8 +70,7 @@ func (rs ranges) sum() int64 {
 	return n
 }
 
-// valid reports whether the set is in its one canonical form and lies within a
-// file of the given size.
+// valid reports whether the set is in canonical form and lies within a file of the given size.
 func (rs ranges) valid(size int64) bool {
 	last := int64(-1)
 	for _, r := range rs {

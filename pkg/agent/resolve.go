@@ -14,8 +14,8 @@ type settled struct {
 	Commit string `json:"commit"`
 }
 
-// resolve resolves the commit of the only target and writes it to the termination message. The maker of the
-// following pod can keep it.
+// resolve resolves the commit of the only target and writes it to the termination message. The controller can keep it
+// for the next pod.
 func resolve(ctx context.Context, s Settings, log *slog.Logger) error {
 	made, err := newTask(s, s.Targets[0], nil, log)
 	if err != nil {

@@ -37,7 +37,7 @@ const (
 		"       modelberth-agent [flags] resolve {--repo ORG/NAME | --image NAME} [flags]"
 )
 
-// Main is the whole program: it returns the exit code once ctx ends, or once there is no point in going on.
+// Main is the whole program. It returns the exit code once ctx ends or an error is permanent.
 func Main(ctx context.Context, args []string, getenv func(string) string, stderr io.Writer) int {
 	log := slog.New(slog.NewJSONHandler(stderr, nil))
 	settings, err := Parse(args, getenv, stderr)
@@ -59,7 +59,7 @@ func Main(ctx context.Context, args []string, getenv func(string) string, stderr
 	return exitOK
 }
 
-// run serves for as long as the process lives, fetches, and watches the group.
+// run fetches the files and watches the group. It serves HTTP for as long as the process lives.
 func run(ctx context.Context, s Settings, log *slog.Logger) error {
 	cache, err := openCache(s)
 	if err != nil {
@@ -83,7 +83,7 @@ func run(ctx context.Context, s Settings, log *slog.Logger) error {
 		return err
 	}
 	defer stop()
-	if s.Group.ProbeListen != "" { // after the port of peers: a client with an answer here knows that this port is open to it
+	if s.Group.ProbeListen != "" { // starts after the peers' port: an answer here proves that the peers' port is open, too
 		stopProbes, err := serve(ctx, s.Group.ProbeListen, newProbeServer(self), log)
 		if err != nil {
 			return err
@@ -108,7 +108,7 @@ func run(ctx context.Context, s Settings, log *slog.Logger) error {
 	return nil
 }
 
-// fetchAll brings all files into place, and logs how far things are.
+// fetchAll fetches all files, and logs the progress.
 func fetchAll(ctx context.Context, tasks taskList, log *slog.Logger) error {
 	err := fetchReporting(ctx, tasks, log)
 	if ctx.Err() != nil {
@@ -145,7 +145,7 @@ func report(finished <-chan struct{}, progress func() fetch.Progress, log *slog.
 	}
 }
 
-// newDrain waits for the engine of this pod or, if another pod leads, for its drain.
+// newDrain returns a drain that waits for the engine of this pod or, if another pod leads, for the leader's drain.
 func newDrain(d Drain, asker *members.Client, log *slog.Logger) *drain.Drain {
 	c := drain.Config{Settle: d.Settle, Timeout: d.Timeout, Clock: clock.RealClock{}, Log: log}
 	switch {

@@ -14,8 +14,8 @@ import (
 	"github.com/modelberth/modelberth/pkg/hub"
 )
 
-// A sample of a file is the hash of blocks spread over it, the first and the last among them. It takes a
-// mebibyte of reading, whatever the size of the file.
+// A sample of a file is the hash of blocks spread over the file, including the first and the last. A sample reads 1
+// MiB, regardless of the file's size.
 const (
 	sampleSuffix = ".sample"
 	sampleBlocks = 16
@@ -26,7 +26,7 @@ const (
 var errSpoilt = errors.New("the cached file has changed since it was verified, but another pod uses it: " +
 	"delete the pods that use it, and check the volume")
 
-// obstacle is the reason why a pod waits for other users of a file.
+// obstacle returns the reason why a pod waits for other users of a file.
 func (c *Cache) obstacle(key string) error {
 	c.mu.Lock()
 	defer c.mu.Unlock()
@@ -57,7 +57,7 @@ func (c *Cache) sampleOf(key string, size int64) (string, error) {
 	return hex.EncodeToString(h.Sum(nil)), nil
 }
 
-// noteSample keeps a sample of a file right after its verification.
+// noteSample stores a sample of a file right after its verification.
 func (c *Cache) noteSample(key string, size int64) error {
 	sample, err := c.sampleOf(key, size)
 	if err != nil {
@@ -102,7 +102,7 @@ func (f *Fetcher) compare(ctx context.Context, t target, size int64) (bool, erro
 	}
 	want, _ := c.volume.readRecord(blobPath(key) + sampleSuffix)
 	if len(want) != hex.EncodedLen(sha256.Size) {
-		return true, nil // there is no sample: its absence proves nothing
+		return true, nil // without a sample, there is nothing to compare
 	}
 	got, err := c.sampleOf(key, size)
 	return got == string(want), err

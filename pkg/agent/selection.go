@@ -11,13 +11,13 @@ import (
 	"strings"
 )
 
-// Selection selects files of a repository by patterns of path.Match over the whole path, if the files are not named
-// one by one.
+// Selection selects files of a repository by patterns. The patterns are those of path.Match and apply to the whole
+// path. It is empty if the files are named one by one.
 type Selection struct {
 	// Weights must match at least one file; Include may match none.
 	Weights []string `json:"weights,omitempty"`
 	Include []string `json:"include,omitempty"`
-	// Exclude is stronger than both.
+	// Exclude takes precedence over both.
 	Exclude []string `json:"exclude,omitempty"`
 }
 
@@ -52,7 +52,7 @@ func (s *Selection) define(flags *flag.FlagSet) {
 	}
 }
 
-// matches ignores invalid patterns: check has refused them.
+// matches reports whether a pattern matches a file. It ignores invalid patterns, because check has refused them.
 func matches(patterns []string, file string) bool {
 	return slices.ContainsFunc(patterns, func(pattern string) bool {
 		ok, err := path.Match(pattern, file)
@@ -60,10 +60,11 @@ func matches(patterns []string, file string) bool {
 	})
 }
 
-// everything selects all contents of an artifact; patterns do not descend into directories.
+// everything returns patterns for all contents of an artifact. A * does not match across directories, so there is a
+// pattern for each depth.
 func everything() []string { return []string{"*", "*/*", "*/*/*"} }
 
-// literalPattern matches one name.
+// literalPattern returns a pattern that matches only the given name.
 func literalPattern(name string) string {
 	return strings.NewReplacer("*", `\*`, "?", `\?`, "[", `\[`).Replace(name)
 }

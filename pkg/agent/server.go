@@ -12,22 +12,22 @@ import (
 	"github.com/modelberth/modelberth/pkg/agent/members"
 )
 
-// Deadlines of the probe server; its callers are the kubelet and people.
+// Time limits of the probe server. Its callers are the kubelet and people.
 const (
 	readTimeout  = 5 * time.Second
 	writeTimeout = 10 * time.Second
 )
 
-// routes have the sources of the server's answers.
+// routes has the sources of the server's answers.
 type routes struct {
 	progress func() fetch.Progress
 	self     func() members.Identity
 	drain    http.Handler
 }
 
-// newServer serves the kubelet and the other members of the group: /startupz is 200 once all files are in place,
-// /healthz as long as the process lives, /progress has the state of the files, /drain is 200 once the engine may
-// end, and the members' route has the pod's identity.
+// newServer returns a server for the kubelet and the other members of the group. /startupz is 200 once all files are in
+// place, and /healthz as long as the process lives. /progress has the state of the files. /drain is 200 once the engine
+// may end. The members' route has the pod's identity.
 func newServer(to routes) *http.Server {
 	mux := http.NewServeMux()
 	mux.Handle("GET /drain", to.drain)
@@ -51,7 +51,7 @@ func newServer(to routes) *http.Server {
 	}
 }
 
-// newProbeServer answers any client with the pod's identity, and nothing else.
+// newProbeServer returns a server that gives any client the pod's identity, and nothing else.
 func newProbeServer(self func() members.Identity) *http.Server {
 	mux := http.NewServeMux()
 	mux.Handle("GET "+members.Path, members.Handler(self))
@@ -63,6 +63,6 @@ func newProbeServer(self func() members.Identity) *http.Server {
 func writeProgress(w http.ResponseWriter, status int, p fetch.Progress) {
 	w.Header().Set("Content-Type", "application/json")
 	w.WriteHeader(status)
-	// A caller that disconnects early is not our failure.
+	// If the caller disconnects early, that is not our failure.
 	_ = json.NewEncoder(w).Encode(p)
 }

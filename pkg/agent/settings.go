@@ -27,7 +27,7 @@ const (
 	maxConnections        = 64
 	defaultSettle         = 5 * time.Second
 	defaultDrainTimeout   = 100 * time.Second
-	// Larger artifacts are not unpacked unless a flag allows it.
+	// The agent unpacks larger artifacts only if a flag allows it.
 	defaultUnpackGiB     = 100
 	defaultUnpackEntries = 100_000
 )
@@ -35,16 +35,16 @@ const (
 // Settings are the flags and environment of the agent, checked.
 type Settings struct {
 	Endpoint, Token string
-	// KeptCommit is the earlier result for a revision to resolve; empty if there is none.
+	// KeptCommit is the earlier result of resolving the revision; empty if there is none.
 	KeptCommit string
-	// CAFile holds certificates of authorities to trust besides the system's.
+	// CAFile holds certificates of authorities that the agent trusts besides the system's.
 	CAFile string
 	// Cache is a directory shared by pods; empty for none.
 	Cache string
-	// CacheDirectory of the cache is created for the engine; empty for none.
+	// CacheDirectory is a directory to create in the cache for the engine; empty for none.
 	CacheDirectory string
 	CacheLimit     int64
-	// CacheVerifyWhole hashes a file of the cache at each use, instead of a sample of it.
+	// CacheVerifyWhole makes the agent hash a whole file of the cache at each use, instead of a sample.
 	CacheVerifyWhole bool
 	// Unpack limits the archives of one artifact.
 	Unpack         oci.Limits
@@ -62,10 +62,10 @@ type Group struct {
 	// ID of this pod's incarnation.
 	ID     string
 	Number int64
-	// Peers are the members as HOST:PORT; this pod may be among them.
+	// Peers are the members as HOST:PORT. This pod may be among them.
 	Peers []string
-	// Await are addresses of members, as HOST:PORT, that must listen before the engine of this pod starts.
-	// NotBefore is its earliest start.
+	// Await are addresses of members, as HOST:PORT, that must listen before the engine of this pod starts. NotBefore is
+	// the earliest start of the engine.
 	Await     []string
 	NotBefore time.Time
 	// ProbeListen is an address that returns the pod's identity to any client; empty for none.
@@ -77,18 +77,18 @@ type Group struct {
 
 // Drain has the settings for the end of the engine's requests.
 type Drain struct {
-	// Metrics is the URL of the engine's metrics, and Busy are the gauges of its requests.
+	// Metrics is the URL of the engine's metrics. Busy are the gauges of its requests.
 	Metrics string
 	Busy    []string
 	// Key of the engine's clients; empty if it requires none.
 	Key string
-	// Leader is the member, as HOST:PORT, whose drain this pod's engine outlives.
+	// Leader is the group's leader as HOST:PORT. This pod's engine runs until the leader's drain is over.
 	Leader          string
 	Settle, Timeout time.Duration
 }
 
-// Parse reads the arguments: first the flags of the pod, then a verb with flags of its own for each target.
-// Secrets come from the environment only, because arguments are visible to everybody on the machine.
+// Parse reads the arguments: first the flags of the pod, then a verb with flags of its own for each target. Secrets
+// come only from the environment, because everybody on the machine can read arguments.
 func Parse(args []string, getenv func(string) string, usage io.Writer) (Settings, error) {
 	s := Settings{
 		Token: strings.TrimSpace(getenv("HF_TOKEN")), KeptCommit: getenv("KEPT_COMMIT"),
@@ -135,7 +135,7 @@ func Parse(args []string, getenv func(string) string, usage io.Writer) (Settings
 	return s, checkTargets(s.Targets)
 }
 
-// resolves reports whether nothing is fetched: the revision of the only target is settled.
+// resolves reports whether the agent only resolves the revision of its target and fetches nothing.
 func (s *Settings) resolves() bool { return len(s.Targets) == 1 && s.Targets[0].Resolves }
 
 func (s *Settings) setCacheLimit(v string) (err error) {

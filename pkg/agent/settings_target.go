@@ -31,9 +31,9 @@ const (
 type Target struct {
 	// Name identifies the target in messages.
 	Name string
-	// Resolves is set if only the revision is resolved, for a later fetch: no files are named.
+	// Resolves is set if the agent only resolves the revision, for a later fetch. Such a target names no files.
 	Resolves bool
-	// IsThere is set if the files are already on the volume: they are checked, and nothing is written.
+	// IsThere is set if the files are already on the volume. The agent checks them and writes nothing.
 	IsThere bool
 	// Image is an artifact in a registry, instead of a repository of the hub.
 	Image          string
@@ -47,7 +47,7 @@ type Target struct {
 	Dest  string
 }
 
-// parseTarget reads a verb and its flags, and returns the rest.
+// parseTarget parses a verb and its flags, and returns the remaining arguments.
 func parseTarget(args []string, usage io.Writer) (t Target, rest []string, err error) {
 	if !slices.Contains([]string{verbFetch, verbVerify, verbResolve}, args[0]) {
 		return t, nil, fmt.Errorf("argument %q is unexpected: give %q, %q or %q there, or nothing", args[0], verbFetch, verbVerify, verbResolve)
@@ -133,7 +133,7 @@ func (t *Target) check() error {
 	return nil
 }
 
-// checkTargets keeps targets apart: files of one would be taken for the other's.
+// checkTargets refuses two targets in one directory, because the agent would take files of one for the other's.
 func checkTargets(targets []Target) error {
 	seen := map[string]bool{}
 	for _, t := range targets {

@@ -33,8 +33,8 @@ func (u *unsettled) take() []placed {
 	return taken
 }
 
-// Settle makes the files survive a crash of the machine, and marks them. The engine need not wait for it: a disk
-// may take long to store the contents of memory. An unmarked file is hashed again.
+// Settle makes the files survive a crash of the machine, and marks them. The engine need not wait for Settle, which may
+// take long on a slow disk. After a restart, an unmarked file is hashed again.
 func (f *Fetcher) Settle(ctx context.Context) error {
 	for _, file := range f.unsettled.take() {
 		if ctx.Err() != nil {

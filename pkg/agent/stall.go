@@ -20,7 +20,7 @@ const (
 	maxPause   = 10 * time.Second
 )
 
-// StalledError is returned if nothing moved for the longest acceptable time.
+// StalledError is returned if nothing has moved for the limit.
 type StalledError struct {
 	For  time.Duration
 	Last error
@@ -36,7 +36,7 @@ func (e *StalledError) Error() string {
 func (e *StalledError) Unwrap() error { return e.Last }
 
 // stallDetector decides when to retry and when to stop. While anything moves (a byte arrives or is hashed), every
-// failure is worth a retry. Once nothing has moved for the limit, none is.
+// failure is worth a retry. Once nothing has moved for the limit, no failure is.
 type stallDetector struct {
 	clock clock.WithTicker
 	limit time.Duration
@@ -49,7 +49,7 @@ type stallDetector struct {
 
 func newStallDetector(c clock.WithTicker, limit time.Duration) *stallDetector {
 	return &stallDetector{clock: c, limit: limit, progress: c.Now(), pause: func() backoff.BackOff {
-		// MaxElapsedTime 0: the limit is not for one request but for all of them.
+		// MaxElapsedTime is 0, because the limit is for all requests together, not for each one.
 		return backoff.NewExponentialBackOff(
 			backoff.WithInitialInterval(firstPause), backoff.WithMultiplier(2),
 			backoff.WithMaxInterval(maxPause), backoff.WithMaxElapsedTime(0),
@@ -57,7 +57,7 @@ func newStallDetector(c clock.WithTicker, limit time.Duration) *stallDetector {
 	}}
 }
 
-// moved notes progress.
+// moved records progress.
 func (d *stallDetector) moved() {
 	now := d.clock.Now()
 	d.mu.Lock()
@@ -65,7 +65,7 @@ func (d *stallDetector) moved() {
 	d.progress, d.last = now, nil
 }
 
-// note keeps the obstacle for the report if nothing moves.
+// note records the obstacle for the error if nothing moves.
 func (d *stallDetector) note(err error) {
 	d.mu.Lock()
 	defer d.mu.Unlock()
@@ -110,7 +110,7 @@ func (d *stallDetector) watch(ctx context.Context, cancel context.CancelCauseFun
 	}
 }
 
-// wait returns nil when it is time to try again after err, else the reason not to.
+// wait waits for the next try after err. It returns the reason if there must be no next try.
 func (d *stallDetector) wait(ctx context.Context, err error, pause time.Duration) error {
 	if cause := context.Cause(ctx); cause != nil {
 		return cause

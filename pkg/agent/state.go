@@ -19,8 +19,8 @@ const (
 	maxRecord = 1 << 20
 )
 
-// state survives a restart during a fetch. It names the content and not its source: the same bytes may come from
-// anywhere.
+// state is the progress of a fetch that survives a restart. It identifies the content, not the source, because the same
+// bytes may come from anywhere.
 type state struct {
 	Size   int64
 	Digest hub.Digest
@@ -42,8 +42,8 @@ func encodeState(s state) ([]byte, error) {
 	return json.Marshal(record)
 }
 
-// decodeState refuses everything that encodeState cannot have written. A damaged record costs a second fetch, but
-// never yields a wrong file.
+// decodeState refuses any record that encodeState cannot have written. A damaged record costs a second fetch, but never
+// leads to a wrong file.
 func decodeState(data []byte) (state, error) {
 	var record stateRecord
 	if err := decodeStrict(data, &record); err != nil {

@@ -21,7 +21,7 @@ type target struct {
 	digest hub.Digest
 }
 
-// pinned is the immutable name of the content.
+// pinned returns the file at its commit, an immutable name of the content.
 func (t target) pinned() hub.File {
 	f := t.file
 	f.Revision = t.commit

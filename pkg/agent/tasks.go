@@ -34,10 +34,10 @@ type task struct {
 	root *os.Root
 }
 
-// taskList is processed in order: each task can use all connections, and the engine needs the first one most.
+// taskList is processed in order, because each task can use all connections, and the engine needs the first most.
 type taskList []task
 
-// openCache returns nil without a cache.
+// openCache opens the cache; nil if the settings have none.
 func openCache(s Settings) (*Cache, error) {
 	if s.Cache == "" {
 		return nil, nil
@@ -78,7 +78,7 @@ func newTask(s Settings, t Target, cache *Cache, log *slog.Logger) (task, error)
 		made.root, made.work = root, newVerifier(t, root, clock.RealClock{}, log)
 		return made, nil
 	}
-	// A wrong endpoint may carry a password: it is named only once it is checked.
+	// A wrong endpoint may contain a password, so messages name it only after its check.
 	made.source = t.source("the hub")
 	from, where, err := t.open(s)
 	if err != nil {
@@ -139,7 +139,7 @@ func newHTTPClient(s Settings) (*http.Client, error) {
 	return client, nil
 }
 
-// AuthorityError is returned if the administrator's certificates are unusable.
+// AuthorityError is returned if the administrator's CA certificates are unusable.
 type AuthorityError struct {
 	File string
 	Err  error
@@ -170,7 +170,8 @@ func (l taskList) settle(ctx context.Context) error {
 	return nil
 }
 
-// progress of all. The files of the first target stand under their paths, those of others under its name.
+// progress returns the progress of all tasks. Files of the first target have their plain paths. Paths of the other
+// targets start with the target's name.
 func (l taskList) progress() fetch.Progress {
 	all := fetch.Progress{Ready: true, Stage: fetch.StageReady, Files: []fetch.FileProgress{}}
 	for i, t := range l {

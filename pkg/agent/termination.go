@@ -12,7 +12,7 @@ import (
 	"strings"
 )
 
-// Reason is the first half of a termination message; the controller matches it.
+// Reason is the first part of a termination message. The controller matches it.
 type Reason string
 
 // The reasons to give up.
@@ -24,14 +24,14 @@ const (
 	ReasonDiskFull         Reason = "DiskFull"
 	// ReasonStorageFailed is a failure of the volume for a reason other than its size.
 	ReasonStorageFailed Reason = "StorageFailed"
-	// The group of pods that serve the model together is incomplete.
+	// ReasonMemberLost and ReasonMemberReplaced mean that the group of pods is incomplete.
 	ReasonMemberLost     Reason = "MemberLost"
 	ReasonMemberReplaced Reason = "MemberReplaced"
-	// ReasonMemberAbsent is a member that does not listen yet.
+	// ReasonMemberAbsent means that a member does not listen yet.
 	ReasonMemberAbsent Reason = "MemberAbsent"
 )
 
-// maxTermination is how much of a termination message the kubelet keeps.
+// maxTermination is the number of bytes of a termination message that the kubelet keeps.
 const maxTermination = 4096
 
 // Termination is the agent's report of a permanent failure.
@@ -49,13 +49,13 @@ func (t Termination) encode() ([]byte, error) {
 		if err != nil || over <= 0 {
 			return data, err
 		}
-		// JSON writes one byte of text with up to six; cut too little, look again.
+		// JSON needs up to six bytes for one byte of text. So cut conservatively, and check again.
 		keep -= (over + 5) / 6
 		message = strings.ToValidUTF8(t.Message[:max(0, keep)], "") + "…"
 	}
 }
 
-// marshalPlain writes <, > and & as they are: people read this.
+// marshalPlain does not escape <, > and &, because people read the message.
 func marshalPlain(v any) ([]byte, error) {
 	var b bytes.Buffer
 	e := json.NewEncoder(&b)

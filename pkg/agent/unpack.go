@@ -16,7 +16,7 @@ import (
 	"github.com/modelberth/modelberth/pkg/hub"
 )
 
-// files are the ones to request one by one. For an artifact there are none: a file may be in an archive.
+// files returns the files to request by name. An artifact has none, because a file may be in an archive.
 func (t Target) files() []string {
 	if t.Image != "" {
 		return nil
@@ -24,7 +24,7 @@ func (t Target) files() []string {
 	return t.Files
 }
 
-// selection picks an artifact's layers: the wanted files, and all archives, because they may hold some.
+// selection selects an artifact's layers: the wanted files, and all archives, because they may contain wanted files.
 func (t Target) selection() Selection {
 	s := t.Selection
 	if t.Image == "" || t.wantsEverything() {
@@ -60,7 +60,7 @@ type unpacking struct {
 	isDone atomic.Bool
 }
 
-// Run is safe to repeat at any point.
+// Run is safe to repeat after any failure.
 func (u *unpacking) Run(ctx context.Context) error {
 	if err := u.Fetcher.Run(ctx); err != nil {
 		return err
@@ -79,7 +79,7 @@ func (u *unpacking) Run(ctx context.Context) error {
 	return nil
 }
 
-// Progress counts fetched files; files in archives are not in place yet.
+// Progress returns the progress of the fetch. It is not ready before the archives are unpacked.
 func (u *unpacking) Progress() fetch.Progress {
 	p := u.Fetcher.Progress()
 	if p.Ready && !u.isDone.Load() {
@@ -88,7 +88,7 @@ func (u *unpacking) Progress() fetch.Progress {
 	return p
 }
 
-// look returns an error if the artifact lacks a file of the engine.
+// look returns an error if the artifact lacks a file that the engine needs.
 func (u *unpacking) look(ctx context.Context) error {
 	for _, file := range u.wanted.Files {
 		if _, err := u.config.Root.Lstat(file); err != nil {
@@ -120,7 +120,7 @@ func (u *unpacking) lacks(file string, err error) error {
 	return &hub.NotFoundError{File: hub.File{Repo: u.config.Repo, Revision: u.config.Revision, Path: file}, Missing: "file"}
 }
 
-// check hashes a file from an archive; a layer was already compared with its manifest.
+// check hashes a file from an archive. Files that are layers were already compared with the manifest.
 func (u *unpacking) check(ctx context.Context, file string) error {
 	given, isGiven := u.wanted.SHA256[file]
 	listed, _ := u.readListing()

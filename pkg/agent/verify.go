@@ -15,9 +15,8 @@ import (
 // bufferBytes is the largest read from the network or the disk.
 const bufferBytes = 1 << 20
 
-// follow hashes a file while it is being fetched, always up to its first gap:
-// the bytes are still in memory then, and when the last one has arrived little
-// is left to hash.
+// follow hashes a file during its fetch, always up to the first gap. At that time the bytes are still in memory, and
+// little is left to hash after the last byte.
 func (p *partial) follow(ctx context.Context, f hub.File, moved func()) error {
 	h := p.state.Digest.NewHash(p.state.Size)
 	buf := make([]byte, bufferBytes)

@@ -26,7 +26,7 @@ const (
 	fileMode = 0o644
 )
 
-// partialFile is the part of *os.File for a download. A test can replace it by a disk that fills up.
+// partialFile has the methods of *os.File for a download. A test can replace it, for example by a disk that fills up.
 type partialFile interface {
 	io.ReaderAt
 	io.WriterAt
@@ -34,8 +34,8 @@ type partialFile interface {
 	Truncate(size int64) error
 }
 
-// volume is the target directory of the files. Every access uses os.Root, so neither a name nor a symbolic link
-// leads out of it.
+// volume is the target directory of the files. Every access uses os.Root, so that no name or symbolic link leads out of
+// it.
 type volume struct {
 	root *os.Root
 	// open and free are seams for tests.
@@ -51,7 +51,7 @@ func newVolume(root *os.Root) *volume {
 	}
 }
 
-// freeBytes is the free space for an unprivileged process.
+// freeBytes returns the free space for an unprivileged process.
 func freeBytes(dir string) (int64, error) {
 	var fs syscall.Statfs_t
 	if err := syscall.Statfs(dir, &fs); err != nil {
@@ -69,8 +69,8 @@ func (v *volume) readRecord(name string) ([]byte, error) {
 	return io.ReadAll(io.LimitReader(f, maxRecord+1))
 }
 
-// writeRecord replaces a small file in one step. After a crash of the machine it may be empty, and no reader
-// accepts that as a record.
+// writeRecord replaces a small file atomically. After a crash of the machine, the file may be empty, but no reader
+// accepts an empty record.
 func (v *volume) writeRecord(name string, data []byte) error {
 	if err := v.root.WriteFile(name+newSuffix, data, fileMode); err != nil {
 		return storageError(name, err)
@@ -81,7 +81,7 @@ func (v *volume) writeRecord(name string, data []byte) error {
 	return nil
 }
 
-// publish gives a verified file its name.
+// publish gives a verified file its final name.
 func (v *volume) publish(name string) error {
 	if err := v.root.Rename(name+partialSuffix, name); err != nil {
 		return storageError(name, err)
@@ -89,8 +89,8 @@ func (v *volume) publish(name string) error {
 	return nil
 }
 
-// sync makes a published file survive a crash of the machine. Its directory is not synced: without its name it
-// is a file to fetch.
+// sync makes a published file survive a crash of the machine. It does not sync the directory: if the file loses its
+// name, the agent fetches it again.
 func (v *volume) sync(name string) error {
 	f, err := v.root.Open(name)
 	if err != nil {
@@ -103,7 +103,7 @@ func (v *volume) sync(name string) error {
 	return nil
 }
 
-// link lets a name stand for a file elsewhere, in one step.
+// link atomically makes name a symbolic link to another file.
 func (v *volume) link(name, to string) error {
 	if err := v.makeDir(name); err != nil {
 		return err
@@ -152,7 +152,7 @@ func (e *StorageError) Error() string { return fmt.Sprintf("volume: %q: %v", e.P
 func (e *StorageError) Unwrap() error { return e.Err }
 
 func storageError(name string, err error) error {
-	// The name is said once, and a path error would say it again.
+	// The message has the name once. A path error would repeat it.
 	if wrapped := new(fs.PathError); errors.As(err, &wrapped) {
 		err = fmt.Errorf("%s: %w", wrapped.Op, wrapped.Err)
 	}
@@ -184,7 +184,7 @@ func (v *volume) exists(path string) (os.FileInfo, bool, error) {
 	return info, true, nil
 }
 
-// remove ignores a missing file.
+// remove removes a file. It ignores a missing file.
 func (v *volume) remove(path string) error {
 	if err := v.root.Remove(path); err != nil && !errors.Is(err, fs.ErrNotExist) {
 		return storageError(path, err)
@@ -192,7 +192,7 @@ func (v *volume) remove(path string) error {
 	return nil
 }
 
-// writeFailed distinguishes a full volume, with its numbers, from a broken one.
+// writeFailed returns the error of a failed write. It distinguishes a full volume from a broken one.
 func (v *volume) writeFailed(path string, need int64, err error) error {
 	if !isFull(err) {
 		if storage := new(StorageError); errors.As(err, &storage) {

@@ -15,18 +15,19 @@ import (
 	"k8s.io/utils/clock"
 )
 
-// Errors of a probe, wrapped, that will not change later.
+// Permanent errors that a probe wraps.
 var (
-	// ErrGone is returned if there is no process left to wait for.
+	// ErrGone means that there is no process to wait for.
 	ErrGone = errors.New("nothing answers there")
-	// ErrUnreported is returned if a process answers without the number of its requests.
+	// ErrUnreported means that the process answers, but does not report its number of requests.
 	ErrUnreported = errors.New("the number of requests is unknown")
 )
 
 const (
 	lookEvery   = 500 * time.Millisecond
 	lookTimeout = 5 * time.Second
-	// idleFor is how long the engine must be without requests: a request between two states may be in no gauge.
+	// idleFor is the time without requests after which the engine counts as idle. A request between two states may be
+	// in no gauge.
 	idleFor = time.Second
 	// answerMargin is the caller's extra time beyond the timeout to receive the answer.
 	answerMargin = 10 * time.Second
@@ -34,10 +35,10 @@ const (
 
 // Config has the inputs of a Drain.
 type Config struct {
-	// IsBusy reports whether a request is in flight; nil if this is unknown, and there is nothing to wait for.
+	// IsBusy reports whether a request is in flight. If it is nil, the drain does not wait.
 	IsBusy func(ctx context.Context) (bool, error)
-	// Settle is how long requests may still arrive after the drain began, because some proxies do not know yet that
-	// the pod is ending.
+	// Settle is the time after the drain's start in which requests may still arrive, because some proxies still route
+	// to the pod.
 	Settle time.Duration
 	// Timeout bounds the drain, Settle included.
 	Timeout time.Duration
@@ -45,11 +46,11 @@ type Config struct {
 	Log     *slog.Logger
 }
 
-// maxMisses is how many questions in a row the followed member may leave unanswered.
+// maxMisses is the number of unanswered queries in a row after which the followed member counts as gone.
 const maxMisses = 3
 
-// Following returns a probe that is busy while another drain continues: an engine of several pods ends with the
-// leader.
+// Following returns a probe that is busy while the leader's drain continues. An engine on several pods must run until
+// the leader has finished.
 func Following(isDraining func(context.Context) (bool, error)) func(context.Context) (bool, error) {
 	var misses atomic.Int32
 	return func(ctx context.Context) (bool, error) {
@@ -65,27 +66,27 @@ func Following(isDraining func(context.Context) (bool, error)) func(context.Cont
 	}
 }
 
-// Drain waits for an engine to finish; any number of callers may wait at once.
+// Drain waits until an engine has finished its requests. Any number of callers may wait at once.
 type Drain struct {
 	config  Config
 	running atomic.Int32
 }
 
-// New returns a Drain. It starts later.
+// New returns a Drain. Run starts it.
 func New(c Config) *Drain { return &Drain{config: c} }
 
 // IsRunning reports whether a drain is in progress.
 func (d *Drain) IsRunning() bool { return d.running.Load() > 0 }
 
-// ServeHTTP answers once the drain is over.
+// ServeHTTP responds once the drain is over.
 func (d *Drain) ServeHTTP(w http.ResponseWriter, r *http.Request) {
 	deadline := d.config.Clock.Now().Add(d.config.Timeout + answerMargin)
-	// A recorder of a test has no deadlines, and needs none.
+	// A test's recorder supports no deadlines, and needs none.
 	_ = http.NewResponseController(w).SetWriteDeadline(deadline)
 	_, _ = w.Write([]byte(d.Run(r.Context()) + "\n"))
 }
 
-// Run returns why the drain is over.
+// Run waits until the drain is over, and returns the reason.
 func (d *Drain) Run(ctx context.Context) string {
 	if d.config.IsBusy == nil {
 		return whyUnknown
@@ -130,7 +131,7 @@ func (d *Drain) look(ctx context.Context) reading {
 	return reading{isBusy: isBusy, err: err}
 }
 
-// Why a drain is over.
+// Reasons for the end of a drain.
 const (
 	whyIdle       = "no request is in flight"
 	whyGone       = "the engine does not answer"
@@ -146,24 +147,24 @@ type reading struct {
 	err    error
 }
 
-// state of a drain between two looks.
+// state is the state of a drain between two readings.
 type state struct {
 	settled   time.Time
 	idleSince time.Time
 }
 
-// after returns the state after one more look and, if the drain is over, the reason.
+// after returns the state after one more reading and, if the drain is over, the reason.
 func (s state) after(seen reading, now time.Time) (state, string) {
 	switch {
 	case errors.Is(seen.err, ErrGone):
 		return s, whyGone
 	case errors.Is(seen.err, ErrUnreported):
-		// Waiting longer would tell no more, but requests may still arrive.
+		// The engine will not report more later, but requests may still arrive.
 		if now.Before(s.settled) {
 			return s, ""
 		}
 		return s, whyUnreported
-	case seen.err != nil || seen.isBusy: // an engine too busy to tell is busy
+	case seen.err != nil || seen.isBusy: // an engine that is too busy to report counts as busy
 		s.idleSince = time.Time{}
 		return s, ""
 	case s.idleSince.IsZero():

@@ -21,7 +21,7 @@ const maxMetrics = 16 << 20
 
 // Source is the endpoint with an engine's gauges of running requests.
 type Source struct {
-	// URL of its metrics, in Prometheus's text format.
+	// URL of the engine's metrics, in Prometheus's text format.
 	URL string
 	// Key of the engine's clients; empty if it requires none.
 	Key string
@@ -29,8 +29,8 @@ type Source struct {
 	Gauges []string
 }
 
-// Gauges returns a probe. It sums the gauges of a source over all their labels. An unreachable engine is gone. An
-// engine without these gauges, or one that refuses the key, gives ErrUnreported.
+// Gauges returns a probe that sums the gauges of a source over all their labels. If the engine is unreachable, the
+// probe returns ErrGone. If the engine lacks the gauges or refuses the key, it returns ErrUnreported.
 func Gauges(client *http.Client, from Source) func(context.Context) (bool, error) {
 	return func(ctx context.Context) (bool, error) {
 		req, err := http.NewRequestWithContext(ctx, http.MethodGet, from.URL, http.NoBody)
@@ -85,7 +85,7 @@ func sample(line string) (name, value string) {
 	}
 	name, rest := line[:end], line[end:]
 	if line[end] == '{' {
-		// A label's value may hold a brace, but no sample does after its labels.
+		// A label's value may contain a brace, but the part after the labels does not.
 		rest = line[strings.LastIndexByte(line, '}')+1:]
 	}
 	if fields := strings.Fields(rest); len(fields) > 0 {

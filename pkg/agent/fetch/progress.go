@@ -1,8 +1,8 @@
 // Copyright The Modelberth Authors.
 // SPDX-License-Identifier: Apache-2.0
 
-// Package fetch describes how far the agent has fetched the files of a model. The agent answers with it over HTTP,
-// and the command line shows it, on every platform. It knows neither files nor the network.
+// Package fetch describes the agent's progress in fetching the files of a model. The agent serves it over HTTP, and the
+// command line shows it, on every platform. The package knows neither files nor the network.
 package fetch
 
 import (
@@ -15,15 +15,17 @@ import (
 const (
 	// GiveUpAfter is the time without progress of a fetch after which the agent ends, unless its flags say otherwise.
 	GiveUpAfter = time.Minute
-	// AwaitMember is how long the next port may take to open: another member's image may still be pulled.
+	// AwaitMember is the time limit for the next member's port to open. A node may still pull that member's image.
 	AwaitMember = 15 * time.Minute
-	// LongestHold bounds the cost of a wrong clock, of the agent or of the controller.
+	// LongestHold is the longest wait for the engine's start time. It limits the harm of a wrong clock of the agent or
+	// the controller.
 	LongestHold = 5 * time.Minute
-	// LongestStall is the longest life of an agent that makes no progress and is not held for its group's isolation.
+	// LongestStall is the longest life of an agent without progress. It does not apply to an agent held until its group
+	// is isolated.
 	LongestStall = GiveUpAfter + LongestHold + AwaitMember
 )
 
-// Stages of a file, and of the whole: the least advanced file's.
+// Stages of a file. The whole has the stage of the least advanced file.
 const (
 	StageWaiting   = "waiting"
 	StageFetching  = "fetching"
@@ -51,7 +53,7 @@ type FileProgress struct {
 	TotalBytes int64  `json:"totalBytes"`
 }
 
-// Remaining is the remaining time in seconds at the present rate; 0 if the rate is unknown.
+// Remaining returns the remaining time in seconds at the present rate; 0 if the rate is unknown.
 func (p Progress) Remaining() int64 {
 	if p.BytesPerSecond <= 0 {
 		return 0
@@ -59,7 +61,7 @@ func (p Progress) Remaining() int64 {
 	return (p.TotalBytes - p.Bytes + p.BytesPerSecond - 1) / p.BytesPerSecond
 }
 
-// And returns the progress of both together, at the stage of the less advanced one.
+// And returns the progress of both together. The stage is that of the less advanced one.
 func (p Progress) And(other Progress) Progress {
 	sum := Progress{
 		Ready: p.Ready && other.Ready, Stage: p.Stage,
@@ -75,7 +77,8 @@ func (p Progress) And(other Progress) Progress {
 	return sum
 }
 
-// IsEarlier orders the stages by the current activity: while one file is fetched, the whole is being fetched.
+// IsEarlier reports whether a stage precedes another when stages are combined: while the agent fetches one file, the
+// whole is in that stage.
 func IsEarlier(stage, other string) bool { return rank(stage) < rank(other) }
 
 func rank(stage string) int {

@@ -16,25 +16,25 @@ import (
 	"time"
 )
 
-// Path is the path of a member's answer.
+// Path is the HTTP path of a member's identity.
 const Path = "/member"
 
 const (
-	// lookupTimeout is the share of askTimeout for the name server.
+	// lookupTimeout is the part of askTimeout for the DNS lookup.
 	lookupTimeout = 300 * time.Millisecond
 	maxAnswer     = 4 << 10
 )
 
-// Handler answers with the result of self.
+// Handler serves the result of self.
 func Handler(self func() Identity) http.Handler {
 	return http.HandlerFunc(func(w http.ResponseWriter, _ *http.Request) {
 		w.Header().Set("Content-Type", "application/json")
-		// A caller that disconnects early is not our failure.
+		// If the caller disconnects early, that is not our failure.
 		_ = json.NewEncoder(w).Encode(self())
 	})
 }
 
-// Client asks members about themselves. It is safe for concurrent use.
+// Client requests the identities of members. It is safe for concurrent use.
 type Client struct {
 	http *http.Client
 	// lookUp and dial are seams for tests.
@@ -42,13 +42,12 @@ type Client struct {
 	dial   func(ctx context.Context, network, address string) (net.Conn, error)
 
 	mu sync.Mutex
-	// known holds the last working address of a host: an outage of the name server does not look like the loss of a
-	// member.
+	// known holds the last working address of a host, so that an outage of DNS does not look like the loss of a member.
 	known map[string]string
 }
 
-// NewClient returns a Client without a proxy. It makes a new connection for every question, so each one resolves
-// the name again.
+// NewClient returns a Client without a proxy. It opens a new connection for every request, so each request resolves the
+// name again.
 func NewClient() *Client {
 	c := &Client{
 		lookUp: net.DefaultResolver.LookupHost,
@@ -67,7 +66,7 @@ func (c *Client) Ask(ctx context.Context, peer string) (Identity, error) {
 	}
 	resp, err := c.http.Do(req)
 	if wrapped := new(url.Error); errors.As(err, &wrapped) {
-		err = wrapped.Err // whose text names the peer once more
+		err = wrapped.Err // without the URL, which would repeat the peer
 	}
 	if err != nil {
 		return Identity{}, err
@@ -85,7 +84,7 @@ func (c *Client) Ask(ctx context.Context, peer string) (Identity, error) {
 	return id, nil
 }
 
-// connect dials the addresses that the name resolves to now, or the last ones if the lookup fails.
+// connect dials the present addresses of the name, or the last known address if the lookup fails.
 func (c *Client) connect(ctx context.Context, network, address string) (net.Conn, error) {
 	host, port, err := net.SplitHostPort(address)
 	if err != nil {

@@ -13,33 +13,34 @@ import (
 type Identity struct {
 	// ID is new for every incarnation: the UID of the pod.
 	ID string `json:"id"`
-	// Group numbers the attempts at running the group. Members of another number are not members.
+	// Group is the number of the group's incarnation. A pod with another number is not a member.
 	Group int64 `json:"group"`
-	// Draining is true while the member finishes its answers before it ends.
+	// Draining is true while the member finishes its requests before it ends.
 	Draining bool `json:"draining"`
 }
 
 const (
-	// lostAfter is how long a known member may be silent, and lostMisses how many questions in a row it must have
-	// missed. If this process itself was stopped for a while, one late question proves nothing.
+	// A known member counts as lost after lostAfter without an answer and lostMisses missed requests in a row. The time
+	// alone is not enough: if this process was stopped for a while, one late request proves nothing.
 	lostAfter  = 4 * time.Second
 	lostMisses = 3
 )
 
-// member is the state of one name in the group. The zero value has never answered: a slow start is not a loss.
+// member is the state of one name in the group. The zero value has never answered. It cannot be lost, because a slow
+// start is not a loss.
 type member struct {
 	id       string
 	answered time.Time
 	misses   int
 }
 
-// hears returns the state after an answer, and the loss that it reveals.
+// hears returns the state after an answer, and the loss that the answer reveals.
 func (m member) hears(self, answer Identity, at time.Time) (member, *LossError) {
 	switch {
 	case answer.Group != self.Group:
 		return m.unheard(fmt.Errorf("it belongs to group number %d", answer.Group), at)
 	case answer.ID == self.ID:
-		// The name is our own. If it was another's before, a name server lags behind.
+		// The name resolves to this pod. If it named another member before, DNS is out of date.
 		return m.unheard(errors.New("its name resolves to this pod"), at)
 	case m.id == "" || m.id == answer.ID:
 		return member{id: answer.ID, answered: at}, nil
@@ -47,7 +48,7 @@ func (m member) hears(self, answer Identity, at time.Time) (member, *LossError) 
 	return m, &LossError{Was: m.id, Is: answer.ID}
 }
 
-// unheard returns the state after a question without a valid answer, and the loss that it reveals.
+// unheard returns the state after a request without a valid answer, and the loss that follows from it.
 func (m member) unheard(err error, at time.Time) (member, *LossError) {
 	if m.id == "" {
 		return m, nil
@@ -62,11 +63,11 @@ func (m member) unheard(err error, at time.Time) (member, *LossError) {
 
 // LossError is returned if the group is no longer whole.
 type LossError struct {
-	// Name of the member, and its id when it was met.
+	// Name of the member, and Was, the ID in its first answer.
 	Name, Was string
-	// Is the id of the member that answers in its place; empty if none does.
+	// Is is the ID of the pod that answers in its place; empty if none does.
 	Is string
-	// Silent is how long there has been no answer, and Last the reason.
+	// Silent is the time without an answer, and Last the reason.
 	Silent time.Duration
 	Last   error
 }

@@ -11,7 +11,7 @@ import (
 	"golang.org/x/sync/errgroup"
 )
 
-// A silent member is noticed within lostAfter and one askEvery: under five seconds.
+// Watch detects a silent member within lostAfter plus askEvery: under five seconds.
 const (
 	askEvery   = 750 * time.Millisecond
 	askTimeout = 700 * time.Millisecond
@@ -20,13 +20,12 @@ const (
 // Config has the inputs of a Watch.
 type Config struct {
 	Self Identity
-	// Peers are the hosts, with their ports, of all members. One's own name may be among them: it is known by
-	// its id.
+	// Peers are all members as HOST:PORT. This pod may be among them: Watch recognises it by its ID.
 	Peers []string
 	// Ask returns a peer's identity.
 	Ask func(ctx context.Context, peer string) (Identity, error)
 	Log *slog.Logger
-	// IsEnding reports whether this pod is about to end anyway: then there is nothing to report.
+	// IsEnding reports whether this pod is about to end anyway. If so, Watch reports no loss.
 	IsEnding func() bool
 }
 
@@ -63,7 +62,7 @@ func (c Config) watch(ctx context.Context, peer string) error {
 	}
 }
 
-// look queries once. The answer gets the time of the query, because it may have taken long to arrive.
+// look sends one request. The answer counts from the time of the request, because it may take long to arrive.
 func (c Config) look(ctx context.Context, peer string, known member) (member, *LossError) {
 	asked := time.Now()
 	answer, err := c.Ask(ctx, peer)

@@ -14,7 +14,7 @@ import (
 	"github.com/modelberth/modelberth/pkg/redact"
 )
 
-// explain turns a registry's answer into an error of a hub.
+// explain turns a registry's error into an error of package hub.
 func (s *Source) explain(f hub.File, err error) error {
 	var answer *transport.Error
 	if !errors.As(err, &answer) {

@@ -24,18 +24,18 @@ import (
 	"github.com/modelberth/modelberth/pkg/hub"
 )
 
-// Annotations with a layer's file name: of ORAS, and of the CNCF's model format.
+// Annotations with a layer's file name, from ORAS and from the CNCF's model format.
 const (
 	titleAnnotation = "org.opencontainers.image.title"
 	pathAnnotation  = "org.cncf.model.filepath"
 )
 
-// maxLayers bounds an artifact's files.
+// maxLayers bounds the number of an artifact's files.
 const maxLayers = 4096
 
 // Options configure a Source.
 type Options struct {
-	// HTTP carries the requests.
+	// HTTP sends the requests.
 	HTTP      *http.Client
 	Keychain  authn.Keychain
 	Clock     clock.WithDelayedExecution
@@ -49,7 +49,7 @@ type Source struct {
 	bounds  hub.Bounds
 
 	mu sync.Mutex
-	// client adds credentials; layers are those of the last manifest.
+	// client adds credentials. layers are from the last manifest.
 	client *http.Client
 	layers map[string]v1.Descriptor
 }
@@ -65,21 +65,21 @@ func New(image string, o Options) (*Source, error) {
 	}}, nil
 }
 
-// Registry is the host of the registry.
+// Registry returns the host of the registry.
 func (s *Source) Registry() string { return s.ref.Context().RegistryStr() }
 
-// Repository is the name without tag or digest, and Revision is the tag or digest.
+// Repository returns the name without tag or digest.
 func (s *Source) Repository() string { return s.ref.Context().Name() }
 
-// Revision is the tag or the digest.
+// Revision returns the tag or the digest.
 func (s *Source) Revision() string { return s.ref.Identifier() }
 
-// IsDigest reports whether a revision can never mean anything else later.
+// IsDigest reports whether a revision is a digest. Unlike a tag, it always means the same content.
 func IsDigest(revision string) bool {
 	return regexp.MustCompile(`^sha256:[0-9a-f]{64}$`).MatchString(revision)
 }
 
-// Resolve returns the digest of the manifest. For an index, it is the entry of this platform, if there is one.
+// Resolve returns the digest of the manifest. For an index, it is the digest of this platform's entry, if there is one.
 func (s *Source) Resolve(ctx context.Context, _, _ string) (string, error) {
 	manifest, err := s.load(ctx, s.ref)
 	if err != nil {
@@ -143,7 +143,7 @@ func (s *Source) get(ctx context.Context, f hub.File, layer v1.Descriptor, r hub
 	return resp.Body, resp.Request.URL.Scheme + "://" + resp.Request.URL.Host, nil
 }
 
-// check makes sure that the body begins at the requested byte.
+// check checks that the body begins at the requested byte.
 func (s *Source) check(f hub.File, r hub.Range, resp *http.Response) error {
 	if resp.StatusCode == http.StatusPartialContent || resp.StatusCode == http.StatusOK && r.Start == 0 {
 		return nil
@@ -176,7 +176,7 @@ func (s *Source) layer(ctx context.Context, f hub.File) (v1.Descriptor, error) {
 	return layer, nil
 }
 
-// load reads a manifest, keeps its layers, and returns its digest.
+// load reads a manifest, stores its layers, and returns its digest.
 func (s *Source) load(ctx context.Context, ref name.Reference) (string, error) {
 	ctx, cancel := context.WithTimeout(ctx, hub.DefaultAnswerTimeout)
 	defer cancel()
@@ -214,7 +214,7 @@ func (s *Source) load(ctx context.Context, ref name.Reference) (string, error) {
 	return digest.String(), nil
 }
 
-// authorized returns the client with this repository's credentials, requested once.
+// authorized returns the client with this repository's credentials. It requests them once.
 func (s *Source) authorized(ctx context.Context, f hub.File) (*http.Client, error) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
@@ -226,7 +226,7 @@ func (s *Source) authorized(ctx context.Context, f hub.File) (*http.Client, erro
 	if err != nil {
 		return nil, fmt.Errorf("oci: credentials for %s: %w", repository, err)
 	}
-	// The credentials outlive the first request for them.
+	// The credentials must outlive the context of the first request.
 	with, err := transport.NewWithContext(context.WithoutCancel(ctx), repository.Registry, credentials, s.options.HTTP.Transport,
 		[]string{repository.Scope(transport.PullScope)})
 	if err != nil {

@@ -24,27 +24,27 @@ import (
 const (
 	// layersDir holds the fetched archives, in their order.
 	layersDir = ".layers"
-	// Archives matches their names.
+	// Archives is a pattern that matches these archives.
 	Archives = layersDir + "/*.tar"
-	// Archives are unpacked in stagingDir, and unpackedName lists the finished ones.
+	// stagingDir is where archives are unpacked. unpackedName lists the finished archives.
 	stagingDir   = ".unpacking"
 	unpackedName = layersDir + "/unpacked"
-	// contentDir is the directory of files in images without a program, as in KAITO's.
+	// contentDir is the directory with the files of an image without a program, such as KAITO's.
 	contentDir = "data"
-	// unpackAnnotation marks a directory packed by ORAS; its title is not a file name.
+	// unpackAnnotation marks a directory that ORAS packed. The layer's title is then not a file name.
 	unpackAnnotation = "io.deis.oras.content.unpack"
 )
 
 const (
 	dirMode  = 0o755
 	fileMode = 0o644
-	// maxWindow is zstd's window at its highest level; the decoder needs that much memory.
+	// maxWindow is zstd's window in bytes at its highest level. The decoder needs that much memory.
 	maxWindow = 128 << 20
-	// maxName bounds the path of a file in an archive, and so how deep directories lie.
+	// maxName bounds the path of a file in an archive, and thereby the depth of directories.
 	maxName = 1024
 )
 
-// isArchive reports whether a layer holds files instead of being one.
+// isArchive reports whether a layer contains files instead of being a file.
 func isArchive(layer v1.Descriptor) bool {
 	if layer.Annotations[titleAnnotation] != "" || layer.Annotations[pathAnnotation] != "" {
 		return layer.Annotations[unpackAnnotation] == "true"
@@ -52,14 +52,14 @@ func isArchive(layer v1.Descriptor) bool {
 	return layer.MediaType.IsLayer()
 }
 
-// archiveName sorts as the layers follow one another.
+// archiveName returns the name of a layer's archive. The names sort in the order of the layers.
 func archiveName(index int, layer v1.Descriptor) string {
 	return fmt.Sprintf("%s/%04d-%s.tar", layersDir, index, layer.Digest.Hex)
 }
 
 // Limits bound the unpacked contents of all layers of an artifact.
 type Limits struct {
-	// Bytes of the archives once they are inflated.
+	// Bytes of the archives after decompression.
 	Bytes int64
 	// Entries are files, links and their directories.
 	Entries int
@@ -70,7 +70,7 @@ type LimitError struct {
 	// Layer is the archive that exceeds the limit.
 	Layer string
 	Limit int64
-	// The counted unit: "bytes" or "entries".
+	// What is the unit of the limit: "bytes" or "entries".
 	What string
 }
 
@@ -78,9 +78,9 @@ func (e *LimitError) Error() string {
 	return fmt.Sprintf("oci: layer %s: the artifact unpacks to more than %d %s", e.Layer, e.Limit, e.What)
 }
 
-// Unpack moves the files of the fetched layers to their place in dir; root is a handle of dir. It takes the files
-// below data/ if there is such a directory, and otherwise all. Without layers, or after an earlier run, it does
-// nothing. Beyond a limit it fails with a LimitError, and leaves nothing of the archives.
+// Unpack moves the files of the fetched layers to their place in dir. root is a handle of dir. If the layers have a
+// directory data/, it moves only the files below it, otherwise all. Without layers, or after an earlier run, it does
+// nothing. Beyond a limit, it fails with a LimitError and removes the unpacked files.
 func Unpack(root *os.Root, dir string, limits Limits) error {
 	archives, err := fs.Glob(root.FS(), Archives)
 	if err != nil || len(archives) == 0 {
@@ -95,7 +95,7 @@ func Unpack(root *os.Root, dir string, limits Limits) error {
 	}
 	into := &staging{root: root, limits: limits, bytes: limits.Bytes, entries: limits.Entries}
 	for _, archive := range archives {
-		// Not through root, because cached files are links out of it.
+		// This does not use root, because cached files are links that lead out of it.
 		if err := into.unpack(filepath.Join(dir, archive)); err != nil {
 			return errors.Join(fmt.Errorf("unpacking layer %s: %w", path.Base(archive), err), root.RemoveAll(stagingDir))
 		}
@@ -106,7 +106,7 @@ func Unpack(root *os.Root, dir string, limits Limits) error {
 	return root.WriteFile(unpackedName, done, fileMode)
 }
 
-// moveUp gives the unpacked files their place.
+// moveUp moves the unpacked files to their place.
 func moveUp(root *os.Root) error {
 	from := stagingDir
 	if info, err := root.Stat(stagingDir + "/" + contentDir); err == nil && info.IsDir() {
@@ -124,7 +124,7 @@ func moveUp(root *os.Root) error {
 	return root.RemoveAll(stagingDir)
 }
 
-// staging is the directory for unpacking archives.
+// staging is the directory in which archives are unpacked.
 type staging struct {
 	root   *os.Root
 	limits Limits
@@ -164,7 +164,7 @@ func (s *staging) unpack(file string) error {
 	}
 }
 
-// count takes one entry off the remaining limit.
+// count subtracts one entry from the remaining limit.
 func (s *staging) count() error {
 	s.entries--
 	if s.entries < 0 {
@@ -173,7 +173,7 @@ func (s *staging) count() error {
 	return nil
 }
 
-// inflated counts the bytes of an archive, kept or not.
+// inflated counts the decompressed bytes of an archive, including skipped files.
 type inflated struct {
 	io.Reader
 	of *staging
@@ -187,7 +187,7 @@ func (i *inflated) Read(p []byte) (int, error) {
 	return n, err
 }
 
-// inflate detects the compression of a layer by its first bytes: its media type may be wrong.
+// inflate decompresses a layer. It detects the compression by the first bytes, because the media type may be wrong.
 func inflate(r *bufio.Reader) (io.ReadCloser, error) {
 	begins := func(magic string) bool {
 		got, err := r.Peek(len(magic))
@@ -207,7 +207,7 @@ func inflate(r *bufio.Reader) (io.ReadCloser, error) {
 	return io.NopCloser(r), nil
 }
 
-// write keeps regular files only. Links could lead anywhere, and deletions by a later layer concern programs.
+// write writes only regular files. Links could lead anywhere, and deletions by later layers concern only programs.
 func (s *staging) write(header *tar.Header, content io.Reader) error {
 	name := strings.TrimPrefix(path.Clean("/"+header.Name), "/")
 	if header.Typeflag != tar.TypeReg || name == "" || strings.HasPrefix(path.Base(name), ".wh.") {
@@ -216,7 +216,7 @@ func (s *staging) write(header *tar.Header, content io.Reader) error {
 	if len(name) > maxName {
 		return fmt.Errorf("the path of file %.100q has more than %d bytes", name, maxName)
 	}
-	// Names reserved for the agent are not an image's.
+	// An image must not use names reserved for the agent.
 	if top, _, _ := strings.Cut(name, "/"); top == layersDir || top == stagingDir {
 		return nil
 	}
@@ -232,7 +232,7 @@ func (s *staging) write(header *tar.Header, content io.Reader) error {
 	return errors.Join(err, out.Sync(), out.Close())
 }
 
-// makeDir makes a directory and those above it, and counts those of the archive.
+// makeDir creates a directory and its parents, and counts the new ones as entries.
 func (s *staging) makeDir(dir string) error {
 	if _, err := s.root.Stat(dir); err == nil {
 		return nil
