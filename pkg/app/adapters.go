@@ -12,10 +12,11 @@ import (
 	"github.com/modelberth/modelberth/pkg/hub/describe"
 )
 
-// hubPatience is how long the hub may take for a small file.
+// hubPatience is the time limit for a small file from the hub.
 const hubPatience = 5 * time.Second
 
-// adapterRanks reads the ranks of adapters from a hub without a token: no Workspace's token is available here.
+// adapterRanks returns a function that reads the ranks of adapters from a hub. It sends no token, because no
+// Workspace's token is available here.
 func adapterRanks(endpoint string) (func(context.Context, []string) ([]int, error), error) {
 	client, err := hub.New(hub.Options{
 		Endpoint: endpoint, HTTP: hub.NewHTTPClient(2), UserAgent: "modelberth-controller",

@@ -58,8 +58,7 @@ import (
 	"github.com/modelberth/modelberth/presets"
 )
 
-// reconcileDeadline bounds one pass over one Workspace: an API server that does not answer must not block a worker
-// forever.
+// reconcileDeadline bounds one pass over one Workspace, so that a silent API server does not block a worker forever.
 const reconcileDeadline = time.Minute
 
 // Scheme returns a scheme with all types of the controller.
@@ -75,7 +74,7 @@ func Scheme() (*runtime.Scheme, error) {
 	return scheme, nil
 }
 
-// Hooks let tests stand between the controller and the API server.
+// Hooks let tests change parts of the process.
 type Hooks struct {
 	// WrapClient wraps the client for caches and writes.
 	WrapClient func(client.Client) client.Client
@@ -87,7 +86,7 @@ type Hooks struct {
 	Autoscaler func(*autoscaler.Config)
 }
 
-// NewManager returns a manager, ready to start. It sets up the controllers once it leads.
+// NewManager returns a manager that is ready to start. The manager sets up the controllers once it leads.
 func NewManager(ctx context.Context, config *rest.Config, o options.Controller, hooks Hooks) (manager.Manager, error) {
 	known, err := loadCatalog(o.CatalogOverlay)
 	if err != nil {
@@ -137,7 +136,7 @@ func NewManager(ctx context.Context, config *rest.Config, o options.Controller, 
 	return at.mgr, at.setUp(ctx, reconciler, append(sources, at.workspaceSource()), endpoints, controllerOptions(o, hooks))
 }
 
-// settle probes the cluster for unset options, completes the options, and returns the site of the back ends.
+// settle probes the cluster for unset options and completes them. It returns the site and the back end.
 func settle(ctx context.Context, config *rest.Config, o *options.Controller, hooks Hooks) (site, backEnd, error) {
 	scheme, err := Scheme()
 	if err != nil {
@@ -172,8 +171,8 @@ func controllerOptions(o options.Controller, hooks Hooks) controller.Options {
 	}
 }
 
-// preflightOf is what the administrator decides about the checks before a purchase. The taints and device plugins of node
-// groups are up to their administrator.
+// preflightOf returns the administrator's policy for the checks before a purchase. It leaves the taints and device
+// plugins of node groups to the administrator of those groups.
 func preflightOf(o options.Controller, chosen backEnd) (preflight.Policy, error) {
 	checker, err := admission.New()
 	if err != nil {
@@ -201,7 +200,7 @@ func limitsOf(o options.Controller) purchase.Limits {
 	}
 }
 
-// setUp has the caches indexed and then the controllers run, once this replica leads.
+// setUp registers the leader's steps: they index the caches and then start the controllers.
 func (at site) setUp(
 	ctx context.Context, workspaces *workspace.Reconciler, sources []watch.Source, endpoints *endpoint.Queue, run controller.Options,
 ) error {
@@ -220,7 +219,7 @@ func (at site) setUp(
 		return err
 	}
 	return onceElected(at.mgr,
-		func(ctx context.Context) error { return at.definitions.watch(ctx, at.mgr) }, // before any object is read
+		func(ctx context.Context) error { return at.definitions.watch(ctx, at.mgr) }, // before the leader reads any object
 		func(ctx context.Context) error { return at.indexes.make(ctx, at.mgr.GetFieldIndexer()) },
 		at.useCalibrations(workspaces.LookAgain),
 		func(context.Context) error { return workspaces.SetupWithManager(at.mgr, sources, run) },
@@ -232,7 +231,7 @@ func (at site) setUp(
 	)
 }
 
-// bareManager runs nothing yet, and reports how it is.
+// bareManager returns a manager without controllers. It serves health checks and metrics.
 func bareManager(config *rest.Config, scheme *runtime.Scheme, o options.Controller, watched cache.Options) (manager.Manager, error) {
 	served, err := metricsOptions(o.Metrics)
 	if err != nil {
@@ -245,12 +244,12 @@ func bareManager(config *rest.Config, scheme *runtime.Scheme, o options.Controll
 	return mgr, addProbes(mgr)
 }
 
-// accessOf is how the controller talks to the API server.
+// accessOf returns the controller's client configuration for the API server.
 func accessOf(config *rest.Config, o options.Controller) *rest.Config {
 	config = rest.CopyConfig(config)
 	config.QPS, config.Burst = float32(o.QPS), o.Burst
-	// Warnings are for the author of the manifest, who has already read them. The API server would also warn about
-	// the finalizer's name at every write, but that name is part of the contract.
+	// Warnings are for the author of the manifest, who has already seen them. The API server would also warn about the
+	// finalizer's name at every write, but that name is part of our API.
 	config.WarningHandlerWithContext = rest.NoWarnings{}
 	return config
 }
@@ -276,7 +275,7 @@ func newReconciler(
 		return nil, err
 	}
 	config.Catalog = known
-	if o.DescribeModels { // without permission, nothing outside the cluster is contacted
+	if o.DescribeModels { // without permission, the controller contacts nothing outside the cluster
 		config.Hub = describe.NewCache(o.HubEndpoint, hub.NewHTTPClient(o.Workers), config.Clock)
 		if config.AdapterRanks, err = adapterRanks(o.HubEndpoint); err != nil {
 			return nil, err
@@ -306,7 +305,8 @@ func newPlanner(known *catalog.Catalog, o options.Controller, chosen backEnd, pr
 	})
 }
 
-// guard probes the members of groups from the controller's own pod, because that is a peer of none.
+// guard returns the check of a group's isolation. It probes members from the controller's pod, because that pod is no
+// peer of any group.
 func guard(o options.Controller, c clock.PassiveClock) *isolation.Guard {
 	prober := isolation.Prober{
 		Dial: new(net.Dialer).DialContext, OpenPort: workload.ProbePort, PeerPort: workload.PeerPort, Path: members.Path,
@@ -338,7 +338,7 @@ func acquisitionOf(o options.Controller, chosen backEnd) (acquire.Settings, erro
 	switch {
 	case o.CapacityWording == options.WordingNone:
 		out.Wording = new(refusal.UnknownProvider)
-	case chosen == options.BackendPods: // whoever sells the machines, cluster autoscaler requests them
+	case chosen == options.BackendPods: // cluster autoscaler requests the machines, in any cloud
 		out.Wording = new(refusal.ClusterAutoscaler)
 	case o.CapacityWording == "":
 	default:

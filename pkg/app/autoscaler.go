@@ -18,12 +18,12 @@ import (
 	"github.com/modelberth/modelberth/pkg/engineprobe"
 )
 
-// kedaInterval is how often the controller checks whether KEDA has been installed. Most clusters never have it, and its
-// HorizontalPodAutoscalers are seen without it.
+// kedaInterval is the interval between checks whether KEDA has been installed. It is long, because most clusters never
+// have KEDA, and the controller sees KEDA's HorizontalPodAutoscalers in any case.
 const kedaInterval = 10 * time.Minute
 
-// autoscaling returns the step to set up the controller of the number of replicas. Without InferenceSets there is nothing
-// to do: the controller of these waits for the kind.
+// autoscaling returns the step that sets up the autoscaler of replicas. If the API server does not serve InferenceSets,
+// the step does nothing: their controller waits for the kind and then restarts the process.
 func (at site) autoscaling(run controller.Options) (step, error) {
 	hasSets, err := at.serves(schema.GroupVersionKind{
 		Group: v1beta1.Group, Version: v1beta1.GroupVersion().Version, Kind: v1beta1.InferenceSetKind,

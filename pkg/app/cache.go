@@ -32,7 +32,8 @@ import (
 	"github.com/modelberth/modelberth/pkg/workload"
 )
 
-// cacheOptions keep foreign objects out of memory. They must not name an unserved kind.
+// cacheOptions returns options that keep foreign objects out of memory. They must not name a kind that the API server
+// does not serve.
 func cacheOptions(o options.Controller, chosen backEnd, served kinds) cache.Options {
 	namespaces := watched.Namespaces(o.Watch.Namespaces)
 	machines := namespaces.Select(has(v1beta1.LabelWorkspaceUID), v1beta1.LabelMachineWorkspaceNamespace)
@@ -67,14 +68,15 @@ func cacheOptions(o options.Controller, chosen backEnd, served kinds) cache.Opti
 	}
 }
 
-// eventsIn makes a cache keep the events about pods, and those of a component about objects without a namespace.
+// eventsIn makes a cache keep events in the watched namespaces, and in the namespace of events about cluster-scoped
+// objects.
 func eventsIn(namespaces watched.Namespaces, kept cache.ByObject, published string) cache.ByObject {
 	kept.Namespaces = namespaces.Cached(published)
 	return kept
 }
 
-// namesOnly keeps only the metadata of users' ConfigMaps for a watch, without annotations, which may contain whole
-// copies of them.
+// namesOnly keeps only the metadata of users' ConfigMaps for a watch. It drops annotations, because these may contain
+// whole copies of the ConfigMap.
 func namesOnly(object any) (any, error) {
 	if accessor, err := meta.Accessor(object); err == nil {
 		accessor.SetManagedFields(nil)
@@ -84,7 +86,7 @@ func namesOnly(object any) (any, error) {
 	return object, nil
 }
 
-// rulesOnly keeps the fields of namespaces that decide about their Workspaces.
+// rulesOnly keeps only the fields of namespaces that affect their Workspaces.
 func rulesOnly(object any) (any, error) {
 	if accessor, err := meta.Accessor(object); err == nil {
 		kept := maps.Clone(accessor.GetLabels())

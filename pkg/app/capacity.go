@@ -42,13 +42,14 @@ import (
 	"github.com/modelberth/modelberth/pkg/watched"
 )
 
-// backEnd is how machines are got in this cluster: one of options.CapacityBackends but auto, or absent.
+// backEnd is the way to get machines in this cluster: absent, or one of options.CapacityBackends except auto.
 type backEnd string
 
-// absent is the back end of auto if nothing is installed: existing nodes, until a provisioner is installed.
+// absent is the back end that auto selects without a provisioner: only existing nodes, until a provisioner is
+// installed.
 const absent backEnd = "absent"
 
-// provisioner is the catalogue's name of the component that launches machines; empty if it is unknown.
+// provisioner returns the catalogue's name of the component that launches machines; empty if unknown.
 func (b backEnd) provisioner(o options.Controller) string {
 	switch {
 	case b == options.BackendPods:
@@ -60,12 +61,12 @@ func (b backEnd) provisioner(o options.Controller) string {
 	}
 }
 
-// isAgentPool reports whether gpu-provisioner creates the machines of a node class, each an AKS agent pool.
+// isAgentPool reports whether gpu-provisioner creates the machines of a node class. Each is an AKS agent pool.
 func isAgentPool(class v1beta1.NodeClassReference) bool {
 	return refusal.ProviderOf(class.Group, class.Kind) == refusal.GPUProvisioner
 }
 
-// checkNodeClasses requires one provisioner for all node classes: each supports different requests.
+// checkNodeClasses requires one provisioner for all node classes, because each provisioner supports different requests.
 func checkNodeClasses(classes []v1beta1.NodeClassReference, chosen backEnd) error {
 	isOther := func(class v1beta1.NodeClassReference) bool { return !isAgentPool(class) }
 	switch {
@@ -80,7 +81,7 @@ func checkNodeClasses(classes []v1beta1.NodeClassReference, chosen backEnd) erro
 	}
 }
 
-// needs are the required kinds.
+// needs returns the kinds that the back end requires.
 func (b backEnd) needs() []schema.GroupKind {
 	switch b {
 	case options.BackendNodeClaim:
@@ -92,7 +93,7 @@ func (b backEnd) needs() []schema.GroupKind {
 	}
 }
 
-// nodeClaimKind is the required kind of Karpenter's back ends.
+// nodeClaimKind returns the kind that Karpenter's back ends require.
 func nodeClaimKind() schema.GroupKind {
 	return schema.GroupKind{Group: nodeclaim.GroupVersion().Group, Kind: "NodeClaim"}
 }
@@ -101,7 +102,7 @@ func nodePoolKind() schema.GroupKind {
 	return schema.GroupKind{Group: nodeclaim.GroupVersion().Group, Kind: "NodePool"}
 }
 
-// cloudsFor are the clouds of possible machine types: if pods wait for machines and no cloud is configured, the
+// cloudsFor returns the clouds of possible machine types. For back end pods without a configured cloud, these are the
 // clouds of the existing nodes.
 func cloudsFor(ctx context.Context, live client.Reader, asked []string, chosen backEnd) ([]string, error) {
 	if chosen != options.BackendPods || len(asked) > 0 {
@@ -114,8 +115,8 @@ func cloudsFor(ctx context.Context, live client.Reader, asked []string, chosen b
 	return cloudsOf(nodes.Items), nil
 }
 
-// chooseBackEnd probes the cluster for the configured back end, or for the best available one. Any back end may
-// have created machines of Karpenter's served kinds.
+// chooseBackEnd probes the cluster for the configured back end, or for the best available one. It also returns
+// Karpenter's served kinds, because an earlier back end may have created machines of them.
 func chooseBackEnd(config *rest.Config, o options.Controller) (backEnd, kinds, error) {
 	httpClient, err := rest.HTTPClientFor(config)
 	if err != nil {
@@ -136,7 +137,7 @@ func chooseBackEnd(config *rest.Config, o options.Controller) (backEnd, kinds, e
 	return chosen, served, checkNodeClasses(o.NodeClasses, chosen)
 }
 
-// kinds of Karpenter in a cluster.
+// kinds are Karpenter's kinds in a cluster.
 type kinds []schema.GroupKind
 
 func (k kinds) has(kind schema.GroupKind) bool { return slices.Contains(k, kind) }
@@ -192,7 +193,7 @@ func choose(served kinds, asked string) (backEnd, error) {
 	}
 }
 
-// cloudsOf are the clouds of nodes, by the names from their controller managers.
+// cloudsOf returns the clouds of nodes, from the scheme of their provider IDs.
 func cloudsOf(nodes []corev1.Node) []string {
 	var clouds []string
 	for i := range nodes {
@@ -218,15 +219,15 @@ type site struct {
 	served  kinds
 	// prices of machines without an object of ours.
 	prices pods.Prices
-	// uses are the requests of pods on nodes; nil if they cannot be read.
+	// uses are the requests of pods on nodes; nil if the controller may not read them.
 	uses planning.Uses
-	// namespaces are the watched ones.
+	// namespaces are the watched namespaces.
 	namespaces watched.Namespaces
 	// definitions are our CustomResourceDefinitions.
 	definitions *definitions
-	// files keep the planner up to date.
+	// files are the calibration files. They keep the planner up to date.
 	files *evidence.Files
-	// speeds learns from the engines' metrics; nil if plans do not.
+	// speeds measures engines from their metrics; nil if plans do not use measured speeds.
 	speeds *speed.Meter
 	// spent are the costs of all machines.
 	spent capacity.CostSource
@@ -268,9 +269,9 @@ func siteOf(ctx context.Context, mgr manager.Manager, served kinds, watch option
 	return out, nil
 }
 
-// newBackEnd returns the back end, together with the earlier ones for their remaining machines, and the sources of
-// events about machines. Without a provisioner, the controller runs all the same: it plans, and reports the missing
-// part.
+// newBackEnd returns the back end together with the retired ones, which manage their remaining machines. It also
+// returns the sources of events about machines. Without a provisioner, the controller still runs: it plans, and reports
+// what is missing.
 func newBackEnd(ctx context.Context, at site, o options.Controller, chosen backEnd) (*handover.BackEnds, []watch.Source, error) {
 	sources := at.served.sources()
 	var set handover.BackEnd
@@ -306,7 +307,7 @@ func newBackEnd(ctx context.Context, at site, o options.Controller, chosen backE
 	return all, sources, at.sweep(o, all)
 }
 
-// retired are back ends with possible machines from before a change of the back end.
+// retired returns the back ends that may still have machines from before a change of the back end.
 func (at site) retired(o options.Controller, chosen backEnd) []handover.Retired {
 	var out []handover.Retired
 	if at.served.has(nodePoolKind()) && chosen != options.BackendNodePool {
@@ -329,7 +330,8 @@ func (at site) nodeClaims(class v1beta1.NodeClassReference) *nodeclaim.Provision
 	return nodeclaim.New(at.cached, at.live, class)
 }
 
-// nodePools are static or dynamic. For dynamic ones, Karpenter reports in events why it makes no machine.
+// nodePools returns the back end for static or dynamic NodePools. For dynamic NodePools, events tell why Karpenter
+// creates no machine.
 func (at site) nodePools(ctx context.Context, o options.Controller) (*nodepool.Provisioner, []watch.Source, error) {
 	claims := at.nodeClaims(o.NodeClasses[0])
 	if o.StaticNodePools {
@@ -342,7 +344,7 @@ func (at site) nodePools(ctx context.Context, o options.Controller) (*nodepool.P
 	return pools, []watch.Source{{Object: &corev1.Event{}, WorkspacesOf: each(pools.WorkspaceOf)}}, nil
 }
 
-// ticking returns the clock of periodic work: the wall clock, unless a test has one that ticks.
+// ticking returns the clock for periodic work: a test's clock if it has tickers, or else the wall clock.
 func (at site) ticking() clock.WithTicker {
 	if ticking, ok := at.clock.(clock.WithTicker); ok {
 		return ticking
@@ -350,7 +352,7 @@ func (at site) ticking() clock.WithTicker {
 	return clock.RealClock{}
 }
 
-// sweep sweeps all machines.
+// sweep adds the periodic sweep of all machines.
 func (at site) sweep(o options.Controller, held sweep.Machines) error {
 	sweeper := &sweep.Sweeper{Cached: at.cached, Live: at.live, Machines: held, Clock: at.ticking()}
 	if o.SweepKAITO && at.served.has(nodeClaimKind()) {
@@ -376,14 +378,14 @@ func waitingPods(ctx context.Context, at site) (*pods.Provisioner, []watch.Sourc
 	}, nil
 }
 
-// each is for objects about one Workspace.
+// each adapts a function that returns one Workspace to the interface for several.
 func each(of func(context.Context, client.Object) types.NamespacedName) func(context.Context, client.Object) []types.NamespacedName {
 	return func(ctx context.Context, object client.Object) []types.NamespacedName {
 		return []types.NamespacedName{of(ctx, object)}
 	}
 }
 
-// nothing restarts the process once Karpenter is installed.
+// nothing returns the back end without a provisioner. It restarts the process once Karpenter is installed.
 func nothing(at site) (capacity.Absent, error) {
 	watch := &installWatch{mapper: at.mgr.GetRESTMapper(), kind: nodeClaimKind()}
 	if err := at.mgr.Add(watch); err != nil {

@@ -23,8 +23,8 @@ import (
 	"github.com/modelberth/modelberth/pkg/options"
 )
 
-// keepCosts returns the keeper of the cost ledger, and leaves the step that sets it up to the site; nil without a ledger.
-// Sources are the watches about machines.
+// keepCosts returns the keeper of the cost ledger; nil without a ledger. It stores the step that sets the keeper up in
+// the site. sources are the watches on machines.
 func keepCosts(at *site, o options.Controller, chosen backEnd, sources []watch.Source, run controller.Options) *cost.Keeper {
 	if o.Cost.Namespace == "" {
 		at.costing = func(context.Context) error { return at.mgr.Add(manager.RunnableFunc(at.warnOfBudgets)) }
@@ -34,7 +34,7 @@ func keepCosts(at *site, o options.Controller, chosen backEnd, sources []watch.S
 		Client: at.cached, Live: at.live, MachineCosts: at.spent, Clock: at.clock, Namespace: o.Cost.Namespace, Name: o.Cost.Name,
 		Interval: o.Cost.Interval, Labels: o.Cost.Labels, Publish: o.Cost.Publish, PriceSource: "NodeClaim",
 	}
-	if chosen == options.BackendPods { // nothing else has a price there that no tenant can change
+	if chosen == options.BackendPods { // tenants can change all other prices there
 		config.PriceSource = "catalogue"
 	}
 	if o.Cost.CountTokens {
@@ -58,7 +58,8 @@ func keepCosts(at *site, o options.Controller, chosen backEnd, sources []watch.S
 	return keeper
 }
 
-// warnOfBudgets logs budgets that need the cost ledger. The condition of a Workspace says so only if it would buy.
+// warnOfBudgets logs budgets without effect, because they need the cost ledger. A Workspace's condition mentions this
+// only before a purchase.
 func (at site) warnOfBudgets(ctx context.Context) error {
 	list := &metav1.PartialObjectMetadataList{}
 	list.SetGroupVersionKind(corev1.SchemeGroupVersion.WithKind("NamespaceList"))
@@ -74,7 +75,7 @@ func (at site) warnOfBudgets(ctx context.Context) error {
 	return nil
 }
 
-// costsOf are the costs for purchases; nil without a ledger.
+// costsOf returns the costs for purchases; nil without a ledger.
 func costsOf(keeper *cost.Keeper) purchase.Costs {
 	if keeper == nil {
 		return nil

@@ -21,7 +21,7 @@ import (
 	"github.com/modelberth/modelberth/pkg/planner"
 )
 
-// planWithFiles returns the calibration files, which keep a planner up to date, and that planner.
+// planWithFiles returns the calibration files, with a planner that they keep up to date.
 func (at site) planWithFiles(ctx context.Context, known *catalog.Catalog, o options.Controller, chosen backEnd) (*evidence.Files, error) {
 	prices, err := pricingFor(ctx, at.live, o, known)
 	if err != nil {
@@ -38,7 +38,8 @@ func (at site) planWithFiles(ctx context.Context, known *catalog.Catalog, o opti
 	}, nil
 }
 
-// useCalibrations reads the files before the leader's first plan, and looks for changes from then on.
+// useCalibrations returns the step that reads the calibration files before the leader's first plan, and then watches
+// for changes.
 func (at site) useCalibrations(lookAgain func(types.NamespacedName)) func(context.Context) error {
 	return func(ctx context.Context) error {
 		if at.files.Dir == "" {
@@ -50,7 +51,7 @@ func (at site) useCalibrations(lookAgain func(types.NamespacedName)) func(contex
 	}
 }
 
-// speedsOf returns the store of measured engine speeds; nil if plans do not learn from them.
+// speedsOf returns the store of measured engine speeds; nil if plans do not use measured speeds.
 func speedsOf(o options.Controller) *speed.Meter {
 	if !o.Calibration.OwnSpeeds {
 		return nil
@@ -58,7 +59,7 @@ func speedsOf(o options.Controller) *speed.Meter {
 	return speed.NewMeter()
 }
 
-// stored is the memory of the engines' speed for statuses; nil without one.
+// stored returns the store of measured engine speeds for statuses; nil without a store.
 func (at site) stored() workspace.Speeds {
 	if at.speeds == nil {
 		return nil
@@ -66,7 +67,8 @@ func (at site) stored() workspace.Speeds {
 	return at.speeds
 }
 
-// planAgain requests a pass over each Workspace without a plan: other figures may allow one. Accepted plans stay.
+// planAgain requests a pass over each Workspace without a plan, because changed figures may allow a plan. Accepted
+// plans stay.
 func (at site) planAgain(ctx context.Context, lookAgain func(types.NamespacedName)) {
 	list := &v1beta1.WorkspaceList{}
 	if err := at.cached.List(ctx, list, client.UnsafeDisableDeepCopy); err != nil {

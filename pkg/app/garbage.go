@@ -11,9 +11,9 @@ import (
 	"runtime/metrics"
 )
 
-// leastGarbage is how many bytes of garbage may accumulate before a collection. GOGC alone allows a share of the
-// live memory, and the chart keeps it small for installations with many Workspaces. With few Workspaces the share
-// is so small that collections took half of the controller's processor time (docs/benchmarks.md).
+// leastGarbage is the minimum garbage in bytes before a collection. GOGC allows only a percentage of the live memory,
+// which the chart keeps low for installations with many Workspaces. With few Workspaces, this is so little that
+// collections took half of the controller's CPU time (docs/benchmarks.md).
 const leastGarbage = 20 << 20
 
 // Names of the runtime's metrics.
@@ -22,28 +22,28 @@ const (
 	metricLive    = "/gc/heap/live:bytes"
 )
 
-// allowGarbage delays each collection until there is leastGarbage, or GOGC's share if that is more, until the
-// context ends. If GOGC is off, it stays off.
+// allowGarbage delays each collection until the garbage reaches leastGarbage, or GOGC's share if that is more. It works
+// until the context ends. If GOGC is off, it stays off.
 func allowGarbage(ctx context.Context) {
 	if share := metric(metricPercent); share < math.MaxInt32 {
 		afterCollection(ctx, int(share))
 	}
 }
 
-// afterCollection sets the threshold of the next collection, and registers itself to run after that.
+// afterCollection sets the threshold of the next collection, and registers itself to run after that collection.
 func afterCollection(ctx context.Context, share int) {
 	if ctx.Err() != nil {
 		return
 	}
 	debug.SetGCPercent(percentFor(share, metric(metricLive)))
-	// Nothing references it, so the next collection frees it. Smaller objects may share their memory with others.
+	// Nothing references the mark, so the next collection frees it. Smaller objects may share their memory with others.
 	mark := new([64]byte)
 	runtime.AddCleanup(mark, func(share int) { afterCollection(ctx, share) }, share)
 }
 
-// percentFor is GOGC's percentage for the present live memory.
+// percentFor returns GOGC's percentage for the present live memory in bytes.
 func percentFor(share int, live uint64) int {
-	const most = 400 // of next to nothing
+	const most = 400 // limits the percentage for very small live memory
 	if live == 0 {
 		return max(share, most)
 	}

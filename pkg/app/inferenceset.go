@@ -15,11 +15,11 @@ import (
 	"github.com/modelberth/modelberth/pkg/controllers/inferenceset"
 )
 
-// step is one task of a new leader.
+// step is a task at the start of a leader.
 type step func(context.Context) error
 
-// inferenceSets returns the step to set up the controller of InferenceSets. If the cluster's definitions are older,
-// they may lack the kind: then the step waits for it.
+// inferenceSets returns the step that sets up the controller of InferenceSets. If the API server does not serve the
+// kind, because the CustomResourceDefinitions are older, the step waits for it.
 func (at site) inferenceSets(ctx context.Context, run controller.Options) (step, error) {
 	kind := schema.GroupKind{Group: v1beta1.Group, Kind: v1beta1.InferenceSetKind}
 	_, err := at.mgr.GetRESTMapper().RESTMapping(kind, v1beta1.GroupVersion().Version)

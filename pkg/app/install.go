@@ -13,22 +13,22 @@ import (
 	"k8s.io/apimachinery/pkg/runtime/schema"
 )
 
-// installInterval is how often the controller checks whether a provisioner, or InferenceSets, have been installed. Little
-// works without them. Each check costs two requests.
+// installInterval is the interval between checks whether a provisioner or InferenceSets have been installed. It is
+// short, because little works without them. Each check costs two requests.
 const installInterval = 30 * time.Second
 
-// errInstalled ends the process. It then restarts with the new kind.
+// errInstalled ends the process, so that it restarts with the new kind.
 var errInstalled = errors.New("a missing kind has been installed: restarting to use it")
 
 // installWatch ends the process once a missing kind is served.
 type installWatch struct {
 	mapper meta.RESTMapper
 	kind   schema.GroupKind
-	// every is the interval of the questions; 0 means installInterval.
+	// every is the interval between checks; 0 means installInterval.
 	every time.Duration
 }
 
-// Start asks until the kind is served or the context ends.
+// Start checks until the API server serves the kind or the context ends.
 func (w *installWatch) Start(ctx context.Context) error {
 	ticker := time.NewTicker(cmp.Or(w.every, installInterval))
 	defer ticker.Stop()
@@ -45,5 +45,5 @@ func (w *installWatch) Start(ctx context.Context) error {
 	}
 }
 
-// NeedLeaderElection is false: every replica watches for itself.
+// NeedLeaderElection returns false, because every replica watches for itself.
 func (*installWatch) NeedLeaderElection() bool { return false }

@@ -17,9 +17,9 @@ import (
 	"github.com/modelberth/modelberth/pkg/controllers/workspace/watch"
 )
 
-// withKAITO returns the reader of machines from KAITO's controller, and adds its watches to the others; nil if the
-// cluster serves no kind of machines. It has its own caches, because the manager's has the same kinds with the
-// selector of our machines. They are filled before the first pass: otherwise KAITO's Workspaces would look new.
+// withKAITO returns the reader of machines from KAITO's controller, and adds its watches to the others. The reader is
+// nil if the cluster serves no kind of machines. It has its own caches, because the manager's cache selects only our
+// machines of the same kinds. The caches are filled before the first pass: otherwise KAITO's Workspaces would look new.
 func withKAITO(ctx context.Context, at site, others []watch.Source) (*kaito.Machines, []watch.Source, error) {
 	if len(at.served) == 0 {
 		return nil, others, nil
@@ -57,7 +57,8 @@ func sourcesOf(all []kaito.Watched, from cache.Cache) []watch.Source {
 	return out
 }
 
-// foreignOf are KAITO's machines for the Reconciler: a nil pointer would be an interface that is not nil.
+// foreignOf returns KAITO's machines for the Reconciler. It returns a nil interface for a nil pointer: a direct
+// conversion would not be nil.
 func foreignOf(machines *kaito.Machines) foreign.Machines {
 	if machines == nil {
 		return nil
@@ -74,7 +75,7 @@ func (at site) cacheOfKAITO(options cache.Options) (cache.Cache, error) {
 	return out, nil
 }
 
-// costsWith adds KAITO's machines of Workspaces that were taken over to the costs of a back end.
+// costsWith adds the costs of KAITO's machines, in Workspaces that were taken over, to the costs of a back end.
 func (at site) costsWith(former *kaito.Machines, others capacity.CostSource) capacity.CostSource {
 	if former == nil {
 		return others

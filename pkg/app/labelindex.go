@@ -21,13 +21,13 @@ import (
 	"github.com/modelberth/modelberth/pkg/capacity/nodepool"
 )
 
-// labelled is a kind of object with labels for lookups.
+// labelled is a kind of object, with the labels to index.
 type labelled struct {
 	object client.Object
 	labels []string
 }
 
-// looksUp are the kinds that a pass finds by the label of its Workspace. Without an index, a cache compares the
+// looksUp returns the kinds that a pass lists by the label of its Workspace. Without an index, a cache compares the
 // labels of all its objects, and the cost of a pass grows with the number of Workspaces.
 func looksUp(served kinds) []labelled {
 	out := []labelled{
@@ -45,7 +45,7 @@ func looksUp(served kinds) []labelled {
 	return out
 }
 
-// byLabel makes a cached client use an index to list by one of its labels.
+// byLabel is a cached client that uses an index for lists by an indexed label.
 type byLabel struct {
 	client.Client
 	labels map[schema.GroupKind][]string
@@ -69,8 +69,8 @@ func indexed(ctx context.Context, inner client.Client, indexer client.FieldIndex
 	return out, nil
 }
 
-// List implements client.Reader. Lists without an indexed label work as before, and so do lists of another Go type,
-// which have another cache or none.
+// List implements client.Reader. Lists without an indexed label bypass the indexes. So do lists of another Go type,
+// because they use another cache or none.
 func (c byLabel) List(ctx context.Context, list client.ObjectList, asked ...client.ListOption) error {
 	options := (&client.ListOptions{}).ApplyOptions(asked)
 	_, isBare := list.(*metav1.PartialObjectMetadataList)

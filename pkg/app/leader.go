@@ -13,20 +13,20 @@ import (
 	"sigs.k8s.io/controller-runtime/pkg/manager"
 )
 
-// syncDeadline bounds how long a new leader waits for the indexed caches, and then for the others. It holds the
-// Lease meanwhile, so it must end if they are not filled.
+// syncDeadline bounds the time that a new leader waits for the indexed caches, and then for the others. The leader
+// holds the Lease meanwhile, so it must end if the caches do not fill.
 const syncDeadline = 2 * time.Minute
 
-// onceElected runs the steps one after the other when this replica leads. All readers of caches are set up here:
-// the first reader of a kind starts its watch, and a waiting replica would hold every object and receive every
-// change for nothing (docs/adr/0010-caches-of-the-leader.md).
+// onceElected runs the steps in order when this replica leads. The steps set up all readers of caches, because the
+// first reader of a kind starts its watch. Otherwise a waiting replica would hold every object and receive every change
+// for nothing (docs/adr/0010-caches-of-the-leader.md).
 func onceElected(mgr manager.Manager, steps ...func(context.Context) error) error {
 	err := mgr.Add(manager.RunnableFunc(func(ctx context.Context) error {
 		for _, step := range steps {
 			err := step(ctx)
 			select {
 			case <-ctx.Done():
-				return nil // the process is to end: what failed did so because of that
+				return nil // the process is ending, which caused the failure
 			default:
 			}
 			if err != nil {
@@ -41,12 +41,12 @@ func onceElected(mgr manager.Manager, steps ...func(context.Context) error) erro
 	return nil
 }
 
-// indexes are registered before there are caches.
+// indexes collects index registrations before there are caches.
 type indexes struct {
 	asked []func(context.Context, client.FieldIndexer) error
 }
 
-// IndexField implements client.FieldIndexer: make has the index made.
+// IndexField implements client.FieldIndexer. It only records the index; make registers it.
 func (i *indexes) IndexField(_ context.Context, object client.Object, field string, value client.IndexerFunc) error {
 	i.asked = append(i.asked, func(ctx context.Context, indexer client.FieldIndexer) error {
 		if err := indexer.IndexField(ctx, object, field, value); err != nil {
@@ -57,7 +57,7 @@ func (i *indexes) IndexField(_ context.Context, object client.Object, field stri
 	return nil
 }
 
-// make registers all of them, and fills their caches.
+// make registers all indexes, and fills their caches.
 func (i *indexes) make(ctx context.Context, indexer client.FieldIndexer) error {
 	ctx, cancel := context.WithTimeout(ctx, syncDeadline)
 	defer cancel()

@@ -54,7 +54,7 @@ func Main(args []string, stderr io.Writer) int {
 	return 0
 }
 
-// version of the build, from the module or the source tree.
+// version returns the version of the build, from the module or the source tree.
 func version() string {
 	if info, ok := debug.ReadBuildInfo(); ok {
 		return info.Main.Version

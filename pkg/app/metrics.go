@@ -17,13 +17,13 @@ import (
 	"github.com/modelberth/modelberth/pkg/review"
 )
 
-// metricsOptions serve metrics over TLS to users with the right to get /metrics.
+// metricsOptions returns options to serve metrics over TLS, to users with the right to get /metrics.
 func metricsOptions(o options.Metrics) (metricsserver.Options, error) {
 	out := metricsserver.Options{BindAddress: o.Address}
 	if o.Insecure {
 		return out, nil
 	}
-	if o.CertDir != "" { // of which the server would sign one itself if a file were missing
+	if o.CertDir != "" { // if a file were missing, the server would use a self-signed certificate
 		_, err := tls.LoadX509KeyPair(filepath.Join(o.CertDir, "tls.crt"), filepath.Join(o.CertDir, "tls.key"))
 		if err != nil {
 			return out, fmt.Errorf("reading the certificate for metrics in %s: %w", o.CertDir, err)
@@ -32,13 +32,14 @@ func metricsOptions(o options.Metrics) (metricsserver.Options, error) {
 	out.SecureServing, out.CertDir, out.FilterProvider = true, o.CertDir, newMetricsFilter
 	out.TLSOpts = []func(*tls.Config){func(config *tls.Config) {
 		config.MinVersion = tls.VersionTLS12
-		// Not HTTP/2: there, one connection can open and reset streams without end (CVE-2023-44487).
+		// Not HTTP/2, because one connection could open and reset any number of streams (CVE-2023-44487).
 		config.NextProtos = []string{"http/1.1"}
 	}}
 	return out, nil
 }
 
-// newMetricsFilter has a separate rate limit, so scrapes do not slow down the controllers.
+// newMetricsFilter returns the authorization of scrapes. It has a separate rate limit, so that scrapes do not slow down
+// the controllers.
 func newMetricsFilter(config *rest.Config, httpClient *http.Client) (metricsserver.Filter, error) {
 	reviews, err := review.ForScrapes(config, httpClient)
 	if err != nil {

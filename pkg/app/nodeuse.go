@@ -12,8 +12,8 @@ import (
 	"github.com/modelberth/modelberth/pkg/capacity/nodeuse"
 )
 
-// podsOfNodes adds the watch of pods' requests on nodes. It starts at its first use by the leader. The manager's cache
-// has only the pods of Workspaces, and would keep more of each.
+// podsOfNodes returns the watch of pods' requests on nodes. The watch starts at its first use by the leader. The
+// manager's cache does not suffice: it has only the pods of Workspaces. It would also keep more of each pod.
 func podsOfNodes(mgr manager.Manager) (*nodeuse.Pods, error) {
 	live, err := client.NewWithWatch(mgr.GetConfig(), client.Options{
 		HTTPClient: mgr.GetHTTPClient(), Scheme: mgr.GetScheme(), Mapper: mgr.GetRESTMapper(),

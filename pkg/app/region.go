@@ -23,7 +23,7 @@ import (
 // reason.
 type pricing struct{ region, unknown string }
 
-// pricingFor is the administrator's region, or else the label of the cluster's nodes.
+// pricingFor returns the administrator's region, or else the region in the labels of the cluster's nodes.
 func pricingFor(ctx context.Context, live client.Reader, o options.Controller, known *catalog.Catalog) (pricing, error) {
 	if o.Region != "" {
 		return pricing{region: o.Region}, nil
@@ -36,7 +36,7 @@ func pricingFor(ctx context.Context, live client.Reader, o options.Controller, k
 	return pricingOf(nodes.Items, func(region string) bool { return isPriced(known, o.Clouds, region) }), nil
 }
 
-// pricingOf is the one region of all labelled nodes, if it has prices.
+// pricingOf returns the region of all labelled nodes, if it is only one and has prices.
 func pricingOf(nodes []metav1.PartialObjectMetadata, isPriced func(region string) bool) pricing {
 	seen := map[string]bool{}
 	for i := range nodes {

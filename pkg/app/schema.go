@@ -24,8 +24,8 @@ import (
 	"github.com/modelberth/modelberth/pkg/crd"
 )
 
-// errSchemaRestored ends the process to read all objects again: its cache may hold pruned ones, and their versions stay
-// the same when the API server returns the fields again.
+// errSchemaRestored ends the process, so that it reads all objects again. Its cache may hold pruned objects. Their
+// resource versions do not change when the API server returns the fields again, so a watch would not update them.
 var errSchemaRestored = errors.New("a CustomResourceDefinition has all fields again: restarting to read its objects")
 
 // definitions are the fields of our CustomResourceDefinitions, and the caches of the definitions by their names.
@@ -62,7 +62,7 @@ func cacheBeside(mgr manager.Manager, options cache.Options) (cache.Cache, error
 	return out, mgr.Add(out)
 }
 
-// workspaceSource has every Workspace looked at once the API server prunes its fields.
+// workspaceSource returns the watch that requests a pass over every Workspace once the API server prunes its fields.
 func (at site) workspaceSource() watch.Source {
 	return watch.Source{
 		Object: crd.Object(), From: at.definitions.caches[crd.Workspaces],
@@ -72,7 +72,8 @@ func (at site) workspaceSource() watch.Source {
 	}
 }
 
-// setSources have every InferenceSet looked at once the API server prunes its fields, or those of its Workspaces.
+// setSources returns the watches that request a pass over every InferenceSet once the API server prunes its fields or
+// those of its Workspaces.
 func (at site) setSources() []source.Source {
 	var out []source.Source
 	for _, name := range crd.Names() {
@@ -98,7 +99,7 @@ func (at site) whilePruned(ctx context.Context, definition client.Object, list c
 		return nil
 	}
 	var out []types.NamespacedName
-	_ = meta.EachListItem(list, func(item runtime.Object) error { // fails only for what is no list
+	_ = meta.EachListItem(list, func(item runtime.Object) error { // fails only if it is not a list
 		if object, ok := item.(client.Object); ok {
 			out = append(out, client.ObjectKeyFromObject(object))
 		}
@@ -107,8 +108,9 @@ func (at site) whilePruned(ctx context.Context, definition client.Object, list c
 	return out
 }
 
-// watch fills the caches of the definitions, and ends the leader's process once missing fields are back. No object may be
-// read before: a repair in between would leave pruned objects in the caches, and nobody would notice.
+// watch fills the caches of the definitions, and ends the leader's process once missing fields are back. It must run
+// before any object is read. Otherwise pruned objects could stay in the caches unnoticed after a repair of the
+// definitions.
 func (d *definitions) watch(ctx context.Context, mgr manager.Manager) error {
 	bounded, cancel := context.WithTimeout(ctx, syncDeadline)
 	defer cancel()

@@ -20,7 +20,8 @@ import (
 	"github.com/modelberth/modelberth/pkg/planning"
 )
 
-// signatures are read like weights: through the proxy of pods, and with the same certificate authorities.
+// signatures returns the settings to verify signatures. The controller fetches signatures like weights: through the
+// proxy of pods, and with the same certificate authorities.
 func signatures(o options.Controller) planning.Signatures {
 	proxy := (&httpproxy.Config{HTTPSProxy: o.Weights.HTTPSProxy, NoProxy: o.Weights.NoProxy}).ProxyFunc()
 	return planning.Signatures{
@@ -43,7 +44,8 @@ func signatures(o options.Controller) planning.Signatures {
 	}
 }
 
-// trustedRoots identifies the verifier's roots of trust, from the same file; nil if there is none.
+// trustedRoots returns a function that identifies the verifier's roots of trust, from their file; nil if there is no
+// file.
 func trustedRoots(path string) func() (string, error) {
 	if path == "" {
 		return nil

@@ -18,9 +18,9 @@ import (
 	"github.com/modelberth/modelberth/api/v1beta1"
 )
 
-// readable are the namespaces with a Role for the controller. The others have been deleted with their Role, and perhaps
-// created again without it. The caches of such a namespace never fill, and must not keep the leader from serving the
-// rest.
+// readable returns the namespaces in which the controller has a Role. The others were deleted together with the Role,
+// and perhaps created again without it. The caches of such a namespace never fill. They must not keep the leader from
+// serving the other namespaces.
 func readable(ctx context.Context, config *rest.Config, scheme *runtime.Scheme, namespaces []string) ([]string, error) {
 	if len(namespaces) == 0 {
 		return nil, nil
@@ -44,7 +44,7 @@ func readable(ctx context.Context, config *rest.Config, scheme *runtime.Scheme, 
 		}
 		out = append(out, namespace)
 	}
-	if len(out) == 0 { // which must not come to mean all of them
+	if len(out) == 0 { // an empty list would mean all namespaces
 		return nil, fmt.Errorf("--watch-namespace: the controller cannot read workspaces in any of %s: create the namespaces, then "+
 			"upgrade the chart's release to create their roles", strings.Join(namespaces, ", "))
 	}
