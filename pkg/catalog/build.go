@@ -53,7 +53,8 @@ func (m *merger) indexGPUs(c *Catalog) error {
 	return m.indexClasses(c)
 }
 
-// indexClasses lets a class stand for a part of it where no part has the name: the first by name.
+// indexClasses adds each class as a name for a GPU, unless a GPU has it as a name or alias. It means the first GPU of
+// the class by name.
 func (m *merger) indexClasses(c *Catalog) error {
 	for _, o := range m.gpus.sorted() {
 		part, taken := c.gpus[gpuKey(o.entry.Class)]

@@ -13,8 +13,8 @@ import (
 	"github.com/modelberth/modelberth/pkg/sku"
 )
 
-// Catalog holds all facts. It never changes after Load, so it may be shared. Methods return copies: callers may
-// change them.
+// Catalog holds all facts. It never changes after Load, so goroutines may share it. Methods return copies that callers
+// may change.
 type Catalog struct {
 	// The maps are keyed by every lower-case name of an entry.
 	gpus    map[string]sku.GPU
@@ -26,7 +26,7 @@ type Catalog struct {
 	quantizations map[string]model.Quantization
 	objectives    map[v1beta1.OptimizeFor]Objective
 
-	// products is keyed by the GPUs' own names in labels, in the form of productKey.
+	// products is keyed by the GPUs' product names in node labels, in the form of productKey.
 	products map[string]sku.GPU
 
 	// repos is keyed by every lower-case name of a repository.
@@ -49,14 +49,14 @@ func (c *Catalog) Models() []model.Model {
 	return out
 }
 
-// GPU returns the GPU with the name or alias, in any case and with blanks or dashes. A class means the part with it
-// as an alias: of the parts of one class the SXM one.
+// GPU returns the GPU with the name or alias. It ignores case, and treats spaces as dashes. The name of a class means
+// the GPU with the class as an alias, such as the SXM variant.
 func (c *Catalog) GPU(name string) (sku.GPU, bool) {
 	key := gpuKey(name)
 	if g, ok := c.gpus[key]; ok {
 		return g.Clone(), true
 	}
-	// A name and a profile, such as H100-80-3g.40gb, is a slice.
+	// A name with a MIG profile, such as H100-80-3g.40gb, means a slice.
 	at := strings.LastIndex(key, "-")
 	if at < 0 {
 		return sku.GPU{}, false
@@ -79,7 +79,7 @@ func (c *Catalog) SKU(name string) (sku.SKU, bool) {
 	return s.Clone(), ok
 }
 
-// ResolveSKU is SKU with an *UnknownError and its suggestions.
+// ResolveSKU works like SKU. For an unknown name, it returns an *UnknownError with suggestions.
 func (c *Catalog) ResolveSKU(name string) (sku.SKU, error) {
 	if s, ok := c.SKU(name); ok {
 		return s, nil
@@ -115,7 +115,7 @@ func (c *Catalog) Engines() []Engine {
 	return out
 }
 
-// ReferenceRegion returns the region of a cloud's prices if the administrator set none.
+// ReferenceRegion returns the region for a cloud's prices if the administrator set none.
 func (c *Catalog) ReferenceRegion(cloud string) string {
 	return c.regions[cloud]
 }

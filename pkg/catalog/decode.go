@@ -26,7 +26,7 @@ type document struct {
 	// Source and Date of the facts.
 	Source string `json:"source,omitempty"`
 	Date   string `json:"date,omitempty"`
-	// Cloud of the SKUs without one, and the region of its prices if the administrator set none.
+	// Cloud is the default for SKUs without a cloud. Region is the cloud's reference region for prices.
 	Cloud    string `json:"cloud,omitempty"`
 	Region   string `json:"region,omitempty"`
 	Currency string `json:"currency,omitempty"`
@@ -44,7 +44,7 @@ type document struct {
 	Measurements    []Measurement    `json:"-"`
 }
 
-// rawDocument leaves the entries undecoded, so that an error can name one.
+// rawDocument leaves the entries undecoded, so that an error can name the entry.
 type rawDocument struct {
 	document
 	GPUs    []json.RawMessage `json:"gpus,omitempty"`
@@ -136,7 +136,7 @@ func unmarshalStrict(data []byte, into any) error {
 	return nil
 }
 
-// plainValue words a JSON value of the wrong type for a person.
+// plainValue describes a JSON value of the wrong type for people.
 func plainValue(kind, token string) string {
 	switch kind {
 	case "object":
@@ -152,7 +152,7 @@ func plainValue(kind, token string) string {
 	}
 }
 
-// plainType words a Go type for a person.
+// plainType describes a Go type for people.
 func plainType(goType string) string {
 	switch {
 	case strings.HasPrefix(goType, "int"):
@@ -174,7 +174,7 @@ func plainType(goType string) string {
 	}
 }
 
-// orWhole names the value itself for an empty path.
+// orWhole returns a field's path, or "the value" for an empty path.
 func orWhole(field string) string {
 	if field == "" {
 		return "the value"
@@ -190,7 +190,7 @@ func tokenBefore(data []byte, offset int64) string {
 	return wording.Clip(strings.TrimSpace(string(data[start:end])), longest)
 }
 
-// nameOf returns the name of an entry, even of one that does not decode.
+// nameOf returns the name of an entry, even if the entry does not decode.
 func nameOf(entry json.RawMessage) string {
 	var named struct {
 		Name string `json:"name"`
@@ -201,7 +201,7 @@ func nameOf(entry json.RawMessage) string {
 	return named.Name
 }
 
-// entryName tells an entry of a list for a person.
+// entryName names an entry of a list for people.
 func entryName(list string, index int, name string) string {
 	if name == "" {
 		return fmt.Sprintf("%s[%d]", list, index)
@@ -211,7 +211,7 @@ func entryName(list string, index int, name string) string {
 
 // hasSecondDocument reports whether a second YAML document follows. The decoder would ignore it.
 func hasSecondDocument(data []byte) bool {
-	content := false // or a marker
+	content := false // content or a marker was found
 	for line := range bytes.Lines(data) {
 		trimmed := bytes.TrimSpace(line)
 		marker := bytes.HasPrefix(line, []byte("---")) || bytes.HasPrefix(line, []byte("..."))

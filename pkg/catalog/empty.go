@@ -8,7 +8,7 @@ import (
 	"fmt"
 )
 
-// refuseEmpty refuses a key without a value. The decoder takes it for nothing or 0, and a forgotten price must not
+// refuseEmpty refuses a key without a value. The decoder would read it as absent or 0, and a forgotten price must not
 // make a machine free.
 func refuseEmpty(entry json.RawMessage) error {
 	var value any
@@ -21,7 +21,7 @@ func refuseEmpty(entry json.RawMessage) error {
 	return nil
 }
 
-// emptyPath returns the path of the first null in the order of the keys.
+// emptyPath returns the path of the first null, in the order of the keys.
 func emptyPath(value any, path string) (string, bool) {
 	switch v := value.(type) {
 	case nil:

@@ -17,53 +17,53 @@ type Engine struct {
 	Name string `json:"name"`
 	// Version of the release that Flags describes.
 	Version string `json:"version"`
-	// Image is the default image reference, CPUImage the one for machines without GPUs; empty if Image serves those
-	// too.
+	// Image is the default image reference. CPUImage is for machines without GPUs; empty if Image works there, too.
 	Image    string `json:"image"`
 	CPUImage string `json:"cpuImage,omitempty"`
-	// UserID of the image.
+	// UserID is the user of the image.
 	UserID int64 `json:"userID"`
-	// HealthPath answers 200 when the engine can serve.
+	// HealthPath is the HTTP path that returns 200 once the engine can serve.
 	HealthPath string `json:"healthPath"`
 	// BusyMetrics are gauges at /metrics; their sum is the number of requests in flight.
 	BusyMetrics []string `json:"busyMetrics,omitempty"`
-	// APIKeyVariable is the environment variable with the key for the engine's clients; empty if it reads none.
+	// APIKeyVariable is the environment variable with the key for the engine's clients; empty if the engine reads none.
 	APIKeyVariable string `json:"apiKeyVariable,omitempty"`
-	// CompileCaches hold the kernels that the engine compiles at its start, for minutes.
+	// CompileCaches hold kernels that the engine compiles at its start, which takes minutes.
 	CompileCaches []CompileCache `json:"compileCaches,omitempty"`
-	// MultiNode: one model can spread over several machines.
+	// MultiNode is set if one model can spread over several machines.
 	MultiNode bool `json:"multiNode,omitempty"`
-	// WorkerCommand replaces the image's entrypoint on all machines but the first; empty if all run the same.
+	// WorkerCommand replaces the image's entrypoint on all machines but the first; empty if all machines run the same.
 	WorkerCommand []string `json:"workerCommand,omitempty"`
 	// ImageGiB is the image's size on a node's disk.
 	ImageGiB float64 `json:"imageGiB"`
-	// Split says how one replica of a model spreads over the GPUs of a node.
+	// Split is the way that one replica of a model spreads over the GPUs of a node.
 	Split Split `json:"split"`
 	// CPUs and MemoryGiB are the requests of the engine's container.
 	CPUs      int `json:"cpus"`
 	MemoryGiB int `json:"memoryGiB"`
-	// MemoryBurstGiB is the memory above its request on a shared node: caches that fill as it serves.
+	// MemoryBurstGiB is the container's memory above its request on a shared node, for caches that fill while it
+	// serves.
 	MemoryBurstGiB int `json:"memoryBurstGiB,omitempty"`
-	// ComputeCapability is the least of a GPU, by the quantization of the weights; the entry "default" holds for all
-	// others.
+	// ComputeCapability is the lowest that a GPU needs, by the quantization of the weights. The entry "default" is for
+	// all other quantizations.
 	ComputeCapability map[string]string `json:"computeCapability,omitempty"`
-	// SparseAttention lists the GPUs with kernels for it; empty means all.
+	// SparseAttention lists the GPUs with kernels for sparse attention; empty means all.
 	SparseAttention []SparseGPU `json:"sparseAttention,omitempty"`
-	// KVCacheTypes are the types of KV cache for plans, in addition to the model's own.
+	// KVCacheTypes are the types of KV cache that plans may use, in addition to the model's own.
 	KVCacheTypes []KVCacheType `json:"kvCacheTypes,omitempty"`
-	// Memory holds the constants of the memory law if Split is layers, Profile if it is tensor; the other one is
+	// Memory holds the constants of the memory law if Split is layers. Profile does so if Split is tensor. The other is
 	// zero.
 	Memory  EngineMemory  `json:"memory,omitzero"`
 	Profile MemoryProfile `json:"profile,omitzero"`
-	// Speed holds the constants of the roofline.
+	// Speed holds the constants of the roofline model.
 	Speed Speed `json:"speed,omitzero"`
-	// Reserved flags are not for users.
+	// Reserved flags are flags that users must not set.
 	Reserved []Reservation `json:"reserved,omitempty"`
-	// Flags of this version, by name without dashes.
+	// Flags are the flags of this version, by name without dashes.
 	Flags map[string]Flag `json:"flags"`
 }
 
-// ImageFor returns the image for this many GPUs of a machine.
+// ImageFor returns the image for a machine with the given number of GPUs.
 func (e Engine) ImageFor(gpus int) string {
 	if gpus == 0 && e.CPUImage != "" {
 		return e.CPUImage
@@ -93,26 +93,27 @@ func (e Engine) Clone() Engine {
 
 // CompileCache is a directory of compiled kernels.
 type CompileCache struct {
-	// Variable with the directory's path, and the directory's name.
+	// Variable is the environment variable with the directory's path. Directory is the directory's name.
 	Variable  string `json:"variable"`
 	Directory string `json:"directory"`
 }
 
-// Split says how one replica of a model spreads over the GPUs of a node.
+// Split is the way that one replica of a model spreads over the GPUs of a node.
 type Split string
 
 // Splits.
 const (
-	// SplitLayers gives every GPU a run of whole layers; the last GPU holds the output layer too.
+	// SplitLayers gives every GPU a run of whole layers. The last GPU also holds the output layer.
 	SplitLayers Split = "layers"
-	// SplitTensor cuts every layer over the GPUs of a stage, and the layers into stages: tensor and
-	// pipeline parallelism. Replicas of the whole are data parallelism.
+	// SplitTensor splits the layers into stages (pipeline parallelism), and each layer over the GPUs of a stage (tensor
+	// parallelism). Replicas of the whole are data parallelism.
 	SplitTensor Split = "tensor"
 )
 
-// EngineMemory holds the constants of an engine's memory law: the memory of a GPU besides weights and KV cache.
+// EngineMemory holds the constants of an engine's memory law. It predicts the memory of a GPU besides weights and KV
+// cache.
 type EngineMemory struct {
-	// Basis of the constants: the worst of them.
+	// Basis is the least certain basis of the constants.
 	Basis v1beta1.Basis `json:"basis"`
 	// ReserveGiB per GPU: the CUDA context, the libraries' workspaces, and fragmentation.
 	ReserveGiB float64 `json:"reserveGiB"`
@@ -132,27 +133,27 @@ type EngineMemory struct {
 	ContextMultiple int `json:"contextMultiple"`
 }
 
-// Reservation is a group of flags that are not for users, and the reason.
+// Reservation is a group of flags that users must not set, with the reason.
 type Reservation struct {
 	Reason string   `json:"reason"`
 	Flags  []string `json:"flags"`
-	// IsRefused makes one of these flags an error. The others are dropped with a warning, because the engine does
-	// what the user expects without them.
+	// IsRefused makes each of these flags an error. Otherwise the planner drops the flags with a warning, because the
+	// engine does what the user expects without them.
 	IsRefused bool `json:"refused,omitempty"`
 }
 
 // Flag is one option of an engine's command line.
 type Flag struct {
-	// Kind of its value.
+	// Kind is the type of the flag's value.
 	Kind FlagKind `json:"kind"`
-	// Values of a string are all accepted ones, unless empty. Those of an int or a size are words in addition to
-	// numbers, or all accepted numbers.
+	// Values of a string flag are all accepted values, unless empty. Values of an int or size flag are either words
+	// accepted in addition to numbers, or all accepted numbers.
 	Values []string `json:"values,omitempty"`
 	// Aliases are other spellings of the name.
 	Aliases []string `json:"aliases,omitempty"`
 	// Negations are spellings that switch a bool off, the preferred one first.
 	Negations []string `json:"negations,omitempty"`
-	// Many: it takes several values, each of the kind.
+	// Many is set if the flag takes several values, each of the kind.
 	Many bool `json:"many,omitempty"`
 }
 
@@ -175,7 +176,7 @@ const (
 	FlagInt    FlagKind = "int"
 	FlagFloat  FlagKind = "float"
 	FlagString FlagKind = "string"
-	// FlagJSON takes JSON, as a rule an object.
+	// FlagJSON takes JSON, usually an object.
 	FlagJSON FlagKind = "json"
 	// FlagSize takes a whole number with an optional k, m, g or t for powers of 1000, or K, M, G or T for powers of
 	// 1024.

@@ -23,7 +23,7 @@ type source struct {
 	layer int
 }
 
-// put adds an entry, or replaces that of an earlier layer.
+// put adds an entry, or replaces the entry of an earlier layer.
 func (e entries[T]) put(name string, o origin[T]) error {
 	key := strings.ToLower(name)
 	if earlier, ok := e[key]; ok && earlier.layer == o.layer {

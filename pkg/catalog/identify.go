@@ -14,8 +14,8 @@ import (
 	"github.com/modelberth/modelberth/pkg/sku"
 )
 
-// Labels of nodes. Those of NVIDIA are written by GPU feature discovery:
-// github.com/NVIDIA/k8s-device-plugin, docs/gpu-feature-discovery.
+// Labels of nodes. GPU feature discovery sets NVIDIA's labels: github.com/NVIDIA/k8s-device-plugin,
+// docs/gpu-feature-discovery.
 const (
 	labelInstanceType = "node.kubernetes.io/instance-type"
 	labelArch         = "kubernetes.io/arch"
@@ -33,17 +33,17 @@ const (
 const (
 	// nvidiaGPU is the resource of NVIDIA's device plugin.
 	nvidiaGPU = "nvidia.com/gpu"
-	// visibleShare of the board's memory, as the label has it, is visible to a program. The least of the catalogue's:
-	// 14.56 of the 15.0 GiB of a T4.
+	// visibleShare is the part of the board's memory, as in the label, that programs can use. It is the smallest in the
+	// catalogue: 14.56 of the 15.0 GiB of a T4.
 	visibleShare = 0.97
-	// mostConnectedBy is the largest number of GPUs that bridges join; a switch joins more.
+	// mostConnectedBy is the largest number of GPUs that NVLink bridges connect. More GPUs need a switch.
 	mostConnectedBy = 2
 )
 
 // UnidentifiedError explains why a node's GPUs are unknown or unused.
 type UnidentifiedError struct{ Message string }
 
-// Error is a sentence without the node's name.
+// Error returns a sentence without the node's name.
 func (e *UnidentifiedError) Error() string { return e.Message }
 
 func unidentified(format string, args ...any) error {
@@ -82,7 +82,7 @@ func (c *Catalog) Identify(n sku.Node) (sku.Machine, error) {
 	return out, nil
 }
 
-// unfit returns an error if a node's GPUs are unusable, whatever they are.
+// unfit returns an error if a node's GPUs are unusable, regardless of their model.
 func unfit(n sku.Node) error {
 	product, replicas := n.Labels[labelProduct], number(n.Labels[labelReplicas])
 	counted := number(n.Labels[labelCount])
@@ -105,8 +105,8 @@ func unfit(n sku.Node) error {
 	return nil
 }
 
-// sliced returns a node with MIG slices: those of a resource of their own (the strategy mixed of the device plugin), or
-// those in place of whole GPUs (single). It is zero for a node without slices.
+// sliced returns the machine of a node with MIG slices; zero without slices. With the device plugin's strategy mixed,
+// slices have their own resource. With single, they are advertised as whole GPUs.
 func (c *Catalog) sliced(n *sku.Node, known sku.SKU) (sku.Machine, error) {
 	product, profile, isSlice := strings.Cut(n.Labels[labelProduct], migMark)
 	resource, number := nvidiaGPU, n.GPUs
@@ -140,7 +140,7 @@ func (c *Catalog) sliced(n *sku.Node, known sku.SKU) (sku.Machine, error) {
 const (
 	// migMark separates a GPU's product from the profile of its slices.
 	migMark = "-MIG-"
-	// migResource begins the resources of slices.
+	// migResource is the prefix of the resources of slices.
 	migResource = "nvidia.com/mig-"
 )
 
@@ -171,7 +171,7 @@ func (c *Catalog) gpuOf(n sku.Node, known sku.SKU) (gpu sku.GPU, from string, er
 	return unknownGPU(n, known)
 }
 
-// unknownGPU makes a GPU outside the catalogue from labels.
+// unknownGPU describes a GPU outside the catalogue from a node's labels.
 func unknownGPU(n sku.Node, known sku.SKU) (gpu sku.GPU, from string, err error) {
 	product, label, major := n.Labels[labelProduct], labelledGiB(n), n.Labels[labelComputeMajor]
 	capability := major + "." + cmp.Or(n.Labels[labelComputeMinor], "0")
@@ -192,14 +192,14 @@ func unknownGPU(n sku.Node, known sku.SKU) (gpu sku.GPU, from string, err error)
 	return sku.GPU{Name: name, Class: name, MemoryGiB: label * visibleShare, ComputeCapability: capability}, "label " + labelMemory, nil
 }
 
-// holds reports whether a GPU of the catalogue matches a memory label: a part of a GPU has less. 0 stands for an
-// absent label.
+// holds reports whether a GPU of the catalogue matches the memory in a label. A slice of the GPU has less. 0 means no
+// label.
 func holds(g sku.GPU, labelled float64) bool { return labelled == 0 || labelled >= g.MemoryGiB }
 
-// labelledGiB returns the memory of each GPU in the label; 0 without a label.
+// labelledGiB returns the memory of each GPU from the label; 0 without a label.
 func labelledGiB(n sku.Node) float64 { return float64(number(n.Labels[labelMemory])) / 1024 }
 
-// number reads a label; 0 if it is no sensible number.
+// number parses a label; 0 if it is not a plausible number.
 func number(text string) int {
 	const most = mostMemoryGiB * 1024
 	value, err := strconv.Atoi(text)
@@ -209,8 +209,8 @@ func number(text string) int {
 	return value
 }
 
-// switched reports whether all machine types of the catalogue with many of a GPU join them all. Other machines are
-// taken to do so, too.
+// switched reports whether a switch connects all GPUs in every machine type of the catalogue with more than two of a
+// GPU. If so, other machines with the GPU count as switched, too.
 func (c *Catalog) switched(gpu string) bool {
 	many := 0
 	for i := range c.sortedSKUs {
@@ -224,12 +224,12 @@ func (c *Catalog) switched(gpu string) bool {
 	return many > 0
 }
 
-// productKey returns the key of a GPU's own name: older drivers leave the maker out.
+// productKey returns the key of a GPU's product name. It removes the maker, because older drivers omit it.
 func productKey(product string) string {
 	return strings.TrimPrefix(strings.ToLower(product), "nvidia-")
 }
 
-// indexProducts finds GPUs by their own names.
+// indexProducts indexes GPUs by their product names.
 func (m *merger) indexProducts(c *Catalog) error {
 	for _, o := range m.gpus.sorted() {
 		for _, product := range slices.Compact(slices.Sorted(slices.Values(o.entry.Products))) {

@@ -9,25 +9,25 @@ import (
 	"strings"
 )
 
-// SparseGPU is a compute capability with kernels of sparse attention. Kernels are made for one generation, so a
-// higher capability proves nothing.
+// SparseGPU is a compute capability with kernels of sparse attention. Kernels are built for one generation, so a higher
+// capability does not imply kernels.
 type SparseGPU struct {
 	Capability string `json:"capability"`
 	// KVTypes of these kernels, the preferred one first; empty means any.
 	KVTypes []string `json:"kvTypes,omitempty"`
 }
 
-// KVCacheType is a type of a KV cache's elements, by the engine's name, with its needs.
+// KVCacheType is a type of a KV cache's elements, with its requirements. Names are the engine's names for the type.
 type KVCacheType struct {
 	Names []string `json:"names"`
-	// Capability is the least of a GPU; Below is the first one that is too high, if any.
+	// Capability is the lowest compute capability with the type. Below is the first that is too high, if any.
 	Capability string `json:"capability"`
 	Below      string `json:"below,omitempty"`
-	// PlainCapability is enough for attention without sinks and latent vectors, with heads of one of
-	// PlainHeadDims.
+	// PlainCapability is a lower capability that is enough for attention without sinks or latent vectors, if the heads
+	// have one of PlainHeadDims.
 	PlainCapability string `json:"plainCapability,omitempty"`
 	PlainHeadDims   []int  `json:"plainHeadDims,omitempty"`
-	// For is the only kind of attention with the type; empty means any.
+	// For is the only kind of attention that supports the type; empty means any.
 	For AttentionKind `json:"for,omitempty"`
 }
 
@@ -38,11 +38,11 @@ type AttentionKind string
 const (
 	// AttentionHeads keeps keys and values of heads.
 	AttentionHeads AttentionKind = "heads"
-	// AttentionSparse keeps latent vectors; an indexer chooses some.
+	// AttentionSparse keeps latent vectors, of which an indexer selects some.
 	AttentionSparse AttentionKind = "sparse"
 )
 
-// KVTypes returns the types of KV cache for plans.
+// KVTypes returns the types of KV cache that plans may use.
 func (e Engine) KVTypes() []string {
 	var out []string
 	for i := range e.KVCacheTypes {

@@ -10,57 +10,60 @@ import (
 	"github.com/modelberth/modelberth/api/v1beta1"
 )
 
-// MemoryProfile holds the constants of an engine with a profile run: at its start it runs the model once, takes the
-// unused part of its share of the GPU's memory, and gives it to the KV cache.
+// MemoryProfile holds the constants of an engine with a profile run. At its start, the engine runs the model once. The
+// rest of its share of the GPU's memory becomes the KV cache.
 type MemoryProfile struct {
-	// Basis of the constants: the worst of them.
+	// Basis is the least certain basis of the constants.
 	Basis v1beta1.Basis `json:"basis"`
-	// MeasuredUntil is the first release without a logged start: from it on the constants are estimates. Empty means
-	// none.
+	// MeasuredUntil is the first release without a measured start. From this release on, the constants are estimates.
+	// Empty means that there is no such release.
 	MeasuredUntil string `json:"measuredUntil,omitempty"`
-	// MarginGiB of KV cache stays free, more if the budget is an estimate.
+	// MarginGiB is the KV cache that stays free: more if the budget is an estimate.
 	MarginGiB Margin `json:"marginGiB,omitzero"`
-	// SpareGiB of a GPU outside the share: the CUDA context and other processes, and the largest share of any plan.
+	// SpareGiB is the memory outside the engine's share: the CUDA context and other processes. MostUsed is the largest
+	// share in any plan, and DefaultUsed the engine's default.
 	SpareGiB    float64 `json:"spareGiB"`
 	MostUsed    float64 `json:"mostUsed"`
 	DefaultUsed float64 `json:"defaultUsed"`
-	// FormerUsed is the share of releases before UsedSince; 0 if it is the same.
+	// FormerUsed is the default share of releases before UsedSince; 0 if it is the same.
 	FormerUsed float64 `json:"formerUsed,omitempty"`
 	UsedSince  string  `json:"usedSince,omitempty"`
-	// SamplerCopies of the logits (f32, one row per sequence) are held at the peak, with BatchCopies of the
-	// hidden states of a batch, and FixedGiB in addition.
+	// The peak holds SamplerCopies copies of the logits (f32, one row per sequence), BatchCopies copies of the hidden
+	// states of a batch, and FixedGiB in addition.
 	SamplerCopies float64 `json:"samplerCopies"`
 	BatchCopies   float64 `json:"batchCopies,omitempty"`
 	FixedGiB      float64 `json:"fixedGiB"`
-	// ForwardCopies of a batch's hidden states exist in the widest layer, beside the results of its MLP.
+	// ForwardCopies is the number of copies of a batch's hidden states in the widest layer, besides the results of its
+	// MLP.
 	ForwardCopies float64 `json:"forwardCopies"`
-	// Workspace is the memory of mixtures of experts in addition to the peak; nil for none.
+	// Workspace is the memory of mixtures of experts on top of the peak; nil for none.
 	Workspace *Workspace `json:"workspace,omitempty"`
-	// Encoder is the memory of an image encoder in addition to its layers.
+	// Encoder is the memory of an image encoder besides its layers.
 	Encoder EncoderProfile `json:"encoder,omitzero"`
-	// LatentTokens of earlier context are expanded at once by latent attention.
+	// LatentTokens is the number of tokens of earlier context that latent attention (MLA) expands at once.
 	LatentTokens int `json:"latentTokens"`
-	// WeightFactor is the size of loaded weights over the tensors' bytes; TablesGiB are further tables, such as those
-	// of positions.
+	// WeightFactor is the size of loaded weights divided by the tensors' bytes. TablesGiB is the size of further
+	// tables, such as positions.
 	WeightFactor float64 `json:"weightFactor"`
 	TablesGiB    float64 `json:"tablesGiB,omitempty"`
-	// NonTorchGiB is the memory of libraries outside the framework on one GPU alone, on GPUs joined over PCIe, on two
-	// joined by a link, and on four; each doubling adds as much as the first one.
+	// NonTorchGiB is the memory of libraries outside PyTorch: on a single GPU, on GPUs connected by PCIe, on two with
+	// NVLink, and on four. Each further doubling adds as much as the first.
 	NonTorchGiB NonTorch `json:"nonTorchGiB"`
-	// Former are releases with other amounts, latest first: each differs from those after it.
+	// Former are earlier releases with other amounts, latest first. Each lists only the differences from the later
+	// ones.
 	Former []FormerProfile `json:"former,omitempty"`
-	// Graphs is the memory of CUDA graphs by number of parameters; the first step that holds the model counts. From version
-	// GraphsSince on, it is taken out of the engine's share of the GPU.
+	// Graphs is the memory of CUDA graphs by number of parameters. The first matching step counts. From version
+	// GraphsSince on, this memory is part of the engine's share of the GPU.
 	Graphs      []GraphStep `json:"graphs"`
 	GraphsSince string      `json:"graphsSince"`
-	// BlockTokens is the unit of KV cache.
+	// BlockTokens is the number of tokens in a block of KV cache.
 	BlockTokens int `json:"blockTokens"`
-	// Sequences and BatchTokens are the engine's own defaults by the memory of the GPU; the first step that holds the
-	// GPU counts. A plan replaces them.
+	// Defaults are the engine's own numbers of sequences and batch tokens by the memory of the GPU. The first matching
+	// step counts. A plan replaces them.
 	Defaults []BatchDefault `json:"defaults"`
 }
 
-// NonTorch is memory by how GPUs are joined, in GiB.
+// NonTorch is memory in GiB by the connection of the GPUs.
 type NonTorch struct {
 	Single float64 `json:"single"`
 	PCIe   float64 `json:"pcie"`
@@ -68,19 +71,19 @@ type NonTorch struct {
 	Group  float64 `json:"group"`
 }
 
-// Workspace is the memory that a mixture's kernels keep for a batch.
+// Workspace is the memory that the kernels of a mixture of experts keep for a batch.
 type Workspace struct {
-	// Except are formats without such memory.
+	// Except are formats of weights without this memory.
 	Except []string `json:"except,omitempty"`
 }
 
-// Margin is the error of a budget, in GiB by its basis.
+// Margin is the possible error of a budget in GiB, by its basis.
 type Margin struct {
 	Measured  float64 `json:"measured"`
 	Estimated float64 `json:"estimated"`
 }
 
-// Of a basis.
+// Of returns the margin in GiB for a basis.
 func (m Margin) Of(b v1beta1.Basis) float64 {
 	if b == v1beta1.BasisEstimated {
 		return m.Estimated
@@ -90,38 +93,39 @@ func (m Margin) Of(b v1beta1.Basis) float64 {
 
 // EncoderProfile is the memory of an encoder of images, in GiB.
 type EncoderProfile struct {
-	// WeightsGiB are loaded in addition to the checkpoint's, KeptGiB in addition to the encoded images.
+	// WeightsGiB is loaded on top of the checkpoint's weights, and KeptGiB on top of the encoded images.
 	WeightsGiB float64 `json:"weightsGiB"`
 	KeptGiB    float64 `json:"keptGiB"`
-	// UnknownGiB is the peak of encoders of unknown shape.
+	// UnknownGiB is the peak of an encoder of unknown shape.
 	UnknownGiB float64 `json:"unknownGiB"`
 }
 
-// FormerProfile holds the amounts of releases before one.
+// FormerProfile holds the amounts of releases before Until.
 type FormerProfile struct {
-	// Until is the first release that it does not hold for.
+	// Until is the first release with other amounts.
 	Until string `json:"until"`
-	// SamplerCopies and NonTorchGiB if they differ, and whether mixtures kept no workspace.
+	// SamplerCopies and NonTorchGiB are set if they differ. NoWorkspace is set if mixtures of experts kept no
+	// workspace.
 	SamplerCopies float64   `json:"samplerCopies,omitempty"`
 	NonTorchGiB   *NonTorch `json:"nonTorchGiB,omitempty"`
 	NoWorkspace   bool      `json:"noWorkspace,omitempty"`
 }
 
-// GraphStep is the memory of CUDA graphs of models up to a size.
+// GraphStep is the memory of CUDA graphs for models up to a size.
 type GraphStep struct {
 	// ParamsB is the largest number of parameters, in 10^9; 0 means any.
 	ParamsB float64 `json:"paramsB,omitempty"`
-	// States, Experts and Formats limit it to models with stateful layers, to mixtures, and to weights in some
-	// formats.
+	// States, Experts and Formats limit the step to models with stateful layers, to mixtures of experts, and to weights
+	// in some formats.
 	States  bool     `json:"states,omitempty"`
 	Experts bool     `json:"experts,omitempty"`
 	Formats []string `json:"formats,omitempty"`
 	GiB     float64  `json:"giB"`
 }
 
-// BatchDefault is the engine's own choice.
+// BatchDefault has the engine's default batch for some GPUs.
 type BatchDefault struct {
-	// LeastGiB of GPU memory for the step, and GPU classes outside it.
+	// LeastGiB is the least GPU memory for the step. Except are the GPU classes that it does not apply to.
 	LeastGiB    float64  `json:"leastGiB"`
 	Except      []string `json:"except,omitempty"`
 	Sequences   int      `json:"sequences"`
@@ -149,7 +153,7 @@ func (m MemoryProfile) Clone() MemoryProfile {
 	return m
 }
 
-// Default returns the engine's own number of sequences and tokens of a batch on a GPU of a class and size.
+// Default returns the engine's default numbers of sequences and batch tokens on a GPU of a class and memory size.
 func (m MemoryProfile) Default(class string, gib float64) (sequences, batchTokens int) {
 	for _, step := range m.Defaults {
 		if gib >= step.LeastGiB && !slices.ContainsFunc(step.Except, func(name string) bool { return strings.HasPrefix(class, name) }) {

@@ -16,10 +16,10 @@ import (
 	"github.com/modelberth/modelberth/pkg/sku"
 )
 
-// Load decodes the files of base, lets every overlay add entries or replace those of the same name,
-// and checks the result. Any file ending in .yaml may hold any of the lists gpus, skus, overrides,
-// quantizations, models, engines, objectives and, in base alone, measurements. The overrides of a layer change the SKUs
-// of that layer and of those before it. An overlay may be a mounted ConfigMap: whatever starts with two dots is skipped.
+// Load decodes the files of base and checks the result. Every overlay may add entries, or replace entries of the same
+// name. Any file ending in .yaml may have any of the lists gpus, skus, overrides, quantizations, models, engines,
+// objectives and, only in base, measurements. The overrides of a layer change the SKUs of that layer and of earlier
+// ones. An overlay may be a mounted ConfigMap, so Load skips names that start with two dots.
 func Load(base fs.FS, overlays ...fs.FS) (*Catalog, error) {
 	m := merger{
 		gpus:    entries[sku.GPU]{},
@@ -40,7 +40,7 @@ func Load(base fs.FS, overlays ...fs.FS) (*Catalog, error) {
 	return m.build()
 }
 
-// merger gathers the entries of all layers.
+// merger collects the entries of all layers.
 type merger struct {
 	gpus    entries[sku.GPU]
 	skus    entries[sku.SKU]
@@ -73,7 +73,7 @@ func (m *merger) layer(fsys fs.FS, layer int) error {
 	return cmp.Or(m.override(overrides.skus), m.overrideEngines(overrides.engines))
 }
 
-// file decodes and checks one file, and gathers its overrides. Layer 0, the base, must state its sources.
+// file decodes and checks one file, and collects its overrides. Layer 0, the base, must name its sources.
 func (m *merger) file(data []byte, at source, overrides changes) error {
 	doc, err := decode(data)
 	if err != nil {
@@ -109,14 +109,14 @@ func (m *merger) file(data []byte, at source, overrides changes) error {
 	)
 }
 
-// kind is how the entries of one list are named and checked.
+// kind has the functions that name and check the entries of one list.
 type kind[T any] struct {
 	list     string
 	name     func(T) string
 	validate func(T) error
 }
 
-// gather checks the entries of one list of a file and puts them into the merger.
+// gather checks the entries of one list of a file and adds them to the merger.
 func gather[T any](into entries[T], from []T, k kind[T], at source) error {
 	for i, entry := range from {
 		err := k.validate(entry)
@@ -130,7 +130,7 @@ func gather[T any](into entries[T], from []T, k kind[T], at source) error {
 	return nil
 }
 
-// yamlPaths lists the files of a file system. Any other file is an error, because it would be ignored in silence.
+// yamlPaths lists the .yaml files of a file system. Any other file is an error, because Load would silently ignore it.
 func yamlPaths(fsys fs.FS) ([]string, error) {
 	var paths []string
 	err := fs.WalkDir(fsys, ".", func(p string, d fs.DirEntry, err error) error {

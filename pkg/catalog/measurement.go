@@ -12,45 +12,45 @@ import (
 	"github.com/modelberth/modelberth/pkg/model"
 )
 
-// Measurement is one run of an engine under one load. Clients kept Concurrency requests open; figures are means.
+// Measurement is one run of an engine under one load. Clients kept Concurrency requests open. Figures are means.
 type Measurement struct {
 	// Name of the run, unique in the catalogue.
 	Name string `json:"name"`
 	// Engine with its release.
 	Engine  string `json:"engine"`
 	Version string `json:"version"`
-	// Model is the repository of the weights, Revision a commit of it, Quantization their format.
+	// Model is the repository of the weights, Revision its commit, and Quantization the format of the weights.
 	Model        string `json:"model"`
 	Revision     string `json:"revision,omitempty"`
 	Quantization string `json:"quantization"`
-	// KVType of the cache; empty means the model's own.
+	// KVType is the type of the KV cache; empty means the model's own.
 	KVType string `json:"kvType,omitempty"`
-	// GPU by its name in the catalogue. All are in one machine.
+	// GPU is the name in the catalogue. All GPUs are in one machine.
 	GPU              string `json:"gpu"`
 	TensorParallel   int    `json:"tensorParallel"`
 	PipelineParallel int    `json:"pipelineParallel,omitempty"`
-	// WholeExperts: experts were spread whole over the GPUs.
+	// WholeExperts is set if each expert was on one GPU (expert parallelism).
 	WholeExperts bool `json:"wholeExperts,omitempty"`
 	// InputTokens and OutputTokens of each request.
 	InputTokens  int `json:"inputTokens"`
 	OutputTokens int `json:"outputTokens"`
 	Concurrency  int `json:"concurrency"`
-	// TTFTMillis is the time to the first token, TPOTMillis the time for each further one.
+	// TTFTMillis is the time to first token, and TPOTMillis the time per output token after it.
 	TTFTMillis            float64 `json:"ttftMs"`
 	TPOTMillis            float64 `json:"tpotMs"`
 	OutputTokensPerSecond float64 `json:"outputTokensPerSecond"`
-	// Memory of the engine's start; zero if it was not recorded.
+	// Memory is the memory at the engine's start; zero if unrecorded.
 	Memory MeasuredMemory `json:"memory,omitzero"`
 	// Source of the figures, and their Date.
 	Source string `json:"source,omitempty"`
 	Date   string `json:"date,omitempty"`
 }
 
-// MeasuredMemory is the KV cache of an engine that started with some settings.
+// MeasuredMemory is the KV cache of an engine after a start with known settings.
 type MeasuredMemory struct {
-	// KVCacheGiB of a GPU, from the engine's log.
+	// KVCacheGiB is the KV cache of one GPU, from the engine's log.
 	KVCacheGiB float64 `json:"kvCacheGiB"`
-	// MaxModelLen, MaxNumSeqs, MaxBatchedTokens and Utilization of the start.
+	// MaxModelLen, MaxNumSeqs, MaxBatchedTokens and Utilization are the engine's settings at the start.
 	MaxModelLen      int     `json:"maxModelLen"`
 	MaxNumSeqs       int     `json:"maxNumSeqs"`
 	MaxBatchedTokens int     `json:"maxBatchedTokens"`
@@ -60,7 +60,7 @@ type MeasuredMemory struct {
 // Stages returns the number of pipeline stages, at least 1.
 func (m *Measurement) Stages() int { return max(m.PipelineParallel, 1) }
 
-// Bounds of a run: no engine is as fast or as slow.
+// Bounds of a run. No engine is as fast or as slow.
 const (
 	mostMillis          = 1e7
 	mostTokensPerSecond = 1e7
@@ -69,7 +69,7 @@ const (
 	mostParallel        = 1 << 10
 )
 
-// Validate checks one run on its own.
+// Validate checks one run without the rest of the catalogue.
 func (m Measurement) Validate() error {
 	var c check
 	c.text("name", m.Name, isName, "must be a name such as run-12")
@@ -108,7 +108,7 @@ func (m Measurement) Validate() error {
 	return c.err
 }
 
-// start checks the memory of a start.
+// start checks the memory at a start.
 func (c *check) start(m MeasuredMemory) {
 	if m == (MeasuredMemory{}) {
 		return
@@ -120,14 +120,14 @@ func (c *check) start(m MeasuredMemory) {
 	c.positive("memory.utilization", m.Utilization, 1)
 }
 
-// inFlight bounds the requests in flight, by Little's law, as a part of those said to be open. Clients that keep a
-// number of requests open have that number in flight, less at the start and at the end; figures are rounded.
+// Bounds of the requests in flight by Little's law, as a part of Concurrency. Clients keep Concurrency requests in
+// flight, except at the start and at the end, and figures are rounded.
 const (
 	leastInFlight = 0.7
 	mostInFlight  = 1.15
 )
 
-// littlesLaw refuses figures that contradict one another.
+// littlesLaw refuses figures that contradict each other.
 func (c *check) littlesLaw(m *Measurement) {
 	if c.err != nil {
 		return
@@ -140,7 +140,7 @@ func (c *check) littlesLaw(m *Measurement) {
 	}
 }
 
-// measured is a run with the shape of its model; zero for models that the catalogue does not have.
+// measured is a run with the shape of its model. The shape is zero for models outside the catalogue.
 type measured struct {
 	Measurement
 	shape model.Shape
@@ -156,7 +156,7 @@ func (m *merger) indexMeasurements(c *Catalog) error {
 	return nil
 }
 
-// addMeasurement appends a run after a check of its names.
+// addMeasurement checks the names in a run and appends it.
 func (c *Catalog) addMeasurement(m Measurement) error {
 	if _, known := c.engines[m.Engine]; !known {
 		return fmt.Errorf("engine: %q is not the name of an engine%s", m.Engine, suggestion(closest(m.Engine, sortedKeys(c.engines))))
@@ -175,7 +175,7 @@ func (c *Catalog) addMeasurement(m Measurement) error {
 	return nil
 }
 
-// WithMeasurements returns a catalogue with further runs. It replaces runs of the same name.
+// WithMeasurements returns a catalogue with further runs. They replace runs of the same name.
 func (c *Catalog) WithMeasurements(runs []Measurement) (*Catalog, error) {
 	out := *c
 	out.measurements = slices.DeleteFunc(slices.Clone(c.measurements), func(old measured) bool {
@@ -193,8 +193,8 @@ func (c *Catalog) WithMeasurements(runs []Measurement) (*Catalog, error) {
 	return &out, nil
 }
 
-// Measurements returns the runs of an artifact's format under its engine: of its repository, or of a model with the
-// same architecture and size.
+// Measurements returns the runs with an artifact's format and engine. Their weights are from the artifact's repository,
+// or from a model with the same architecture and size.
 func (c *Catalog) Measurements(m *model.Model, a *model.Artifact) []Measurement {
 	shape := speedShape(m.Shape)
 	var out []Measurement
@@ -211,7 +211,7 @@ func (c *Catalog) Measurements(m *model.Model, a *model.Artifact) []Measurement 
 	return out
 }
 
-// speedShape returns the part of a shape that decides the speed of text. Encoders of images see no text.
+// speedShape returns the part of a shape that decides the speed of text. It omits image encoders.
 func speedShape(s model.Shape) model.Shape {
 	s.ExtraParams, s.Vision = 0, nil
 	return s

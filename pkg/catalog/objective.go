@@ -9,18 +9,18 @@ import (
 	"github.com/modelberth/modelberth/api/v1beta1"
 )
 
-// Objective holds the limits of a plan's price above the cheapest hour, for one value of optimizeFor.
+// Objective limits how far a plan's hourly price may exceed the cheapest, for one value of optimizeFor.
 type Objective struct {
 	// Name is the value of optimizeFor.
 	Name v1beta1.OptimizeFor `json:"name"`
-	// Premium is the largest surcharge on the cheapest price per hour, as a part of it.
+	// Premium is the largest surcharge, as a part of the cheapest price per hour.
 	Premium float64 `json:"premium,omitempty"`
-	// Gain is the part by which a surcharge must lower the price of a token.
+	// Gain is the part by which a surcharge must at least lower the price of a token.
 	Gain float64 `json:"gain,omitempty"`
-	// Saving is the part of the hour that several machines must save against fewer ones.
+	// Saving is the part of the hourly price that several machines must save compared with fewer machines.
 	Saving Saving `json:"saving,omitzero"`
-	// LeastModelLen is the length in tokens down to which sequences of an unset length become shorter before a second
-	// machine or a dearer class of GPU is bought; 0 means that they do not.
+	// LeastModelLen is the shortest sequence length in tokens to accept, if the length is unset, before the plan takes
+	// a second machine or a dearer class of GPU. 0 means that sequences never become shorter.
 	LeastModelLen int `json:"leastModelLen,omitempty"`
 }
 
@@ -30,7 +30,7 @@ type Saving struct {
 	Network float64 `json:"network,omitempty"`
 }
 
-// Objective returns the limits for an aim; zero limits mean the cheapest per hour.
+// Objective returns the limits for a value of optimizeFor. Zero limits mean the cheapest price per hour.
 func (c *Catalog) Objective(aim v1beta1.OptimizeFor) Objective {
 	return c.objectives[aim]
 }

@@ -14,22 +14,21 @@ import (
 	"github.com/modelberth/modelberth/pkg/sku"
 )
 
-// Override changes some facts about a machine type, by the administrator's better knowledge. An absent field changes
-// nothing.
+// Override contains the administrator's changes to facts about a machine type. An absent field changes nothing.
 type Override struct {
 	// Name of the instance type, in any case.
 	Name string `json:"name"`
-	// Prices on demand and SpotPrices in USD per hour, by region; those of other regions stay. A machine
-	// type with a spot price may be bought as spot.
+	// Prices (on demand) and SpotPrices are in USD per hour, by region. Prices in other regions stay. A machine type
+	// with a spot price may be bought as spot.
 	Prices     map[string]float64 `json:"prices,omitempty"`
 	SpotPrices map[string]float64 `json:"spotPrices,omitempty"`
-	// Reserved: there is a reservation, so it costs nothing more.
+	// Reserved is set if there is a reservation, so that the machine costs nothing more.
 	Reserved *bool `json:"reserved,omitempty"`
-	// Unusable says why the machine type is never chosen; an empty text makes it usable.
+	// Unusable is the reason why no plan uses the machine type. An empty text makes the type usable.
 	Unusable *string `json:"unusable,omitempty"`
 }
 
-// patchedBy returns the SKU as the override has it.
+// patchedBy returns the SKU with the override's changes.
 func patchedBy(s sku.SKU, o Override) sku.SKU {
 	s = s.Clone()
 	s.Prices, s.SpotPrices = merged(s.Prices, o.Prices), merged(s.SpotPrices, o.SpotPrices)
@@ -43,7 +42,7 @@ func patchedBy(s sku.SKU, o Override) sku.SKU {
 	return s
 }
 
-// merged returns the prices of both; the later ones win.
+// merged returns the prices of both maps. The later prices take precedence.
 func merged(prices, later map[string]float64) map[string]float64 {
 	if len(later) == 0 {
 		return prices
@@ -71,10 +70,10 @@ func validateOverride(o Override) error {
 	return c.err
 }
 
-// override patches the SKUs of this layer and earlier ones with the overrides of a layer. A later layer's SKU of the
-// same name replaces the patched one.
+// override applies a layer's overrides to the SKUs of that layer and of earlier ones. A later layer's SKU of the same
+// name replaces the changed SKU.
 func (m *merger) override(overrides entries[Override]) error {
-	// In the order of the files, so that the first mistake is named first.
+	// In the order of the files, so that the error names the first mistake.
 	ordered := overrides.sorted()
 	slices.SortStableFunc(ordered, func(a, b origin[Override]) int { return cmp.Compare(a.file, b.file) })
 	for _, o := range ordered {

@@ -15,8 +15,8 @@ import (
 type EngineOverride struct {
 	// Name of the engine.
 	Name string `json:"name"`
-	// WorkerCommand starts all machines but the first in the administrator's image: with it, one model can spread
-	// over several machines.
+	// WorkerCommand is the command on all machines but the first, in the administrator's image. With it, one model can
+	// spread over several machines.
 	WorkerCommand []string `json:"workerCommand"`
 }
 

@@ -11,7 +11,7 @@ import (
 	"github.com/modelberth/modelberth/pkg/model"
 )
 
-// Quantization returns the format of weights with the name or alias, in any case.
+// Quantization returns the format of weights with the name or alias. It ignores case.
 func (c *Catalog) Quantization(name string) (model.Quantization, bool) {
 	q, ok := c.quantizations[strings.ToLower(name)]
 	return q.Clone(), ok

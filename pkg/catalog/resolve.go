@@ -11,8 +11,8 @@ import (
 	"github.com/modelberth/modelberth/pkg/model"
 )
 
-// Model returns the model of a preset's name, an alias or a hub id, in any case. An artifact's repository, or its
-// basename, means the model in that form alone.
+// Model returns the model with a preset's name, an alias or a hub ID. It ignores case. For an artifact's repository or
+// its basename, it returns the model with only that repository's weights.
 func (c *Catalog) Model(name string) (model.Model, bool) {
 	key := strings.ToLower(name)
 	if m, ok := c.models[key]; ok {
@@ -25,7 +25,7 @@ func (c *Catalog) Model(name string) (model.Model, bool) {
 	return viewOf(c.models[repo.model], repo.name), true
 }
 
-// ResolveModel is Model with an *UnknownError and its suggestions.
+// ResolveModel works like Model. For an unknown name, it returns an *UnknownError with suggestions.
 func (c *Catalog) ResolveModel(name string) (model.Model, error) {
 	if m, ok := c.Model(name); ok {
 		return m, nil
@@ -39,8 +39,8 @@ type repoOf struct {
 	sibling     bool
 }
 
-// viewOf is a model as one of its repositories has it. Naming the repository is consent to its
-// precision, so all of its artifacts count as released ones.
+// viewOf returns a model with only the weights of one repository. A user who names the repository consents to its
+// precision, so all of its artifacts count as released.
 func viewOf(m model.Model, repo string) model.Model {
 	m = m.Clone()
 	m.HubID, m.Name, m.Aliases = repo, baseName(repo), nil
@@ -60,8 +60,8 @@ func viewOf(m model.Model, repo string) model.Model {
 // mainRevision is the default branch of repositories.
 const mainRevision = "main"
 
-// indexRepos indexes models by their artifacts' repositories. Two models cannot have one repository,
-// unless it is the hub id of one of them.
+// indexRepos indexes models by their artifacts' repositories. Two models cannot have one repository, unless it is the
+// hub ID of one of them.
 func (m *merger) indexRepos(c *Catalog) error {
 	owners := map[string]repoOf{}
 	for _, o := range m.models.sorted() {
@@ -84,7 +84,7 @@ func (m *merger) indexRepos(c *Catalog) error {
 	return nil
 }
 
-// repoField names the field of an artifact's repository: itself, and then its siblings.
+// repoField returns the name of an artifact's nth repository field: repo, and then its siblings.
 func repoField(n int) string {
 	if n == 0 {
 		return "repo"
@@ -100,7 +100,7 @@ func withBaseNames(repos map[string]repoOf, models map[string]model.Model) map[s
 		base := baseName(key)
 		other, taken := out[base]
 		if taken && other.model == repos[key].model && (other.sibling || repos[key].sibling) {
-			// A repository under two owners: the first in the catalogue counts.
+			// Siblings are copies of a repository under another owner. The original counts.
 			if other.sibling && !repos[key].sibling {
 				out[base] = repos[key]
 			}
@@ -123,7 +123,7 @@ func withBaseNames(repos map[string]repoOf, models map[string]model.Model) map[s
 	return out
 }
 
-// similarModels suggests names for an unknown one: names, aliases and repositories' basenames.
+// similarModels suggests names for an unknown name: names, aliases and repositories' basenames.
 func (c *Catalog) similarModels(name string) []string {
 	var names []string
 	for _, m := range c.sortedModels {

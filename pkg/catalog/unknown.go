@@ -12,7 +12,7 @@ import (
 	"strings"
 )
 
-// Kind is a kind of entry, worded for messages.
+// Kind is a kind of entry, in words for messages.
 type Kind string
 
 // The kinds of names in a manifest.
@@ -21,7 +21,7 @@ const (
 	KindInstanceType Kind = "instance type"
 )
 
-// UnknownError is about a name outside the catalogue.
+// UnknownError reports a name that is not in the catalogue.
 type UnknownError struct {
 	Kind Kind
 	Name string
@@ -29,7 +29,7 @@ type UnknownError struct {
 	Suggestions []string
 }
 
-// Error is one sentence with the remedy.
+// Error returns one sentence with the remedy.
 func (e *UnknownError) Error() string {
 	if len(e.Suggestions) > 0 {
 		return fmt.Sprintf("%s %q is not in the catalogue%s", e.Kind, e.Name, suggestion(e.Suggestions))
@@ -37,7 +37,7 @@ func (e *UnknownError) Error() string {
 	return fmt.Sprintf("%s %q is not in the catalogue: check its spelling, or ask the administrator to add it", e.Kind, e.Name)
 }
 
-// suggestion words similar names as the end of a sentence.
+// suggestion formats similar names as the end of a sentence.
 func suggestion(names []string) string {
 	switch len(names) {
 	case 0:
@@ -58,7 +58,7 @@ func closest(name string, among []string) []string {
 		distance int
 	}
 	name = strings.ToLower(name)
-	if name == "" || len(name) > 128 { // nobody's typo, and the work grows with the length
+	if name == "" || len(name) > 128 { // too long for a typo, and the work grows with the length
 		return nil
 	}
 	like := func(spelt func(string) string) (out []candidate) {
@@ -87,8 +87,8 @@ func closest(name string, among []string) []string {
 	return names
 }
 
-// likeness returns the distance between two names, and whether one may stand for the other. A name with its start or end
-// left out, or with a little added, is as good a guess as a typo.
+// likeness returns the distance between two names, and whether one is a plausible guess for the other. A name that
+// lacks its start or end, or has a small addition, is as plausible as a typo.
 func likeness(name, other string) (int, bool) {
 	distance := editDistance(name, other)
 	cut := len(name) >= 3 && strings.Contains(other, name)
@@ -99,11 +99,11 @@ func likeness(name, other string) (int, bool) {
 	return distance, distance <= max(1, min(len(name), len(other))/4)
 }
 
-// joined is a name without what separates its words: gemma3-27b means gemma-3-27b.
+// joined returns a name without the separators between its words, because gemma3-27b means gemma-3-27b.
 func joined(name string) string { return strings.NewReplacer("-", "", "_", "", " ", "").Replace(name) }
 
-// apart returns the distance between the size in a name and another size; smaller names come first if that one is
-// unknown.
+// apart returns the distance between a size and the size in a name. If the first size is unknown, smaller names are
+// closer.
 func apart(size float64, name string) float64 {
 	other := sizeIn(strings.ToLower(name))
 	if size == 0 || other == 0 {
@@ -112,8 +112,8 @@ func apart(size float64, name string) float64 {
 	return math.Abs(math.Log(other / size))
 }
 
-// sizeIn returns the number of parameters in the lower-case name of a model, in 10^9: 7 of qwen2.5-7b-instruct; 0
-// without one.
+// sizeIn returns the number of parameters in a model's lower-case name, in 10^9: 7 for qwen2.5-7b-instruct. It is 0 if
+// the name has none.
 func sizeIn(name string) float64 {
 	for _, word := range strings.FieldsFunc(name, func(r rune) bool { return strings.ContainsRune("-_/", r) }) {
 		if number, isSize := strings.CutSuffix(word, "b"); isSize {
@@ -125,8 +125,8 @@ func sizeIn(name string) float64 {
 	return 0
 }
 
-// editDistance is the number of letters to insert, delete or replace, or neighbours to swap, to turn
-// one text into the other.
+// editDistance returns the number of edits that turn one text into the other. An edit inserts, deletes or replaces a
+// character, or swaps two neighbours.
 func editDistance(a, b string) int {
 	before, previous, current := make([]int, len(b)+1), make([]int, len(b)+1), make([]int, len(b)+1)
 	for j := range previous {

@@ -8,10 +8,10 @@ import (
 	"math"
 )
 
-// longestReason leaves room in a verdict, with the API's bound of 256 characters.
+// longestReason leaves room in a verdict, because the API limits verdicts to 256 characters.
 const longestReason = 200
 
-// check collects the first problem of an entry.
+// check records the first problem of an entry.
 type check struct{ err error }
 
 // fail records a problem unless there is one already.
@@ -21,21 +21,21 @@ func (c *check) fail(field string, value any, must string) {
 	}
 }
 
-// text records a text of the wrong form.
+// text records a problem if a text has the wrong form.
 func (c *check) text(field, value string, form func(string) bool, must string) {
 	if !form(value) {
 		c.fail(field, fmt.Sprintf("%q", value), must)
 	}
 }
 
-// within records a number outside its bounds.
+// within records a problem if a number is outside its bounds.
 func (c *check) within(field string, value, least, most float64) {
 	if math.IsNaN(value) || value < least || value > most {
 		c.fail(field, value, fmt.Sprintf("must be from %v to %v", least, most))
 	}
 }
 
-// positive records a number outside 0 to the bound.
+// positive records a problem if a number is not above 0 and at most the bound.
 func (c *check) positive(field string, value, most float64) {
 	if math.IsNaN(value) || value <= 0 || value > most {
 		c.fail(field, value, fmt.Sprintf("must be above 0 and at most %v", most))

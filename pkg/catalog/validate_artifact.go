@@ -11,10 +11,10 @@ import (
 	"github.com/modelberth/modelberth/pkg/model"
 )
 
-// mostBytes is more than the weights of any model.
+// mostBytes is more than the weights of any model have.
 const mostBytes = 1 << 43
 
-// artifacts checks the forms of a model's weights.
+// artifacts checks all artifacts of a model.
 func (c *check) artifacts(all []model.Artifact) {
 	seen := map[string]bool{}
 	for i, a := range all {
@@ -28,7 +28,7 @@ func (c *check) artifacts(all []model.Artifact) {
 	}
 }
 
-// artifact checks one form of a model's weights.
+// artifact checks one artifact of a model.
 func (c *check) artifact(field string, a model.Artifact) {
 	c.text(field+".engine", a.Engine, isLowerName, "must be an engine's name")
 	c.text(field+".repo", a.Repo, isRepo, "must be a repository such as org/Model-GGUF")

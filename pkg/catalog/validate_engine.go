@@ -61,7 +61,7 @@ func (e Engine) Validate() error {
 
 func isVariable(name string) bool { return len(validation.IsCIdentifier(name)) == 0 }
 
-// flags checks that every spelling means one flag and that reserved flags exist.
+// flags checks that every spelling means only one flag, and that reserved flags exist.
 func (c *check) flags(e Engine) {
 	owner := map[string]string{}
 	for _, name := range sortedKeys(e.Flags) {

@@ -12,7 +12,7 @@ import (
 	"github.com/modelberth/modelberth/api/v1beta1"
 )
 
-// laws checks that an engine has the memory law of its split and no other.
+// laws checks that an engine has the memory law of its split, and no other.
 func (c *check) laws(e Engine) {
 	noMemory, noProfile := e.Memory == EngineMemory{}, reflect.ValueOf(e.Profile).IsZero()
 	switch {
@@ -36,7 +36,7 @@ func (c *check) basis(field string, b v1beta1.Basis) {
 	}
 }
 
-// memory checks the constants of the memory law of whole layers.
+// memory checks the constants of the memory law for whole layers.
 func (c *check) memory(m EngineMemory) {
 	c.basis("memory.basis", m.Basis)
 	c.within("memory.reserveGiB", m.ReserveGiB, 0, 100)
@@ -57,7 +57,7 @@ func (c *check) memory(m EngineMemory) {
 	}
 }
 
-// profile checks the constants of the memory law of an engine that measures itself.
+// profile checks the constants of the memory law for an engine with a profile run.
 func (c *check) profile(p MemoryProfile) {
 	c.basis("profile.basis", p.Basis)
 	if p.MeasuredUntil != "" {
@@ -98,7 +98,7 @@ func (c *check) profile(p MemoryProfile) {
 	c.batchDefaults(p.Defaults)
 }
 
-// graphs checks that some step holds for every model.
+// graphs checks the steps, and that some step matches every model.
 func (c *check) graphs(steps []GraphStep) {
 	for i, step := range steps {
 		field := fmt.Sprintf("profile.graphs[%d]", i)
@@ -110,7 +110,7 @@ func (c *check) graphs(steps []GraphStep) {
 	}
 }
 
-// libraries checks the memory of the libraries.
+// libraries checks the memory of libraries outside PyTorch.
 func (c *check) libraries(field string, n NonTorch) {
 	c.within(field+".single", n.Single, 0, 100)
 	c.within(field+".pcie", n.PCIe, 0, 100)
@@ -130,7 +130,7 @@ func (c *check) former(releases []FormerProfile) {
 	}
 }
 
-// batchDefaults checks that some step holds for every GPU.
+// batchDefaults checks the steps, and that some step matches every GPU.
 func (c *check) batchDefaults(steps []BatchDefault) {
 	for i, step := range steps {
 		field := fmt.Sprintf("profile.defaults[%d]", i)
@@ -146,7 +146,7 @@ func (c *check) batchDefaults(steps []BatchDefault) {
 	}
 }
 
-// isVersion is for releases, numbers with dots.
+// isVersion accepts releases: numbers with dots.
 func isVersion(text string) bool {
 	return madeOf(text, digits+".", 32) && !slices.Contains(strings.Split(text, "."), "")
 }

@@ -11,7 +11,7 @@ import (
 	"github.com/modelberth/modelberth/pkg/sku"
 )
 
-// Bounds beyond every machine, against slips of the pen.
+// Bounds larger than any machine, to detect typing errors.
 const (
 	mostMemoryGiB    = 4096
 	mostBandwidthGBs = 100_000
@@ -52,7 +52,7 @@ func validateGPU(g sku.GPU) error {
 	return c.err
 }
 
-// mostSMs is more than any GPU has.
+// mostSMs is more streaming multiprocessors than any GPU has.
 const mostSMs = 1024
 
 // mig checks a GPU's partitions.
@@ -106,7 +106,7 @@ func validateSKU(s sku.SKU) error {
 	return c.err
 }
 
-// links checks how a machine's GPUs talk to each other and to other machines.
+// links checks the connections of a machine's GPUs with each other and with other machines.
 func (c *check) links(s sku.SKU) {
 	c.within("linkedGPUs", float64(s.LinkedGPUs), 0, float64(max(s.GPUs, 0)))
 	if s.LinkedGPUs == 1 || s.LinkedGPUs > 0 && s.GPUs%s.LinkedGPUs != 0 {
@@ -123,14 +123,14 @@ func (c *check) prices(field string, prices map[string]float64) {
 	}
 }
 
-// reason checks why something is never chosen.
+// reason checks the text of a reason.
 func (c *check) reason(field, text string) {
 	if len(text) > longestReason || strings.ContainsAny(text, "\r\n") {
 		c.fail(field, fmt.Sprintf("%.40q…", text), fmt.Sprintf("must be one line of at most %d bytes", longestReason))
 	}
 }
 
-// oneOf records an unknown text.
+// oneOf records a problem if a text is not one of the known texts.
 func (c *check) oneOf(field, value string, known ...string) {
 	if !slices.Contains(known, value) {
 		last := len(known) - 1

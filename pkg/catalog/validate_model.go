@@ -55,7 +55,7 @@ func baseName(repo string) string {
 	return strings.ToLower(path.Base(repo))
 }
 
-// dimension is a whole number of a shape and its bounds.
+// dimension is a whole number in a shape, with its bounds.
 type dimension struct {
 	field       string
 	value       int
@@ -190,7 +190,7 @@ func (c *check) pattern(s model.Shape) {
 	}
 }
 
-// mixer checks that a group has the fields of its mixer and no others.
+// mixer checks that a group has the fields of its mixer, and no others.
 func (c *check) mixer(field string, g model.LayerGroup, heads int) {
 	mixers := map[model.Mixer]struct{ attends, windowed, stateful bool }{
 		model.MixerFull:     {attends: true},
@@ -226,7 +226,7 @@ func (c *check) mixer(field string, g model.LayerGroup, heads int) {
 	}
 }
 
-// changesAttention reports whether a group's attention is not the model's.
+// changesAttention reports whether a group's attention differs from the model's.
 func changesAttention(g model.LayerGroup) bool {
 	return g.KVHeads > 0 || g.HeadDim > 0 || g.ReusedKV || g.KeysAreValues || g.ReusedIndex
 }

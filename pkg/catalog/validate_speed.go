@@ -8,10 +8,10 @@ import (
 	"reflect"
 )
 
-// anyKernel is the kernel of all formats without one of their own.
+// anyKernel is the name of the kernel for all formats without their own.
 const anyKernel = "default"
 
-// speed checks the constants of a roofline; an engine may have none.
+// speed checks the constants of a roofline model. An engine may have none.
 func (c *check) speed(s Speed) {
 	if reflect.ValueOf(s).IsZero() {
 		return
@@ -49,7 +49,7 @@ func (c *check) speed(s Speed) {
 	c.allReduce(s.AllReduce)
 }
 
-// checkFormerBlocks checks how some releases multiplied experts.
+// checkFormerBlocks checks the constants of releases that computed experts in whole blocks.
 func checkFormerBlocks(c *check, b FormerBlocks) {
 	c.text("speed.formerBlocks.since", b.Since, isReleaseNumber, "must be a release such as 0.14")
 	c.text("speed.formerBlocks.until", b.Until, isReleaseNumber, "must be a release such as 0.14")
@@ -59,13 +59,13 @@ func checkFormerBlocks(c *check, b FormerBlocks) {
 	c.within("speed.formerBlocks.withoutGPUs", float64(b.WithoutGPUs), 2, mostBlockRows)
 }
 
-// mostAttentionTokens is a prompt that keeps every GPU busy.
+// mostAttentionTokens is the length of a prompt that keeps every GPU busy.
 const mostAttentionTokens = 1 << 16
 
-// mostBlockRows is more than any kernel's block has.
+// mostBlockRows is more rows than any kernel's block has.
 const mostBlockRows = 4096
 
-// isPart is for compute capabilities and classes of GPUs.
+// isPart accepts compute capabilities and classes of GPUs.
 func isPart(text string) bool { return isCapability(text) || isName(text) }
 
 // overheads checks the overheads in addition to bytes and operations.
@@ -98,10 +98,10 @@ func (c *check) overheads(s Speed) {
 	c.within("speed.hops.across", s.Hops.Across, 1, 1e3)
 }
 
-// mostMicros is a second: no constant is as large.
+// mostMicros is a second in microseconds. No constant is as large.
 const mostMicros = 1e6
 
-// kernels checks that every format finds one.
+// kernels checks the kernels, and that every format has one.
 func (c *check) kernels(field string, kernels map[string]Kernel) {
 	if _, ok := kernels[anyKernel]; !ok {
 		c.fail(field, "it", "must have a kernel "+anyKernel+" for all other formats")
@@ -125,7 +125,7 @@ func (c *check) kernels(field string, kernels map[string]Kernel) {
 	}
 }
 
-// allReduce checks that every table can be looked up between its points, and that none is given twice.
+// allReduce checks that the points of every table are ascending, and that no table is a duplicate.
 func (c *check) allReduce(tables []AllReduce) {
 	seen := map[string]bool{}
 	for i, table := range tables {
