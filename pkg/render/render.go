@@ -1,11 +1,11 @@
 // Copyright The Modelberth Authors.
 // SPDX-License-Identifier: Apache-2.0
 
-// Package render turns an accepted plan into objects for the cluster: the engine's command, the pods and the
-// objects around them. The controller applies the result, and the command line shows it.
+// Package render turns an accepted plan into objects for the cluster: pods with the engine's command, and the objects
+// around them. The controller applies the result, and the command line shows it.
 //
-// It decides the engine's package and image for a plan. It must not know how the plan was made, which objects exist
-// already, or how they are written.
+// It decides the engine's package and image for a plan. It must not know planning, the existing objects, or the way
+// objects are written.
 package render
 
 import (
@@ -29,7 +29,7 @@ import (
 	"github.com/modelberth/modelberth/pkg/workload"
 )
 
-// Settings of the installation for rendering.
+// Settings are the installation's settings for rendering.
 type Settings struct {
 	// Workload shapes pods.
 	Workload workload.Settings
@@ -58,15 +58,15 @@ type Input struct {
 	Settings Settings
 }
 
-// Rendered are the pods of a Workspace, and the names at its endpoint.
+// Rendered has the pods of a Workspace, and the model names at its endpoint.
 type Rendered struct {
 	// Template of the pods.
 	Template corev1.PodTemplateSpec `json:"template"`
-	// Worker is the template of the machines but the first; nil if one serves alone.
+	// Worker is the pods' template on all machines but the first; nil if one machine serves alone.
 	Worker *corev1.PodTemplateSpec `json:"worker,omitempty"`
-	// ServedNames are the names at the endpoint.
+	// ServedNames are the model names at the endpoint.
 	ServedNames []string `json:"servedNames,omitempty"`
-	// KVEventsPort publishes the events of the KV cache; 0 if there are none.
+	// KVEventsPort is the port with the KV cache events; 0 if the engine publishes none.
 	KVEventsPort int `json:"kvEventsPort,omitempty"`
 }
 
@@ -77,11 +77,11 @@ func commands() map[string]command {
 	return map[string]command{llamacpp.Name: llamacpp.Command, vllm.Name: vllm.Command}
 }
 
-// Engines are the sorted names of the supported engines.
+// Engines returns the sorted names of the supported engines.
 func Engines() []string { return slices.Sorted(maps.Keys(commands())) }
 
-// Preset returns the pods of a preset Workspace, and warnings about requested settings that were dropped or
-// replaced. An error names the part of the Workspace that cannot be rendered.
+// Preset returns the pods of a preset Workspace, with warnings about settings that it dropped or replaced. An error
+// names the part of the Workspace that it cannot render.
 func Preset(in Input) (Rendered, []string, error) {
 	render, known := commands()[in.Data.Name]
 	if !known {
@@ -125,7 +125,7 @@ func Preset(in Input) (Rendered, []string, error) {
 	return out, slices.Concat(pods.Engine.Warnings, dropped), nil
 }
 
-// worker makes the request for the leader of a group, and returns the command of its other members.
+// worker returns the command of a group's members except the leader. It changes asked to the input for the leader.
 func worker(in Input, asked *engine.Input, render command) (*engine.Command, error) {
 	if problem := workload.GroupNameProblem(in.Workspace.Name); problem != "" {
 		return nil, errors.New(problem)
@@ -147,7 +147,7 @@ func Template(ws *v1beta1.Workspace, plan *planner.Plan) Rendered {
 	return Rendered{Template: workload.TemplatePod(ws, plan.NodeNames)}
 }
 
-// image is the user's, else the administrator's, else the catalogue's, from the administrator's registry.
+// image returns the user's image, else the administrator's, else the catalogue's from the administrator's registry.
 func image(in Input) string {
 	if spec := in.Workspace.Inference.Engine; spec != nil && spec.Image != "" {
 		return spec.Image
@@ -158,7 +158,7 @@ func image(in Input) string {
 	return mirrored(in.Settings.EngineRegistry, in.Data.ImageFor(in.Plan.GPUsPerNode))
 }
 
-// mirrored puts a registry in the place of an image's own. The path below it stays, as mirrors keep it.
+// mirrored replaces the registry of an image. The path below it stays, because mirrors keep it.
 func mirrored(registry, image string) string {
 	parsed, err := name.ParseReference(image)
 	if registry == "" || err != nil {
@@ -168,8 +168,8 @@ func mirrored(registry, image string) string {
 	return strings.TrimSuffix(registry, "/") + "/" + strings.TrimPrefix(path, "docker.io/")
 }
 
-// checkAPIKey refuses a key that every reader of Workspaces or pods could read, and a key that the engine would
-// ignore.
+// checkAPIKey refuses a key that everyone with read access to Workspaces or pods could see. It also refuses a key that
+// the engine would ignore.
 func checkAPIKey(in Input) error {
 	variable, spec := in.Data.APIKeyVariable, in.Workspace.Inference.Engine
 	switch {
@@ -186,8 +186,8 @@ func checkAPIKey(in Input) error {
 	}
 }
 
-// environment are the user's variables, without those that a member of a group gets from its pod, and warnings
-// about these.
+// environment returns the user's variables, with warnings. It drops variables that the pod sets for a member of a
+// group, and warns about them.
 func environment(in Input) ([]engine.EnvVar, []string) {
 	var out []engine.EnvVar
 	if in.Workspace.Inference.Engine != nil {

@@ -19,22 +19,22 @@ import (
 	"github.com/modelberth/modelberth/pkg/workload"
 )
 
-// Revision is the content of a ControllerRevision: the accepted plan and the rendered pods. A new release
-// of Modelberth, a changed preset or a changed price changes neither.
+// Revision is the content of a ControllerRevision: the accepted plan and the rendered pods. Neither changes with a new
+// release of Modelberth, a changed preset or a changed price.
 type Revision struct {
 	// Plan is the accepted plan.
 	Plan planner.Plan `json:"plan"`
 	Rendered
-	// Inputs of the plan; nil if an earlier version pinned it.
+	// Inputs are the inputs of the plan; nil if an earlier version pinned the plan.
 	Inputs *Inputs `json:"inputs,omitempty"`
-	// Provisional is set if the plan was made during a cooldown or under a full ceiling: another one may be better at
-	// the time of the purchase.
+	// Provisional is set if the plan was made during a cooldown or under a full ceiling. At the time of the purchase,
+	// another plan may be better.
 	Provisional bool `json:"passing,omitempty"`
-	// NodeClass to buy with; nil means the installation's.
+	// NodeClass is for purchases; nil means the installation's.
 	NodeClass *v1beta1.NodeClassReference `json:"nodeClass,omitempty"`
-	// LeftNodes are not used again for a while.
+	// LeftNodes are nodes that new plans avoid for a while.
 	LeftNodes []LeftNode `json:"leftNodes,omitempty"`
-	// NodeLabels of the machines for the user.
+	// NodeLabels are the user's labels for the machines.
 	NodeLabels map[string]string `json:"nodeLabels,omitempty"`
 }
 
@@ -45,7 +45,7 @@ type LeftNode struct {
 	Until  metav1.Time `json:"until"`
 }
 
-// Inputs are the inputs of a revision. Only a change of them makes a new plan.
+// Inputs are the inputs of a revision. The controller plans again only if they change.
 type Inputs struct {
 	Resource    v1beta1.ResourceSpec   `json:"resource"`
 	Inference   *v1beta1.InferenceSpec `json:"inference,omitempty"`
@@ -54,7 +54,7 @@ type Inputs struct {
 	Config string `json:"config,omitempty"`
 }
 
-// ShapingAnnotations are the annotations of a Workspace that shape the plan or the pods.
+// ShapingAnnotations returns the annotations of a Workspace that affect the plan or the pods.
 func ShapingAnnotations() []string {
 	return []string{
 		v1beta1.AnnotationNodeClassName,
@@ -71,12 +71,12 @@ type Object interface {
 	runtime.Object
 }
 
-// packedFrom is the least size in bytes of JSON for packing. Packed data begin with their length, which from this
-// size on is never the start of JSON.
+// packedFrom is the smallest size in bytes of JSON to pack. Packed data starts with its length. From this size on, the
+// length's first byte is never {.
 const packedFrom = 128
 
-// Pack is the transform of a cache of ControllerRevisions: their data is most of them and seldom read, and takes a
-// third of the memory when packed. Decode reads it as well.
+// Pack is the transform of a cache of ControllerRevisions. It compresses their data, which is large and seldom read, to
+// a third of the memory. Decode reads packed and plain data.
 func Pack(object any) (any, error) {
 	pinned, ok := object.(*appsv1.ControllerRevision)
 	if !ok {
@@ -84,7 +84,7 @@ func Pack(object any) (any, error) {
 	}
 	pinned.ManagedFields = nil
 	if raw := pinned.Data.Raw; len(raw) >= packedFrom && raw[0] == '{' {
-		pinned.Data.Raw = bytes.Clone(s2.EncodeBetter(nil, raw)) // as long as it is, not as it might have become
+		pinned.Data.Raw = bytes.Clone(s2.EncodeBetter(nil, raw)) // a clone has no spare capacity
 	}
 	return pinned, nil
 }
@@ -105,16 +105,16 @@ func Decode(object *appsv1.ControllerRevision) (Revision, error) {
 	return out, nil
 }
 
-// Network are the objects for the Workspace's network: its endpoint first, and the allowed traffic from and to its
-// pods. It follows the installation's present settings, also for running pods: nothing of it is pinned. Pods of
-// another revision keep their peers; nil means none.
+// Network returns the objects for the Workspace's network: first the endpoint, then the allowed traffic from and to its
+// pods. No revision pins them: they follow the installation's present settings, even for running pods. runs is another
+// revision with running pods, which keep their peers; nil means none.
 func (r *Revision) Network(ws *v1beta1.Workspace, settings workload.Settings, runs *Revision) []Object {
 	in := workload.Input{Workspace: ws, Plan: r.Plan, Engine: engine.Command{KVEventsPort: r.KVEventsPort}, Settings: settings}
 	for _, each := range []*Revision{r, runs} {
 		if each == nil || each.Worker == nil {
 			continue
 		}
-		// Fewer labels select more pods: those of an earlier version have one less.
+		// Fewer labels select more pods. Pods of an earlier version have one label less.
 		if peers := workload.PeerSelector(ws, each.Worker.Labels); in.Peers == nil || len(peers) < len(in.Peers) {
 			in.Peers = peers
 		}
@@ -137,8 +137,8 @@ func (r *Revision) ToleratesDedication() bool {
 	return workload.ToleratesDedication(&r.Template.Spec) && (r.Worker == nil || workload.ToleratesDedication(&r.Worker.Spec))
 }
 
-// Pods are the sets of the Workspace's pods, the serving one first. name is that of the ControllerRevision, and
-// group the recorded state of a group.
+// Pods returns the StatefulSets of the Workspace's pods, the serving one first. name is the ControllerRevision's name,
+// and group the recorded state of a group.
 func (r *Revision) Pods(ws *v1beta1.Workspace, name string, group workload.Group) []Object {
 	if r.Worker == nil {
 		return []Object{workload.StatefulSet(ws, int32(r.Plan.Nodes), r.Template, name)}
