@@ -21,25 +21,26 @@ import (
 	"github.com/modelberth/modelberth/pkg/lookup"
 )
 
-// How long a positive answer of the API server counts, and how many answers are kept.
+// acceptedFor is the time that a positive answer of the API server counts. acceptedLimit is the number of cached
+// answers.
 const (
 	acceptedFor   = 10 * time.Second
 	acceptedLimit = 256
 )
 
-// Bounds of running requests: a webhook that does not answer must not block all workers.
+// Bounds of running requests, so that a silent webhook does not block all workers.
 const (
 	mostAsking  = 8
 	answerLimit = 500 * time.Millisecond
 )
 
-// accepted remembers for a while that the API server would create an object. Workspaces created together mostly differ
-// only in their names, so each would send the same dry run. Objects made meanwhile may use up a quota, as after any dry
-// run: package admission counts those of this process.
+// accepted caches positive answers of the API server to dry runs. Workspaces created together usually differ only in
+// their names, so each would send the same dry run. Objects created meanwhile may use up a quota, as after any dry run.
+// Package admission counts the objects of this process.
 type accepted struct {
 	clock cache.Clock
 	seen  *cache.LRUExpireCache
-	// reads are the questions that are on their way, and asking has an entry for each.
+	// reads are the running requests. asking has an entry for each of them.
 	reads  lookup.Reads
 	asking chan struct{}
 }
@@ -50,9 +51,9 @@ func newAccepted(clock cache.Clock) *accepted {
 	}
 }
 
-// ask asks whether the API server would create an object, unless the same request is running. A positive answer and
-// a timeout count for both; any other error may concern only the other one. The error is a *lookup.BusyError if
-// answers take too long.
+// ask sends a dry run to the API server, unless the same request is running. If so, ask waits for its answer. A
+// positive answer and a timeout count for both requests. Any other error may concern only the other request. The error
+// is a *lookup.BusyError if answers take too long.
 func (a *accepted) ask(ctx context.Context, of shape, ask func(context.Context) error) error {
 	for {
 		var own error
@@ -77,7 +78,7 @@ func (a *accepted) ask(ctx context.Context, of shape, ask func(context.Context) 
 	}
 }
 
-// askInTurn asks once fewer than mostAsking questions are on their way.
+// askInTurn sends the request once fewer than mostAsking requests are running.
 func (a *accepted) askInTurn(ctx context.Context, of shape, ask func(context.Context) error) error {
 	soon, cancel := context.WithTimeout(ctx, answerLimit)
 	defer cancel()
@@ -106,9 +107,8 @@ func (s shape) busy() error {
 	return &lookup.BusyError{Source: s.kind + "s of namespace " + s.namespace}
 }
 
-// shapeOf is the content of an intent without its owner's name and UID, wherever they occur, and without the hash
-// of the whole. Of the name it keeps the parts that an API server may reject: the length, and whether it is a valid
-// label.
+// shapeOf returns the content of an intent without its hash, and without its owner's name and UID anywhere. Of the
+// name, it keeps the properties that an API server may reject: the length, and whether it is a valid label.
 func shapeOf(owner client.Object, intent *unstructured.Unstructured) (shape, error) {
 	encoded, err := json.Marshal(intent.Object) // sorts its maps
 	for _, own := range []string{string(owner.GetUID()), intent.GetAnnotations()[v1beta1.AnnotationAppliedHash], owner.GetName()} {

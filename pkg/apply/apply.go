@@ -1,11 +1,11 @@
 // Copyright The Modelberth Authors.
 // SPDX-License-Identifier: Apache-2.0
 
-// Package apply writes objects by server-side apply, under one field owner, and only if something differs from the
-// cluster.
+// Package apply writes objects by server-side apply, under one field owner. It writes only if the cluster's object
+// differs.
 //
-// It decides whether a write is necessary, and whether an object with that name may be written at all: a foreign
-// object is an error, never a takeover. It must not know the purpose of the objects.
+// It decides whether a write is necessary and allowed: a foreign object of the same name is an error, never a takeover.
+// It must not know the purpose of the objects.
 package apply
 
 import (
@@ -30,7 +30,7 @@ import (
 	"github.com/modelberth/modelberth/api/v1beta1"
 )
 
-// FieldOwner is the one field manager of all applied objects.
+// FieldOwner is the field manager of all applied objects.
 const FieldOwner = "modelberth"
 
 // TakenError is returned if an object of the desired name has another owner.
@@ -38,7 +38,7 @@ type TakenError struct {
 	Kind      string
 	Namespace string
 	Name      string
-	// Owner is the kind of the object that wants the name.
+	// Owner is the kind of the object that needs the name.
 	Owner string
 }
 
@@ -48,7 +48,7 @@ func (e *TakenError) Error() string {
 		"delete or rename it, or create the %s under another name", e.Kind, e.Namespace, e.Name, cmp.Or(e.Owner, v1beta1.WorkspaceKind))
 }
 
-// TerminatingError is returned if an object of the desired name is under deletion.
+// TerminatingError is returned if an object of the desired name is being deleted.
 type TerminatingError struct {
 	Kind      string
 	Namespace string
@@ -68,14 +68,14 @@ type Applier struct {
 	accepted *accepted
 }
 
-// New returns an Applier. The cache must contain the names of all objects; Keep suffices for foreign ones. The live
-// reader must not be backed by a cache.
+// New returns an Applier. The cache must contain all objects; for foreign objects, the identity that Keep leaves is
+// enough. The live reader must not use a cache.
 func New(cached client.Client, live client.Reader, clock clock.PassiveClock) *Applier {
 	return &Applier{cached: cached, live: live, settled: newSettled(), accepted: newAccepted(clock)}
 }
 
 // Apply makes one object match desired, which must have owner as its controller. It returns true if it wrote. If
-// desired has a resourceVersion, no other version is overwritten. Errors are *TakenError, *TerminatingError or the
+// desired has a resourceVersion, Apply overwrites no other version. Errors are *TakenError, *TerminatingError or the
 // API server's.
 func (a *Applier) Apply(ctx context.Context, owner, desired client.Object) (bool, error) {
 	found, err := a.look(ctx, a.cached, owner, desired)
@@ -90,7 +90,7 @@ func (a *Applier) Apply(ctx context.Context, owner, desired client.Object) (bool
 		if found, err = a.look(ctx, a.live, owner, desired); err != nil { // the cache lags
 			return false, err
 		}
-		if found.existing == nil { // it went as it came, or the API server makes nothing over a version
+		if found.existing == nil { // deleted meanwhile, or the API server does not create over a version
 			err := a.create(ctx, found.intent, "")
 			return err == nil, wrap("applying", desired, found.intent, err)
 		}
@@ -108,7 +108,7 @@ const (
 	Applied
 )
 
-// State returns the state of the desired object, from the cache. Its errors are those of Apply.
+// State returns the state of the desired object, from the cache. It returns the same errors as Apply.
 func (a *Applier) State(ctx context.Context, owner, desired client.Object) (State, error) {
 	existing, gvk, err := a.ours(ctx, a.cached, owner, desired)
 	if err != nil || existing == nil {
@@ -124,8 +124,8 @@ func (a *Applier) State(ctx context.Context, owner, desired client.Object) (Stat
 	return Applied, nil
 }
 
-// Check returns an error if desired cannot be created: the name has another owner, or the API server would reject
-// the object. For a while, an answer counts for all objects that differ only by their owner. Errors are those of
+// Check returns an error if desired cannot be created: the name has another owner, or the API server would reject the
+// object. For a while, an answer counts for all objects that differ only in their owner. It returns the same errors as
 // Apply.
 func (a *Applier) Check(ctx context.Context, owner, desired client.Object) error {
 	found, err := a.look(ctx, a.cached, owner, desired)
@@ -137,7 +137,7 @@ func (a *Applier) Check(ctx context.Context, owner, desired client.Object) error
 		return wrap("checking", desired, found.intent, err)
 	}
 	err = a.accepted.ask(ctx, shape, func(ctx context.Context) error {
-		// It is the cheaper of the two dry runs, and leaves no trace in the managed fields.
+		// A dry run of a create is cheaper than that of an apply, and does not change the managed fields.
 		return a.cached.Create(ctx, found.intent.DeepCopy(), client.DryRunAll, client.FieldOwner(FieldOwner))
 	})
 	if apierrors.IsAlreadyExists(err) { // the cache lags
@@ -147,20 +147,20 @@ func (a *Applier) Check(ctx context.Context, owner, desired client.Object) error
 	return wrap("checking", desired, found.intent, err)
 }
 
-// firstVersion is the resourceVersion of an empty store: no object has it. Applying over it creates an object or,
-// if there is one of that name, fails with a conflict.
+// firstVersion is the resourceVersion of an empty store, so no object has it. An apply over it creates the object or,
+// if one of that name exists, fails with a conflict.
 const firstVersion = "1"
 
-// create creates a missing object. Over firstVersion, an existing one stays unchanged, whoever created it and when,
-// and the error is a conflict: no prior read is necessary.
+// create creates a missing object. Over firstVersion, an existing object stays unchanged, and the error is a conflict.
+// So no prior read is necessary.
 func (a *Applier) create(ctx context.Context, intent *unstructured.Unstructured, over string) error {
 	intent = intent.DeepCopy()
 	intent.SetResourceVersion(over)
 	return a.cached.Apply(ctx, client.ApplyConfigurationFromUnstructured(intent), client.FieldOwner(FieldOwner))
 }
 
-// update applies over our own object, if anything differs. The cache may lag: a deleted object, or one created
-// again by another owner, stays unchanged.
+// update applies over our own object, if anything differs. Even if the cache lags, a deleted object stays deleted, and
+// an object that another owner has created again stays unchanged.
 func (a *Applier) update(ctx context.Context, found comparison, desired client.Object) (bool, error) {
 	if same, err := a.isSettled(found, desired); err != nil || same {
 		return false, err
@@ -179,7 +179,7 @@ func (a *Applier) update(ctx context.Context, found comparison, desired client.O
 	return err == nil, wrap("applying", desired, found.intent, err)
 }
 
-// isSettled reports whether the found object matches desired, and remembers it.
+// isSettled reports whether the found object matches desired. If so, it records the match.
 func (a *Applier) isSettled(found comparison, desired client.Object) (bool, error) {
 	if found.isSettled {
 		return true, nil
@@ -199,15 +199,15 @@ func wrap(doing string, desired client.Object, intent *unstructured.Unstructured
 	return fmt.Errorf("%s %s %s/%s: %w", doing, intent.GetKind(), desired.GetNamespace(), desired.GetName(), err)
 }
 
-// comparison pairs the desired object with the live one: ours, or nil. If they are known to match, it is settled
-// and has no intent.
+// comparison pairs the desired object with the existing one, which is ours or nil. If they are known to match, the
+// comparison is settled and has no intent.
 type comparison struct {
 	intent    *unstructured.Unstructured
 	existing  client.Object
 	isSettled bool
 }
 
-// look returns both, or an error if the object is not ours to write.
+// look compares the desired object with the existing one. It returns an error if the existing object is not ours.
 func (a *Applier) look(ctx context.Context, from client.Reader, owner, desired client.Object) (comparison, error) {
 	existing, gvk, err := a.ours(ctx, from, owner, desired)
 	if err != nil {
@@ -228,7 +228,7 @@ func (a *Applier) comparisonOf(existing client.Object, gvk schema.GroupVersionKi
 	return comparison{intent: intent, existing: existing}, nil
 }
 
-// ours returns the object of desired's name, or nil, and its kind; an error if it is not ours to write.
+// ours returns the object with desired's name, or nil, and its kind. It returns an error if the object is not ours.
 func (a *Applier) ours(
 	ctx context.Context, from client.Reader, owner, desired client.Object,
 ) (client.Object, schema.GroupVersionKind, error) {
@@ -261,7 +261,7 @@ func isOfAnotherUID(err error) bool {
 	})
 }
 
-// existing returns the object as the cluster has it, or nil.
+// existing returns the cluster's object, or nil.
 func (a *Applier) existing(
 	ctx context.Context, from client.Reader, gvk schema.GroupVersionKind, desired client.Object,
 ) (client.Object, error) {
@@ -295,7 +295,7 @@ func mayWrite(kind, ownerKind string, owner, existing client.Object) error {
 	return &TakenError{Kind: kind, Namespace: existing.GetNamespace(), Name: existing.GetName(), Owner: ownerKind}
 }
 
-// intentOf returns our fields, with their hash among the annotations.
+// intentOf returns our fields, with their hash in an annotation.
 func intentOf(desired client.Object, gvk schema.GroupVersionKind) (*unstructured.Unstructured, error) {
 	content, err := runtime.DefaultUnstructuredConverter.ToUnstructured(desired)
 	if err != nil {
@@ -304,7 +304,7 @@ func intentOf(desired client.Object, gvk schema.GroupVersionKind) (*unstructured
 	intent := &unstructured.Unstructured{Object: content}
 	intent.SetGroupVersionKind(gvk)
 	delete(content, "status")
-	unstructured.RemoveNestedField(content, "metadata", "resourceVersion") // says when to write, not what
+	unstructured.RemoveNestedField(content, "metadata", "resourceVersion") // a condition of the write, not content
 	dropNulls(content)
 	encoded, err := json.Marshal(content)
 	if err != nil {
@@ -320,8 +320,8 @@ func intentOf(desired client.Object, gvk schema.GroupVersionKind) (*unstructured
 	return intent, nil
 }
 
-// isApplied reports whether the object has every field of the intent (no other client changed one) and was last
-// applied with the same intent (no field has been taken out since).
+// isApplied reports whether the object matches the intent. It must have every field of the intent: otherwise another
+// client has changed one. It must also have the hash of the intent: otherwise the intent has lost a field since.
 func isApplied(intent *unstructured.Unstructured, existing client.Object) (bool, error) {
 	hash := intent.GetAnnotations()[v1beta1.AnnotationAppliedHash]
 	if existing.GetAnnotations()[v1beta1.AnnotationAppliedHash] != hash {
@@ -333,15 +333,15 @@ func isApplied(intent *unstructured.Unstructured, existing client.Object) (bool,
 	}
 	wanted := map[string]any{}
 	for key, value := range intent.Object {
-		if key != "apiVersion" && key != "kind" { // typed objects from a cache do not carry them
+		if key != "apiVersion" && key != "kind" { // typed objects from a cache do not have them
 			wanted[key] = value
 		}
 	}
 	return contains(content, wanted), nil
 }
 
-// contains reports whether have contains every value of want; other values of have are defaults of the server or
-// fields of other writers.
+// contains reports whether have contains every value of want. Other values of have are defaults of the server or fields
+// of other writers.
 func contains(have, want any) bool {
 	switch want := want.(type) {
 	case map[string]any:

@@ -13,8 +13,8 @@ import (
 	"github.com/modelberth/modelberth/api/v1beta1"
 )
 
-// Keep is the transform of an Applier's cache. It keeps our objects, and only the identity of others: a taken name
-// is known without a request and costs next to no memory.
+// Keep is the transform of an Applier's cache. It keeps our objects whole, and only the identity of others. So an
+// Applier detects a taken name without a request, for little memory.
 func Keep(object any) (any, error) {
 	accessor, ok := object.(metav1.Object)
 	if !ok {

@@ -10,14 +10,14 @@ import (
 	"sigs.k8s.io/controller-runtime/pkg/client"
 )
 
-// settledLimit is how many objects are remembered, with some 200 bytes each; others are compared again.
+// settledLimit is the number of recorded objects, with about 200 bytes each. Others are compared again.
 const settledLimit = 4096
 
-// settled remembers which version of an object matched, and the desired content: the comparison is most of the cost
-// of a pass over an unchanged Workspace.
+// settled records the version of an object that matched, with the desired content. It saves the comparison, which is
+// most of the cost of a pass over an unchanged Workspace.
 type settled struct{ seen *lru.Cache }
 
-// match is one comparison: of this object in this version with this intent.
+// match is a successful comparison of a version of an object with the desired content.
 type match struct {
 	version string
 	desired [sha256.Size]byte
@@ -32,7 +32,7 @@ func (s *settled) note(desired, existing client.Object) {
 	}
 }
 
-// holds reports whether this version of the object was found to be as desired.
+// holds reports whether this version of the object is known to match desired.
 func (s *settled) holds(desired, existing client.Object) bool {
 	known, ok := s.seen.Get(existing.GetUID())
 	if !ok {
@@ -42,8 +42,8 @@ func (s *settled) holds(desired, existing client.Object) bool {
 	return ok && known == any(found)
 }
 
-// matchOf is false if the desired content has no cheap form. The wire format sorts maps: equal contents have equal
-// bytes.
+// matchOf returns the match to record; false if the desired object has no wire format. The wire format sorts maps, so
+// equal contents have equal bytes.
 func matchOf(desired, existing client.Object) (match, bool) {
 	wire, ok := desired.(interface{ Marshal() ([]byte, error) })
 	if !ok || existing.GetUID() == "" {
