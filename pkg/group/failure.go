@@ -22,19 +22,19 @@ type failure struct {
 	pod  string
 	at   time.Time
 	said string
-	// isEngine is set if the engine ended, isReaction if an agent ended because it missed another member.
+	// isEngine is set if the engine ended. isReaction is set if an agent ended because another member did not answer.
 	isEngine, isReaction bool
 }
 
-// first returns the probable first failure: an engine's before an agent's, because agents end when they miss a
-// member, and then the earliest. Nil if no member failed.
+// first returns the probable first failure; nil if no member failed. An engine's failure comes before an agent's,
+// because agents end when another member fails. Otherwise the earliest counts.
 func first(pods []*corev1.Pod, members int) *failure {
 	var all []failure
 	for _, pod := range pods {
 		whole, isWhole := lastStart(pods, pod)
 		for _, f := range failures(pod) {
-			// An engine that ends before the others have started has broken nothing, for example because it does
-			// not wait for them: the kubelet restarts it, and the group is whole then.
+			// If an engine ends before the others have started, for example because it does not wait for them, nothing
+			// is broken. The kubelet restarts it, and the group is whole then.
 			if isEarly := !isWhole || len(pods) < members || !f.at.IsZero() && !f.at.After(whole); f.isEngine && isEarly {
 				continue
 			}
@@ -56,7 +56,8 @@ func first(pods []*corev1.Pod, members int) *failure {
 	return &all[0]
 }
 
-// failures of one member. The kubelet restarts containers on its own, so an end is visible in the last state.
+// failures returns the failures of one member. The kubelet may have restarted a container, so its end is in the last
+// state.
 func failures(pod *corev1.Pod) []failure {
 	var out []failure
 	if pod.Status.Phase == corev1.PodFailed {
@@ -72,8 +73,8 @@ func failures(pod *corev1.Pod) []failure {
 	started, isStarted := engineStarted(pod)
 	for i := range pod.Status.InitContainerStatuses {
 		end := ended(&pod.Status.InitContainerStatuses[i])
-		// A container that ends before the engine has started, for example because the weights cannot be fetched,
-		// resumes on its own, and no member has joined yet.
+		// If an agent ends before the engine has started, for example because it cannot fetch the weights, the kubelet
+		// restarts it. No other member has joined this one yet.
 		if end == nil || end.ExitCode == 0 || !isStarted || end.FinishedAt.Time.Before(started) {
 			continue
 		}
@@ -85,23 +86,23 @@ func failures(pod *corev1.Pod) []failure {
 	return out
 }
 
-// ended is how a container ended last; nil if it never did.
+// ended returns the last end of a container; nil if it never ended.
 func ended(status *corev1.ContainerStatus) *corev1.ContainerStateTerminated {
 	switch {
 	case status.State.Terminated != nil:
 		return status.State.Terminated
 	case status.LastTerminationState.Terminated == nil && status.RestartCount > 0:
-		// The runtime has forgotten how.
+		// The runtime no longer has the details.
 		return &corev1.ContainerStateTerminated{ExitCode: unknownExit, Reason: "it was started again"}
 	default:
 		return status.LastTerminationState.Terminated
 	}
 }
 
-// unknownExit is not a possible exit code of a process.
+// unknownExit stands for an unknown exit code. No process can have it.
 const unknownExit = -1
 
-// engineStarted is when the pod's own containers began.
+// engineStarted returns when the pod's engine started; false if it has not.
 func engineStarted(pod *corev1.Pod) (time.Time, bool) {
 	for i := range pod.Status.ContainerStatuses {
 		status := &pod.Status.ContainerStatuses[i]
@@ -115,7 +116,7 @@ func engineStarted(pod *corev1.Pod) (time.Time, bool) {
 	return time.Time{}, false
 }
 
-// lastStart is when the last of the other members' engines began, and whether all of them did.
+// lastStart returns when the last of the other members' engines started, and whether all of them have started.
 func lastStart(pods []*corev1.Pod, but *corev1.Pod) (last time.Time, all bool) {
 	for _, pod := range pods {
 		if pod == but {
@@ -125,7 +126,7 @@ func lastStart(pods []*corev1.Pod, but *corev1.Pod) (last time.Time, all bool) {
 		if !isStarted {
 			return time.Time{}, false
 		}
-		// A worker may begin some time before it can be joined; it is ready then.
+		// A worker may start some time before others can join it. It becomes ready when they can.
 		if since := readySince(pod); pod.Labels[appsv1.PodIndexLabel] != leaderIndex && since.After(started) {
 			started = since
 		}
@@ -136,10 +137,10 @@ func lastStart(pods []*corev1.Pod, but *corev1.Pod) (last time.Time, all bool) {
 	return last, true
 }
 
-// leaderIndex is the index of the serving pod. It is ready much later than it starts.
+// leaderIndex is the index of the serving pod. That pod becomes ready long after its start.
 const leaderIndex = "0"
 
-// readySince is when a pod became ready; zero if it is not.
+// readySince returns when a pod became ready; zero if it is not ready.
 func readySince(pod *corev1.Pod) time.Time {
 	for _, condition := range pod.Status.Conditions {
 		if condition.Type == corev1.PodReady && condition.Status == corev1.ConditionTrue {
@@ -149,7 +150,7 @@ func readySince(pod *corev1.Pod) time.Time {
 	return time.Time{}
 }
 
-// failedAt is when a pod came to its end by its own conditions.
+// failedAt returns when a pod failed, according to its conditions.
 func failedAt(pod *corev1.Pod) time.Time {
 	at := pod.CreationTimestamp.Time
 	for _, condition := range pod.Status.Conditions {
@@ -160,7 +161,7 @@ func failedAt(pod *corev1.Pod) time.Time {
 	return at
 }
 
-// lastWords are the last line of a container, or the sentence of an agent.
+// lastWords returns the last line of a container's log, or an agent's sentence.
 func lastWords(end *corev1.ContainerStateTerminated) string {
 	var agent struct {
 		Message string `json:"message"`
@@ -175,7 +176,7 @@ func lastWords(end *corev1.ContainerStateTerminated) string {
 	return cmp.Or(text, end.Reason)
 }
 
-// longestQuote keeps a line of a log from filling the condition.
+// longestQuote limits the length of a log's line in the condition.
 const longestQuote = 200
 
 func quoted(text string) string {

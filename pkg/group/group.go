@@ -1,12 +1,12 @@
 // Copyright The Modelberth Authors.
 // SPDX-License-Identifier: Apache-2.0
 
-// Package group decides about the pods that serve one model together. An engine on several machines works only with
-// all of its members. None of them may restart alone, because the others hold the state of the lost one.
+// Package group decides when to replace the pods that serve one model together. An engine on several machines works
+// only with all of its members. No member may restart alone, because the others depend on the state of the lost member.
 //
-// It decides from the present pods and sets, and keeps nothing: after a crash at any moment, the decision is the
-// same. It must not know clients, plans or engines. The agents notice a lost member and end; this package sees that
-// like any other end.
+// It decides from the present pods and StatefulSets, and keeps no state, so a crash of the controller does not change
+// the decision. It must not know clients, plans or engines. If an agent detects a lost member, the agent ends, and this
+// package treats that like any other end.
 package group
 
 import (
@@ -25,37 +25,37 @@ type Do string
 
 // The actions.
 const (
-	// Keep: nothing, until something moves.
+	// Keep means to do nothing until something changes.
 	Keep Do = "Keep"
-	// Wait: a member failed before the engines were to start, and the group is replaced then.
+	// Wait means that a member failed before the start time of the engines. At that time, the group is replaced.
 	Wait Do = "Wait"
-	// Replace: a member failed, and another group takes over. The former one ends at once, because its leader would
-	// continue to accept requests that nobody can answer.
+	// Replace means that a member failed, and a new group takes over. The old group ends at once, because its leader
+	// would continue to accept requests that it cannot answer.
 	Replace Do = "Replace"
-	// Delete: pods of a former group, or of a former template, go.
+	// Delete means to delete the pods of an earlier group or an earlier template.
 	Delete Do = "Delete"
 )
 
-// After a group that lasted, the engines of the next one start at once; after early failures, they start later each
-// time.
+// If a group ran for at least lasted, the engines of the next group start at once. After each early failure in a row,
+// they start later: the delay doubles from firstDelay to longestDelay.
 const (
 	firstDelay   = 10 * time.Second
 	longestDelay = 300 * time.Second
 	lasted       = 10 * time.Minute
 )
 
-// failedGrace is the grace period in seconds for the pods of a failed group: they can finish nothing without the
-// lost member.
+// failedGrace is the grace period in seconds for the pods of a failed group. It is short, because they can finish no
+// request without the lost member.
 const failedGrace = 2
 
 // State is the input of the decision.
 type State struct {
-	// Sets run the members, and Pods are theirs.
+	// Sets run the members. Pods are the pods of the Sets.
 	Sets []*appsv1.StatefulSet
 	Pods []corev1.Pod
-	// Failures in a row on record.
+	// Failures is the recorded number of failures in a row.
 	Failures int
-	// NotBefore is when the engines of this group were to start at the earliest.
+	// NotBefore is the earliest start of this group's engines.
 	NotBefore, Now time.Time
 }
 
@@ -64,9 +64,9 @@ type Step struct {
 	Do Do
 	// Failure is a sentence about the first failed member, for Wait and Replace.
 	Failure string
-	// Failures in a row with this one, with Replace.
+	// Failures is the number of failures in a row, including this one; for Replace.
 	Failures int
-	// Until when to Wait; with Replace, when the engines of the next group start, zero for at once.
+	// Until is the end of a Wait. For Replace, it is the start of the next group's engines; zero means at once.
 	Until time.Time
 	// Leaving are the pods to delete.
 	Leaving []Leaving
@@ -76,7 +76,7 @@ type Step struct {
 type Leaving struct {
 	Name string
 	UID  types.UID
-	// GraceSeconds of the pod; nil means its own setting.
+	// GraceSeconds is the grace period; nil means the pod's own setting.
 	GraceSeconds *int64
 }
 
@@ -84,7 +84,7 @@ type Leaving struct {
 func Decide(s State) Step {
 	for _, set := range s.Sets {
 		if set == nil || set.Status.ObservedGeneration != set.Generation || set.Status.UpdateRevision == "" {
-			return Step{Do: Keep} // which pods are former ones is not known yet
+			return Step{Do: Keep} // the current revision is not known yet
 		}
 	}
 	current, former := s.sorted()
@@ -103,15 +103,14 @@ func Decide(s State) Step {
 		failures = 0
 	}
 	step := Step{Do: Replace, Failure: failed.said, Failures: failures + 1}
-	// The record has whole seconds.
+	// The recorded start time has whole seconds.
 	if until := failed.at.Add(delay(failures)).Truncate(time.Second); s.Now.Before(until) {
 		step.Until = earlier(until, s.Now.Add(delay(failures)).Truncate(time.Second))
 	}
 	return step
 }
 
-// sorted tells the pods of the sets' templates as they are now from former ones. Those under deletion
-// are neither.
+// sorted separates the pods of the sets' current templates from earlier pods. It skips pods that are being deleted.
 func (s State) sorted() (current, former []*corev1.Pod) {
 	for i := range s.Pods {
 		pod := &s.Pods[i]
@@ -128,7 +127,7 @@ func (s State) sorted() (current, former []*corev1.Pod) {
 	return current, former
 }
 
-// members is how many pods there are to be.
+// members returns the desired number of pods.
 func (s State) members() int {
 	n := 0
 	for _, set := range s.Sets {
@@ -137,7 +136,7 @@ func (s State) members() int {
 	return n
 }
 
-// leaving gives pods their own grace period to finish requests, unless one of them failed.
+// leaving returns the pods to delete. They have their own grace period to finish requests, unless one of them failed.
 func leaving(pods []*corev1.Pod) []Leaving {
 	var grace *int64
 	if first(pods, 0) != nil {
@@ -150,7 +149,7 @@ func leaving(pods []*corev1.Pod) []Leaving {
 	return out
 }
 
-// delay before the next group, after a number of failures in a row.
+// delay returns the delay before the next group's start, after a number of failures in a row.
 func delay(failures int) time.Duration {
 	if failures == 0 {
 		return 0
@@ -178,7 +177,7 @@ func later(a, b time.Time) time.Time {
 	return a
 }
 
-// youngest is when the last of the pods was made.
+// youngest returns the creation time of the newest pod.
 func youngest(pods []*corev1.Pod) time.Time {
 	var at time.Time
 	for _, pod := range pods {
@@ -189,7 +188,7 @@ func youngest(pods []*corev1.Pod) time.Time {
 	return at
 }
 
-// Describe words a step for the Workspace's condition; empty if nothing failed.
+// Describe describes a step for the Workspace's condition; empty if nothing failed.
 func (s Step) Describe(members int) string {
 	switch s.Do {
 	case Replace:
