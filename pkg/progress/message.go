@@ -16,8 +16,8 @@ func IsWaiting(err error) bool {
 	return isWaiting
 }
 
-// Message returns the part of an error that is for users: the message of a *StalledError, of a *WaitingError or of the
-// API server, without the chain around it, which is for logs. It returns all of any other error.
+// Message returns the part of an error for users: the message of a *StalledError, of a *WaitingError or of the API
+// server. It drops the errors wrapped around them, which are for logs. It returns the whole text of any other error.
 func Message(err error) string {
 	var stalled *StalledError
 	var waiting *WaitingError
@@ -34,5 +34,5 @@ func Message(err error) string {
 	}
 }
 
-// Clock returns a time as messages show it.
+// Clock formats a time for messages.
 func Clock(at time.Time) string { return at.UTC().Format(time.DateTime + " MST") }

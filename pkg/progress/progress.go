@@ -1,9 +1,9 @@
 // Copyright The Modelberth Authors.
 // SPDX-License-Identifier: Apache-2.0
 
-// Package progress classifies why a pass over an object ends before everything is done: the user must act
-// (StalledError), or something else must happen first (WaitingError). Any other error is transient and is retried
-// with backoff.
+// Package progress classifies the reasons why a pass over an object ends early. Either the user must act
+// (StalledError), or something else must happen first (WaitingError). Any other error is transient, and the controller
+// retries it with backoff.
 //
 // It decides nothing about conditions, events or queues. Controllers derive those from the class.
 package progress
@@ -17,11 +17,11 @@ import (
 
 // StalledError means that somebody must act before a retry can succeed.
 type StalledError struct {
-	// Reason is one of the API's reasons.
+	// Reason is a reason of the API.
 	Reason string
 	// Message names the problem and the remedy.
 	Message string
-	// RetryAfter asks for another pass at intervals if no watch reports the remedy; 0 asks for none.
+	// RetryAfter is the interval of further passes, for remedies that no watch reports; 0 means none.
 	RetryAfter time.Duration
 	// Err is the error behind the message; nil if there is none.
 	Err error
@@ -33,32 +33,32 @@ func (e *StalledError) Error() string { return e.Reason + ": " + e.Message }
 // Unwrap returns the error behind the message.
 func (e *StalledError) Unwrap() error { return e.Err }
 
-// WaitingError means that something else must happen first. It is not logged as an error.
+// WaitingError means that something else must happen first. The controller does not log it as an error.
 type WaitingError struct {
 	Message string
-	// Reason is one of the API's reasons; empty if nothing is wrong.
+	// Reason is a reason of the API; empty if nothing is wrong.
 	Reason string
-	// After asks for another pass after that time; 0 if a watch reports the change.
+	// After is the time until another pass; 0 if a watch reports the change.
 	After time.Duration
-	// IsBrief asks for another pass at once, and for rarer ones if the obstacle stays.
+	// IsBrief requests another pass at once, and further ones with backoff while the obstacle stays.
 	IsBrief bool
 }
 
 // Error returns the message.
 func (e *WaitingError) Error() string { return e.Message }
 
-// LacksMoney reports whether an error means to wait for money: for room below a ceiling or in a budget.
+// LacksMoney reports whether an error means to wait for room below a ceiling or in a budget.
 func LacksMoney(err error) bool {
 	wait, isWaiting := errors.AsType[*WaitingError](err)
 	return isWaiting && (wait.Reason == v1beta1.ReasonSpendingCeiling || wait.Reason == v1beta1.ReasonMonthlyBudget)
 }
 
-// Behind returns a *WaitingError: the cache lags behind the API server.
+// Behind returns a *WaitingError, because the cache lags behind the API server.
 func Behind(what string) error {
 	return &WaitingError{Message: "waiting for the cache to show the newest " + what, IsBrief: true}
 }
 
-// Invalid returns a *StalledError: the spec must change.
+// Invalid returns a *StalledError, because the user must change the spec.
 func Invalid(message string) error {
 	return &StalledError{Reason: v1beta1.ReasonSpecInvalid, Message: message}
 }
