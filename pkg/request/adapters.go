@@ -18,7 +18,7 @@ import (
 	"github.com/modelberth/modelberth/api/v1beta1"
 )
 
-// mostAdapters is the schema's limit.
+// mostAdapters is the schema's limit on adapters.
 const mostAdapters = 10
 
 // checkAdapters refuses adapters that admission also refuses, and volumes that admission cannot check.
@@ -53,7 +53,7 @@ func checkAdapters(adapters []v1beta1.AdapterSpec) error {
 	return nil
 }
 
-// nameProblem ends a sentence about a source's name; empty if the name is valid and unique.
+// nameProblem returns the end of a sentence about a source's name; empty if the name is valid and unique.
 func nameProblem(source *v1beta1.DataSource, seen map[string]bool) string {
 	switch {
 	case source == nil:
@@ -66,7 +66,7 @@ func nameProblem(source *v1beta1.DataSource, seen map[string]bool) string {
 	return ""
 }
 
-// sourceProblem ends a sentence about an adapter's source; empty if it is valid.
+// sourceProblem returns the end of a sentence about an adapter's source; empty if it is valid.
 func sourceProblem(source *v1beta1.DataSource) string {
 	given := 0
 	for _, isGiven := range []bool{source.Image != "", source.Volume != nil || source.VolumeError != "", source.Repository != ""} {
@@ -94,15 +94,15 @@ func sourceProblem(source *v1beta1.DataSource) string {
 	return ""
 }
 
-// isRepository reports whether the agent can query the hub for it: otherwise it would fail on a machine that costs
-// money.
+// isRepository reports whether the agent can query the hub for a repository. Otherwise the agent would fail on a
+// machine that costs money.
 func isRepository(text string) bool {
 	return regexp.MustCompile(`^[A-Za-z0-9][\w.-]*(/[A-Za-z0-9_][\w.-]*)?(@[A-Za-z0-9_][\w./+-]*)?$`).MatchString(text) &&
 		!strings.Contains(text, "..")
 }
 
-// pathProblem ends a sentence about an adapter's path in its source; empty if engines accept it: blanks, commas and
-// colons separate adapters there.
+// pathProblem returns the end of a sentence about an adapter's path in its source; empty if engines accept the path.
+// Engines use spaces, commas and colons to separate adapters.
 func pathProblem(text string) string {
 	isPlain := regexp.MustCompile(`^[\w.@+/-]+$`).MatchString(text) && path.Clean(text) == text && filepath.IsLocal(text)
 	if text == "" || isPlain {
@@ -112,7 +112,7 @@ func pathProblem(text string) string {
 		"checkpoint-300 or adapter.gguf", shortened(text))
 }
 
-// isPodVolume reports whether Pod Security's level restricted allows a volume, and it carries no tokens.
+// isPodVolume reports whether Pod Security's level restricted allows a volume, and the volume has no tokens.
 func isPodVolume(volume *corev1.VolumeSource) bool {
 	return volume.PersistentVolumeClaim != nil || volume.CSI != nil || volume.Ephemeral != nil || volume.ConfigMap != nil ||
 		volume.Secret != nil || volume.EmptyDir != nil || volume.Image != nil

@@ -5,8 +5,8 @@ package request
 
 import "strings"
 
-// APIKeyProblem says why engines cannot use a key, without showing it; empty if they can. A client sends the key in
-// a header, and llama.cpp reads a comma as the end of one key and the beginning of the next.
+// APIKeyProblem returns why engines cannot use a key, without showing it; empty if they can. Clients send the key in a
+// header, and llama.cpp takes a comma as a separator of keys.
 func APIKeyProblem(key []byte) string {
 	switch {
 	case len(key) == 0:

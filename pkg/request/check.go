@@ -12,19 +12,19 @@ import (
 	"github.com/modelberth/modelberth/pkg/workload"
 )
 
-// RefusedError is a problem of a Workspace that its user must fix before there can be a plan.
+// RefusedError is a problem of a Workspace. The user must fix it before there can be a plan.
 type RefusedError struct {
-	// Reason is one of the API's reasons.
+	// Reason is a reason of the API.
 	Reason string
 	// Message is a sentence with the field, the value and the remedy.
 	Message string
 }
 
-// Error returns the message.
+// Error returns the reason and the message.
 func (e *RefusedError) Error() string { return e.Reason + ": " + e.Message }
 
-// Check refuses values that admission also refuses, for objects that bypassed it, and features that this version
-// lacks. The error is a *RefusedError.
+// Check refuses features that this version lacks. It also refuses the values that admission refuses, because an object
+// may have bypassed admission. The error is a *RefusedError.
 func Check(ws *v1beta1.Workspace) error {
 	switch {
 	case ws.Tuning != nil && ws.Inference != nil, ws.Tuning == nil && ws.Inference == nil:
@@ -73,7 +73,7 @@ func checkResource(resource *v1beta1.ResourceSpec) error {
 	return checkPrice(resource.Placement.MaxHourlyPrice)
 }
 
-// checkRate refuses an invalid rate of requests, if any is set.
+// checkRate refuses an invalid rate of requests, if one is set.
 func checkRate(text string) error {
 	const most = 1e6
 	if rate, err := strconv.ParseFloat(text, 64); text == "" || err == nil && rate > 0 && rate < most {
@@ -83,7 +83,8 @@ func checkRate(text string) error {
 		shortened(text), most))
 }
 
-// checkPrice refuses an invalid limit: 0 would buy nothing, and Inf or NaN, which ParseFloat reads, everything.
+// checkPrice refuses an invalid limit. With 0, the controller would buy nothing. With Inf or NaN, which ParseFloat
+// accepts, it would buy anything.
 func checkPrice(text string) error {
 	limit, err := strconv.ParseFloat(text, 64)
 	switch {
@@ -97,7 +98,7 @@ func checkPrice(text string) error {
 	return nil
 }
 
-// shortened keeps a text from a manifest to a readable length.
+// shortened cuts a text from a manifest to a readable length.
 func shortened(text string) string {
 	const most = 64
 	return Shorten(text, most)

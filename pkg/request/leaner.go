@@ -9,8 +9,8 @@ import (
 	"github.com/modelberth/modelberth/api/v1beta1"
 )
 
-// Leaner returns a copy of a Workspace that asks for any machines that keep up with a rate of requests, and the fields that
-// differ. Its places, capacity types, limits, context, precision and floors of speed stay.
+// Leaner returns a copy of a Workspace, and the edits that lead to it. The copy accepts any machines that sustain a
+// rate of requests. Its placement, capacity types, limits, context length, precision and floors stay.
 func Leaner(ws *v1beta1.Workspace, requestsPerSecond float64) (*v1beta1.Workspace, []string) {
 	out, changed := ws.DeepCopy(), []string(nil)
 	drop := func(field string, isSet bool) {

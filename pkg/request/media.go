@@ -12,10 +12,10 @@ import (
 	"github.com/modelberth/modelberth/pkg/physics"
 )
 
-// mostPixels of a side, far above every encoder's largest image.
+// mostPixels bounds the side of an image, far above every encoder's largest image.
 const mostPixels = 1 << 16
 
-// limits of one kind of media in a prompt. A count that is nil means any number.
+// limits are the limits of one kind of media in a prompt. A nil Count means any number.
 type limits struct {
 	Count     *int `json:"count"`
 	Width     int  `json:"width"`
@@ -24,8 +24,8 @@ type limits struct {
 	Length    int  `json:"length"`
 }
 
-// readMedia reads limits of images and videos in a prompt: {"image": 2, "video": {"count": 0}}. The engine ignores the
-// names of other kinds, and so does the plan.
+// readMedia parses the limits of images and videos in a prompt, such as {"image": 2, "video": {"count": 0}}. Like the
+// engine, it ignores other kinds.
 func readMedia(text string, into *physics.Media) error {
 	var kinds map[string]json.RawMessage
 	if err := json.Unmarshal([]byte(text), &kinds); err != nil {
@@ -49,7 +49,7 @@ func readMedia(text string, into *physics.Media) error {
 	return nil
 }
 
-// readLimits reads a number or an object with options; absent means no limit.
+// readLimits parses a number or an object with options. Absent means no limit.
 func readLimits(kind string, text json.RawMessage) (limits, error) {
 	var out limits
 	if len(text) == 0 {

@@ -16,20 +16,20 @@ import (
 // gpuResource is the resource for GPUs in templates.
 const gpuResource = "nvidia.com/gpu"
 
-// ForTemplate is the request of a checked Workspace with a pod template.
+// ForTemplate returns the request of a checked Workspace with a pod template.
 func ForTemplate(ws *v1beta1.Workspace) planner.Request {
 	return planner.Request{
 		Constraints: Constraints(ws), Template: templateDemand(ws), NodeSource: ws.Resource.EffectiveNodeSource(),
 	}
 }
 
-// Engines finds the catalogue's entry of an engine.
+// Engines looks up the catalogue's entry of an engine.
 type Engines interface {
 	Engine(name string) (catalog.Engine, bool)
 }
 
-// ForModel is the request of a checked Workspace with a model. config is the content of its ConfigMap. The error is
-// a *RefusedError.
+// ForModel returns the request of a checked Workspace with a model. config is the content of its ConfigMap. The error
+// is a *RefusedError.
 func ForModel(ws *v1beta1.Workspace, m *model.Model, config engine.Config, known Engines) (planner.Request, error) {
 	out := planner.Request{
 		Model: m, Constraints: Constraints(ws), Objectives: objectives(ws), NodeSource: ws.Resource.EffectiveNodeSource(),
@@ -47,7 +47,8 @@ func ForModel(ws *v1beta1.Workspace, m *model.Model, config engine.Config, known
 	return out, err
 }
 
-// engineOf is the engine of the user's flags: the requested one, else that of the publisher's preferred weights.
+// engineOf returns the engine that the user's flags are for: the requested engine, else the engine of the model's first
+// artifact.
 func engineOf(r planner.Request) string {
 	if r.Engine != "" || len(r.Model.Artifacts) == 0 {
 		return r.Engine
@@ -55,14 +56,14 @@ func engineOf(r planner.Request) string {
 	return r.Model.Artifacts[0].Engine
 }
 
-// Constraints are a checked Workspace's limits on machines.
+// Constraints returns a checked Workspace's limits on machines.
 func Constraints(ws *v1beta1.Workspace) planner.Constraints {
 	out := planner.Constraints{InstanceType: ws.Resource.InstanceType}
 	if count := ws.Resource.Count; count != nil && *count > 1 {
 		out.MaxNodes = *count
 	}
 	if partition := ws.Resource.Partition; partition != nil {
-		out.Slice = partition.Profile // mode accelerator has none, mode mig no count
+		out.Slice = partition.Profile // mode accelerator has no profile, and mode mig no count
 		if partition.Count != nil {
 			out.GPUs = *partition.Count
 		}
@@ -83,7 +84,7 @@ func Constraints(ws *v1beta1.Workspace) planner.Constraints {
 	return out
 }
 
-// MaxHourlyPrice is a Workspace's own limit in USD; 0 if it has none.
+// MaxHourlyPrice returns a Workspace's own limit in USD per hour; 0 if it has none.
 func MaxHourlyPrice(ws *v1beta1.Workspace) float64 {
 	if ws.Resource.Placement == nil {
 		return 0
@@ -121,7 +122,7 @@ func number(value *int32) int {
 	return int(*value)
 }
 
-// templateDemand reads the pod's requirements for each machine.
+// templateDemand returns the template's requirements for each machine.
 func templateDemand(ws *v1beta1.Workspace) *planner.TemplateDemand {
 	out := &planner.TemplateDemand{Nodes: 1}
 	if count := ws.Resource.Count; count != nil && *count > 1 {
@@ -134,7 +135,7 @@ func templateDemand(ws *v1beta1.Workspace) *planner.TemplateDemand {
 	return out
 }
 
-// Args are the Workspace's flags of the engine.
+// Args returns the Workspace's flags for the engine.
 func Args(ws *v1beta1.Workspace) map[string]string {
 	out := map[string]string{}
 	if ws.Inference.Engine != nil {

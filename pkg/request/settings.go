@@ -12,7 +12,7 @@ import (
 	"github.com/modelberth/modelberth/pkg/planner"
 )
 
-// engineSettings are the flags that a plan depends on: those of the Workspace, and below them those of the
+// engineSettings returns the flags that a plan depends on. Flags of the Workspace take precedence over flags of the
 // ConfigMap. Only engines with tensor parallelism and a memory profile have such flags.
 func engineSettings(data catalog.Engine, config engine.Config, args map[string]string) (planner.EngineSettings, error) {
 	if data.Split != catalog.SplitTensor {
@@ -59,7 +59,7 @@ func engineSettings(data catalog.Engine, config engine.Config, args map[string]s
 	return out, nil
 }
 
-// positive reads a number. Words that the flag accepts besides numbers, such as auto, leave the choice to the plan.
+// positive parses a number. For a word that the flag also accepts, such as auto, it returns 0: the plan chooses.
 func positive(data catalog.Engine, setting engine.Setting) (int, error) {
 	value, err := strconv.Atoi(setting.Value)
 	if err != nil {

@@ -8,12 +8,12 @@ import (
 	"github.com/modelberth/modelberth/pkg/physics"
 )
 
-// Formats finds how weights are stored.
+// Formats looks up formats of weights.
 type Formats interface {
 	Quantization(name string) (model.Quantization, bool)
 }
 
-// Sized adds the missing size of weights.
+// Sized returns the model with estimated sizes for weights of unknown size.
 func Sized(m model.Model, known Formats) model.Model {
 	for i := range m.Artifacts {
 		a := &m.Artifacts[i]

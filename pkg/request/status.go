@@ -12,7 +12,7 @@ import (
 	"github.com/modelberth/modelberth/pkg/wording"
 )
 
-// Bounds of a plan in the status, as in the schema.
+// Bounds of a plan in the status, from the schema.
 const (
 	alternativeLimit = 8
 	reasonLimit      = 256
@@ -21,7 +21,7 @@ const (
 	adviceLimit      = 8
 )
 
-// Status is a plan in the form for users. revision names the object with the whole plan.
+// Status returns a plan in the form of the status. revision names the ControllerRevision with the whole plan.
 func Status(plan *planner.Plan, revision string) *v1beta1.PlanStatus {
 	out := &v1beta1.PlanStatus{
 		Revision:            revision,
@@ -64,7 +64,7 @@ func Status(plan *planner.Plan, revision string) *v1beta1.PlanStatus {
 	return out
 }
 
-// alternative is an option that was not chosen, with its layout and speed if it works.
+// alternative returns an option that was not chosen, with its layout and speed if it works.
 func alternative(v *planner.Verdict) v1beta1.PlanAlternative {
 	out := v1beta1.PlanAlternative{
 		InstanceType:     v.InstanceType,
@@ -82,7 +82,7 @@ func alternative(v *planner.Verdict) v1beta1.PlanAlternative {
 	return out
 }
 
-// performance is the expected performance of a plan; nil if it is unknown.
+// performance returns the predicted performance of a plan; nil if unknown.
 func performance(p *planner.Performance) *v1beta1.PlanPerformance {
 	if p == nil {
 		return nil
@@ -96,7 +96,7 @@ func performance(p *planner.Performance) *v1beta1.PlanPerformance {
 	}
 }
 
-// known words a number with its unit; empty if it is 0.
+// known formats a number with its unit; empty if it is not above 0.
 func known(value float64, unit string) string {
 	if value <= 0 {
 		return ""
@@ -104,12 +104,12 @@ func known(value float64, unit string) string {
 	return strconv.FormatFloat(value, 'f', -1, 64) + unit
 }
 
-// millis words a time as Go's durations and the API's are written.
+// millis formats a time in milliseconds as a duration of Go and of the API.
 func millis(value float64) string {
 	return strconv.FormatFloat(value, 'f', -1, 64) + "ms"
 }
 
-// sentences are the first ones, none longer than the status takes.
+// sentences returns the first texts, shortened to the status's limit.
 func sentences(texts []string, most int) []string {
 	var out []string
 	for _, text := range texts[:min(len(texts), most)] {
@@ -118,7 +118,7 @@ func sentences(texts []string, most int) []string {
 	return out
 }
 
-// Price in USD with at most four decimals; empty if none is known.
+// Price formats a price in USD with at most four decimals; empty if unknown.
 func Price(usd float64) string {
 	if usd < 0 {
 		return ""
@@ -128,7 +128,8 @@ func Price(usd float64) string {
 
 func gib(value float64) string { return strconv.FormatFloat(value, 'f', 2, 64) }
 
-// Shorten makes a text fit for the API: without secrets in URLs, and with at most limit bytes, cut between runes.
+// Shorten makes a text fit for the API. It removes secrets from URLs, and cuts the text between runes to at most limit
+// bytes.
 func Shorten(text string, limit int) string {
 	return wording.ClipBytes(redact.Text(text), limit)
 }

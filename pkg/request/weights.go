@@ -77,7 +77,7 @@ func verificationProblem(wanted *v1beta1.OCIVerification) string {
 	return ""
 }
 
-// weightsDisk is what the files take of a machine's disk: a volume takes nothing, an image all of it twice.
+// weightsDisk returns how often the weights are on a machine's disk: not at all on a volume, twice in an image.
 func weightsDisk(from *v1beta1.WeightsSource) planner.WeightsDisk {
 	switch {
 	case from == nil || from.OCI != nil:
