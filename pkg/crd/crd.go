@@ -1,10 +1,10 @@
 // Copyright The Modelberth Authors.
 // SPDX-License-Identifier: Apache-2.0
 
-// Package crd finds the fields that the API server prunes because a served CustomResourceDefinition of ours lacks them:
-// it may be KAITO's, which has the same name.
+// Package crd finds fields that the API server prunes, because the installed CustomResourceDefinition lacks them. The
+// definition may be KAITO's, which has the same name.
 //
-// It decides from one object and the Go types, and keeps only the result. It must not know the purpose of the fields.
+// It compares one object with the Go types, and keeps only the result. It must not know the purpose of the fields.
 package crd
 
 import (
@@ -15,15 +15,15 @@ import (
 	"k8s.io/apimachinery/pkg/runtime/schema"
 )
 
-// Object is a CustomResourceDefinition, empty.
+// Object returns an empty CustomResourceDefinition.
 func Object() *unstructured.Unstructured {
 	out := &unstructured.Unstructured{}
 	out.SetGroupVersionKind(schema.GroupVersionKind{Group: "apiextensions.k8s.io", Version: "v1", Kind: "CustomResourceDefinition"})
 	return out
 }
 
-// Missing are the fields of the Go type that a served or stored version lacks, without the fields below those. They are
-// sorted.
+// Missing returns the sorted fields of the Go type that a served or stored version lacks. It omits fields below a
+// missing field.
 func Missing(definition *unstructured.Unstructured) []string {
 	versions := keptVersions(definition)
 	var lost [][]string
@@ -48,8 +48,8 @@ func isBelow(path, parent []string) bool {
 	return len(path) > len(parent) && slices.Equal(path[:len(parent)], parent)
 }
 
-// keptVersions are the schemas of the served and stored versions: an object that is read or written in any of these is
-// pruned by its schema.
+// keptVersions returns the schemas of the served and stored versions. The API server prunes an object by the schema of
+// the version in which it is read or written.
 func keptVersions(definition *unstructured.Unstructured) []any {
 	var out []any
 	versions, _ := at(definition.Object, "spec", "versions").([]any)
@@ -64,8 +64,8 @@ func keptVersions(definition *unstructured.Unstructured) []any {
 	return out
 }
 
-// has reports whether a schema keeps the field of a path. Where unknown fields are kept, a field with a schema is still
-// pruned by that.
+// has reports whether a schema keeps the field at a path. x-kubernetes-preserve-unknown-fields keeps fields without a
+// schema. It does not apply below fields with their own schema.
 func has(node any, path []string) bool {
 	schema, isThere := node.(map[string]any)
 	if !isThere || len(path) == 0 {
@@ -81,7 +81,7 @@ func has(node any, path []string) bool {
 		next = at(schema, "properties", path[0])
 	}
 	switch next := next.(type) {
-	case bool: // of all keys of a map
+	case bool: // additionalProperties can be a boolean
 		return next
 	case nil:
 		keeps, _ := schema["x-kubernetes-preserve-unknown-fields"].(bool)
@@ -91,13 +91,13 @@ func has(node any, path []string) bool {
 	}
 }
 
-// at is an object's value at a path, without a copy: schemas are large.
+// at returns an object's value at a path. It does not copy, because schemas are large.
 func at(object map[string]any, path ...string) any {
 	found, _, _ := unstructured.NestedFieldNoCopy(object, path...)
 	return found
 }
 
-// Words describes missing fields in short: KAITO's definition lacks dozens.
+// Words describes missing fields briefly, because KAITO's definition lacks dozens.
 func Words(missing []string) string {
 	switch len(missing) {
 	case 0:

@@ -12,12 +12,12 @@ import (
 	"sigs.k8s.io/controller-runtime/pkg/cache"
 )
 
-// annotationKept marks a cached object: its schemas are gone.
+// annotationKept marks a cached object without its schemas.
 const annotationKept = "modelberth.dev/kept"
 
-// Definitions are the missing fields of the watched CustomResourceDefinitions. Once a definition has lacked fields, it counts
-// as incomplete until the process ends: the caches hold objects without these fields, and their versions stay the same when
-// the API server returns the fields again. Only a new process reads the objects anew.
+// Definitions has the missing fields of the watched CustomResourceDefinitions. Once a definition has lacked fields, it
+// counts as incomplete until the process ends. The caches hold objects without these fields. Their resource versions
+// stay the same when the API server returns the fields again, so only a new process reads the fields.
 type Definitions struct {
 	// changed is called with the missing fields of a definition when they change.
 	changed  func(name string, missing []string)
@@ -29,17 +29,19 @@ type Definitions struct {
 // known is the state of a definition.
 type known struct {
 	generation int64
-	// missing are its fields that are missing now, and lost those that were missing last.
+	// missing are the fields that are missing now. lost are the fields that were last missing.
 	missing, lost []string
 }
 
-// NewDefinitions returns Definitions without missing fields. changed is called when that changes.
+// NewDefinitions returns Definitions without missing fields. It calls changed with the missing fields of a definition
+// when they change.
 func NewDefinitions(changed func(name string, missing []string)) *Definitions {
 	return &Definitions{changed: changed, known: map[string]known{}, restored: make(chan struct{})}
 }
 
-// Cache observes one CustomResourceDefinition, before its readers and handlers do, and keeps only its metadata: its schemas
-// are half a megabyte. A watch selects one name, so each definition has its own cache.
+// Cache returns the options of a cache for one CustomResourceDefinition. The cache checks the fields before readers and
+// handlers get the object. It keeps only the metadata, because the schemas have half a megabyte. A watch selects one
+// name, so each definition needs its own cache.
 func (d *Definitions) Cache(name string) cache.ByObject {
 	return cache.ByObject{Field: fields.OneTermEqualSelector("metadata.name", name), Transform: d.keep}
 }
@@ -69,8 +71,8 @@ func (d *Definitions) observe(definition *unstructured.Unstructured) {
 	}
 }
 
-// learn reports whether the missing fields of a definition have changed. Fields are back if they were missing, or may have
-// been: the watch may have been interrupted meanwhile.
+// learn records the missing fields of a definition, and reports whether they have changed. It closes restored if no
+// field is missing now, but fields were missing before, or may have been in a generation that the watch skipped.
 func (d *Definitions) learn(name string, generation int64, missing []string) (hasChanged bool) {
 	d.mu.Lock()
 	defer d.mu.Unlock()
@@ -91,11 +93,11 @@ func (d *Definitions) learn(name string, generation int64, missing []string) (ha
 	return !slices.Equal(former.missing, missing)
 }
 
-// Restored returns a channel that is closed when an incomplete definition becomes complete: the objects must then be read
-// again.
+// Restored returns a channel that is closed when an incomplete definition becomes complete. The process must then read
+// the objects again.
 func (d *Definitions) Restored() <-chan struct{} { return d.restored }
 
-// Missing returns the first of the named definitions that has lacked fields, and these fields; empty without one.
+// Missing returns the first of the named definitions that has lacked fields, with these fields; empty if there is none.
 func (d *Definitions) Missing(names ...string) (name string, missing []string) {
 	d.mu.Lock()
 	defer d.mu.Unlock()

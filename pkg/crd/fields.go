@@ -23,7 +23,7 @@ const (
 	InferenceSets = "inferencesets.kaito.sh"
 )
 
-// Names are the CustomResourceDefinitions of our kinds.
+// Names returns the CustomResourceDefinitions of our kinds.
 func Names() []string { return []string{InferenceSets, Workspaces} }
 
 // fieldsOf returns the paths of all fields that a kind needs, parents before their children; nil for other definitions.
@@ -38,8 +38,8 @@ func fieldsOf(definition string) [][]string {
 	}
 }
 
-// within returns the paths below a path. The types of Kubernetes are leaves: a release of Kubernetes extends them, and the
-// shipped definition does not describe all of them.
+// within returns the paths below a path. The types of Kubernetes are leaves, because releases of Kubernetes extend
+// them, and our definition does not describe all of them.
 func within(path []string, t reflect.Type) [][]string {
 	switch t.Kind() {
 	case reflect.Pointer:
@@ -71,7 +71,7 @@ func below(path []string, step string, t reflect.Type) [][]string {
 	return append([][]string{at}, within(at, t)...)
 }
 
-// text is a path as users write it: adapters[].source.name.
+// text formats a path for users: adapters[].source.name.
 func text(path []string) string {
 	return strings.ReplaceAll(strings.Join(path, "."), "."+item, item)
 }
