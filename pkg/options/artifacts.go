@@ -10,16 +10,16 @@ import (
 	"github.com/modelberth/modelberth/pkg/cosign"
 )
 
-// Artifacts has the required signatures of artifacts with weights.
+// Artifacts has the settings for signatures of artifacts with weights.
 type Artifacts struct {
 	// Registries that the controller may contact for signatures, some with a path; empty means none.
 	Registries []string
-	// Signers are public keys; one of them must have signed each artifact. Empty demands nothing.
+	// Signers are public keys. One of them must have signed each artifact. Empty requires no signature.
 	Signers []cosign.Key
-	// VerifierSocket is the Unix socket of the program that verifies signatures of identities; empty means that none are.
+	// VerifierSocket is the Unix socket of the program that verifies keyless signatures; empty means no such program.
 	VerifierSocket string
-	// TrustedRoot is the file with the roots of trust that this program reads. Once they change, weights are verified again
-	// before anything else begins with them; empty where that does not matter.
+	// TrustedRoot is the file with that program's roots of trust. After a change, the controller verifies weights again
+	// before it starts anything with them. Empty means that it does not watch the roots.
 	TrustedRoot string
 }
 

@@ -15,11 +15,11 @@ import (
 type Calibration struct {
 	// Files is a directory with calibration files; empty means none.
 	Files string
-	// Keys may sign them.
+	// Keys are the public keys that may sign the files.
 	Keys []ed25519.PublicKey
-	// OwnStarts: plans learn from the starts of engines in their namespace.
+	// OwnStarts makes plans use the measured memory of engine starts in their namespace.
 	OwnStarts bool
-	// OwnSpeeds: plans learn from the speed of engines in their namespace.
+	// OwnSpeeds makes plans use the measured speed of engines in their namespace.
 	OwnSpeeds bool
 }
 

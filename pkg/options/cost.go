@@ -13,25 +13,25 @@ import (
 	"k8s.io/apimachinery/pkg/util/validation"
 )
 
-// mostCostLabels bounds the accounts that a Workspace can have.
+// mostCostLabels bounds the labels to group costs by, and thereby the size of the ledger.
 const mostCostLabels = 5
 
-// shortestCostInterval bounds the writes of the cost ledger.
+// shortestCostInterval is the shortest allowed interval between writes of the cost ledger.
 const shortestCostInterval = time.Minute
 
 // Cost has the settings of the cost ledger.
 type Cost struct {
-	// Namespace of its ConfigMaps; empty means that there is none.
+	// Namespace is the namespace of the ledger's ConfigMaps; empty means no ledger.
 	Namespace string
-	// Name that those of its ConfigMaps begin with.
+	// Name is the prefix of the names of the ledger's ConfigMaps.
 	Name string
-	// Interval between two writes of the same ConfigMap.
+	// Interval is the time between two writes of the same ConfigMap.
 	Interval time.Duration
-	// Labels of Workspaces to group by.
+	// Labels are the labels of Workspaces to group costs by.
 	Labels []string
-	// Publish copies the ledger of each namespace into it.
+	// Publish copies each namespace's part of the ledger into that namespace.
 	Publish bool
-	// CountTokens reads the engines' counters.
+	// CountTokens makes the controller read the engines' token counters.
 	CountTokens bool
 	// MetricsByWorkspace adds the names of Workspaces to metrics.
 	MetricsByWorkspace bool

@@ -8,13 +8,13 @@ import (
 	"flag"
 )
 
-// Metrics reports how the controller's metrics are served.
+// Metrics has the settings for serving the controller's metrics.
 type Metrics struct {
-	// Address of the endpoint; 0 turns it off.
+	// Address is the endpoint's address; 0 turns the endpoint off.
 	Address string
-	// Insecure serves them over plain HTTP to whoever asks.
+	// Insecure serves metrics over plain HTTP to any client.
 	Insecure bool
-	// CertDir has the server certificate, as tls.crt and tls.key; empty means one signed by the controller itself.
+	// CertDir has the server certificate, as tls.crt and tls.key; empty means a self-signed certificate.
 	CertDir string
 }
 

@@ -16,10 +16,10 @@ import (
 	"github.com/modelberth/modelberth/pkg/isolation"
 )
 
-// anyDomain among the domains of media means all of them.
+// anyDomain among the domains of media means all domains.
 const anyDomain = "*"
 
-// Destination is a range of addresses, and ports for TCP; no ports are all of them.
+// Destination is a range of IP addresses, with TCP ports. No ports means all ports.
 type Destination struct {
 	CIDR  netip.Prefix
 	Ports []int32

@@ -1,8 +1,8 @@
 // Copyright The Modelberth Authors.
 // SPDX-License-Identifier: Apache-2.0
 
-// Package options holds the settings of the controller's process: flags are parsed and validated
-// here once, and reach the rest as plain values.
+// Package options holds the settings of the controller's process. It parses and validates the flags once. The other
+// packages get plain values.
 //
 // It must not know the effect of the settings.
 package options
@@ -26,15 +26,15 @@ import (
 type Controller struct {
 	Metrics       Metrics
 	HealthAddress string
-	// LeaderElect lets several replicas run, and one of them acts. LeaderElectionNamespace has the Lease; empty
-	// means the pod's own.
+	// LeaderElect elects one of several replicas as the leader. Only the leader acts. LeaderElectionNamespace is the
+	// namespace of the Lease; empty means the pod's own.
 	LeaderElect             bool
 	LeaderElectionNamespace string
-	// LeaseName is the name of that Lease; empty means DefaultLeaseName.
+	// LeaseName is the name of the Lease; empty means DefaultLeaseName.
 	LeaseName string
 	// Watch are the namespaces of the served Workspaces.
 	Watch Watch
-	// Workers is how many Workspaces are reconciled at once.
+	// Workers is the number of Workspaces that are reconciled at once.
 	Workers int
 	// QPS and Burst limit requests to the API server.
 	QPS   float64
@@ -46,60 +46,63 @@ type Controller struct {
 	// Clouds of allowed machine types; empty means all. Region is the region for prices.
 	Clouds []string
 	Region string
-	// OSDiskGiB of the NodeClasses' machines; 0 means unknown. LocalDisk is set if pods and images are on the
-	// machines' local disks when those are larger.
+	// OSDiskGiB is the OS disk of the NodeClasses' machines; 0 means unknown. LocalDisk is set if pods and images use a
+	// machine's local disks when these are larger.
 	OSDiskGiB int
 	LocalDisk bool
-	// NodeClasses for purchases; the first one is the default.
+	// NodeClasses are for purchases. The first is the default.
 	NodeClasses []v1beta1.NodeClassReference
-	// AgentImage is the image of modelberth-agent; EngineImages replaces engines' images by name.
+	// AgentImage is the image of modelberth-agent. EngineImages replaces engines' images by name.
 	AgentImage   string
 	EngineImages map[string]string
 	// EngineRegistry replaces the registry of the other engines' images.
 	EngineRegistry string
 	// AllowRemoteCode lets the engine run code from models' repositories.
 	AllowRemoteCode bool
-	// ImagePullPolicy of the pods' images; empty means the cluster's default.
+	// ImagePullPolicy is for the pods' images; empty means the cluster's default.
 	ImagePullPolicy string
 	// HubEndpoint is the URL of the Hugging Face-compatible hub.
 	HubEndpoint string
 	// DescribeModels lets the controller query the hub for models that are not in the catalogue.
 	DescribeModels bool
-	// MultiNode is when several machines may serve one model, one of isolation.Policies.
+	// MultiNode decides when several machines may serve one model. It is one of isolation.Policies.
 	MultiNode isolation.Policy
 	// MediaDomains are the allowed hosts of media linked in requests; "*" is every host.
 	MediaDomains []string
-	// Egress is the allowed egress of presets' pods besides DNS and each other; empty means everything but cloud
+	// Egress is the allowed egress of presets' pods, besides DNS and their peers; empty means everything but cloud
 	// metadata.
 	Egress []Destination
-	// Weights has the settings for models' files, and HostPaths the allowed directories of nodes.
+	// Weights has the settings for models' files. HostPaths are the allowed directories of nodes.
 	Weights   Weights
 	HostPaths []string
-	// Artifacts has the required signatures of weights.
+	// Artifacts has the settings for signatures of weights.
 	Artifacts Artifacts
-	// LaunchDeadline, RegistrationDeadline and InitializationDeadline are how long each stage of a machine
-	// may take; NodeGrace is how long a node may be not Ready. 0 means forever.
+	// LaunchDeadline, RegistrationDeadline and InitializationDeadline are the time limits for the stages of a machine.
+	// NodeGrace is the time limit for a node that is not Ready. 0 means no limit.
 	LaunchDeadline         time.Duration
 	RegistrationDeadline   time.Duration
 	InitializationDeadline time.Duration
 	NodeGrace              time.Duration
-	// FailureDeadline is how long pods may fail permanently before their machines are released. 0 means forever.
+	// FailureDeadline is the time that pods may fail permanently before the controller releases their machines. 0 means
+	// no limit.
 	FailureDeadline time.Duration
-	// IdleDeadline is how long machines may wait for the first ready pod before they are released. 0 means forever.
+	// IdleDeadline is the time that machines may wait for the first ready pod before the controller releases them. 0
+	// means no limit.
 	IdleDeadline time.Duration
-	// CapacityBackend is how machines are got, one of CapacityBackends; empty is BackendAuto.
+	// CapacityBackend is the way to get machines, one of CapacityBackends. Empty means BackendAuto.
 	CapacityBackend string
 	// StaticNodePools gives NodePools a fixed number of machines.
 	StaticNodePools bool
-	// CapacityWording names the provisioner whose messages are read; empty means that of the NodeClass.
+	// CapacityWording names the provisioner whose messages the controller interprets; empty means the NodeClass's
+	// provisioner.
 	CapacityWording string
-	// GPUPluginCheck refuses machines with GPUs while no device plugin would advertise them.
+	// GPUPluginCheck refuses machines with GPUs while no device plugin would advertise the GPUs.
 	GPUPluginCheck bool
 	// Dedication decides when machines get the taint of their Workspace.
 	Dedication preflight.Dedication
 	// DaemonSetNamespaces are the namespaces whose DaemonSets count, as names or as prefixes that end with *.
 	DaemonSetNamespaces []string
-	// RDMA is what pods of several machines request to reach each other by.
+	// RDMA is the resource that pods on several machines request to communicate over RDMA.
 	RDMA RDMA
 	// KVEvents is the consumer of the KV cache's events.
 	KVEvents workload.Consumer
@@ -114,7 +117,7 @@ type Controller struct {
 // DefaultLeaseName is the default name of the leader's Lease.
 const DefaultLeaseName = "modelberth-controller"
 
-// How machines are got. Auto asks the cluster at start.
+// The ways to get machines. BackendAuto probes the cluster at the start.
 const (
 	BackendAuto      = "auto"
 	BackendNodeClaim = "nodeclaim"
@@ -123,12 +126,13 @@ const (
 	BackendExisting  = "existing"
 )
 
-// CapacityBackends are the values of CapacityBackend.
+// CapacityBackends returns the values of CapacityBackend.
 func CapacityBackends() []string {
 	return []string{BackendAuto, BackendNodeClaim, BackendNodePool, BackendPods, BackendExisting}
 }
 
-// CapacityWordings are the values of CapacityWording: none reads no words, only age and disappearance.
+// CapacityWordings returns the values of CapacityWording. With none, the controller ignores messages and judges
+// machines only by their age and disappearance.
 func CapacityWordings() []string {
 	return []string{"", "karpenter-azure", "karpenter-aws", "gpu-provisioner", WordingNone}
 }
@@ -184,7 +188,7 @@ func (o *Controller) Bind(flags *flag.FlagSet) {
 	o.Cost.bind(flags)
 }
 
-// bindCapacity declares the flags about how machines are acquired and given up.
+// bindCapacity declares the flags about the purchase and release of machines.
 func (o *Controller) bindCapacity(flags *flag.FlagSet) {
 	flags.DurationVar(&o.LaunchDeadline, "launch-deadline", 10*time.Minute,
 		"how long gpu-provisioner may take to launch a machine, or Karpenter to create the NodeClaim of a NodePool, "+
@@ -216,7 +220,7 @@ func (o *Controller) bindCapacity(flags *flag.FlagSet) {
 		"delete leftover NodeClaims of KAITO's controller whose Workspace is gone")
 }
 
-// bindElection declares the flags for the election.
+// bindElection declares the flags for leader election.
 func (o *Controller) bindElection(flags *flag.FlagSet) {
 	flags.BoolVar(&o.LeaderElect, "leader-elect", false, "elect a leader; required for several replicas")
 	flags.StringVar(&o.LeaderElectionNamespace, "leader-election-namespace", "", "namespace of the Lease; empty means the pod's namespace")

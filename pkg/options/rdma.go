@@ -12,14 +12,14 @@ import (
 )
 
 // RDMA is a device plugin's resource for RDMA between machines, with the number in each pod's request. Its text is
-// name=count, or the name alone for one.
+// name=count, or only the name for a count of 1.
 type RDMA struct {
-	// Resource is empty if pods get none.
+	// Resource is empty if pods request none.
 	Resource string
 	Count    int
 }
 
-// String is the text of the flag.
+// String returns the text of the flag.
 func (r *RDMA) String() string {
 	if r.Resource == "" {
 		return ""
@@ -27,7 +27,7 @@ func (r *RDMA) String() string {
 	return fmt.Sprintf("%s=%d", r.Resource, r.Count)
 }
 
-// Set reads the text of the flag.
+// Set parses the text of the flag.
 func (r *RDMA) Set(text string) error {
 	name, number, isCounted := strings.Cut(text, "=")
 	count := 1

@@ -10,8 +10,8 @@ import (
 	"path"
 )
 
-// Default ceilings in USD per hour. They prevent accidents and do not stop a team: one machine with 8 H100 passes
-// in most regions (98.32 on Azure in eastus, 55.04 on AWS in us-east-1).
+// Default ceilings in USD per hour. They prevent accidents without stopping a team: in most regions, they allow one
+// machine with 8 H100 (98.32 on Azure in eastus, 55.04 on AWS in us-east-1).
 const (
 	DefaultPerWorkspace = 150
 	DefaultPerNamespace = 300
@@ -23,9 +23,9 @@ type Spending struct {
 	// PerWorkspace, PerNamespace and Cluster are ceilings on all machines together. Unlimited lifts all three.
 	PerWorkspace, PerNamespace, Cluster float64
 	Unlimited                           bool
-	// DefaultMaxHourlyPrice is for Workspaces without one.
+	// DefaultMaxHourlyPrice is for Workspaces without their own limit.
 	DefaultMaxHourlyPrice float64
-	// InstanceTypes are the allowed ones, as patterns of path.Match; empty means all.
+	// InstanceTypes are the allowed machine types, as patterns of path.Match; empty means all.
 	InstanceTypes []string
 }
 
@@ -71,7 +71,7 @@ func (s *Spending) validate() []error {
 	return problems
 }
 
-// Ceilings are those of one Workspace, of one namespace and of the cluster; 0 means none.
+// Ceilings returns the ceilings of one Workspace, of one namespace and of the cluster; 0 means none.
 func (s *Spending) Ceilings() (perWorkspace, perNamespace, cluster float64) {
 	if s.Unlimited {
 		return 0, 0, 0

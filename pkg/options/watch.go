@@ -17,8 +17,8 @@ import (
 type Watch struct {
 	// Namespaces of the served Workspaces; empty means all.
 	Namespaces []string
-	// PodsOfNodes lets an installation with namespaces watch the pods of all, to know the free room of existing
-	// nodes.
+	// PodsOfNodes lets an installation for some namespaces watch the pods of all namespaces, to find the free room on
+	// existing nodes.
 	PodsOfNodes bool
 }
 
@@ -38,7 +38,7 @@ func (w *Watch) addNamespace(name string) error {
 	return nil
 }
 
-// SeesNodes reports whether the free room of existing nodes can be known.
+// SeesNodes reports whether the controller can find the free room on existing nodes.
 func (w *Watch) SeesNodes() bool { return len(w.Namespaces) == 0 || w.PodsOfNodes }
 
 func (w *Watch) validate(backEnd string) []error {

@@ -9,7 +9,7 @@ import (
 	"strings"
 )
 
-// Weights reports how pods come by the files of models.
+// Weights has the settings for how pods get the files of models.
 type Weights struct {
 	// CAConfigMap is the name of a ConfigMap in each Workspace's namespace, with certificate authorities in ca.crt.
 	CAConfigMap string
@@ -17,9 +17,9 @@ type Weights struct {
 	HTTPSProxy, NoProxy string
 	// Caches are the PersistentVolumeClaims of shared caches by namespace.
 	Caches map[string]string
-	// CacheLimitGiB bounds each cache; 0 leaves it to its volume.
+	// CacheLimitGiB bounds each cache; 0 means the size of its volume.
 	CacheLimitGiB int
-	// CacheVerifyWhole has a file of a cache hashed as a whole at each use.
+	// CacheVerifyWhole makes agents hash a whole file of a cache at each use.
 	CacheVerifyWhole bool
 }
 
