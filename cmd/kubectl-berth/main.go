@@ -10,7 +10,7 @@ import (
 	"os"
 	"os/signal"
 	"syscall"
-	_ "time/tzdata" // schedules name time zones, and not every machine has their files
+	_ "time/tzdata" // schedules use time zones, and not every machine has their files
 
 	"github.com/go-logr/logr"
 	"k8s.io/klog/v2"
@@ -24,7 +24,7 @@ func main() {
 
 // run lets Ctrl-C end the process at once, unless a command handles it.
 func run() int {
-	klog.SetLogger(logr.Discard()) // what goes wrong is said once, in the commands' own words
+	klog.SetLogger(logr.Discard()) // the commands report each error once, in their own words
 	ctx, stop := signal.NotifyContext(context.Background(), syscall.SIGTERM)
 	defer stop()
 	return cli.Main(ctx, os.Args[1:], cli.Process(os.Stdin, os.Stdout, os.Stderr, os.Getenv))

@@ -6,7 +6,7 @@ package main
 
 import (
 	"os"
-	_ "time/tzdata" // schedules name time zones, and the image has no files of them
+	_ "time/tzdata" // schedules use time zones, and the image lacks their files
 
 	"github.com/modelberth/modelberth/pkg/app"
 )

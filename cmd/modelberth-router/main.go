@@ -1,7 +1,7 @@
 // Copyright The Modelberth Authors.
 // SPDX-License-Identifier: Apache-2.0
 
-// Command modelberth-router is the front door: one OpenAI-compatible address for all models.
+// Command modelberth-router serves all models at one OpenAI-compatible address.
 package main
 
 import (
