@@ -1,8 +1,8 @@
 // Copyright The Modelberth Authors.
 // SPDX-License-Identifier: Apache-2.0
 
-// Command clidocs writes the reference of kubectl-berth from its commands. It decides the page's layout; its text
-// about a command is the command's own help.
+// Command clidocs writes the reference of kubectl-berth from its commands. It decides the page's layout. The text about
+// a command is the command's own help.
 package main
 
 import (
@@ -77,7 +77,8 @@ func run(path string) error {
 	return os.WriteFile(path, append(bytes.TrimSpace(page.Bytes()), '\n'), 0o644)
 }
 
-// describe writes the sections of one command and its subcommands. The links to other commands are left out: the page is short.
+// describe writes the sections of one command and its subcommands. It omits links to other commands, because the page
+// is short.
 func describe(page *bytes.Buffer, command *cobra.Command) error {
 	var section bytes.Buffer
 	command.DisableAutoGenTag = true
@@ -87,7 +88,7 @@ func describe(page *bytes.Buffer, command *cobra.Command) error {
 	text, _, _ := strings.Cut(section.String(), "### SEE ALSO")
 	page.WriteString(text)
 	for _, sub := range command.Commands() {
-		if sub.Name() == "help" { // cobra adds it to a command with others
+		if sub.Name() == "help" { // cobra adds help to each command with subcommands
 			continue
 		}
 		if err := describe(page, sub); err != nil {

@@ -21,7 +21,7 @@ type additions struct {
 	Rules  []rule  `json:"rules"`
 }
 
-// bound is the size of a field with a Go type that takes no marker.
+// bound is the size limit of a field whose Go type cannot have a marker.
 type bound struct {
 	At            string `json:"at"`
 	MaxLength     *int64 `json:"maxLength"`
@@ -41,7 +41,7 @@ const (
 	oldVersion          = "v1alpha1"
 )
 
-// finish turns controller-gen's CRD, with its one version, into ours.
+// finish turns controller-gen's CRD, which has one version, into ours.
 func finish(crd *apiextensionsv1.CustomResourceDefinition, add additions) error {
 	if n := len(crd.Spec.Versions); n != 1 {
 		return fmt.Errorf("has %d versions, want the 1 that controller-gen makes: run hack/generate.sh", n)
@@ -63,9 +63,9 @@ func finish(crd *apiextensionsv1.CustomResourceDefinition, add additions) error 
 		return err
 	}
 
-	// A tool's version is no reason for a change of the CRD in a cluster.
+	// A tool's new version must not change the CRD in a cluster.
 	delete(crd.Annotations, annotationGenerator)
-	// Uninstalling the chart must not take everybody's Workspaces, and so their machines, with it.
+	// Uninstalling the chart must not delete everybody's Workspaces and their machines.
 	if crd.Annotations == nil {
 		crd.Annotations = map[string]string{}
 	}
@@ -76,8 +76,8 @@ func finish(crd *apiextensionsv1.CustomResourceDefinition, add additions) error 
 	return nil
 }
 
-// olderVersion returns v1alpha1: the same schema, so reading or writing through it loses nothing, and its original
-// columns.
+// olderVersion returns v1alpha1 with its original columns. The schema is the same, so that a read or write in this
+// version loses nothing.
 func olderVersion(stored apiextensionsv1.CustomResourceDefinitionVersion) apiextensionsv1.CustomResourceDefinitionVersion {
 	old := *stored.DeepCopy()
 	old.Name = oldVersion
@@ -116,8 +116,8 @@ func (r rule) addTo(schema *apiextensionsv1.JSONSchemaProps) error {
 	})
 }
 
-// withinBound makes a rule give up on a value above its bound. An object stored before there was a bound can cost
-// more than the API server grants a rule, and a rule out of budget is an error on every write from then on.
+// withinBound makes a rule hold for a value above its bound. An object stored before the bound existed can be so large
+// that the rule exceeds the API server's cost budget. Then every write of the object would fail.
 func withinBound(s *apiextensionsv1.JSONSchemaProps, rule string) string {
 	for _, limit := range []*int64{s.MaxLength, s.MaxItems, s.MaxProperties} {
 		if limit != nil {
@@ -134,9 +134,9 @@ func forgive(validation *apiextensionsv1.ValidationRule) {
 	validation.OptionalOldSelf = new(true)
 }
 
-// holdsUnknownFields reports whether an object has, itself or below, fields outside the schema. The API server takes
-// such an object for changed by every write, and so never forgives a rule on it. A list is compared as a whole, so
-// everything below one is forgiven.
+// holdsUnknownFields reports whether an object, or one below it, may have fields outside the schema. The API server
+// treats such an object as changed by every write, so a rule on it always applies. It compares a list as a whole, so
+// objects within a list do not count.
 func holdsUnknownFields(s *apiextensionsv1.JSONSchemaProps) bool {
 	if ptr.Deref(s.XPreserveUnknownFields, false) {
 		return true
@@ -150,8 +150,8 @@ func holdsUnknownFields(s *apiextensionsv1.JSONSchemaProps) bool {
 	return false
 }
 
-// mustNotRequire fails if the schema requires a field of such an object: it cannot be forgiven either, so it takes a
-// rule.
+// mustNotRequire fails if the schema requires a field of such an object. The requirement would block writes to stored
+// objects, so it must be a rule instead.
 func mustNotRequire(at string, s *apiextensionsv1.JSONSchemaProps) error {
 	if len(s.Required) > 0 && (at == "" || holdsUnknownFields(s)) {
 		return fmt.Errorf("place %q: required %v would block writes to stored objects: make them optional and add a rule",
@@ -166,8 +166,8 @@ func mustNotRequire(at string, s *apiextensionsv1.JSONSchemaProps) error {
 	return nil
 }
 
-// limitInteger gives a 32-bit integer its limits. The API server does not check the format, and a number beyond a
-// client's int32 keeps the client from reading the whole list.
+// limitInteger gives a 32-bit integer its limits. The API server does not check the format, and with one number outside
+// the int32 range, clients cannot read the whole list.
 func limitInteger(schema *apiextensionsv1.JSONSchemaProps) {
 	if schema.Type != "integer" || schema.Format != "int32" {
 		return
@@ -180,8 +180,9 @@ func limitInteger(schema *apiextensionsv1.JSONSchemaProps) {
 	}
 }
 
-// longestDescription keeps our own descriptions whole, in characters. Kubernetes' types have some of a thousand, twice
-// in each CRD, and kubectl apply stores all of a CRD in an annotation of 256 KiB.
+// longestDescription is the limit of a description in characters. None of ours is longer. Kubernetes' types have
+// descriptions of a thousand characters, twice in each CRD, and kubectl apply must store the whole CRD in an annotation
+// of at most 256 KiB.
 const longestDescription = 320
 
 // shortenDescription keeps the first sentences of a long description.

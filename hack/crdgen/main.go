@@ -2,8 +2,8 @@
 // SPDX-License-Identifier: Apache-2.0
 
 // Command crdgen finishes controller-gen's CRD of the Go types. It decides everything beyond markers: the rules of
-// api/v1beta1/rules.yaml, the limits of 32-bit integers, the second served version and the CRD's fate when the chart
-// is uninstalled. It must not know the meaning of a field or a rule.
+// api/v1beta1/rules.yaml, the limits of 32-bit integers, the second served version, and what happens to the CRD when
+// the chart is uninstalled. It must not know the meaning of a field or a rule.
 package main
 
 import (
@@ -63,7 +63,7 @@ func read(path string, into any) error {
 	return nil
 }
 
-// encode leaves out the status: the API server owns it.
+// encode omits the status, because the API server owns it.
 func encode(crd *apiextensionsv1.CustomResourceDefinition) ([]byte, error) {
 	body, err := yaml.Marshal(struct {
 		APIVersion string                                       `json:"apiVersion"`

@@ -10,8 +10,8 @@ import (
 	apiextensionsv1 "k8s.io/apiextensions-apiserver/pkg/apis/apiextensions/v1"
 )
 
-// edit changes the schema at a place: names joined by dots, [] for the items of a list, {} for the
-// values of a map, empty for the root.
+// edit changes the schema at a place. A place is names joined by dots, with [] for the items of a list and {} for the
+// values of a map. Empty means the root.
 func edit(schema *apiextensionsv1.JSONSchemaProps, at string, change func(*apiextensionsv1.JSONSchemaProps) error) error {
 	if err := editBelow(schema, steps(at), change); err != nil {
 		return fmt.Errorf("place %q: %w", at, err)
@@ -19,7 +19,7 @@ func edit(schema *apiextensionsv1.JSONSchemaProps, at string, change func(*apiex
 	return nil
 }
 
-// steps cuts a.b[] into a, b and [].
+// steps splits a.b[] into a, b and [].
 func steps(at string) []string {
 	at = strings.NewReplacer("[]", ".[]", "{}", ".{}").Replace(at)
 	return strings.FieldsFunc(at, func(r rune) bool { return r == '.' })

@@ -8,7 +8,7 @@ import (
 	"strings"
 )
 
-// The places of a Workspace's fields within a set of Workspaces. Those without a place are left out.
+// The places of a Workspace's fields in an InferenceSet. Fields without a place are omitted.
 var (
 	selectorField = regexp.MustCompile(`^resource\.labelSelector\b`)
 	templateField = regexp.MustCompile(`^(inference|resource)\b`)
@@ -18,8 +18,8 @@ var (
 	templateName = regexp.MustCompile(`(^|[ (])(inference|resource)\b([.]|$|[ :])`)
 )
 
-// forTemplate returns the bounds and rules of a Workspace for the template of one, so that both admit the same. Rules
-// about immutable fields are left out: a set replaces its Workspaces.
+// forTemplate returns a Workspace's bounds and rules for the template in an InferenceSet, so that both accept the same.
+// It omits rules about immutable fields, because a set replaces its Workspaces.
 func (a additions) forTemplate() additions {
 	var out additions
 	for _, b := range a.Bounds {
@@ -41,7 +41,7 @@ func (a additions) forTemplate() additions {
 	return out
 }
 
-// inTemplate is the place of a Workspace's field in a set of Workspaces.
+// inTemplate returns the place of a Workspace's field in an InferenceSet.
 func inTemplate(at string) (string, bool) {
 	switch {
 	case absentField.MatchString(at) || !templateField.MatchString(at):

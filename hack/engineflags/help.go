@@ -22,8 +22,8 @@ func newOption(names []string) option {
 	return slices.Compact(names)
 }
 
-// parseHelp reads a help text in llama.cpp's form, with entries at the start of a line, or in that of Python's
-// argparse, with indented ones.
+// parseHelp parses a help text. In llama.cpp's form, entries begin at the start of a line. In the form of Python's
+// argparse, they are indented.
 func parseHelp(r io.Reader) ([]option, error) {
 	text, err := io.ReadAll(r)
 	if err != nil {
@@ -43,8 +43,7 @@ func parseHelp(r io.Reader) ([]option, error) {
 	return options, nil
 }
 
-// llamaEntry returns the spellings of an entry as in "-c,  --ctx-size N   text", and none of an entry for a removed
-// flag.
+// llamaEntry returns the spellings of an entry such as "-c,  --ctx-size N   text", and none for a removed flag.
 func llamaEntry(line string) []string {
 	spelling := regexp.MustCompile(`^ *--?([A-Za-z][\w.-]*)(,?)`)
 	if !strings.HasPrefix(line, "-") || strings.Contains(line, "argument has been removed") {
@@ -64,8 +63,8 @@ func llamaEntry(line string) []string {
 	}
 }
 
-// argparseEntry returns the spellings of an entry as in "  --size SIZE, -s SIZE  text". The one for help
-// itself is every program's.
+// argparseEntry returns the spellings of an entry such as "  --size SIZE, -s SIZE  text". It skips the entry for help,
+// which every program has.
 func argparseEntry(line string) []string {
 	const indent = "  "
 	line, indented := strings.CutPrefix(line, indent)
@@ -84,7 +83,7 @@ func argparseEntry(line string) []string {
 	return names
 }
 
-// compare lists the engine's options missing from the preset, and the other way round.
+// compare lists the engine's options that the preset lacks, and the preset's flags that the engine lacks.
 func compare(flags map[string]catalog.Flag, options []option) []string {
 	listed := map[string]string{}
 	for name, flag := range flags {

@@ -1,18 +1,18 @@
 // Copyright The Modelberth Authors.
 // SPDX-License-Identifier: Apache-2.0
 
-// Command engineflags compares the flags in a preset of an engine with the engine's own help, so moving to another
-// release takes the reading of a short list.
+// Command engineflags compares the flags in an engine's preset with the engine's own help. For a new release, you only
+// have to read a short list.
 //
 //	llama-server --help | go run ./hack/engineflags presets/engines/llamacpp.yaml
 //	vllm serve --help=all | go run ./hack/engineflags presets/engines/vllm.yaml
 //	go run ./hack/engineflags presets/engines/vllm.yaml arg_utils.py cli_args.py
 //
-// The last form reads Python sources instead of a help text, for when there is nothing to run: then it reports
-// nothing about spellings for switching a flag off. vLLM's help leaves out --model, though its parser accepts it.
+// The last form reads Python sources instead of a help text, if the engine cannot run. It reports nothing about
+// spellings that switch a flag off. vLLM's help omits --model, although its parser accepts it.
 //
-// It prints one line per difference and ends with 1 if there is any. It decides nothing about kinds of values: help
-// texts do not show them reliably.
+// It prints one line per difference, and ends with exit code 1 if there is any. It decides nothing about kinds of
+// values: help texts do not show them reliably.
 package main
 
 import (

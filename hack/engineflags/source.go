@@ -12,10 +12,10 @@ import (
 	"github.com/modelberth/modelberth/pkg/catalog"
 )
 
-// parseSource reads options from Python source in vLLM's manner: calls of add_argument with the spellings as
-// literals, and classes named …FrontendArgs with an option in each field. It does not know the negatable options.
+// parseSource reads options from Python source in vLLM's style: calls of add_argument with the spellings as literals,
+// and classes named …FrontendArgs with an option in each field. It does not detect options with a negation.
 func parseSource(text string) []option {
-	// Strings over several lines are documentation and may look like anything.
+	// Strings over several lines are documentation, which may look like options.
 	text = regexp.MustCompile(`(?s)""".*?"""`).ReplaceAllString(text, "")
 	var options []option
 	literal := regexp.MustCompile(`"--?([A-Za-z][\w-]*)"`)
@@ -49,7 +49,7 @@ func fields(text string) []option {
 	return options
 }
 
-// withoutNegations is the preset as far as source tells it.
+// withoutNegations returns the preset's flags without negations, which source does not show.
 func withoutNegations(flags map[string]catalog.Flag) map[string]catalog.Flag {
 	flags = maps.Clone(flags)
 	for name, flag := range flags {
@@ -59,7 +59,7 @@ func withoutNegations(flags map[string]catalog.Flag) map[string]catalog.Flag {
 	return flags
 }
 
-// distinct leaves out duplicates from several files or branches.
+// distinct removes duplicates from several files or branches.
 func distinct(options []option) []option {
 	slices.SortFunc(options, slices.Compare)
 	return slices.CompactFunc(options, slices.Equal)

@@ -17,13 +17,13 @@ import (
 	"github.com/google/go-containerregistry/pkg/v1/layout"
 )
 
-// Annotations with importers' names for an image of a layout.
+// Annotations with an image's name in a layout, for importers.
 const (
 	annotationContainerd = "io.containerd.image.name"
 	annotationOCI        = "org.opencontainers.image.ref.name"
 )
 
-// save writes an image under its reference as an OCI layout in a tar, all or nothing, and prints a line about it.
+// save atomically writes an image under its reference as an OCI layout in a tar, and prints a line about it.
 func save(img v1.Image, tag, to string, out io.Writer) (err error) {
 	dir, err := os.MkdirTemp("", "image-")
 	if err != nil {
@@ -64,7 +64,7 @@ func describe(img v1.Image, tag, to string, out io.Writer) error {
 	return err
 }
 
-// pack puts a directory into a tar, in order and without times and owners.
+// pack writes a directory to a tar, in order and without times and owners.
 func pack(dir, to string) (err error) {
 	f, err := os.Create(to)
 	if err != nil {
@@ -103,7 +103,7 @@ func packFile(w *tar.Writer, root fs.FS, name string) error {
 	return err
 }
 
-// load reads the one image of a tar from save. Its content lies in a directory until remove.
+// load reads the only image of a tar from save. Its content is in a temporary directory until remove.
 func load(from string) (img v1.Image, remove func() error, err error) {
 	dir, err := os.MkdirTemp("", "image-")
 	if err != nil {

@@ -14,7 +14,7 @@ import (
 
 const caBundle = "etc/ssl/certs/ca-certificates.crt"
 
-// build makes an image of one static binary and its surroundings.
+// build makes an image of one static binary and the files around it.
 func build(args []string, out io.Writer) error {
 	var (
 		s               spec

@@ -48,7 +48,7 @@ func (t tree) link(p, to string) {
 	t[p] = node{header: tar.Header{Typeflag: tar.TypeSymlink, Mode: 0o777, Linkname: to}}
 }
 
-// parents makes the directories on the way to p.
+// parents adds the parent directories of p.
 func (t tree) parents(p string) {
 	for dir := path.Dir(p); dir != "."; dir = path.Dir(dir) {
 		if _, ok := t[dir]; !ok {
@@ -57,7 +57,7 @@ func (t tree) parents(p string) {
 	}
 }
 
-// users makes the files with the names of root and the image's own user.
+// users adds the files with the names of root and the image's own user.
 func (t tree) users(user int) {
 	passwd, group := "root:x:0:0:root:/root:/sbin/nologin\n", "root:x:0:\n"
 	if user != 0 {
@@ -68,8 +68,8 @@ func (t tree) users(user int) {
 	t.file("etc/group", modeFile, []byte(group))
 }
 
-// layer writes the tree in order of paths, everything owned by root and without a time, so the same content is the
-// same layer.
+// layer returns the tree as a layer. It writes the files in the order of their paths, owned by root and without times,
+// so that the same content gives the same layer.
 func (t tree) layer() (v1.Layer, error) {
 	var b bytes.Buffer
 	w := tar.NewWriter(&b)
@@ -94,7 +94,7 @@ func (t tree) layer() (v1.Layer, error) {
 func (t tree) write(w *tar.Writer, p string) error {
 	n := t[p]
 	header := tar.Header{
-		// Nothing in an image may gain privileges, so set-id bits are dropped.
+		// No program in an image may gain privileges, so this drops set-id bits.
 		Typeflag: n.header.Typeflag, Name: p, Linkname: n.header.Linkname, Mode: n.header.Mode & modeSticky,
 		Size: int64(len(n.data)), ModTime: created(), Format: tar.FormatPAX,
 	}

@@ -2,9 +2,9 @@
 // SPDX-License-Identifier: Apache-2.0
 
 // Command image makes container images without a container engine: from static binaries, or from the root file system
-// of a distribution. The same input makes the same image to the bit, with nothing of the building machine in it.
+// of a distribution. The same input gives the same image, bit by bit. It contains nothing of the building machine.
 //
-// An image is written as an OCI image layout in a tar, for containerd to import and "image push" to send to a
+// It writes an image as an OCI image layout in a tar. containerd can import the tar, and "image push" can send it to a
 // registry.
 package main
 
@@ -78,7 +78,7 @@ func (l *list) Set(v string) error {
 	return nil
 }
 
-// pairs reads a list of KEY=VALUE.
+// pairs parses a list of KEY=VALUE.
 func (l *list) pairs(flag string) (map[string]string, error) {
 	out := map[string]string{}
 	for _, v := range *l {

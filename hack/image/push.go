@@ -38,7 +38,7 @@ func remoteOptions(ctx context.Context) []remote.Option {
 	return []remote.Option{remote.WithContext(ctx), remote.WithAuthFromKeychain(authn.DefaultKeychain)}
 }
 
-// push sends one image. Its manifest keeps its bytes, so its digest stays.
+// push sends one image. The bytes of its manifest, and thereby its digest, stay the same.
 func push(ctx context.Context, args []string, out io.Writer) (err error) {
 	args, options, err := pushFlags("push", args)
 	if err != nil {
@@ -62,7 +62,7 @@ func push(ctx context.Context, args []string, out io.Writer) (err error) {
 	return printDigest(out, ref.Context().Name(), img)
 }
 
-// pushIndex sends several images and an index of them by platform.
+// pushIndex sends several images, and an index of the images by platform.
 func pushIndex(ctx context.Context, args []string, out io.Writer) (err error) {
 	args, options, err := pushFlags("index", args)
 	if err != nil {

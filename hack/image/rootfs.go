@@ -58,8 +58,8 @@ func rootfs(args []string, out io.Writer) error {
 	return save(img, s.tag, s.out, out)
 }
 
-// readTree reads files, directories and links. Devices stay out: a container
-// gets its own, and unprivileged runtimes cannot make them.
+// readTree reads files, directories and links. It skips devices, because a container gets its own, and unprivileged
+// runtimes cannot create them.
 func readTree(source string) (tree, error) {
 	f, err := os.Open(source)
 	if err != nil {
@@ -93,7 +93,7 @@ func (t tree) take(header *tar.Header, content io.Reader) error {
 	case tar.TypeSymlink:
 		t.link(p, header.Linkname)
 	case tar.TypeLink:
-		// A copy: an image's reader may take the files in any order.
+		// This copies the file, because readers of the image may extract the files in any order.
 		to := strings.TrimPrefix(path.Clean("/"+header.Linkname), "/")
 		original, ok := t[to]
 		if !ok {
@@ -113,8 +113,7 @@ func (t tree) take(header *tar.Header, content io.Reader) error {
 	return nil
 }
 
-// bundle joins files in order of their names, as package scripts do with
-// certificates.
+// bundle concatenates files in the order of their names, as packages' scripts do with certificates.
 func (t tree) bundle(bundles list) error {
 	for _, b := range bundles {
 		dir, file, found := strings.Cut(b, "=")
@@ -140,7 +139,7 @@ func (t tree) bundle(bundles list) error {
 	return nil
 }
 
-// drop removes the matching paths, except those to keep.
+// drop removes the paths that match patterns, except those that match keep.
 func (t tree) drop(patterns, keep list) error {
 	var gone []string
 	for p := range t {
@@ -160,7 +159,7 @@ func (t tree) drop(patterns, keep list) error {
 		delete(t, p)
 	}
 	for p := range maps.Clone(t) {
-		t.parents(p) // of what was kept
+		t.parents(p) // restores the directories of kept files
 	}
 	return nil
 }
@@ -181,7 +180,7 @@ func below(patterns list, p string) (bool, error) {
 	return false, nil
 }
 
-// furnish adds the surroundings packages expect and do not bring: merged /usr, mount points, users.
+// furnish adds what packages expect but do not contain: merged /usr, mount points, users.
 func (t tree) furnish(user int) {
 	for _, dir := range []string{"bin", "sbin", "lib", "lib64"} {
 		if _, there := t[dir]; there {
@@ -198,6 +197,6 @@ func (t tree) furnish(user int) {
 	}
 	t.dir("tmp", modeSticky)
 	t.users(user)
-	// Without it glibc asks DNS before /etc/hosts, the place of a pod's own name and aliases.
+	// Without this file, glibc queries DNS before /etc/hosts, which has a pod's own name and aliases.
 	t.file("etc/nsswitch.conf", modeFile, []byte("passwd: files\ngroup: files\nhosts: files dns\n"))
 }

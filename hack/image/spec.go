@@ -26,7 +26,7 @@ const defaultUser = 65532
 type spec struct {
 	entrypoint, tag, out, platform string
 	user                           int
-	// fixed follow the entrypoint, also if a pod has arguments of its own.
+	// fixed arguments follow the entrypoint, even if a pod sets its own arguments.
 	fixed, arguments, environment, labels list
 }
 
@@ -62,10 +62,10 @@ func (s *spec) parse(flags *flag.FlagSet, args []string) error {
 	return nil
 }
 
-// created returns the time of every image and file: none.
+// created returns the time of every image and file: the epoch, so that builds are reproducible.
 func created() time.Time { return time.Unix(0, 0).UTC() }
 
-// image puts layers and configuration together.
+// image combines layers and configuration.
 func (s *spec) image(layers ...v1.Layer) (v1.Image, error) {
 	platform, err := v1.ParsePlatform(s.platform)
 	if err != nil {
@@ -101,7 +101,7 @@ func (s *spec) image(layers ...v1.Layer) (v1.Image, error) {
 	return mutate.ConfigFile(img, file)
 }
 
-// variables are the given ones over a PATH, in a fixed order.
+// variables returns the image's environment and a default PATH, in a fixed order.
 func (s *spec) variables() []string {
 	env := append([]string{"PATH=/usr/local/bin:/usr/bin:/bin"}, s.environment...)
 	sort.Strings(env)

@@ -2,7 +2,7 @@
 // SPDX-License-Identifier: Apache-2.0
 
 // Command metricsdocs writes the reference of the controller's metrics from their declarations. It decides the page's
-// layout; names, labels and texts are those that Prometheus gets.
+// layout. Names, labels and texts come from the declarations, as Prometheus gets them.
 package main
 
 import (
@@ -38,10 +38,10 @@ controller-runtime adds its own. These are used by the alerts and dashboards: ` 
 	"`process_resident_memory_bytes` and `process_cpu_seconds_total`" + `.
 `
 
-// pattern reads a description: the library shows its fields only in this text.
+// pattern parses a description, because the library shows its fields only in this text.
 var pattern = regexp.MustCompile(`^Desc\{fqName: "([^"]+)", help: "(.*?)", (?:unit: "[^"]*", )?constLabels: \{\}, variableLabels: \{([^}]*)\}\}$`)
 
-// page is a registry that writes down what is registered.
+// page is a registry that records the registered metrics.
 type page map[string]string
 
 // Register implements prometheus.Registerer.
@@ -73,7 +73,7 @@ func (p page) MustRegister(collectors ...prometheus.Collector) {
 // Unregister implements prometheus.Registerer.
 func (page) Unregister(prometheus.Collector) bool { return false }
 
-// kindOf returns the type of a collector's metrics. The project's own collectors have gauges only.
+// kindOf returns the type of a collector's metrics. The project's own collectors have only gauges.
 func kindOf(collector prometheus.Collector) string {
 	switch collector.(type) {
 	case *prometheus.CounterVec:

@@ -2,7 +2,7 @@
 // SPDX-License-Identifier: Apache-2.0
 
 // Command pin replaces each branch of a model's repository in the presets by a commit, and each tag of an engine's
-// image by a digest. It needs the hub and the registries, changes these values, and leaves every other byte alone.
+// image by a digest. It needs access to the hub and the registries. It changes only these values and no other byte.
 // Pinned values stay.
 package main
 
@@ -32,7 +32,7 @@ func main() {
 	}
 }
 
-// errUnpinned means -check found something.
+// errUnpinned means that -check found an unpinned value.
 var errUnpinned = errors.New("some presets name a branch or a tag: run make pin on a machine that reaches the hub and the registries")
 
 func run(ctx context.Context, args []string, token string, out io.Writer) error {

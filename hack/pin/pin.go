@@ -14,14 +14,14 @@ import (
 	"github.com/google/go-containerregistry/pkg/v1/remote"
 )
 
-// sources resolve a repository's branch and an image's tag.
+// sources has the functions that resolve a repository's branch and an image's tag.
 type sources struct {
 	commit func(repo, revision string) (string, error)
 	digest func(image string) (string, error)
 }
 
-// pin writes the sources' answers into the files. A source without an answer for a place, for example for a gated
-// repository without a token, leaves the place as it is, and causes an error in the end.
+// pin writes the sources' answers into the files. If a source has no answer for a place, for example for a gated
+// repository without a token, the place stays as it is, and pin returns an error at the end.
 func pin(places []place, from sources, out io.Writer) error {
 	var errs []error
 	for _, p := range places {
@@ -50,7 +50,7 @@ func (s sources) pinned(p place) (string, error) {
 	return p.value + "@" + digest, nil
 }
 
-// write replaces the value in its line. The value is the last thing there.
+// write replaces the value at the end of its line.
 func (p place) write(value string) error {
 	content, err := os.ReadFile(p.file)
 	if err != nil {

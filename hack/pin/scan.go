@@ -13,11 +13,11 @@ import (
 	"github.com/modelberth/modelberth/pkg/hub"
 )
 
-// place is a line of a file with a changeable name.
+// place is a line of a file with a value to pin.
 type place struct {
 	file string
 	line int
-	// name is the repository of a model, or empty for an image; value is the branch, or the image.
+	// name is the repository of a model; empty for an image. value is the branch or the image.
 	name, value string
 }
 
@@ -73,7 +73,7 @@ func openRevisions(lines []string) []place {
 	return out
 }
 
-// openImages are the images without a digest.
+// openImages returns the images without a digest.
 func openImages(lines []string) []place {
 	image := field("(?:image|cpuImage)")
 	var out []place

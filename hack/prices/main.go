@@ -1,11 +1,11 @@
 // Copyright The Modelberth Authors.
 // SPDX-License-Identifier: Apache-2.0
 
-// Command prices writes the prices of the catalogue's machine types into presets/skus: as recorded by the clouds'
-// Karpenter providers from the clouds' price lists, at pinned versions, with the date of the record. It changes the
-// prices and the dates and leaves every other byte alone.
+// Command prices writes the prices of the catalogue's machine types into presets/skus. The prices are the records that
+// the clouds' Karpenter providers took from the clouds' price lists, at pinned versions, with the date of the record.
+// It changes only the prices and the dates.
 //
-// The providers' modules are read as data: parsed, never compiled.
+// It only parses the providers' modules, and never compiles them.
 package main
 
 import (
@@ -30,16 +30,16 @@ func main() {
 	}
 }
 
-// errStale means -check found prices other than the sources'.
+// errStale means that -check found prices that differ from the sources'.
 var errStale = errors.New("the prices are not those of the pinned sources: run make prices, or pin what they come from")
 
 // settings of one run.
 type settings struct {
-	// dir with the files to write.
+	// dir is the directory with the files to write.
 	dir string
-	// check says to write nothing.
+	// check is set to compare only, and write nothing.
 	check bool
-	// gcpPrices is a copy of the GCP provider's record and gcpDate its date; empty leaves GCP out.
+	// gcpPrices is a copy of the GCP provider's record, and gcpDate its date; empty skips GCP.
 	gcpPrices, gcpDate string
 }
 
@@ -59,7 +59,7 @@ func run(ctx context.Context, args []string, out io.Writer) error {
 	return s.update(ctx, out)
 }
 
-// update brings all files up to their sources.
+// update updates all files from their sources.
 func (s settings) update(ctx context.Context, out io.Writer) error {
 	ctx, cancel := context.WithTimeout(ctx, 10*time.Minute)
 	defer cancel()
@@ -142,7 +142,7 @@ func (s settings) file(name string, t table, out io.Writer) (bool, error) {
 	return true, nil
 }
 
-// pins returns the modules with the prices, each for one file.
+// pins returns the modules with the prices. Each is for one file.
 func pins() []pin {
 	aws := awsSurvey()
 	return []pin{
@@ -163,7 +163,7 @@ func pins() []pin {
 	}
 }
 
-// read reads a module's records; the first one's date counts.
+// read reads a module's records. The date is the first record's.
 func (p pin) read(dir string) (table, error) {
 	var all table
 	for i, record := range p.records {

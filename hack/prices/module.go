@@ -27,7 +27,7 @@ type pin struct {
 func download(ctx context.Context, p pin) (string, error) {
 	var stdout, stderr bytes.Buffer
 	cmd := exec.CommandContext(ctx, "go", "mod", "download", "-json", p.module+"@"+p.version)
-	cmd.Dir = os.TempDir() // outside of every module, so that none is changed
+	cmd.Dir = os.TempDir() // outside of every module, so that the command changes none
 	cmd.Stdout, cmd.Stderr = &stdout, &stderr
 	runErr := cmd.Run()
 	var got struct{ Dir, Sum, Error string }

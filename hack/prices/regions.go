@@ -13,15 +13,16 @@ import (
 	"strconv"
 )
 
-// survey is an older record of the prices of a cloud's other regions, those its provider leaves out. A changed price
-// in the reference region may mean a change everywhere, so none of the machine type's is taken then.
+// survey is an older record of a cloud's prices in the regions that its provider omits. If a machine type's price in
+// the reference region has changed since, it may have changed everywhere. Then none of the survey's prices for the type
+// counts.
 type survey struct {
 	pin
 	reference string
 }
 
-// awsSurvey returns the record of AWS's price list by instances.vantage.sh (once ec2instances.info; its data are
-// under the MIT licence).
+// awsSurvey returns the record of AWS's price list by instances.vantage.sh (formerly ec2instances.info). Its data is
+// under the MIT licence.
 func awsSurvey() survey {
 	return survey{reference: "us-east-1", pin: pin{
 		module: "github.com/cristim/ec2-instances-info", version: "v0.0.0-20250528091325-32acf84f42eb",
@@ -40,8 +41,8 @@ func (s survey) read(dir string) (prices, error) {
 	return out, nil
 }
 
-// addInstances adds the prices on demand of Linux machines from a list of machine types, one at a time:
-// the list is long.
+// addInstances adds the on-demand prices of Linux machines from a list of machine types. It reads one entry at a time,
+// because the list is long.
 func (p prices) addInstances(path string) error {
 	file, err := os.Open(path)
 	if err != nil {
@@ -72,8 +73,8 @@ func (p prices) addInstances(path string) error {
 	return nil
 }
 
-// isDollarRegion reports whether a name is a region's, not that of a zone of a city or a telephone network, and its
-// prices are in dollars.
+// isDollarRegion reports whether a name is a region's with prices in USD. Local zones and zones of telephone networks
+// are not regions.
 func isDollarRegion(name string) bool {
 	return regexp.MustCompile(`^[a-z]{2}(-gov)?-[a-z]+-\d+$`).MatchString(name) && name[:3] != "cn-"
 }
@@ -86,15 +87,15 @@ func (p prices) addSystems(machine, region string, systems json.RawMessage) {
 		} `json:"linux"`
 	}
 	if json.Unmarshal(systems, &priced) != nil {
-		return // other systems' entries have other forms
+		return // entries of other operating systems have other forms
 	}
 	if price, err := strconv.ParseFloat(priced.Linux.OnDemand, 64); err == nil && price > 0 {
 		p.put(machine, region, price)
 	}
 }
 
-// addSurvey adds a table's missing regions, of machine types with the survey's price still valid in the reference
-// region.
+// addSurvey adds the survey's prices in regions that a table lacks, for machine types whose price in the reference
+// region has not changed.
 func (t *table) addSurvey(surveyed prices, reference string) {
 	for _, machine := range sorted(t.onDemand) {
 		now, known := t.onDemand[machine][reference]

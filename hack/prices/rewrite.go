@@ -17,9 +17,9 @@ import (
 // lineWidth is the width of lists of prices, in columns.
 const lineWidth = 100
 
-// rewrite puts a table's prices and date into a file of machine types and returns the changes. It relies on the
-// file's own layout: an entry begins with "- name:" at the start of a line, its fields with two blanks, and maps of
-// prices are written in braces, possibly over several lines.
+// rewrite writes a table's prices and date into a file of machine types, and returns the changes. It relies on the
+// file's layout. An entry begins with "- name:" at the start of a line, and its fields with two spaces. Maps of prices
+// are in braces, possibly over several lines.
 func rewrite(content string, t table) (string, []string, error) {
 	lines := strings.SplitAfter(content, "\n")
 	start := slices.IndexFunc(lines, func(l string) bool { return strings.HasPrefix(l, "- name: ") })
@@ -65,7 +65,7 @@ func setDate(head []string, date string) (string, []string, error) {
 	return "", nil, errors.New(`it has no line that begins with "date: "`)
 }
 
-// rewriteEntry puts the prices into one machine type's lines.
+// rewriteEntry writes the prices into one machine type's lines.
 func rewriteEntry(lines []string, t table) (string, []string, error) {
 	name := strings.TrimSpace(strings.TrimPrefix(lines[0], "- name: "))
 	var changes []string
@@ -92,7 +92,7 @@ func rewriteEntry(lines []string, t table) (string, []string, error) {
 	return strings.Join(lines, ""), changes, nil
 }
 
-// setPrices replaces, adds or drops one map of prices.
+// setPrices replaces, adds or removes one map of prices.
 func setPrices(lines []string, field string, regions map[string]float64) ([]string, string, error) {
 	from, to, err := span(lines, field)
 	if err != nil {
@@ -113,8 +113,8 @@ func setPrices(lines []string, field string, regions map[string]float64) ([]stri
 	return slices.Concat(lines[:from], replacement, lines[to:]), describe(field, had, rounded(regions)), nil
 }
 
-// span returns the lines of a field's map, or the field's proper place: before unusable and before comments and blank
-// lines at the entry's end.
+// span returns the lines of a field's map. If the entry has none, it returns the field's proper place: before unusable,
+// and before comments and blank lines at the entry's end.
 func span(lines []string, field string) (from, to int, err error) {
 	from = slices.IndexFunc(lines, func(l string) bool { return strings.HasPrefix(l, "  "+field+":") })
 	if from >= 0 {
@@ -136,7 +136,7 @@ func span(lines []string, field string) (from, to int, err error) {
 	return from, from, nil
 }
 
-// parse reads a map of prices as this program writes it; none is empty.
+// parse parses a map of prices in this program's form.
 func parse(text string) (map[string]float64, error) {
 	had := map[string]float64{}
 	for _, pair := range regexp.MustCompile(`([a-z0-9-]+):\s*([^\s,{}]+)\s*[,}]`).FindAllStringSubmatch(text, -1) {
@@ -149,7 +149,7 @@ func parse(text string) (map[string]float64, error) {
 	return had, nil
 }
 
-// render writes a map of prices, in braces, over as many lines as it takes; none is empty.
+// render formats a map of prices in braces, over as many lines as needed; empty for an empty map.
 func render(field string, regions map[string]float64) string {
 	if len(regions) == 0 {
 		return ""
@@ -171,7 +171,7 @@ func render(field string, regions map[string]float64) string {
 	return out.String() + line + "}\n"
 }
 
-// number writes a price with at most six decimals, more than in any price list.
+// number formats a price with at most six decimals, more than any price list has.
 func number(price float64) string {
 	return strconv.FormatFloat(round(price), 'f', -1, 64)
 }
@@ -180,7 +180,7 @@ func round(price float64) float64 {
 	return math.Round(price*1e6) / 1e6
 }
 
-// rounded returns the prices as they are written.
+// rounded returns the prices, rounded as in the file.
 func rounded(regions map[string]float64) map[string]float64 {
 	out := maps.Clone(regions)
 	for region := range out {

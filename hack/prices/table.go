@@ -25,11 +25,11 @@ type table struct {
 	// date of the record, year-month-day.
 	date           string
 	onDemand, spot prices
-	// hasSpot means the source records spot prices.
+	// hasSpot is set if the source records spot prices.
 	hasSpot bool
 }
 
-// prices by machine type and region.
+// prices are in USD per hour, by machine type and region.
 type prices map[string]map[string]float64
 
 // put adds a price.
@@ -67,7 +67,7 @@ func readGo(path string) (table, error) {
 	return t, bad
 }
 
-// regionOf returns the region and the literal with its prices if a node is either form.
+// regionOf returns the region and the literal with its prices if a node has one of the two forms.
 func regionOf(n ast.Node) (string, *ast.CompositeLit) {
 	switch n := n.(type) {
 	case *ast.KeyValueExpr: // "us-east-1": {…}
@@ -108,7 +108,7 @@ func (p prices) addRegion(region string, entries *ast.CompositeLit) error {
 		if err != nil {
 			return fmt.Errorf("region %q: %s: %s is no price", region, machine, number.Value)
 		}
-		if price > 0 { // Azure's list has entries of 0 for what it does not sell yet
+		if price > 0 { // Azure's list has 0 for machine types that it does not sell yet
 			p.put(machine, region, price)
 		}
 	}

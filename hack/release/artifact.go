@@ -11,7 +11,7 @@ import (
 	"github.com/google/go-containerregistry/pkg/v1/partial"
 )
 
-// artifactImage is an image with a foreign config: go-containerregistry has no other way to write one.
+// artifactImage is an image with a foreign config. go-containerregistry has no other way to write such an image.
 type artifactImage struct {
 	v1.Image
 

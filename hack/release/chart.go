@@ -22,7 +22,7 @@ import (
 	"sigs.k8s.io/yaml"
 )
 
-// Media types of a chart in a registry: Helm's, since its version 3.8.
+// Helm's media types of a chart in a registry, since version 3.8.
 const (
 	chartConfig  = types.MediaType("application/vnd.cncf.helm.config.v1+json")
 	chartContent = types.MediaType("application/vnd.cncf.helm.chart.content.v1.tar+gzip")
@@ -30,8 +30,8 @@ const (
 
 const chartName = "modelberth"
 
-// addChart packs the chart with the images of this release by their digests, as a file and as an artifact of a registry.
-// helm package would put the time of the build into it.
+// addChart packs the chart, as a file and as an artifact of a registry. The chart names this release's images by
+// digest. It does not use helm package, which would add the time of the build.
 func (r *release) addChart(context.Context) error {
 	members, err := r.chartFiles()
 	if err != nil {
@@ -72,7 +72,7 @@ func chartImage(metadata map[string]any, packed []byte) (v1.Image, error) {
 	return &artifactImage{Image: img, config: config}, nil
 }
 
-// chartFiles are the files of the chart, in order, with the version and the images of this release.
+// chartFiles returns the files of the chart in order, with the version and the images of this release.
 func (r *release) chartFiles() ([]member, error) {
 	var members []member
 	err := eachFile(filepath.Join(r.top, "charts", chartName), func(name string, data []byte) (err error) {
@@ -91,7 +91,7 @@ func (r *release) chartFiles() ([]member, error) {
 	return members, err
 }
 
-// values returns a released chart's defaults in place of the source tree's.
+// values returns the defaults of a released chart that replace those of the source tree.
 func (r *release) values() map[string]string {
 	out := map[string]string{"registry": r.registry}
 	for _, content := range r.contents {
@@ -104,7 +104,7 @@ func (r *release) values() map[string]string {
 	return out
 }
 
-// set gives scalars of a YAML document new values, by their paths, and leaves every other byte alone.
+// set replaces the values of scalars in a YAML document, by their paths. It changes no other byte.
 func set(document []byte, values map[string]string) ([]byte, error) {
 	var root yamlv3.Node
 	if err := yamlv3.Unmarshal(document, &root); err != nil {

@@ -73,7 +73,7 @@ func (r *release) commandLines(ctx context.Context) error {
 	return nil
 }
 
-// build compiles a program that prints the version of the release. The version control's stamp names the commit.
+// build compiles a program with the version of the release. Go's version control stamp adds the commit.
 func (r *release) build(ctx context.Context, p platform, pkg, to string) error {
 	env := []string{"CGO_ENABLED=0", "GOOS=" + p.os, "GOARCH=" + p.arch}
 	version := "-s -w -X github.com/modelberth/modelberth/pkg/cli.release=v" + r.version

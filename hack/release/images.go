@@ -27,7 +27,7 @@ func imageNames() []string { return []string{"controller", "agent", "router"} }
 
 func imageArchitectures() []string { return []string{"amd64", "arm64"} }
 
-// annotationReference names an image of a layout, relative to its later registry.
+// annotationReference is the name of an image in a layout, relative to its later registry.
 const annotationReference = "org.opencontainers.image.ref.name"
 
 // content is an image or the chart in the bundle.
@@ -37,7 +37,7 @@ type content struct {
 	digest    v1.Hash
 }
 
-// addImages puts the images of all architectures under one reference each, with a signature if there is a key.
+// addImages adds each image with all its architectures under one reference, with a signature if there is a key.
 func (r *release) addImages(context.Context) error {
 	dir, err := os.MkdirTemp("", "release-")
 	if err != nil {
@@ -70,7 +70,7 @@ func (r *release) addImages(context.Context) error {
 	return nil
 }
 
-// readImage reads the one image of an OCI image layout in a tar; its content lies in dir from then on.
+// readImage reads the only image of an OCI image layout in a tar. It unpacks the content into dir.
 func readImage(tarball, dir string) (v1.Image, error) {
 	err := os.MkdirAll(dir, modeDir)
 	if err == nil {
@@ -117,7 +117,7 @@ func (r *release) addImage(repository, tag string, img v1.Image) error {
 	return r.added(repository, reference, digest)
 }
 
-// added notes an image as part of the bundle, and signs it.
+// added records an image as part of the bundle, and signs it.
 func (r *release) added(repository, reference string, digest v1.Hash) error {
 	r.contents = append(r.contents, content{reference, digest})
 	if r.key == nil {
@@ -143,7 +143,7 @@ func (r *release) bundle(context.Context) error {
 	return r.write("modelberth-"+r.version+"-bundle.tar", packed)
 }
 
-// packed is a tar of the files in a directory, and of nothing else: the same files make the same bytes.
+// packed returns a tar of only the files in a directory. The same files give the same bytes.
 func packed(dir string) ([]byte, error) {
 	var out bytes.Buffer
 	archive := tar.NewWriter(&out)

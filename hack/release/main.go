@@ -1,10 +1,10 @@
 // Copyright The Modelberth Authors.
 // SPDX-License-Identifier: Apache-2.0
 
-// Command release makes everything for publication in a release, without a container engine: images for several
-// architectures, the chart, the command line for each platform, a manifest for krew, software bills of materials,
-// checksums, provenance and signatures, and one bundle for clusters without internet. The same commit makes the same
-// bytes. It publishes nothing: kubectl berth mirror sends a bundle to a registry.
+// Command release builds all files of a release, without a container engine: images for several architectures, the
+// chart, the command line for each platform, a manifest for krew, software bills of materials, checksums, provenance
+// and signatures, and one bundle for clusters without internet. The same commit gives the same bytes. It publishes
+// nothing: kubectl berth mirror sends a bundle to a registry.
 package main
 
 import (
@@ -31,11 +31,11 @@ func main() {
 	}
 }
 
-// settings decide the content of a release, beside the commit.
+// settings decide the content of a release, together with the commit.
 type settings struct {
-	// top is the root of the source tree, out the directory to fill, images the directory with NAME-ARCH.tar.
+	// top is the root of the source tree, out the output directory, and images the directory with NAME-ARCH.tar.
 	top, out, images string
-	// version of the chart and the images, without a leading v.
+	// version is for the chart and the images, without a leading v.
 	version string
 	// registry is the images' future registry: HOST/PATH.
 	registry string

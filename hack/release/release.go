@@ -28,10 +28,10 @@ const (
 	modeDir  = 0o755
 )
 
-// epoch returns the time of every file of a release, so only its content decides its checksum.
+// epoch returns the time of every file of a release. It is fixed, so that only the content decides the checksum.
 func epoch() time.Time { return time.Unix(0, 0).UTC() }
 
-// release is a release in the making.
+// release is the state of a release during its build.
 type release struct {
 	settings
 
@@ -63,7 +63,7 @@ func (r *release) write(name string, data []byte) error {
 	return nil
 }
 
-// checksums writes SHA256SUMS in the form of sha256sum, and its signature, to cover all files.
+// checksums writes SHA256SUMS in the form of sha256sum, with its signature. It covers all files.
 func (r *release) checksums(context.Context) error {
 	var sums bytes.Buffer
 	slices.SortFunc(r.files, func(a, b artifact) int { return cmp.Compare(a.name, b.name) })

@@ -20,8 +20,8 @@ import (
 	"github.com/google/go-containerregistry/pkg/v1/mutate"
 )
 
-// bill writes the bill of materials of a program in CycloneDX. All programs are static ones of Go, and the linker has
-// put every module into them, so nothing has to be guessed from files.
+// bill writes the bill of materials of a program in CycloneDX. All programs are static Go programs, in which the linker
+// lists every module. So the bill is exact.
 func (r *release) bill(name, program string) error {
 	info, err := buildinfo.ReadFile(program)
 	if err != nil {
@@ -40,7 +40,7 @@ func (r *release) writeBill(name string, info *debug.BuildInfo) error {
 	return r.write(path.Join("sbom", name+".cdx.json"), out.Bytes())
 }
 
-// billOf has no serial number and no time: the same program has the same bill.
+// billOf returns a bill without serial number and time, so that the same program has the same bill.
 func billOf(name, version string, info *debug.BuildInfo) *cdx.BOM {
 	components := []cdx.Component{module("stdlib", info.GoVersion, "")}
 	for _, dependency := range info.Deps {
@@ -63,13 +63,13 @@ func module(path, version, sum string) cdx.Component {
 		Type: cdx.ComponentTypeLibrary, Name: path, Version: version,
 		PackageURL: "pkg:golang/" + path + "@" + version, BOMRef: "pkg:golang/" + path + "@" + version,
 	}
-	if sum != "" { // the checksum of go.sum, which is of the module's files and not of an archive
+	if sum != "" { // go.sum has a checksum of the module's files, not of an archive
 		component.Properties = &[]cdx.Property{{Name: "modelberth:go.sum", Value: sum}}
 	}
 	return component
 }
 
-// bills writes those of the images' programs.
+// bills writes the bills of the images' programs.
 func (r *release) bills(context.Context) error {
 	index, err := r.store.ImageIndex()
 	if err != nil {

@@ -23,7 +23,7 @@ import (
 	"github.com/google/go-containerregistry/pkg/v1/types"
 )
 
-// readKey reads an ECDSA private key, in PKCS #8 or as openssl ecparam -genkey writes it.
+// readKey reads an ECDSA private key, in PKCS #8 or in the form of openssl ecparam -genkey.
 func readKey(path string) (*ecdsa.PrivateKey, error) {
 	data, err := os.ReadFile(path)
 	if err != nil {
@@ -42,8 +42,8 @@ func readKey(path string) (*ecdsa.PrivateKey, error) {
 	return nil, fmt.Errorf("-key %s holds no unencrypted ECDSA key in PEM: make one with openssl ecparam -name prime256v1 -genkey -noout", path)
 }
 
-// sign returns the signature of a message in base64, as cosign verify-blob --key and openssl read it. Without a
-// source of randomness the signature follows RFC 6979, so the same message has the same one.
+// sign returns the signature of a message in base64, for cosign verify-blob --key and openssl. Without a source of
+// randomness, the signature follows RFC 6979, so the same message has the same signature.
 func sign(key *ecdsa.PrivateKey, message []byte) (string, error) {
 	sum := sha256.Sum256(message)
 	signature, err := key.Sign(nil, sum[:], crypto.SHA256)
@@ -53,7 +53,7 @@ func sign(key *ecdsa.PrivateKey, message []byte) (string, error) {
 	return base64.StdEncoding.EncodeToString(signature), nil
 }
 
-// Media types and annotations of cosign's signatures, as its SIGNATURE_SPEC.md describes them.
+// Media types and annotations of cosign's signatures, from its SIGNATURE_SPEC.md.
 const (
 	simpleSigning       = types.MediaType("application/vnd.dev.cosign.simplesigning.v1+json")
 	signatureAnnotation = "dev.cosignproject.cosign/signature"
@@ -97,8 +97,8 @@ type subject struct {
 	Digest map[string]string `json:"digest"`
 }
 
-// provenance writes the commit and the settings behind the files and images: an in-toto statement of SLSA provenance
-// in a DSSE envelope, signed if there is a key.
+// provenance writes the commit and the settings that produced the files and images. It is an in-toto statement of SLSA
+// provenance in a DSSE envelope, signed if there is a key.
 func (r *release) provenance(context.Context) error {
 	var subjects []subject
 	for _, file := range r.files {

@@ -8,8 +8,8 @@ import (
 	"slices"
 )
 
-// components are the strongly connected components of a graph: sets of nodes in reach of each other. Each comes after
-// those in its reach (Tarjan, "Depth-first search and linear graph algorithms", 1972).
+// components returns the strongly connected components of a graph: sets of nodes that can reach each other. A component
+// comes after the components that it can reach (Tarjan, "Depth-first search and linear graph algorithms", 1972).
 func components(edges map[string][]string) [][]string {
 	t := tarjan{edges: edges, index: map[string]int{}, low: map[string]int{}, isOpen: map[string]bool{}}
 	for _, node := range slices.Sorted(maps.Keys(edges)) {
@@ -22,7 +22,7 @@ func components(edges map[string][]string) [][]string {
 
 type tarjan struct {
 	edges map[string][]string
-	// index is the order of the visits to nodes, from 1, and low the smallest index in their reach.
+	// index is the order of the visits to nodes, from 1. low is the smallest index that a node can reach.
 	index, low map[string]int
 	open       []string
 	isOpen     map[string]bool
@@ -53,10 +53,10 @@ func (t *tarjan) visit(node string) {
 	t.out = append(t.out, component)
 }
 
-// depths are the numbers of nodes of the longest way from each node. Nodes in reach of each other count together.
+// depths returns the number of nodes on the longest path from each node. All nodes that can reach each other count.
 func depths(edges map[string][]string) map[string]int {
 	out := map[string]int{}
-	for _, component := range components(edges) { // what it reaches is known already
+	for _, component := range components(edges) { // the depths that it can reach are known
 		deepest := 0
 		for _, node := range component {
 			for _, next := range edges[node] {

@@ -1,9 +1,9 @@
 // Copyright The Modelberth Authors.
 // SPDX-License-Identifier: Apache-2.0
 
-// Command shape measures a reader's load in a package, and fails above the ceilings of shape.yaml: methods of a type,
-// fields of a struct shared by many functions, calls below Reconcile, files in mutual need of each other, and lines
-// of a function.
+// Command shape measures how hard a package is to read, and fails above the ceilings of shape.yaml. It measures methods
+// of a type, fields of a struct that many functions share, calls below Reconcile, files that depend on each other, and
+// lines of a function.
 //
 // It must not know the packages' purpose.
 package main
@@ -27,11 +27,11 @@ import (
 //go:embed shape.yaml
 var ceilings []byte
 
-// Rules are the ceilings of all packages, and the exceptions of those still above them.
+// Rules are the ceilings for all packages, and the exceptions for packages that are still above them.
 type Rules struct {
-	// Ceilings by gate.
+	// Ceilings are by gate.
 	Ceilings map[Gate]int `json:"ceilings"`
-	// Exceptions by package, below the module's path.
+	// Exceptions are by package path below the module's, and by gate.
 	Exceptions map[string]map[Gate]int `json:"exceptions"`
 }
 
@@ -65,7 +65,7 @@ func run(out io.Writer, dir string, list bool, patterns []string) error {
 	return nil
 }
 
-// load measures a module's matching packages, by their paths below the module's.
+// load measures a module's matching packages. The keys are the packages' paths below the module's.
 func load(dir string, patterns []string) (map[string][]Measurement, error) {
 	config := &packages.Config{
 		Dir:        dir,
@@ -86,7 +86,7 @@ func load(dir string, patterns []string) (map[string][]Measurement, error) {
 	return out, nil
 }
 
-// Check returns a line for each failed gate of a package, and for each exception above need.
+// Check returns a line for each failed gate of a package, and for each exception that is higher than necessary.
 func (r *Rules) Check(measured map[string][]Measurement) []string {
 	var out []string
 	for path, of := range measured {
@@ -107,7 +107,7 @@ func (r *Rules) Check(measured map[string][]Measurement) []string {
 	return out
 }
 
-// table prints the measurements, the packages by name.
+// table prints the measurements, sorted by package.
 func table(out io.Writer, measured map[string][]Measurement) error {
 	var text bytes.Buffer
 	writer := tabwriter.NewWriter(&text, 0, 0, 2, ' ', 0)

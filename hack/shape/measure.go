@@ -13,24 +13,24 @@ import (
 	"golang.org/x/tools/go/packages"
 )
 
-// Gate is one measured property of a package.
+// Gate is a measured property of a package.
 type Gate string
 
 // The gates. Each is a ceiling, not a goal.
 const (
-	// Methods of the type with most.
+	// Methods is the number of methods of the type with the most.
 	Methods Gate = "methods"
-	// Fields of the largest struct passed between functions of several files.
+	// Fields is the number of fields of the largest struct that functions in several files share.
 	Fields Gate = "fields"
 	// Chain is the longest static chain of calls from Reconcile within the package, in functions.
 	Chain Gate = "chain"
-	// Cycle is the largest set of files in reach of each other.
+	// Cycle is the size of the largest set of files that reach each other.
 	Cycle Gate = "cycle"
-	// Lines of the longest function.
+	// Lines is the length of the longest function.
 	Lines Gate = "lines"
 )
 
-// filesThatShare is from how many files on a struct is shared by steps: fewer are one concept in two files.
+// filesThatShare is the number of files from which on a struct counts as shared. Fewer files are usually one concept.
 const filesThatShare = 4
 
 // Measurement is the value of a gate in a package, and its place.
@@ -53,11 +53,11 @@ type measure struct {
 	pkg *packages.Package
 	// files maps functions and methods to their files.
 	files map[*types.Func]string
-	// bodies are their declarations.
+	// bodies maps functions and methods to their declarations.
 	bodies map[*types.Func]*ast.FuncDecl
 }
 
-// declare notes each function's file. Generated files do not count.
+// declare records each function's file. Generated files do not count.
 func (m *measure) declare() {
 	for _, file := range m.pkg.Syntax {
 		if ast.IsGenerated(file) {
@@ -105,7 +105,8 @@ func namedOf(t types.Type) *types.Named {
 	return named
 }
 
-// fields looks at the package's structs taken by reference, as a receiver or a parameter, in several files.
+// fields measures the package's structs that functions in several files take by reference, as a receiver or a
+// parameter.
 func (m *measure) fields() Measurement {
 	users := map[*types.Named]map[string]bool{}
 	for f := range m.bodies {
@@ -135,7 +136,7 @@ func (m *measure) fields() Measurement {
 	return most(Fields, count)
 }
 
-// chain is 0 if nothing is called Reconcile.
+// chain measures the calls below Reconcile; 0 if no function has this name.
 func (m *measure) chain() Measurement {
 	calls := map[string][]string{}
 	for f, declaration := range m.bodies {
@@ -154,8 +155,7 @@ func (m *measure) chain() Measurement {
 	return most(Chain, count)
 }
 
-// called returns the package's functions and methods named in a function, whether it calls them or passes them on.
-// Interfaces are not followed.
+// called returns the package's functions and methods that a function calls or passes on. It does not follow interfaces.
 func (m *measure) called(declaration *ast.FuncDecl) []*types.Func {
 	var out []*types.Func
 	ast.Inspect(declaration, func(node ast.Node) bool {
@@ -169,7 +169,7 @@ func (m *measure) called(declaration *ast.FuncDecl) []*types.Func {
 	return out
 }
 
-// title is a function's name with its receiver's.
+// title returns a function's name, with its receiver's.
 func title(f *types.Func) string {
 	if of := receiver(f); of != "" {
 		return of + "." + f.Name()
@@ -177,8 +177,8 @@ func title(f *types.Func) string {
 	return f.Name()
 }
 
-// cycle follows the calls between files. A type in use by several files makes no cycle: one of them declares it, and
-// none needs to be read for it.
+// cycle measures the calls between files. A type that several files use makes no cycle, because a reader of the type
+// needs only the file that declares it.
 func (m *measure) cycle() Measurement {
 	uses := map[string][]string{}
 	for f, declaration := range m.bodies {
@@ -209,7 +209,7 @@ func (m *measure) lines() Measurement {
 	return most(Lines, count)
 }
 
-// most is the largest of several counts, and of those the first by name.
+// most returns the largest of several counts; of equal counts, the first by name.
 func most(gate Gate, count map[string]int) Measurement {
 	out := Measurement{Gate: gate}
 	for subject, value := range count {

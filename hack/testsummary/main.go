@@ -2,8 +2,8 @@
 // SPDX-License-Identifier: Apache-2.0
 
 // Command testsummary runs `go test` for one tier of the tests, shows only the essentials to a person, and at the end
-// prints one table over all tiers. It decides the failures of a tier: a failing test, a package with a broken build
-// or a crash, and a tier without any test run. It knows nothing of the tiers: the Makefile defines them.
+// prints one table over all tiers. It decides when a tier fails: if a test fails, if a package does not build or
+// crashes, or if no test ran. It knows nothing about the tiers, which the Makefile defines.
 //
 //	testsummary run -tier unit [-dir DIR] [-live] [-results FILE] -- ARGUMENTS OF GO TEST
 //	testsummary skip -tier e2e -why REASON -results FILE
@@ -22,7 +22,7 @@ import (
 	"syscall"
 )
 
-// errTestsFailed means the tests ran and the failures are already printed.
+// errTestsFailed means that the tests ran and the failures are already printed.
 var errTestsFailed = errors.New("tests failed")
 
 func main() {

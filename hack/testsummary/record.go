@@ -29,7 +29,7 @@ type record struct {
 	LeftOut string `json:",omitempty"`
 }
 
-// appendRecord adds a record to the results file, or does nothing without one.
+// appendRecord adds a record to the results file. Without a file, it does nothing.
 func appendRecord(path string, rec record) error {
 	if path == "" {
 		return nil
@@ -46,7 +46,7 @@ func appendRecord(path string, rec record) error {
 	return errors.Join(err, file.Close())
 }
 
-// readRecords reads a results file; without one, no tier has run.
+// readRecords reads a results file. A missing file means that no tier has run.
 func readRecords(path string) ([]record, error) {
 	data, err := os.ReadFile(path)
 	if errors.Is(err, fs.ErrNotExist) {
@@ -66,8 +66,8 @@ func readRecords(path string) ([]record, error) {
 	return records, nil
 }
 
-// merge adds up the records of each expected tier, in that order. A tier without a record did not get as far as
-// running, and one without a test proves nothing: both count as a failure.
+// merge adds up the records of each expected tier, in that order. A tier without a record did not run, and a tier
+// without a test proves nothing. Both count as a failure.
 func merge(records []record, expected []string) []record {
 	var tiers []record
 	for _, tier := range expected {

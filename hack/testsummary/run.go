@@ -16,7 +16,7 @@ import (
 	"time"
 )
 
-// shutdownTime is an interrupted go test's time to clean up after itself.
+// shutdownTime is the time that an interrupted go test has to clean up.
 const shutdownTime = 2 * time.Minute
 
 // suite is one run of go test.
@@ -54,12 +54,12 @@ func runTier(ctx context.Context, s suite, results string, out io.Writer) error 
 	return nil
 }
 
-// goTest runs go test and returns its record; an error means it failed without naming a test or a package.
+// goTest runs go test and returns its record. An error means that go test failed without naming a test or a package.
 func goTest(ctx context.Context, s suite, out io.Writer) (record, error) {
 	cmd := exec.CommandContext(ctx, "go", append([]string{"test", "-json"}, s.args...)...)
 	cmd.Dir, cmd.Stderr = s.dir, os.Stderr
-	// The go command does not pass a signal on to the tests, so all of its group gets it; and nobody else sends one
-	// to that group, so it comes once.
+	// The go command does not forward a signal to the tests, so its whole process group gets the signal. The group is
+	// new, so nobody else sends it a second signal.
 	cmd.SysProcAttr = &syscall.SysProcAttr{Setpgid: true}
 	cmd.Cancel = func() error { return syscall.Kill(-cmd.Process.Pid, syscall.SIGINT) }
 	cmd.WaitDelay = shutdownTime
@@ -78,8 +78,8 @@ func goTest(ctx context.Context, s suite, out io.Writer) (record, error) {
 	return tally.record, scanErr
 }
 
-// scan feeds the lines of go test to the tally. It shows lines without an event, as from a binary printing past its
-// test framework, as they are.
+// scan passes the lines of go test to the tally. It prints lines that are not events unchanged: a test binary may print
+// them directly.
 func scan(in io.Reader, t *tally, out io.Writer) error {
 	reader := bufio.NewReader(in)
 	for {

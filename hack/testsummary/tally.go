@@ -25,7 +25,7 @@ type testKey struct{ pkg, test string }
 // packageCount counts the finished tests of one package.
 type packageCount struct{ passed, failed, skipped int }
 
-// tally turns a stream of events into a record and a person's view of it: one line for each package and the output of
+// tally turns a stream of events into a record, and into text for people: one line for each package, and the output of
 // all failures.
 type tally struct {
 	record   record
@@ -43,14 +43,14 @@ func newTally(tier string, live bool) *tally {
 	}
 }
 
-// add takes in one event and returns the text to show for it.
+// add adds one event, and returns the text to show for it.
 func (t *tally) add(e event) string {
 	switch e.Action {
 	case "build-output":
 		return e.Output
 	case "output":
 		if isVerdict(e) {
-			return "" // finishPackage says it
+			return "" // finishPackage prints it
 		}
 		if t.live {
 			return e.Output
@@ -92,8 +92,9 @@ func (t *tally) finishTest(e event) string {
 	return ""
 }
 
-// finishPackage adds a package to the record. A package failure without a failed test (it does not build, panics,
-// exits or runs out of time) counts as one failed test, and the output of its unfinished tests is shown.
+// finishPackage adds a package to the record, and returns the text to show. If a package fails without a failed test
+// (it does not build, panics, exits or runs out of time), this counts as one failed test, and the text has the output
+// of the unfinished tests.
 func (t *tally) finishPackage(e event) string {
 	count, text := t.count(e.Package), t.unfinished(e.Package)
 	if e.Action != "fail" {
@@ -117,7 +118,7 @@ func (t *tally) finishPackage(e event) string {
 	return fmt.Sprintf("%s%s %-70s tests: %-4d %6.1f s\n", text, mark, e.Package, ran, e.Elapsed)
 }
 
-// unfinished returns and forgets a package's output without a finished test.
+// unfinished returns and removes the output of a package's unfinished tests.
 func (t *tally) unfinished(pkg string) string {
 	var keys []testKey
 	for key := range t.outputs {

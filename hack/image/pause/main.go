@@ -1,8 +1,8 @@
 // Copyright The Modelberth Authors.
 // SPDX-License-Identifier: Apache-2.0
 
-// Command pause holds a pod's namespaces: it waits for the signal to end, and reaps the orphans of the pod's
-// containers if they share its process namespace.
+// Command pause holds a pod's namespaces until a signal ends it. It reaps orphaned processes of the pod's containers if
+// these share its process namespace.
 package main
 
 import (
@@ -23,7 +23,7 @@ func main() {
 	}
 }
 
-// reap collects all ended children: simultaneous signals of the same kind are delivered as one.
+// reap collects all ended children, because the kernel merges simultaneous signals of the same kind.
 func reap() {
 	for {
 		pid, err := syscall.Wait4(-1, nil, syscall.WNOHANG, nil)

@@ -1,8 +1,8 @@
 // Copyright The Modelberth Authors.
 // SPDX-License-Identifier: Apache-2.0
 
-// Command coredns is the upstream server with the plugins of the local cluster's Corefile and no others: the stock
-// binary links three dozen more, cloud SDKs among them, and takes several times as long to build.
+// Command coredns is the upstream server with only the plugins of the local cluster's Corefile. The stock binary links
+// three dozen more plugins, including cloud SDKs, and takes several times as long to build.
 package main
 
 import (

@@ -1,8 +1,8 @@
 // Copyright The Modelberth Authors.
 // SPDX-License-Identifier: Apache-2.0
 
-// Command etcd is the upstream server, built here from its module because
-// Debian's package is too old for this API server.
+// Command etcd is the upstream server. We build it from its module, because Debian's package is too old for this API
+// server.
 package main
 
 import (
