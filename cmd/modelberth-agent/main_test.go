@@ -9,8 +9,8 @@ import (
 	"testing"
 )
 
-// The agent runs beside every engine and is pulled onto every new machine, so
-// it carries none of the Kubernetes client's weight.
+// The agent runs beside every engine, and every new machine pulls it. So it must not contain the large Kubernetes
+// client.
 func TestStaysSmall(t *testing.T) {
 	out, err := exec.CommandContext(t.Context(), "go", "list", "-buildvcs=false", "-deps", ".").Output()
 	if err != nil {
@@ -21,13 +21,13 @@ func TestStaysSmall(t *testing.T) {
 		"github.com/modelberth/modelberth/pkg/agent",
 		"github.com/modelberth/modelberth/pkg/agent/",
 		"github.com/modelberth/modelberth/pkg/hub",
-		// Bounded reading of a hub's answers, its messages on one line, and URLs without their signatures: the standard
-		// library alone.
+		// Packages that use only the standard library: bounded reading of a hub's answers, messages on one line, and
+		// URLs without signatures.
 		"github.com/modelberth/modelberth/pkg/jsonstream",
 		"github.com/modelberth/modelberth/pkg/redact",
 		"github.com/modelberth/modelberth/pkg/wording",
 		"github.com/cenkalti/backoff/",
-		// Artifacts of registries, with what reads a pod's credentials for them.
+		// Artifacts of registries, and the readers of a pod's credentials for registries.
 		"github.com/google/go-containerregistry/",
 		"github.com/docker/cli/cli/config", "github.com/docker/cli/cli/config/",
 		"github.com/docker/docker-credential-helpers/",

@@ -212,8 +212,8 @@ func TestShortenDescription(t *testing.T) {
 	}
 }
 
-// The chart's CRD: two versions with differences in name, storage and columns, kept on uninstall, small enough for a
-// client-side apply with its annotation of 256 KiB.
+// The chart's CRD has two versions that differ in name, storage and columns. It is kept on uninstall, and small enough
+// for a client-side apply with its annotation of 256 KiB.
 func TestShippedCRD(t *testing.T) {
 	data, err := os.ReadFile(filepath.FromSlash(crdPath))
 	if err != nil {

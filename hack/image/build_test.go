@@ -56,7 +56,7 @@ func TestSameInputSameBytes(t *testing.T) {
 		if images[i], err = os.ReadFile(out); err != nil {
 			t.Fatal(err)
 		}
-		// Neither the time nor the time of the files may matter.
+		// The present time and the times of the files must not matter.
 		if err := os.Chtimes(binary, time.Unix(1, 0), time.Unix(1, 0)); err != nil {
 			t.Fatal(err)
 		}
@@ -66,7 +66,7 @@ func TestSameInputSameBytes(t *testing.T) {
 	}
 }
 
-// rootfsTar is a small distribution as mmdebstrap leaves it.
+// rootfsTar returns a small distribution in the form of mmdebstrap's output.
 func rootfsTar(t *testing.T) string {
 	t.Helper()
 	var b bytes.Buffer

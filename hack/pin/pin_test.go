@@ -44,7 +44,7 @@ models:
     revision: v1
 `
 
-// presets returns files of a model and an engine with its image in a registry of the test.
+// presets returns a directory with the files of a model and an engine. The engine's image is in a registry of the test.
 func presets(t *testing.T, image string) string {
 	t.Helper()
 	dir := t.TempDir()
@@ -63,7 +63,7 @@ func presets(t *testing.T, image string) string {
 	return dir
 }
 
-// newHub knows the repository org/Open, and is gated for another.
+// newHub serves the repository org/Open. Another repository is gated.
 func newHub(t *testing.T) string {
 	t.Helper()
 	s := httptest.NewServer(http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
@@ -78,7 +78,7 @@ func newHub(t *testing.T) string {
 	return s.URL
 }
 
-// push puts an image into a registry of the test, and returns its name and digest.
+// push pushes an image to a registry of the test, and returns its name and digest.
 func push(t *testing.T) (image, digest string) {
 	t.Helper()
 	s := httptest.NewServer(registry.New(registry.Logger(log.New(io.Discard, "", 0))))
@@ -139,7 +139,7 @@ func TestCheck(t *testing.T) {
 	}
 }
 
-// An answer for a file edited in the meantime must not end up in another line.
+// If a file was edited in the meantime, an answer must not end up in another line.
 func TestPinLeavesChangedFilesAlone(t *testing.T) {
 	file := filepath.Join(t.TempDir(), "a.yaml")
 	const content = "a: b\n"

@@ -135,8 +135,8 @@ func TestReadGCP(t *testing.T) {
 	}
 }
 
-// file is a catalogue file: comments, prices in one line, over lines, missing, and of a machine missing in the
-// source.
+// file is a catalogue file with comments. Its prices are on one line, on several lines, missing, or of a machine that
+// the source lacks.
 const file = `# A comment with date: "2020-01-01" in it.
 cloud: azure
 date: "2025-06-03" # the old one
@@ -196,7 +196,7 @@ func TestRewrite(t *testing.T) {
 	}
 }
 
-// A source with spot prices writes those too, before the reason at the end of an entry.
+// Spot prices of a source are written, too, before the reason at the end of an entry.
 func TestRewriteSpotPrices(t *testing.T) {
 	got, _, err := rewrite("date: \"2026-01-01\"\nskus:\n- name: A\n  gpus: 1\n  unusable: because\n", table{
 		date: "2026-01-01", hasSpot: true, onDemand: prices{"A": {"r": 2}}, spot: prices{"A": {"r": 1}},
@@ -224,7 +224,7 @@ func TestRewriteRefuses(t *testing.T) {
 	}
 }
 
-// Long maps are broken, and the output is read back.
+// Long maps are broken into lines, and parse reads them again.
 func TestRenderBreaksLines(t *testing.T) {
 	regions := map[string]float64{}
 	for region := range strings.FieldsSeq("australiacentral australiaeast brazilsouth canadacentral eastus westeurope westus") {
@@ -278,7 +278,7 @@ func TestCheckWritesNothing(t *testing.T) {
 	}
 }
 
-// The real files keep rewrite's expected layout: every entry is found.
+// The real files have the layout that rewrite expects: it finds every entry.
 func TestProductFilesCanBeRewritten(t *testing.T) {
 	for _, name := range []string{"azure.yaml", "aws.yaml", "gcp.yaml"} {
 		content, err := os.ReadFile(filepath.Join("../../presets/skus", name))

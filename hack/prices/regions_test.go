@@ -9,7 +9,7 @@ import (
 	"github.com/google/go-cmp/cmp"
 )
 
-// surveyForm has a type with an unchanged price, one with a changed price, and one with an unknown price.
+// surveyForm has machine types with an unchanged, a changed and an unknown price.
 const surveyForm = `[
  {"instance_type": "g.large", "pricing": {
   "us-east-1": {"linux": {"ondemand": "1.006", "spot_min": "0.4"}, "mswin": {"ondemand": "2"}},

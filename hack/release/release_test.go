@@ -79,7 +79,7 @@ func rootOf(t *testing.T, img v1.Image) v1.RootFS {
 	return file.RootFS
 }
 
-// makeRelease makes the parts without need of a compiler: the images are stand-ins, the chart is the project's.
+// makeRelease makes the parts that need no compiler. The images are stand-ins, and the chart is the project's.
 func makeRelease(t *testing.T, images string, key *ecdsa.PrivateKey) *release {
 	t.Helper()
 	r := &release{settings: settings{
@@ -126,8 +126,8 @@ func TestSameInputSameBytes(t *testing.T) {
 	}
 }
 
-// The chart from a mirror renders the mirror's images, by the mirror's digests, and everything in it is signed as
-// cosign signs.
+// The chart from a mirror renders the mirror's images by digest. Everything in the mirror has a signature in cosign's
+// form.
 func TestInstallFromMirror(t *testing.T) {
 	helm := os.Getenv("HELM")
 	if helm == "" {
@@ -182,7 +182,7 @@ func TestInstallFromMirror(t *testing.T) {
 	if want := map[string]bool{"modelberth-controller": true, "modelberth-agent": true}; !cmp.Equal(want, named) {
 		t.Errorf("the rendered chart names the images %v, want %v", named, want)
 	}
-	// The product's own verifier of signatures reads them from the registry, as cosign does.
+	// The product's own verifier reads the signatures from the registry, as cosign does.
 	for _, content := range made.contents {
 		artifact := cosign.Artifact{Reference: to + "/" + content.reference, Keychain: authn.DefaultKeychain, HTTP: server.Client().Transport}
 		got, err := cosign.Verify(t.Context(), artifact, cosign.Requirement{Field: "key", Keys: keys})
@@ -304,7 +304,7 @@ func TestBillOfThisProgram(t *testing.T) {
 	}
 }
 
-// TestReleasedCommandSaysItsVersion runs what a release packs: the commit need not have a tag by then.
+// TestReleasedCommandSaysItsVersion runs the program of a release. The commit need not have a tag yet.
 func TestReleasedCommandSaysItsVersion(t *testing.T) {
 	r := &release{settings: settings{top: "../..", version: "9.8.7"}}
 	program := filepath.Join(t.TempDir(), "kubectl-berth")

@@ -17,9 +17,9 @@ func TestMeasure(t *testing.T) {
 	want := map[string][]Measurement{"testdata/sample": {
 		{Methods, 3, "reconciler"},
 		{Fields, 3, "state"},
-		// Reconcile, begin, and the three that call each other: end, reconciler.again, last.
+		// Reconcile, begin, and three functions that call each other: end, reconciler.again, last.
 		{Chain, 5, "reconciler.Reconcile"},
-		// A method passed on counts as called. The first file calls the second and is called by none.
+		// A method value counts as a call. The first file calls the second, and no file calls the first.
 		{Cycle, 3, "fourth.go"},
 		{Lines, 7, "end"},
 	}}

@@ -88,7 +88,7 @@ func (w *cutWriter) Write(b []byte) (int, error) {
 	return w.ResponseWriter.Write(b)
 }
 
-// The program fetches an image as KAITO's adapters come in, and needs no registry when it starts again.
+// The program fetches an image in the form of KAITO's adapters, and needs no registry after a restart.
 func TestImage(t *testing.T) {
 	s := httptest.NewServer(registry.New(registry.Logger(log.New(io.Discard, "", 0))))
 	defer s.Close()

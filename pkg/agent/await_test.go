@@ -22,9 +22,9 @@ func TestGate(t *testing.T) {
 	for _, tc := range []struct {
 		reason string
 		hold   time.Duration
-		// opens is when each address begins to listen.
+		// opens is the time when each address begins to listen.
 		opens map[string]time.Duration
-		// wantAfter is when the engine may start, or there is no point in waiting any more.
+		// wantAfter is the time when the engine may start, or when the gate gives up.
 		wantAfter time.Duration
 		want      string
 	}{
@@ -79,7 +79,7 @@ func TestGate(t *testing.T) {
 	}
 }
 
-// Waiting for the end of the program is no failure.
+// It is no failure if the program ends during the wait.
 func TestGateEndsWithTheProgram(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		g := newGate(Settings{Group: Group{NotBefore: time.Now().Add(time.Minute), Await: []string{"a:1"}}}, slog.New(slog.DiscardHandler))

@@ -36,7 +36,8 @@ type loopbackHub struct {
 	dir  string
 	sums map[string]string
 	sent atomic.Int64
-	// pause after each pausedBytes of a connection makes the hub slower than the disk, as hubs are.
+	// pause is the pause after each pausedBytes of a connection. It makes the hub slower than the disk, as real hubs
+	// are.
 	pause time.Duration
 }
 
@@ -99,7 +100,7 @@ func (h *loopbackHub) serve(w http.ResponseWriter, r *http.Request) {
 	http.ServeContent(sendingWriter{w, h}, r, "", info.ModTime(), f)
 }
 
-// sendingWriter counts, and lets the kernel copy from the file to the socket.
+// sendingWriter counts bytes, and lets the kernel copy from the file to the socket.
 type sendingWriter struct {
 	http.ResponseWriter
 	hub *loopbackHub
@@ -204,7 +205,7 @@ func median(values []float64) float64 {
 	return values[len(values)/2]
 }
 
-// noted is the record for a restart.
+// noted returns the number of bytes that the records keep for a restart.
 func (h *loopbackHub) noted(dir string) (n int64) {
 	for _, name := range h.names() {
 		if info, err := os.Stat(filepath.Join(dir, name)); err == nil {
@@ -218,9 +219,9 @@ func (h *loopbackHub) noted(dir string) (n int64) {
 
 const total = benchFiles * benchFileBytes
 
-// The cost of a fetch compared with curl's for the same ranges, both onto this machine's disk. They take turns, because
-// the load of the machine varies. The agent verifies its files, so it is also compared with curl followed by sha256sum. A
-// hub has a limit, or is as fast as this machine can serve.
+// BenchmarkWeights compares a fetch with curl for the same ranges, both onto this machine's disk. They alternate,
+// because the load of the machine varies. The agent verifies its files, so it also compares with curl followed by
+// sha256sum. One hub has a speed limit, and the other is as fast as this machine can serve.
 func BenchmarkWeights(b *testing.B) {
 	if _, err := exec.LookPath("curl"); err != nil {
 		b.Skip("curl is not installed, and there is nothing to compare with")
@@ -251,7 +252,8 @@ func BenchmarkWeights(b *testing.B) {
 	}
 }
 
-// The cost of a kill half-way: the bytes that the hub sends twice, including those in the sockets at that moment.
+// BenchmarkWeightsResume measures the cost of a kill half-way: the bytes that the hub sends twice, including bytes in
+// the sockets at that moment.
 func BenchmarkWeightsResume(b *testing.B) {
 	h := newLoopbackHub(b, 20*time.Millisecond)
 	var losses []float64

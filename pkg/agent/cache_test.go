@@ -62,7 +62,7 @@ func TestCacheFetchesOnce(t *testing.T) {
 	}
 }
 
-// As processes: the first is killed half-way, and the second takes over its files.
+// Of two processes, the first is killed half-way, and the second takes over its files.
 func TestCacheAfterAKill(t *testing.T) {
 	data := noise(16 << 20)
 	h := newFakeHub(t, map[string][]byte{"a": data})
@@ -102,7 +102,7 @@ func TestCacheAfterAKill(t *testing.T) {
 	end(t, second)
 }
 
-// A later pod needs no byte, and no hub if checksums are known.
+// A later pod fetches no bytes. If the checksums are known, it needs no hub.
 func TestCacheServesWithoutAHub(t *testing.T) {
 	data := noise(1 << 20)
 	h := newFakeHub(t, map[string][]byte{"a": data})
@@ -146,7 +146,7 @@ func TestCacheSpoilt(t *testing.T) {
 	}
 }
 
-// Bytes of a cached file change, and neither its size nor its time does.
+// A cached file's bytes change, but not its size or modification time.
 func TestTamperedCacheIsNotServed(t *testing.T) {
 	data := noise(4 << 20)
 	h := newFakeHub(t, map[string][]byte{"a": data})
@@ -194,7 +194,7 @@ func TestTamperedCacheIsNotServed(t *testing.T) {
 	}
 }
 
-// tamper changes a byte of a settled file, and nothing visible in a listing.
+// tamper changes a byte of a settled file, but nothing that a directory listing shows.
 func tamper(t *testing.T, path string, at int64) {
 	t.Helper()
 	info, err := os.Stat(path)
@@ -231,7 +231,7 @@ func TestCacheEvicts(t *testing.T) {
 	for _, tc := range []struct {
 		reason string
 		limit  int64
-		want   []bool // whether old, used, recent and the new one are there in the end
+		want   []bool // whether old, used, recent and new exist at the end
 	}{
 		{"enough room", 5 * size, []bool{true, true, true, true}},
 		{"what was not used for longest goes", 4*size - 100, []bool{false, true, true, true}},
@@ -266,7 +266,7 @@ func TestCacheEvicts(t *testing.T) {
 	}
 }
 
-// Another pod that stalls with a file does not hold this one forever.
+// If another pod stalls with a file, this pod does not wait forever.
 func TestCacheOtherStalls(t *testing.T) {
 	data := noise(1000)
 	h := newFakeHub(t, map[string][]byte{"a": data})
@@ -301,7 +301,7 @@ func TestCacheSwitchedOff(t *testing.T) {
 	}
 }
 
-// The engine has its own directory in the cache, which is never evicted.
+// The engine has its own directory in the cache. The cache never evicts it.
 func TestDirectoryForTheEngine(t *testing.T) {
 	dir, cache := volumeDir(t), t.TempDir()
 	const kept = "compiled/vllm-1/model/gpu"

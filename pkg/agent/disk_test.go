@@ -103,7 +103,7 @@ func TestDiskFull(t *testing.T) {
 	})
 }
 
-// smallDisk mounts a file system of 1 MiB; only root can.
+// smallDisk mounts a file system of 1 MiB. This needs root.
 func smallDisk(t *testing.T) string {
 	t.Helper()
 	if os.Geteuid() != 0 {

@@ -31,8 +31,8 @@ const (
 	testCommit = "0123456789abcdef0123456789abcdef01234567"
 )
 
-// fakeHub serves one repository and counts the bytes of its content. A fault gets every request first and may answer
-// it, or bound the response.
+// fakeHub serves one repository and counts the sent bytes of its content. A fault gets every request first. It may
+// answer the request, or limit the response.
 type fakeHub struct {
 	*httptest.Server
 	mu       sync.Mutex
@@ -61,7 +61,7 @@ func sha256Hex(b []byte) string {
 	return hex.EncodeToString(sum[:])
 }
 
-// noise is content without repeated parts.
+// noise returns content without repeated parts.
 func noise(n int) []byte {
 	b := make([]byte, n)
 	_, _ = rand.NewChaCha8([32]byte{byte(n), byte(n >> 8), byte(n >> 16)}).Read(b)
@@ -171,10 +171,10 @@ func (w *countingWriter) Write(b []byte) (int, error) {
 	return n, err
 }
 
-// patient is the limit on silence in other tests: a busy machine is silent, too.
+// patient is the limit on silence in tests about other faults. It is long, because a busy machine is silent, too.
 const patient = 10 * time.Second
 
-// newClient bears silence for the given time.
+// newClient returns a client that accepts silence for the given time.
 func newClient(t *testing.T, h *fakeHub, idle time.Duration) *hub.Client {
 	t.Helper()
 	client, err := hub.New(hub.Options{Endpoint: h.URL, HTTP: hub.NewHTTPClient(8), IdleTimeout: idle})
@@ -184,7 +184,7 @@ func newClient(t *testing.T, h *fakeHub, idle time.Duration) *hub.Client {
 	return client
 }
 
-// rig is a Fetcher in its own directory, with short pauses.
+// rig is a Fetcher with its own directory and short pauses.
 type rig struct {
 	*Fetcher
 	dir string
@@ -212,7 +212,7 @@ func newRig(t *testing.T, h *fakeHub, dir string, change ...func(*Config)) rig {
 	return rig{Fetcher: f, dir: dir}
 }
 
-// Run is a run to the very end.
+// Run runs the Fetcher, including Settle.
 func (r rig) Run(ctx context.Context) error {
 	if err := r.Fetcher.Run(ctx); err != nil {
 		return err

@@ -21,7 +21,7 @@ import (
 	"github.com/modelberth/modelberth/pkg/hub"
 )
 
-// asIfWanted is errors.As for a table: want is nil or new(*SomeError).
+// asIfWanted works like errors.As for tables: want is nil or new(*SomeError).
 func asIfWanted(err error, want any) bool {
 	if want == nil {
 		return err == nil
@@ -29,7 +29,7 @@ func asIfWanted(err error, want any) bool {
 	return errors.As(err, want)
 }
 
-// watchName fails the test when path exists with any other content than want.
+// watchName fails the test if path ever has a content other than want.
 func watchName(t *testing.T, path string, want []byte) (stop func()) {
 	t.Helper()
 	done := make(chan struct{})
@@ -50,8 +50,8 @@ func watchName(t *testing.T, path string, want []byte) (stop func()) {
 	return func() { close(done); w.Wait() }
 }
 
-// Whatever breaks, the file is right in the end, nothing else ever appears under its name, and at most one percent of
-// the received bytes is fetched again.
+// After any fault, the file is correct in the end, its name never has other content, and the agent fetches at most one
+// percent of the received bytes again.
 func TestTransientFaults(t *testing.T) {
 	data := noise(8 << 20)
 	size := int64(len(data))
@@ -235,7 +235,7 @@ func TestWrongChecksum(t *testing.T) {
 	})
 }
 
-// The content lies on another host, and that host must not get the token.
+// The content is on another host, which must not get the token.
 func TestContentOnAnotherHost(t *testing.T) {
 	data := noise(100_000)
 	var leaked atomic.Bool
@@ -271,7 +271,7 @@ func TestContentOnAnotherHost(t *testing.T) {
 	}
 }
 
-// Retry-After is waited for in the clock's time, neither less nor much more.
+// The agent waits for Retry-After, neither less nor much more.
 func TestRetryAfterIsHonoured(t *testing.T) {
 	h := newFakeHub(t, map[string][]byte{"a": noise(10)})
 	var calls atomic.Int64
@@ -287,7 +287,7 @@ func TestRetryAfterIsHonoured(t *testing.T) {
 	r := newRig(t, h, t.TempDir(), func(c *Config) { c.Clock, c.GiveUpAfter = fake, time.Minute })
 	result := make(chan error, 1)
 	go func() { result <- r.Run(context.WithoutCancel(t.Context())) }()
-	waitUntil(t, "the pause is on", func() bool { return fake.Waiters() == 2 }) // give-up and pause
+	waitUntil(t, "the pause is on", func() bool { return fake.Waiters() == 2 }) // timers of give-up and pause
 	fake.Step(19 * time.Second)
 	if got := calls.Load(); got != 1 {
 		t.Errorf("hub was asked %d times after 19s, want 1", got)

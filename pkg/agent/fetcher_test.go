@@ -86,7 +86,7 @@ func TestRestart(t *testing.T) {
 	fetch := append(slices.Clone(lookups), "GET /org/model/resolve/"+testCommit+"/a")
 	for _, tc := range []struct {
 		reason string
-		// between runs between two runs of the agent.
+		// between is called between two runs of the agent.
 		between func(t *testing.T, file string)
 		change  func(*Config)
 		want    []string

@@ -14,7 +14,8 @@ import (
 	"time"
 )
 
-// Two pods of a group, as real processes: one has nothing to fetch and is killed; the other reports that in time.
+// Two pods of a group run as real processes. One has nothing to fetch and is killed, and the other reports that in
+// time.
 func TestMemberIsKilled(t *testing.T) {
 	h := newFakeHub(t, map[string][]byte{"a": noise(1000)})
 	worker := startPod(t, volumeDir(t), "--group", "3")
@@ -41,7 +42,7 @@ func TestMemberIsKilled(t *testing.T) {
 	}
 }
 
-// A leader with a request under way, and a worker that follows it: neither ends before the request is finished.
+// A leader has a running request, and a worker follows the leader. Neither ends before the request is finished.
 func TestGroupDrainsTogether(t *testing.T) {
 	requests := make(chan int, 1)
 	requests <- 1

@@ -19,8 +19,7 @@ import (
 	"github.com/modelberth/modelberth/pkg/agent/members"
 )
 
-// TestEngineWaitsForIsolation: an engine that executes its input does not start on a network without proof of
-// isolation, however long that takes.
+// TestEngineWaitsForIsolation checks that an engine that executes its input never starts without proof of isolation.
 func TestEngineWaitsForIsolation(t *testing.T) {
 	for _, tc := range []struct {
 		reason, found string
@@ -57,7 +56,7 @@ func TestEngineWaitsForIsolation(t *testing.T) {
 	}
 }
 
-// TestStrangersLearnNothingElse about a pod than its identity.
+// TestStrangersLearnNothingElse checks that strangers get only a pod's identity.
 func TestStrangersLearnNothingElse(t *testing.T) {
 	server := newProbeServer(func() members.Identity { return members.Identity{ID: "uid-1", Group: 3} })
 	for path, want := range map[string]int{

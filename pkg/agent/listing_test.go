@@ -18,7 +18,7 @@ import (
 	"github.com/modelberth/modelberth/pkg/hub"
 )
 
-// repository has the usual files of a publisher.
+// repository returns the usual files of a publisher.
 func repository() map[string][]byte {
 	return map[string][]byte{
 		"model-00001-of-00002.safetensors": noise(3 << 20),
@@ -50,7 +50,7 @@ func bySelection(s Selection) func(*Config) {
 	return func(c *Config) { c.Files, c.Selection = nil, s }
 }
 
-// fetched are the files on the volume, without the agent's own.
+// fetched returns the files on the volume, without the agent's own.
 func fetched(t *testing.T, dir string) []string {
 	t.Helper()
 	return slices.DeleteFunc(namesIn(t, dir), func(name string) bool {
@@ -60,7 +60,7 @@ func fetched(t *testing.T, dir string) []string {
 
 func TestFetchSelection(t *testing.T) {
 	h := newFakeHub(t, repository())
-	// Small files have no checksum but git's.
+	// Small files have only git's checksum.
 	h.shas["config.json"], h.shas["merges.txt"] = "", ""
 	r := newRig(t, h, t.TempDir(), bySelection(selection()))
 	if before := r.Progress(); before.Ready || before.Stage != fetch.StageWaiting {
@@ -81,7 +81,7 @@ func TestFetchSelection(t *testing.T) {
 	if !p.Ready || p.Bytes != p.TotalBytes || len(p.Files) != len(selected) {
 		t.Errorf("Progress() = %+v, want everything ready", p)
 	}
-	// One request for the commit, one for the list, and no others except for the contents.
+	// One request for the commit, one for the list, and otherwise only requests for contents.
 	questions := slices.DeleteFunc(h.requestLog(), func(r string) bool { return strings.Contains(r, "/resolve/") && strings.HasPrefix(r, "GET ") })
 	want := []string{"GET /api/models/org/model/revision/main", "GET /api/models/org/model/tree/" + testCommit}
 	if diff := cmp.Diff(want, questions); diff != "" {
@@ -166,7 +166,7 @@ func TestSelectionAfterARestart(t *testing.T) {
 	asked := []string{"GET /api/models/org/model/revision/main", "GET /api/models/org/model/tree/" + testCommit}
 	for _, tc := range []struct {
 		reason string
-		// between runs between two runs of the agent.
+		// between is called between two runs of the agent.
 		between func(t *testing.T, h *fakeHub, dir string)
 		change  func(*Config)
 		want    []string
@@ -270,7 +270,7 @@ func TestParseSelection(t *testing.T) {
 	}
 }
 
-// The agent understands its arguments in a model's pod: the golden files of package workload.
+// The agent accepts its arguments in the pods of package workload's golden files.
 func TestUnderstandsItsPod(t *testing.T) {
 	for _, tc := range []struct {
 		golden string
@@ -287,7 +287,7 @@ func TestUnderstandsItsPod(t *testing.T) {
 				t.Fatal(err)
 			}
 			_, rest, found := strings.Cut(string(data), "initContainers:\n")
-			// The last of them fetches; one before it may settle the commit.
+			// The last agent fetches. An earlier one may resolve the commit.
 			_, rest, _ = strings.Cut(rest[strings.LastIndex(rest, "      - args:\n"):], "\n")
 			block, _, ends := strings.Cut(rest, "image:")
 			block, _, _ = strings.Cut(block, "env:")

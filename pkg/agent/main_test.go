@@ -132,8 +132,8 @@ func volumeDir(t testing.TB) string {
 	return dir
 }
 
-// SIGKILL half-way, then again: the file is right, nothing half-written was ever under its name, and less than a
-// percent of the received bytes is fetched twice.
+// The program is killed half-way and restarted. The file is correct, its name never had partial content, and less than
+// one percent of the received bytes is fetched twice.
 func TestKilledHalfWay(t *testing.T) {
 	data := noise(128 << 20)
 	half := int64(len(data))/2 + 300_001
@@ -141,7 +141,7 @@ func TestKilledHalfWay(t *testing.T) {
 	gate := make(chan struct{})
 	open := sync.OnceFunc(func() { close(gate) })
 	defer open()
-	// The connections get half in all, to no round number, and then wait for the gate.
+	// The connections together get half of the file, not a round number, and then wait for the gate.
 	sent := new(atomic.Int64)
 	h.setFault(func(w http.ResponseWriter, r *http.Request) (int64, bool) {
 		if !isContent(r) {
@@ -180,7 +180,7 @@ func TestKilledHalfWay(t *testing.T) {
 	end(t, second)
 }
 
-// gatedWriter lets some bytes through, for all writers with the same sent, and the rest once the gate opens.
+// gatedWriter writes some bytes, counted over all writers with the same sent, and the rest once the gate opens.
 type gatedWriter struct {
 	http.ResponseWriter
 	free int64
@@ -215,7 +215,7 @@ func progressOf(t *testing.T, address string) (p fetch.Progress) {
 	return p
 }
 
-// slowWriter sends the first bytes and the rest once the gate opens.
+// slowWriter sends the first bytes at once, and the rest once the gate opens.
 type slowWriter struct {
 	http.ResponseWriter
 	free int

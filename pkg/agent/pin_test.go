@@ -14,7 +14,7 @@ import (
 	"github.com/modelberth/modelberth/pkg/hub"
 )
 
-// moving is a hub whose branch moves with each query.
+// moving returns a hub with a branch that moves at each query.
 func moving(t *testing.T, files map[string][]byte) *fakeHub {
 	t.Helper()
 	h := newFakeHub(t, files)
@@ -59,7 +59,7 @@ func TestPin(t *testing.T) {
 	}
 }
 
-// A fetch takes the settled commit, even if the branch has moved since; a record of another query, or a damaged one,
+// A fetch uses the resolved commit, even if the branch has moved since. A damaged record, or a record of another query,
 // does not count.
 func TestFetchOfASettledCommit(t *testing.T) {
 	kept := strings.Repeat("ab", 20)
@@ -96,7 +96,7 @@ func TestPinRefused(t *testing.T) {
 	}
 }
 
-// The program tells the commit in its termination message and ends well.
+// The program writes the commit to its termination message, and succeeds.
 func TestResolveProgram(t *testing.T) {
 	h, dir := moving(t, nil), volumeDir(t)
 	p := startPod(t, dir, "--endpoint", h.URL, "resolve", "--dest", dir, "--repo", testRepo)

@@ -73,8 +73,8 @@ func TestExistingFiles(t *testing.T) {
 	}
 }
 
-// A volume is not searched outside possible paths: a model's neighbours may be large, and ext4 keeps a directory for
-// root alone.
+// The agent searches only directories that may have matching files. Directories of other models may be large, and ext4
+// has a directory that only root can read.
 func TestDirectoriesOfPatterns(t *testing.T) {
 	for _, tc := range []struct {
 		reason   string

@@ -58,7 +58,7 @@ func TestMeterForgets(t *testing.T) {
 		m.add(at, 700)
 		at = at.Add(time.Second)
 	}
-	// The current second has just begun: nine full ones are counted over ten.
+	// The current second has just begun, so the rate is nine full seconds over ten.
 	if got := m.rate(at); got != 630 {
 		t.Errorf("rate() of a steady 700 B/s = %d, want 630", got)
 	}

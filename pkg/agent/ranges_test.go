@@ -56,7 +56,7 @@ func TestRangesMissing(t *testing.T) {
 	}
 }
 
-// Against a model with one bool per byte.
+// TestRangesAgainstBitmap compares ranges with a model that has one bool per byte.
 func TestRangesAgainstBitmap(t *testing.T) {
 	r := rand.New(rand.NewPCG(1, 2))
 	const size = 40

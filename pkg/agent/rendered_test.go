@@ -19,8 +19,8 @@ import (
 	"github.com/modelberth/modelberth/pkg/agent"
 )
 
-// Another package renders the pods, and this one must not import it. The agent accepts all its flags: a pod with others
-// would never start.
+// The agent accepts all flags in rendered pods: a pod with other flags would never start. The agent must not import the
+// package that renders them.
 func TestRenderedArguments(t *testing.T) {
 	files, err := filepath.Glob("../workload/testdata/*.yaml")
 	if err != nil {
@@ -45,7 +45,7 @@ func TestRenderedArguments(t *testing.T) {
 			}
 		}
 	}
-	// Twelve single-pod models, and three groups of a leader and workers; some settle a commit first.
+	// Twelve models with a single pod, and three groups of a leader and workers. Some resolve a commit first.
 	if want := 22; agents < want {
 		t.Errorf("%d agents in %d files, want at least %d", agents, len(files), want)
 	}
@@ -79,8 +79,8 @@ func statefulSets(t *testing.T, file string) []appsv1.StatefulSet {
 	return sets
 }
 
-// environment is a container's, with a number for each fact from the kubelet, and nothing for an annotation written
-// only after failures.
+// environment returns a container's environment. Facts from the kubelet are numbers. An annotation that exists only
+// after failures is empty.
 func environment(container *corev1.Container) map[string]string {
 	env := map[string]string{}
 	for _, variable := range container.Env {
@@ -95,7 +95,7 @@ func environment(container *corev1.Container) map[string]string {
 	return env
 }
 
-// expanded are arguments after the kubelet's expansion: $$ is a dollar, and $(NAME) an existing variable.
+// expanded returns arguments after the kubelet's expansion: $$ is a dollar, and $(NAME) an existing variable.
 func expanded(args []string, env map[string]string) []string {
 	reference := regexp.MustCompile(`\$\$|\$\([^)]*\)`)
 	out := make([]string, len(args))

@@ -92,8 +92,7 @@ func TestResume(t *testing.T) {
 	}
 }
 
-// stopHalfWay sends the first bytes of "a" and no more, and stops the run, as
-// SIGTERM would, once they have arrived.
+// stopHalfWay sends only the first bytes of "a". Once they have arrived, it stops the run, as SIGTERM would.
 func stopHalfWay(t *testing.T, h *fakeHub, dir string, first int) {
 	t.Helper()
 	gate := make(chan struct{})

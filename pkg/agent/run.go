@@ -83,7 +83,7 @@ func run(ctx context.Context, s Settings, log *slog.Logger) error {
 		return err
 	}
 	defer stop()
-	if s.Group.ProbeListen != "" { // starts after the peers' port: an answer here proves that the peers' port is open, too
+	if s.Group.ProbeListen != "" { // after the peers' port: an answer here proves that it is open, too
 		stopProbes, err := serve(ctx, s.Group.ProbeListen, newProbeServer(self), log)
 		if err != nil {
 			return err

@@ -99,7 +99,7 @@ func TestWait(t *testing.T) {
 	})
 }
 
-// The library draws pauses at random around doubling values, so only their bounds are tested.
+// The library chooses pauses at random around doubling values, so this tests only their bounds.
 func TestPausesGrowToABound(t *testing.T) {
 	pauses := newStallDetector(clocktesting.NewFakeClock(time.Unix(0, 0)), time.Minute).pause()
 	if first := pauses.NextBackOff(); first < firstPause/2 || first > firstPause*3/2 {

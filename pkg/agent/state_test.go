@@ -59,8 +59,8 @@ func TestDecodeStateRefuses(t *testing.T) {
 	}
 }
 
-// Decoding arbitrary bytes ends without a panic, and an accepted record is a set of ranges within the file that
-// survives another write.
+// Decoding arbitrary bytes never panics. An accepted record is a set of ranges within the file, and survives a round
+// trip.
 func FuzzDecodeState(f *testing.F) {
 	f.Add([]byte(`{"version":1,"size":100,"digest":{"algorithm":"sha256","hex":"ab"},"done":[[0,10],[20,100]]}`))
 	f.Add([]byte(`{"version":1,"size":0,"digest":{"algorithm":"git-blob","hex":"00"},"done":[]}`))

@@ -28,7 +28,7 @@ import (
 
 var update = flag.Bool("update", false, "rewrite the golden files")
 
-// Every sentence for users, in one golden file.
+// One golden file has every sentence for users.
 func TestTerminationMessages(t *testing.T) {
 	s := source{endpoint: "https://hub.example", repo: "org/model", revision: "main", dest: "/models"}
 	f := hub.File{Repo: "org/model", Revision: "main", Path: "q4/a.gguf"}
@@ -104,7 +104,7 @@ func TestTerminationMessages(t *testing.T) {
 	}
 }
 
-// A termination message goes into the Workspace's status.
+// A termination message becomes a part of the Workspace's status, so it must not contain secrets.
 func TestTerminationHasNoSignature(t *testing.T) {
 	leak := &url.Error{Op: "Get", URL: "https://cdn.example/x?X-Amz-Signature=s3cret", Err: errors.New("EOF")}
 	for _, err := range []error{

@@ -23,7 +23,7 @@ import (
 	"github.com/google/go-containerregistry/pkg/v1/tarball"
 )
 
-// fileLayer is a layer with one plain file.
+// fileLayer returns a layer that is one plain file.
 func fileLayer(title, content string) mutate.Addendum {
 	return mutate.Addendum{
 		Layer:       static.NewLayer([]byte(content), "application/octet-stream"),
@@ -31,7 +31,7 @@ func fileLayer(title, content string) mutate.Addendum {
 	}
 }
 
-// archiveLayer is a layer with an archive of one file.
+// archiveLayer returns a layer with an archive of one file.
 func archiveLayer(t *testing.T, path, content string) mutate.Addendum {
 	t.Helper()
 	var out bytes.Buffer
@@ -52,7 +52,7 @@ func archiveLayer(t *testing.T, path, content string) mutate.Addendum {
 	return mutate.Addendum{Layer: layer}
 }
 
-// push makes an artifact and returns its reference.
+// push pushes an artifact and returns its reference.
 func push(t *testing.T, server *httptest.Server, repository string, layers ...mutate.Addendum) string {
 	t.Helper()
 	image, err := mutate.Append(empty.Image, layers...)
@@ -70,8 +70,7 @@ func push(t *testing.T, server *httptest.Server, repository string, layers ...mu
 	return text
 }
 
-// An artifact serves an engine with certain files: they are its layers, or within them, and nothing else of it is
-// fetched.
+// An engine needs certain files of an artifact. They are layers or are inside layers. The agent fetches nothing else.
 func TestWantedFilesOfAnArtifact(t *testing.T) {
 	s := httptest.NewServer(registry.New(registry.Logger(log.New(io.Discard, "", 0))))
 	defer s.Close()
@@ -82,7 +81,7 @@ func TestWantedFilesOfAnArtifact(t *testing.T) {
 	for _, tc := range []struct {
 		reason string
 		args   []string
-		// there are the files afterwards, absent those not fetched.
+		// there is a file that must exist afterwards. absent is a file that must not be fetched.
 		there, absent string
 		// says is a part of the failed agent's termination message.
 		says string

@@ -14,7 +14,7 @@ import (
 	"github.com/modelberth/modelberth/presets"
 )
 
-// TestHubNeedsPermission: a controller without permission to query the hub has no client for it.
+// TestHubNeedsPermission checks that a controller without permission to query the hub has no client for it.
 func TestHubNeedsPermission(t *testing.T) {
 	known, err := catalog.Load(presets.FS())
 	if err != nil {

@@ -219,7 +219,7 @@ func (at site) setUp(
 		return err
 	}
 	return onceElected(at.mgr,
-		func(ctx context.Context) error { return at.definitions.watch(ctx, at.mgr) }, // before the leader reads any object
+		func(ctx context.Context) error { return at.definitions.watch(ctx, at.mgr) }, // before any object is read
 		func(ctx context.Context) error { return at.indexes.make(ctx, at.mgr.GetFieldIndexer()) },
 		at.useCalibrations(workspaces.LookAgain),
 		func(context.Context) error { return workspaces.SetupWithManager(at.mgr, sources, run) },

@@ -68,7 +68,7 @@ func TestChoose(t *testing.T) {
 	}
 }
 
-// TestNodeClasses: a claim is written for one reader.
+// TestNodeClasses checks that all node classes have the same provisioner.
 func TestNodeClasses(t *testing.T) {
 	aks, kaito := v1beta1.NodeClassReference{Group: "karpenter.azure.com", Kind: "AKSNodeClass", Name: "gpu"},
 		v1beta1.NodeClassReference{Group: "kaito.sh", Kind: "KaitoNodeClass", Name: "default"}

@@ -35,7 +35,7 @@ func TestPercentFor(t *testing.T) {
 	}
 }
 
-// The live heap grows and shrinks: the percentage follows with every collection.
+// The percentage follows the live heap at every collection.
 func TestAllowGarbageFollowsHeap(t *testing.T) {
 	before := debug.SetGCPercent(25)
 	t.Cleanup(func() { debug.SetGCPercent(before) })

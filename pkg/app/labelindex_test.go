@@ -36,7 +36,7 @@ func (i indexer) IndexField(_ context.Context, _ client.Object, field string, va
 	return nil
 }
 
-// TestListsByLabelUseTheIndex: lists by an indexed label use the index, and no others do.
+// TestListsByLabelUseTheIndex checks that only lists by an indexed label use the index.
 func TestListsByLabelUseTheIndex(t *testing.T) {
 	of := func(name, workspace string) *corev1.Pod {
 		pod := &corev1.Pod{}

@@ -16,7 +16,8 @@ import (
 	"sigs.k8s.io/controller-runtime/pkg/manager"
 )
 
-// TestOnceElected takes the steps in order once the manager runs the leader's tasks, and none after a failed one.
+// TestOnceElected checks that the steps run in order once the manager runs the leader's tasks, and that none runs after
+// a failed one.
 func TestOnceElected(t *testing.T) {
 	var taken []string
 	broken := errors.New("broken")
@@ -80,7 +81,7 @@ func TestIndexesAreMadeLater(t *testing.T) {
 	}
 }
 
-// TestIndexesHaveADeadline: a leader does not wait forever for missing caches.
+// TestIndexesHaveADeadline checks that a leader does not wait forever for missing caches.
 func TestIndexesHaveADeadline(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		asked, begun := &indexes{}, time.Now()
@@ -94,7 +95,7 @@ func TestIndexesHaveADeadline(t *testing.T) {
 	})
 }
 
-// unable fails to make the first index, and makes the other one only once it is stopped.
+// unable fails to make the first index. It makes the other index only when it is stopped.
 type unable struct{}
 
 // IndexField implements client.FieldIndexer.

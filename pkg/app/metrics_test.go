@@ -9,7 +9,8 @@ import (
 	"github.com/modelberth/modelberth/pkg/options"
 )
 
-// TestMissingCertificateIsAnError: otherwise the server would sign its own, and Prometheus would not trust it.
+// TestMissingCertificateIsAnError checks that a missing file is an error. Otherwise the server would use a self-signed
+// certificate, and Prometheus would not trust it.
 func TestMissingCertificateIsAnError(t *testing.T) {
 	if _, err := metricsOptions(options.Metrics{CertDir: t.TempDir()}); err == nil {
 		t.Error("no error without tls.crt and tls.key")

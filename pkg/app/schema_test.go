@@ -23,7 +23,8 @@ import (
 	"github.com/modelberth/modelberth/pkg/crd"
 )
 
-// lacking are definitions after a watch has shown that of Workspaces, complete or without any field.
+// lacking returns definitions after a watch has shown the definition of Workspaces, either complete or without any
+// field.
 func lacking(t *testing.T, isComplete bool) *definitions {
 	t.Helper()
 	definition := crd.Object()
@@ -44,7 +45,8 @@ func lacking(t *testing.T, isComplete bool) *definitions {
 	return out
 }
 
-// TestPrunedObjectsAreLookedAt: an API server need not send the objects again when their definition changes.
+// TestPrunedObjectsAreLookedAt checks that a changed definition requests passes over its objects, because the API
+// server need not send them again.
 func TestPrunedObjectsAreLookedAt(t *testing.T) {
 	scheme, err := Scheme()
 	if err != nil {
@@ -79,7 +81,8 @@ func TestPrunedObjectsAreLookedAt(t *testing.T) {
 	}
 }
 
-// TestDefinitionsHaveADeadline: a leader without permission to watch the definitions does not keep the Lease forever.
+// TestDefinitionsHaveADeadline checks that a leader without permission to watch the definitions does not keep the Lease
+// forever.
 func TestDefinitionsHaveADeadline(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		d, begun := lacking(t, true), time.Now()
@@ -92,7 +95,7 @@ func TestDefinitionsHaveADeadline(t *testing.T) {
 	})
 }
 
-// forbidden is a cache that is never filled.
+// forbidden is a cache that never fills.
 type forbidden struct{ cache.Cache }
 
 // GetInformer implements cache.Cache.

@@ -30,7 +30,7 @@ import (
 	"github.com/modelberth/modelberth/pkg/options"
 )
 
-// The controller reads signatures as pods read weights: from a registry with a certificate of the authority in the
+// The controller fetches signatures as pods fetch weights: from a registry with a certificate of the authority in the
 // company's ConfigMap.
 func TestSignaturesAreReadOnTheWayOfPods(t *testing.T) {
 	server := httptest.NewTLSServer(registry.New(registry.Logger(log.New(io.Discard, "", 0))))

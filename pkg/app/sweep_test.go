@@ -26,7 +26,7 @@ func (r *runner) Add(runs manager.Runnable) error {
 	return nil
 }
 
-// TestSweptBackEnds: the sweeper covers every purchasing back end, and KAITO's machines only on request.
+// TestSweptBackEnds checks that the sweeper covers every back end that buys, and KAITO's machines only on request.
 func TestSweptBackEnds(t *testing.T) {
 	for _, chosen := range []backEnd{options.BackendNodeClaim, options.BackendNodePool} {
 		for _, isTold := range []bool{false, true} {

@@ -61,11 +61,11 @@ type cluster struct {
 	applier *apply.Applier
 	server  client.WithWatch
 	applies int
-	// over is the required version of the last apply; empty if it accepts any.
+	// over is the required version of the last apply; empty if any version was accepted.
 	over string
 }
 
-// metadataOf is the metadata of an applied object.
+// metadataOf returns the metadata of an applied object.
 func metadataOf(sent runtime.ApplyConfiguration) (metav1.PartialObjectMetadata, error) {
 	var out metav1.PartialObjectMetadata
 	encoded, err := json.Marshal(sent)
@@ -160,7 +160,7 @@ func TestApplyWritesOnlyDifferences(t *testing.T) {
 	}
 }
 
-// Values copied from a read object are written over its version only, and the version alone is no reason to write.
+// Values copied from a read object are written only over its version. The version alone is no reason to write.
 func TestApplyOverOneVersion(t *testing.T) {
 	c := newCluster(t)
 	ws := owner("")
@@ -234,7 +234,7 @@ func TestApplyLeavesForeignObjectsAlone(t *testing.T) {
 	}
 }
 
-// strict is an API server without creation over a version, as for a deleted object.
+// strict returns an API server that does not create over a version, as for a deleted object.
 func strict(server client.WithWatch) client.WithWatch {
 	return interceptor.NewClient(server, interceptor.Funcs{
 		Apply: func(ctx context.Context, inner client.WithWatch, o runtime.ApplyConfiguration, options ...client.ApplyOption) error {
@@ -289,7 +289,7 @@ func TestState(t *testing.T) {
 			c := newCluster(t)
 			test.do(t, c)
 			before := c.applies
-			for range 2 { // what was found once is remembered
+			for range 2 { // the second result comes from the record
 				got, err := c.applier.State(t.Context(), ws, service(ws))
 				if err != nil || got != test.want {
 					t.Errorf("State: %v, %v; want %v", got, err, test.want)
@@ -318,7 +318,7 @@ func TestCheckBehindTheCache(t *testing.T) {
 				Get: func(_ context.Context, _ client.WithWatch, key client.ObjectKey, _ client.Object, _ ...client.GetOption) error {
 					return apierrors.NewNotFound(corev1.Resource("services"), key.Name)
 				},
-				// The fake looks at nothing in a dry run.
+				// The fake client checks nothing in a dry run.
 				Create: func(_ context.Context, _ client.WithWatch, object client.Object, _ ...client.CreateOption) error {
 					return apierrors.NewAlreadyExists(corev1.Resource("services"), object.GetName())
 				},
@@ -337,7 +337,7 @@ func named(name string) *v1beta1.Workspace {
 	return ws
 }
 
-// serviceOf differs from another Workspace's only by the owner.
+// serviceOf returns a Service that differs from another Workspace's only in the owner.
 func serviceOf(ws *v1beta1.Workspace, change ...func(*corev1.Service)) *corev1.Service {
 	out := service(ws, change...)
 	out.Name, out.Spec.Selector = ws.Name, map[string]string{v1beta1.LabelWorkspace: ws.Name}
@@ -404,7 +404,8 @@ func TestCheckAsksOnce(t *testing.T) {
 	}
 }
 
-// TestCheckAsksTogether: callers during a request wait for its answer, and send their own if the first was refused.
+// TestCheckAsksTogether checks that callers during a request wait for its answer, and send their own if the first was
+// refused.
 func TestCheckAsksTogether(t *testing.T) {
 	for _, test := range []struct {
 		reason  string

@@ -137,8 +137,8 @@ type EngineMemory struct {
 type Reservation struct {
 	Reason string   `json:"reason"`
 	Flags  []string `json:"flags"`
-	// IsRefused makes each of these flags an error. Otherwise the planner drops the flags with a warning, because the
-	// engine does what the user expects without them.
+	// IsRefused makes each of these flags an error. Otherwise package engine drops the flags with a warning, because
+	// the engine does what the user expects without them.
 	IsRefused bool `json:"refused,omitempty"`
 }
 

@@ -237,7 +237,7 @@ func TestIdentify(t *testing.T) {
 	}
 }
 
-// Every part with a name from NVML is found by it, and by the name from an older driver.
+// Every GPU with a product name from NVML is found by that name, and by the name from an older driver.
 func TestProducts(t *testing.T) {
 	c, err := catalog.Load(presets.FS())
 	if err != nil {
@@ -258,7 +258,7 @@ func TestProducts(t *testing.T) {
 	}
 }
 
-// A product may stand for one part only.
+// A product name may mean only one GPU.
 func TestProductsAreDistinct(t *testing.T) {
 	part := func(name, product string) string {
 		return "{name: " + name + ", class: " + name + ", products: [" + product + "], memoryGiB: 1, bandwidthGBs: 1}"

@@ -152,7 +152,7 @@ func TestOverlayMayBeAMountedConfigMap(t *testing.T) {
 	}
 }
 
-// The model for an error text, with a part replaced.
+// modelWith returns the model for an error's test, with a part replaced.
 func modelWith(old, replacement string) string {
 	const entry = `models:
 - name: nn
@@ -165,7 +165,7 @@ func modelWith(old, replacement string) string {
 	return strings.Replace(entry, old, replacement, 1)
 }
 
-// The tensor-parallel engine for an error text, with a part replaced.
+// profiled returns the tensor-parallel engine for an error's test, with a part replaced.
 func profiled(old, replacement string) string {
 	const entry = `engines:
 - name: x
@@ -532,7 +532,7 @@ func TestUnknownNamesSuggest(t *testing.T) {
 	}
 }
 
-// Whatever an administrator mounts, the answer is a catalogue or one line with the file's name.
+// Whatever an administrator mounts, the result is a catalogue, or an error of one line with the file's name.
 func FuzzLoadOverlay(f *testing.F) {
 	f.Add([]byte(base))
 	f.Add([]byte(hybrid))
@@ -566,7 +566,7 @@ func FuzzLoadOverlay(f *testing.F) {
 	})
 }
 
-// A format's name and aliases stand for it in any case.
+// A format's name and aliases find it, in upper and lower case.
 func TestQuantizationLookups(t *testing.T) {
 	c := loadPresets(t)
 	for _, tc := range []struct{ reason, name, want string }{

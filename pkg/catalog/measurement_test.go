@@ -13,7 +13,7 @@ import (
 	"github.com/modelberth/modelberth/presets"
 )
 
-// someRun is a run of a model of the presets: 4 requests in flight, 1.28 s each.
+// someRun returns a run of a preset's model, with 4 requests in flight and 1.28 s for each.
 func someRun() catalog.Measurement {
 	return catalog.Measurement{
 		Name: "mine", Engine: "vllm", Version: "0.31.0", Model: "meta-llama/Llama-3.1-8B-Instruct", Quantization: "bf16",
@@ -61,8 +61,8 @@ func TestMeasurementsAreChecked(t *testing.T) {
 	}
 }
 
-// A run is of its repository and of models with the same architecture and size, in its format alone. The catalogue it
-// is added to stays as it is.
+// A run applies to its repository and to models with the same architecture and size, but only in its format.
+// WithMeasurements does not change the original catalogue.
 func TestMeasurementsOfAModel(t *testing.T) {
 	before := loadPresets(t)
 	run := someRun()
@@ -114,7 +114,7 @@ func TestMeasurementsOfAModel(t *testing.T) {
 	}
 }
 
-// An ordinary overlay has no runs: nobody vouches for them.
+// An ordinary overlay must have no runs, because nobody signs them.
 func TestOverlaysHaveNoMeasurements(t *testing.T) {
 	_, err := catalog.Load(presets.FS(), overlay("measurements: []\nengines: []"))
 	if err != nil {

@@ -12,7 +12,7 @@ import (
 	"github.com/modelberth/modelberth/presets"
 )
 
-// TestObjectives: an administrator replaces an objective, and a meaningless one is refused.
+// TestObjectives checks that an administrator can replace an objective, and that an invalid one is refused.
 func TestObjectives(t *testing.T) {
 	for _, tc := range []struct {
 		reason, objective, refused string

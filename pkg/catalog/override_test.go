@@ -227,7 +227,8 @@ func TestMachinesAreChecked(t *testing.T) {
 	}
 }
 
-// Whatever a file holds, as the base or over one, the answer is a reliable catalogue or one line with the file's name.
+// Whatever a file contains, as the base or as an overlay, the result is a valid catalogue, or an error of one line with
+// the file's name.
 func FuzzLoad(f *testing.F) {
 	f.Add([]byte(base))
 	f.Add([]byte("overrides: [{name: Small, prices: {eastus: 1, westus: -0}, spotPrices: {r: 1e-300}, reserved: true, unusable: ''}]"))

@@ -42,7 +42,7 @@ func TestPresetsGPUNames(t *testing.T) {
 		"B200-180": "B200-180-SXM", "H200-141": "H200-141-SXM", "H200": "H200-141-SXM",
 		"RTX 4090": "RTX4090-24", "rtx 3090": "RTX3090-24", "RTX PRO 5000-72": "RTX-PRO-5000-72", "H200-141-NVL": "H200-141-NVL",
 		"H20-96": "H20-96", "L40": "L40", "RTX2080Ti-22 mod": "RTX2080Ti-22",
-		// Classes with several parts mean the SXM one.
+		// Classes with several GPUs mean the SXM variant.
 		"H100": "H100-80-SXM", "A100": "A100-80-SXM", "H100-80": "H100-80-SXM", "A100-80": "A100-80-SXM", "A100-40": "A100-40-SXM", "V100-16": "V100-16-SXM", "H100-94": "H100-94-NVL",
 	} {
 		if g, ok := c.GPU(name); !ok || g.Name != want {
@@ -54,7 +54,7 @@ func TestPresetsGPUNames(t *testing.T) {
 	}
 }
 
-// Every GPU has the figures for predictions, of the right size.
+// Every GPU has the figures for predictions, in a plausible range.
 func TestPresetsGPUsAreSane(t *testing.T) {
 	for _, g := range presetGPUs(t) {
 		nvidia := g.ComputeCapability != ""
@@ -64,7 +64,7 @@ func TestPresetsGPUsAreSane(t *testing.T) {
 		if g.Link == "" || g.LinkGBs < 16 || g.LinkGBs > 900 || g.LinkGBs > g.BandwidthGBs {
 			t.Errorf("%s: link %q of %v GB/s at a memory bandwidth of %v", g.Name, g.Link, g.LinkGBs, g.BandwidthGBs)
 		}
-		// All bytes of the memory are read in 20 to 60 ms, and 70 to 400 operations go with each byte; H20 has fewer.
+		// A GPU reads its whole memory in 20 to 60 ms, and computes 70 to 400 operations per byte. H20 computes fewer.
 		if pass := g.MemoryGiB / g.BandwidthGBs * 1000; pass < 15 || pass > 80 {
 			t.Errorf("%s: reading all of its memory takes %.0f ms", g.Name, pass)
 		}
@@ -85,7 +85,7 @@ func TestPresetsGPUsAreSane(t *testing.T) {
 	}
 }
 
-// capability as a number, 10.3 being above 9.0.
+// capability returns the compute capability as a number: 10.3 is above 9.0.
 func capability(g sku.GPU) float64 {
 	major, minor, _ := strings.Cut(g.ComputeCapability, ".")
 	var out float64
@@ -98,7 +98,7 @@ func capability(g sku.GPU) float64 {
 	return out
 }
 
-// A profile's partitions do not hold more than the GPU, and GPUs without partitions list none.
+// A profile's partitions do not have more than the whole GPU, and GPUs without partitions list none.
 func TestPresetsMIG(t *testing.T) {
 	with := 0
 	for _, g := range presetGPUs(t) {
@@ -119,7 +119,7 @@ func TestPresetsMIG(t *testing.T) {
 	}
 }
 
-// A slice has its shares of the GPU, and the kernels of the whole one.
+// A slice has its shares of the GPU, and the same kernels.
 func TestPresetsSlices(t *testing.T) {
 	c := loadPresets(t)
 	for _, tc := range []struct {
@@ -147,7 +147,7 @@ func TestPresetsSlices(t *testing.T) {
 	}
 }
 
-// pricedElsewhere may be chosen and are not sold in their cloud's reference region.
+// pricedElsewhere has usable machine types that are not sold in their cloud's reference region.
 var pricedElsewhere = map[string]string{
 	"Standard_ND96isr_H200_v5": "eastus2",
 	"a3-megagpu-8g":            "us-east4",
@@ -189,8 +189,8 @@ func TestPresetsMachines(t *testing.T) {
 	}
 }
 
-// More of the same costs more: of two machines of a cloud with the same GPU the one with more of them is
-// the dearer one, and none costs more per GPU than three times the cheapest.
+// Of two machines of a cloud with the same GPU, the one with more GPUs costs more. No machine costs more than three
+// times the cheapest per GPU.
 func TestPresetsPricesGrowWithGPUs(t *testing.T) {
 	c := loadPresets(t)
 	type key struct{ cloud, gpu, region string }
@@ -251,7 +251,7 @@ func TestPresetsPrices(t *testing.T) {
 		{"p4d.24xlarge", "us-gov-west-1", 26.3511},
 		{"g5.xlarge", "eu-west-1", 1.123},
 		{"g6e.48xlarge", "us-west-2", 30.13118},
-		{"p4d.24xlarge", "eu-west-1", 0}, // since the survey of other regions it has become cheaper
+		{"p4d.24xlarge", "eu-west-1", 0}, // it has become cheaper since the survey of other regions
 		{"g2-standard-4", "us-central1", 0.706832},
 		{"a2-ultragpu-1g", "us-central1", 5.068798},
 		{"a3-megagpu-8g", "us-east4", 92.94},
@@ -265,7 +265,7 @@ func TestPresetsPrices(t *testing.T) {
 	}
 }
 
-// Facts of machines whose errors would be expensive.
+// Facts about machines: mistakes in them would be expensive.
 func TestPresetsMachineFacts(t *testing.T) {
 	c := loadPresets(t)
 	for _, want := range []sku.SKU{

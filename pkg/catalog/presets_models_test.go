@@ -32,14 +32,14 @@ func preset(t *testing.T, c *catalog.Catalog, name string) model.Model {
 	return m
 }
 
-// billions prints a number of parameters as model cards do, with as many digits as a printed one has.
+// billions formats a number of parameters as model cards do, with as many digits as a printed number.
 func billions(params int64, printed string) string {
 	_, fraction, _ := strings.Cut(printed, ".")
 	return strconv.FormatFloat(float64(params)/1e9, 'f', len(fraction), 64)
 }
 
-// Parameter counts of language models are the published ones, to the last printed digit. Vision towers do
-// not count; those of speculative decoding are not loaded and never count.
+// Parameter counts of language models equal the published ones, to the last printed digit. Vision towers do not count.
+// Layers for speculative decoding are not loaded and never count.
 func TestPresetsHavePublishedParameterCounts(t *testing.T) {
 	c := loadPresets(t)
 	published := []struct{ reason, name, total, active string }{
@@ -128,7 +128,7 @@ func TestPresetsHavePublishedParameterCounts(t *testing.T) {
 	t.Logf("figure: parameter counts equal to the last printed digit: %d of %d models", same, len(published))
 }
 
-// Including the parts loaded in addition to the language model, counts are the hub's totals.
+// Including the parts that are loaded besides the language model, counts equal the hub's totals.
 func TestPresetsHaveTheHubsTotals(t *testing.T) {
 	c := loadPresets(t)
 	for _, tc := range []struct {
@@ -155,7 +155,7 @@ func TestPresetsHaveTheHubsTotals(t *testing.T) {
 	}
 }
 
-// The KV cache of a token at 16 bits equals the start-up logs', on one rank.
+// The KV cache of a token in 16 bits equals the figure in start-up logs, on one rank.
 func TestPresetsKVCache(t *testing.T) {
 	c := loadPresets(t)
 	for _, tc := range []struct {
@@ -299,7 +299,7 @@ func TestPresetsAgreeWithKAITO(t *testing.T) {
 			got := []float64{
 				float64(m.Context), float64(m.Shape.Layers), float64(m.Shape.Heads), float64(m.Shape.KVHeads),
 			}
-			if p["attention"] != "MLA" { // KAITO takes hidden/heads for it
+			if p["attention"] != "MLA" { // KAITO computes hidden/heads instead
 				want, got = append(want, p.number(t, "head_dim")), append(got, float64(m.Shape.HeadDim))
 			}
 			if diff := cmp.Diff(want, got); diff != "" {
@@ -342,7 +342,7 @@ func TestPresetsNameParsersOfVLLM(t *testing.T) {
 	}
 }
 
-// onRank is the loaded bytes of a model in a format on the fullest of tensorParallel ranks.
+// onRank returns the loaded bytes of a model in a format on the fullest of tensorParallel ranks.
 func onRank(s model.Shape, q model.Quantization, tensorParallel int) float64 {
 	linear, expert := 2.0, 2.0
 	switch q.Scope {

@@ -29,7 +29,7 @@ func TestPresetsResolveOtherRepositories(t *testing.T) {
 		"mistralai/Mistral-7B-Instruct-v0.2":            {"mistralai/Mistral-7B-Instruct-v0.2", "bf16"},
 		"mistralai/Mistral-Small-24B-Instruct-2501":     {"mistralai/Mistral-Small-24B-Instruct-2501", "bf16"},
 		"mistralai/Mistral-Small-3.1-24B-Instruct-2503": {"mistralai/Mistral-Small-3.1-24B-Instruct-2503", "bf16"},
-		// The basename of two owners' repositories means the first one in the catalogue.
+		// The basename of two owners' repositories means the first repository in the catalogue.
 		"llama-3.3-70b-instruct-fp8-dynamic": {"RedHatAI/Llama-3.3-70B-Instruct-FP8-dynamic", "fp8-channel"},
 	} {
 		m, err := c.ResolveModel(name)
@@ -44,7 +44,7 @@ func TestPresetsResolveOtherRepositories(t *testing.T) {
 	}
 }
 
-// The code that an engine runs is the reviewed one.
+// An engine runs only reviewed code from models' repositories.
 func TestPresetsPinRemoteCode(t *testing.T) {
 	for _, m := range loadPresets(t).Models() {
 		for _, a := range m.Artifacts {

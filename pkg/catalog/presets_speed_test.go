@@ -10,7 +10,7 @@ import (
 	"github.com/modelberth/modelberth/pkg/catalog"
 )
 
-// A constant under an unknown name would never be used.
+// The speed law would never use a constant under an unknown name.
 func TestPresetsSpeedNamesExist(t *testing.T) {
 	c := loadPresets(t)
 	links := map[string]bool{}

@@ -24,8 +24,8 @@ func loadPresets(t testing.TB) *catalog.Catalog {
 	return c
 }
 
-// A 16-bit file holds two bytes per parameter, and the tokenizer, a few MB: a typing error in a shape or
-// a size shows here.
+// A 16-bit file has two bytes per parameter, and a few MB for the tokenizer. This detects typing errors in a shape or a
+// size.
 func TestPresetsSizesAgreeWithShapes(t *testing.T) {
 	checked := 0
 	for _, m := range loadPresets(t).Models() {
@@ -50,7 +50,7 @@ func TestPresetsSizesAgreeWithShapes(t *testing.T) {
 	}
 }
 
-// Among an engine's forms of a model those of the released precision come first, the largest first.
+// Of a model's artifacts for an engine, those in the released precision come first, the largest first.
 func TestPresetsPreferReleasedPrecision(t *testing.T) {
 	for _, m := range loadPresets(t).Models() {
 		last := map[string]model.Artifact{}
@@ -93,7 +93,7 @@ func TestLocalCatalogLoads(t *testing.T) {
 	}
 }
 
-// A caller's change to a result does not reach the catalogue.
+// A caller's change to a result does not change the catalogue.
 func TestCatalogIsImmutable(t *testing.T) {
 	c, fresh := loadPresets(t), loadPresets(t)
 	for _, m := range c.Models() {

@@ -11,7 +11,7 @@ import (
 	"github.com/modelberth/modelberth/pkg/model"
 )
 
-// A model of three repositories in addition to that of base.
+// several is a model with three repositories, in addition to base's model.
 const several = `quantizations:
 - {name: q8, bytesPerParam: 1, scope: all, peak: fp16}
 - {name: q4, bytesPerParam: 0.5, scope: all, peak: fp16}
@@ -27,7 +27,7 @@ models:
   - {engine: e, repo: Other/nn-q4, revision: main, quantization: q4, weightBytes: 75, flags: [{name: a, why: because}]}
 `
 
-// A repository names the model in that form, with consent to it.
+// A repository's name means the model with that repository's weights, and consent to their precision.
 func TestResolveModelByRepository(t *testing.T) {
 	c, err := load(files(map[string]string{"models.yaml": several}))
 	if err != nil {
@@ -70,7 +70,7 @@ func TestResolveModelByRepository(t *testing.T) {
 	}
 }
 
-// A basename of two repositories, or of a model, does not stand for a repository.
+// A basename of two repositories, or a model's name, does not mean a repository.
 func TestBaseNamesOfRepositories(t *testing.T) {
 	c, err := load(files(map[string]string{"models.yaml": several + `- name: mm
   hubId: Org/MM

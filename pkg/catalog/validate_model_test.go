@@ -36,7 +36,7 @@ func TestHybridModelLoads(t *testing.T) {
 	}
 }
 
-// The largest accepted shape can be counted.
+// Counts for the largest accepted shape do not overflow.
 func TestBoundsOfShapesKeepProductsWithin64Bits(t *testing.T) {
 	c, err := load(files(map[string]string{"models.yaml": `models:
 - name: nn
@@ -63,7 +63,7 @@ func TestBoundsOfShapesKeepProductsWithin64Bits(t *testing.T) {
 	}
 }
 
-// A wrong fact is refused with one line: the field, the value and the requirement.
+// The error for a wrong fact is one line: the field, the value and the requirement.
 func TestModelErrors(t *testing.T) {
 	for _, tc := range []struct{ reason, old, replacement, want string }{
 		{"layers missing from the groups", "count: 1, mixer: none", "count: 2, mixer: none", `shape.pattern: 9 layers in all groups are not shape.layers: 8`},

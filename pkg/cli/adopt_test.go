@@ -28,7 +28,7 @@ import (
 	"github.com/modelberth/modelberth/presets"
 )
 
-// ofKAITO is a cluster with the objects of a real KAITO, as an API server stored them. withController adds its
+// ofKAITO returns a cluster with the objects of a real KAITO, as an API server stored them. withController adds KAITO's
 // controller.
 func ofKAITO(t *testing.T, withController bool) *cluster {
 	t.Helper()
@@ -105,7 +105,7 @@ func TestAdopt(t *testing.T) {
 	}
 }
 
-// TestAdoptAndUndo gives the consent and takes it back: the Workspace is what it was.
+// TestAdoptAndUndo gives the consent and withdraws it. The Workspace is the same as before.
 func TestAdoptAndUndo(t *testing.T) {
 	c := ofKAITO(t, false)
 	objects := c.client(t)

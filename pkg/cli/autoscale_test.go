@@ -23,7 +23,7 @@ spec:
   template: {inference: {preset: {name: small}}}
 `
 
-// simulated has a set and a trace of 20 minutes in files.
+// simulated writes a set and a trace of 20 minutes to files.
 func simulated(t *testing.T, set string) (setFile, trace string) {
 	t.Helper()
 	dir := t.TempDir()
@@ -41,7 +41,7 @@ func simulated(t *testing.T, set string) (setFile, trace string) {
 	return setFile, trace
 }
 
-// TestSimulate replays a trace from a file, and reads all that is printed.
+// TestSimulate replays a trace from a file, and checks the whole output.
 func TestSimulate(t *testing.T) {
 	set, trace := simulated(t, scaledSet)
 	drawing := filepath.Join(t.TempDir(), "replicas.svg")
@@ -78,7 +78,8 @@ func TestSimulate(t *testing.T) {
 	}
 }
 
-// TestSimulateData compares the rules in the form for programs: knowing the future is cheapest, and reaches the goal.
+// TestSimulateData compares the rules in the JSON output. The clairvoyant schedule is the cheapest, and reaches the
+// goal.
 func TestSimulateData(t *testing.T) {
 	set, trace := simulated(t, scaledSet)
 	got := run(t, "autoscale", "simulate", "-f", set, "--trace", trace, "-o", "json")

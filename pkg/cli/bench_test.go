@@ -23,7 +23,7 @@ import (
 	"github.com/modelberth/modelberth/api/v1beta1"
 )
 
-// paced answers with two tokens, a second of the clock after it was asked.
+// paced answers with two tokens, one second after the request.
 func paced(clock *clocktesting.FakeClock) func(http.ResponseWriter, *http.Request, int) {
 	return func(w http.ResponseWriter, _ *http.Request, _ int) {
 		clock.Step(time.Second)
@@ -96,7 +96,7 @@ func TestBench(t *testing.T) {
 	}
 }
 
-// reread decodes an object into a type.
+// reread converts an object to a type.
 func reread(from, into any) error {
 	text, err := json.Marshal(from)
 	if err != nil {

@@ -28,7 +28,7 @@ import (
 	"github.com/modelberth/modelberth/pkg/render"
 )
 
-// ticking is a clock with a step of 100 ms per look.
+// ticking is a clock that advances by 100 ms at each reading.
 type ticking struct{ *clocktesting.FakeClock }
 
 func (c ticking) Since(began time.Time) time.Duration {
@@ -36,7 +36,7 @@ func (c ticking) Since(began time.Time) time.Duration {
 	return c.FakeClock.Since(began)
 }
 
-// signKey writes a private key, and returns its file and itself.
+// signKey writes a private key, and returns its file and the key.
 func signKey(t *testing.T) (string, ed25519.PrivateKey) {
 	t.Helper()
 	key := ed25519.NewKeyFromSeed(make([]byte, ed25519.SeedSize))
@@ -51,7 +51,7 @@ func signKey(t *testing.T) (string, ed25519.PrivateKey) {
 	return file, key
 }
 
-// benched is a cluster with a serving Workspace: two tokens in each answer.
+// benched returns a cluster with a serving Workspace that answers with two tokens.
 func benched(t *testing.T) *cluster {
 	t.Helper()
 	c, _ := serves(t, func(w http.ResponseWriter, _ *http.Request, _ int) {
@@ -112,7 +112,7 @@ func TestBenchExport(t *testing.T) {
 	}
 }
 
-// TestBenchExportErrors reports missing input before the measurement, if it can.
+// TestBenchExportErrors checks that missing input is reported before the measurement, if possible.
 func TestBenchExportErrors(t *testing.T) {
 	keyFile, _ := signKey(t)
 	file := filepath.Join(t.TempDir(), "mine.yaml")
@@ -138,7 +138,7 @@ func TestBenchExportErrors(t *testing.T) {
 	}
 }
 
-// A plan uses a file signed by the named key, and no other.
+// A plan uses only files signed by the named key.
 func TestPlanWithCalibration(t *testing.T) {
 	_, key := signKey(t)
 	run := catalog.Measurement{
@@ -186,7 +186,7 @@ func TestPlanWithCalibration(t *testing.T) {
 	}
 }
 
-// publicKey of a private one.
+// publicKey returns the public key of a private key.
 func publicKey(t *testing.T, key ed25519.PrivateKey) ed25519.PublicKey {
 	t.Helper()
 	public, ok := key.Public().(ed25519.PublicKey)

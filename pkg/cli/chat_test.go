@@ -23,11 +23,11 @@ import (
 	"github.com/modelberth/modelberth/api/v1beta1"
 )
 
-// server is an OpenAI-compatible one.
+// server is an OpenAI-compatible server.
 type server struct {
 	mu    sync.Mutex
 	asked []map[string]any
-	// answer writes the answer to the n-th question.
+	// answer writes the answer to the n-th request.
 	answer func(w http.ResponseWriter, r *http.Request, n int)
 }
 
@@ -53,7 +53,7 @@ func stream(w io.Writer, deltas ...string) {
 
 const done = "data: [DONE]\n\n"
 
-// serves is a cluster with a server behind a Workspace.
+// serves returns a cluster with a server behind a Workspace.
 func serves(t *testing.T, answer func(http.ResponseWriter, *http.Request, int)) (*cluster, *server) {
 	t.Helper()
 	s := &server{answer: answer}
@@ -122,7 +122,7 @@ func TestChat(t *testing.T) {
 	}
 }
 
-// An endpoint with a key answers whoever may read the Secret, and nobody else.
+// An endpoint with a key answers only users who may read the Secret.
 func TestChatSendsKey(t *testing.T) {
 	withKey := workspace(serving, func(ws *v1beta1.Workspace) { ws.Inference.Engine = &v1beta1.EngineSpec{APIKeySecret: "key"} })
 	secret := &corev1.Secret{Data: map[string][]byte{"API_KEY": []byte("k-1")}}
@@ -174,7 +174,7 @@ func TestChatWhole(t *testing.T) {
 	}
 }
 
-// TestChatConverses remembers answered messages, and no failed ones.
+// TestChatConverses checks that the history has the answered messages, but not the failed ones.
 func TestChatConverses(t *testing.T) {
 	c, s := serves(t, func(w http.ResponseWriter, _ *http.Request, n int) {
 		if n == 2 {
@@ -201,7 +201,7 @@ func TestChatConverses(t *testing.T) {
 	}
 }
 
-// TestChatCancels one answer with Ctrl-C, and the conversation continues.
+// TestChatCancels cancels an answer with Ctrl-C, and the conversation continues.
 func TestChatCancels(t *testing.T) {
 	pressed := make(chan context.CancelFunc, 2)
 	c, _ := serves(t, func(w http.ResponseWriter, r *http.Request, n int) {

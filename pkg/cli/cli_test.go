@@ -22,7 +22,7 @@ import (
 
 var update = flag.Bool("update", false, "write the golden files")
 
-// ran is how a command ended.
+// ran is the result of a command.
 type ran struct {
 	Out, Err string
 	Code     int
@@ -62,7 +62,7 @@ func shipped(t *testing.T, args ...string) ran {
 	return process{presets: presets.FS()}.run(t, args...)
 }
 
-// silentHub knows one model, or nothing but an error.
+// silentHub describes one model, or returns an error.
 type silentHub struct {
 	model model.Model
 	notes []string

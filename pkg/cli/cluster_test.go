@@ -40,12 +40,12 @@ import (
 	"github.com/modelberth/modelberth/pkg/render"
 )
 
-// noon is when every test looks.
+// noon is the present time of every test.
 var noon = time.Date(2026, 11, 20, 12, 0, 0, 0, time.UTC)
 
 func ago(d time.Duration) metav1.Time { return metav1.NewTime(noon.Add(-d)) }
 
-// cluster is a cluster of values.
+// cluster is a fake cluster.
 type cluster struct {
 	objects []client.Object
 	faults  interceptor.Funcs
@@ -58,7 +58,7 @@ type cluster struct {
 // pods answers for all pods.
 type pods struct {
 	mu sync.Mutex
-	// progress is the agents' answer; nil means silence.
+	// progress is the agents' answer; nil means no answer.
 	progress func(ctx context.Context) ([]byte, error)
 	log      func(pod types.NamespacedName, options *corev1.PodLogOptions) (string, error)
 	address  string
@@ -104,14 +104,14 @@ func scheme(t *testing.T) *runtime.Scheme {
 	return out
 }
 
-// client of the cluster's objects.
+// client returns a client of the cluster's objects.
 func (c *cluster) client(t *testing.T) client.WithWatch {
 	t.Helper()
 	return fake.NewClientBuilder().WithScheme(scheme(t)).WithObjects(c.objects...).
 		WithStatusSubresource(&v1beta1.Workspace{}).WithInterceptorFuncs(c.faults).Build()
 }
 
-// session is how a command for a Workspace is run.
+// session has the surroundings of a command for a Workspace.
 type session struct {
 	stdin     string
 	terminal  bool
@@ -124,7 +124,7 @@ type session struct {
 	out       io.Writer
 	context   context.Context
 	interrupt func(context.Context) (context.Context, context.CancelFunc)
-	// presets are the catalogue; nil means that of the tests.
+	// presets are the catalogue; nil means the tests' catalogue.
 	presets fs.FS
 }
 
@@ -165,7 +165,7 @@ func (c *cluster) run(t *testing.T, s session, args ...string) ran {
 	return ran{Out: out.String(), Err: err.String(), Code: code}
 }
 
-// workspace has an accepted plan.
+// workspace returns a Workspace with an accepted plan.
 func workspace(change ...func(*v1beta1.Workspace)) *v1beta1.Workspace {
 	ws := &v1beta1.Workspace{
 		ObjectMeta: metav1.ObjectMeta{Namespace: "team-a", Name: "chat", UID: "uid-1", Generation: 2, CreationTimestamp: ago(10 * time.Minute)},
@@ -206,7 +206,7 @@ func condition(ws *v1beta1.Workspace, kind string, status metav1.ConditionStatus
 	})
 }
 
-// refused has a refused attempt before the open one.
+// refused adds a refused attempt before the open one.
 func refused(ws *v1beta1.Workspace) {
 	ws.Status.Attempts = []v1beta1.Attempt{
 		{
@@ -219,7 +219,7 @@ func refused(ws *v1beta1.Workspace) {
 	}
 }
 
-// surging serves on one machine while it gets another.
+// surging makes the Workspace serve on one machine while it gets another.
 func surging(ws *v1beta1.Workspace) {
 	serving(ws)
 	ws.Status.State = v1beta1.StateNotReady
@@ -238,7 +238,7 @@ func surging(ws *v1beta1.Workspace) {
 		"machine chat-3c4d (Standard_B80_1) is being launched; meanwhile attempt 1 (Standard_A24_1) continues to serve")
 }
 
-// loading has its machine, and fetches the weights.
+// loading makes the Workspace have its machine and fetch the weights.
 func loading(ws *v1beta1.Workspace) {
 	refused(ws)
 	ws.Status.Attempts[1].ReadyTime = new(ago(7 * time.Minute))
@@ -252,7 +252,7 @@ func loading(ws *v1beta1.Workspace) {
 		`pod "chat-0" is fetching weights: its container "weights" serves the progress at /progress`)
 }
 
-// serving answers.
+// serving makes the Workspace ready.
 func serving(ws *v1beta1.Workspace) {
 	ws.Status.State = v1beta1.StateReady
 	ws.Status.Endpoint = &v1beta1.Endpoint{URL: "http://chat.team-a.svc", Models: []string{"small-chat", "made-up/Small-Chat"}}
@@ -270,7 +270,7 @@ func stalled(ws *v1beta1.Workspace) {
 	condition(ws, v1beta1.ConditionStalled, metav1.ConditionTrue, v1beta1.ReasonQuota, "the quota of family B80 is used up; ask for more")
 }
 
-// claim is a machine with the given stages, and the reason of the next one.
+// claim returns a NodeClaim that has reached the given stages, with the reason why it waits for the next.
 func claim(name, node, waits string, reached ...string) *unstructured.Unstructured {
 	out := &unstructured.Unstructured{Object: map[string]any{}}
 	out.SetGroupVersionKind(schema.GroupVersionKind{Group: "karpenter.sh", Version: "v1", Kind: "NodeClaim"})
@@ -292,7 +292,7 @@ func claim(name, node, waits string, reached ...string) *unstructured.Unstructur
 	return out
 }
 
-// pod is the member of a number, fetching its weights.
+// pod returns the pod with a number. It fetches its weights.
 func pod(number int, change ...func(*corev1.Pod)) *corev1.Pod {
 	out := &corev1.Pod{
 		ObjectMeta: metav1.ObjectMeta{
@@ -317,7 +317,7 @@ func pod(number int, change ...func(*corev1.Pod)) *corev1.Pod {
 	return out
 }
 
-// running has its weights and its engine, answering or not.
+// running gives the pod its weights and a running engine, ready or not.
 func running(ready bool) func(*corev1.Pod) {
 	return func(p *corev1.Pod) {
 		p.Status.InitContainerStatuses[0].Started = new(true)
@@ -337,12 +337,12 @@ func crashing(p *corev1.Pod) {
 	}
 }
 
-// fetchingProgress is an agent's answer halfway.
+// fetchingProgress is an agent's answer in the middle of a fetch.
 func fetchingProgress(context.Context) ([]byte, error) {
 	return []byte(`{"ready":false,"stage":"fetching","bytes":6442450944,"totalBytes":16106127360,"bytesPerSecond":536870912,"etaSeconds":18,"files":[]}`), nil
 }
 
-// revision pins a plan, made from a spec.
+// revision returns a revision that pins a plan with its inputs.
 func revision(t *testing.T, number int64, price float64, in *render.Inputs) *appsv1.ControllerRevision {
 	t.Helper()
 	pinned := render.Revision{
@@ -367,7 +367,7 @@ func revision(t *testing.T, number int64, price float64, in *render.Inputs) *app
 	}
 }
 
-// forbidden is the API server's answer to a user without rights.
+// forbidden returns the API server's answer to a user without rights.
 func forbidden(resource string) error {
 	return apierrors.NewForbidden(schema.GroupResource{Resource: resource}, "", errors.New(`user "mia" cannot do that`))
 }

@@ -21,7 +21,8 @@ import (
 	"github.com/modelberth/modelberth/pkg/cost"
 )
 
-// spent is a ledger of two teams: a model that starts, serves and is idle, a wasted one, and a leaked machine.
+// spent returns a ledger of two teams. It has a model that starts, serves and is idle, a wasted machine, and a leaked
+// machine.
 func spent() *cost.Ledger {
 	l := cost.New()
 	account := func(namespace, workspace, labels string, price float64) cost.Key {
@@ -60,12 +61,12 @@ func storedCosts(t *testing.T, namespace, name string, l *cost.Ledger) *corev1.C
 	}
 }
 
-// books is a cluster with the ledger and the copy of one namespace.
+// books returns a cluster with the ledger and the copy of one namespace.
 func books(t *testing.T) *cluster {
 	t.Helper()
 	return &cluster{objects: []client.Object{
 		storedCosts(t, "modelberth", "modelberth-cost-3", spent()), storedCosts(t, "team-a", v1beta1.CostConfigMap, spent().Extract("team-a")),
-		// Ledgers written by a tenant: a second one under other names, and an unreadable one.
+		// Ledgers from a tenant: one under other names, and an unreadable one.
 		storedCosts(t, "team-b", "modelberth-cost-16", spent()), storedCosts(t, "team-b", "modelberth-cost-03", spent()),
 		storedCosts(t, "team-b", "my-cost-3", spent()), damagedCosts(t, "team-b", "broken"),
 		namespaceWith("team-a", map[string]string{v1beta1.AnnotationMonthlyBudget: "300"}), namespaceWith("modelberth", nil),
@@ -84,7 +85,7 @@ func damagedCosts(t *testing.T, namespace, name string) *corev1.ConfigMap {
 	return out
 }
 
-// TestCostLedgers separates the controller's ledger from others' and from those of removed installations.
+// TestCostLedgers separates the controller's ledger from forged ledgers, and from ledgers of removed installations.
 func TestCostLedgers(t *testing.T) {
 	forged := func(namespace, name, ledger string) *corev1.ConfigMap {
 		out := damagedCosts(t, namespace, name)
@@ -150,7 +151,8 @@ func TestCostGolden(t *testing.T) {
 	}
 }
 
-// TestCostFOCUS has every column required by FOCUS 1.3, with values in all that must have one, and adds up.
+// TestCostFOCUS checks that FOCUS 1.3's required columns exist, that mandatory values are set, and that the sums are
+// right.
 func TestCostFOCUS(t *testing.T) {
 	got := books(t).run(t, session{}, "cost", "-A", "--since", "30d", "-o", "focus")
 	rows, err := csv.NewReader(strings.NewReader(got.Out)).ReadAll()
@@ -178,7 +180,7 @@ func TestCostFOCUS(t *testing.T) {
 	}
 }
 
-// TestCostWithoutBudgets shows the costs to somebody without the right to read the namespace.
+// TestCostWithoutBudgets shows the costs to a user without the right to read the namespace.
 func TestCostWithoutBudgets(t *testing.T) {
 	cluster := books(t)
 	cluster.faults = interceptor.Funcs{
@@ -198,7 +200,7 @@ func TestCostWithoutBudgets(t *testing.T) {
 	}
 }
 
-// TestCostFails with the words that lead out.
+// TestCostFails checks the errors and their remedies.
 func TestCostFails(t *testing.T) {
 	damaged := damagedCosts(t, "team-a", v1beta1.CostConfigMap)
 	for _, test := range []struct {

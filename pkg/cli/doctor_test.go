@@ -31,7 +31,7 @@ func (s clockServer) Version(context.Context) (version string, now time.Time, er
 	return "v1.35.4", noon, s.err
 }
 
-// kinds has the unstructured objects of a cluster by kind. Other kinds do not exist.
+// kinds makes lists return the given objects by kind. Other kinds do not exist.
 func kinds(objects map[string][]map[string]any, forbidden string) interceptor.Funcs {
 	answer := func(kind string) ([]unstructured.Unstructured, error) {
 		listed, known := objects[kind]
@@ -80,7 +80,8 @@ func named(namespace, name string, below map[string]any) map[string]any {
 	return out
 }
 
-// sickCluster has a Workspace without a hub, and neither our controller nor its kinds.
+// sickCluster returns a cluster without our controller and its CustomResourceDefinitions. It has a Workspace with an
+// unreachable hub.
 func sickCluster() map[string][]map[string]any {
 	return map[string][]map[string]any{
 		"Deployment": {}, "CustomResourceDefinition": {},
@@ -154,7 +155,7 @@ func TestDoctor(t *testing.T) {
 	checkBundle(t, bundle)
 }
 
-// checkBundle opens a bundle, readable by its owner alone.
+// checkBundle opens a bundle, and checks that only its owner can read it.
 func checkBundle(t *testing.T, path string) {
 	t.Helper()
 	file, err := os.Open(path)

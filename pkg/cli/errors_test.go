@@ -250,7 +250,7 @@ func TestBadManifests(t *testing.T) {
 	}
 }
 
-// TestHub queries the hub for models outside the catalogue only.
+// TestHub checks that only models outside the catalogue need the hub.
 func TestHub(t *testing.T) {
 	described := model.Model{
 		Name: "other", HubID: "org/Other", Context: 8192,
@@ -300,7 +300,7 @@ func TestHub(t *testing.T) {
 	}
 }
 
-// TestConfig plans for a model described by a file alone.
+// TestConfig plans for a model that only a file describes.
 func TestConfig(t *testing.T) {
 	file := func(t *testing.T, text string) string {
 		t.Helper()

@@ -12,7 +12,7 @@ import (
 	"github.com/modelberth/modelberth/pkg/wording"
 )
 
-// FuzzManifest plans for any file: it ends with plans, or with errors of one line and an exit code each.
+// FuzzManifest plans for any file. The result is plans, or errors on one line each, with an exit code.
 func FuzzManifest(f *testing.F) {
 	for _, pattern := range []string{"testdata/manifests/*.yaml", "../../examples/*.yaml", "../../examples/bad/*.yaml"} {
 		files, err := filepath.Glob(pattern)

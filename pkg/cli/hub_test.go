@@ -11,7 +11,7 @@ import (
 	"testing"
 )
 
-// TestHubDescriber asks a hub as it is asked in earnest.
+// TestHubDescriber uses the real describer with a fake hub.
 func TestHubDescriber(t *testing.T) {
 	config, err := os.ReadFile("testdata/manifests/config.json")
 	if err != nil {

@@ -34,7 +34,7 @@ contexts: [{name: here, context: {cluster: c, namespace: team-a}}, {name: there,
 clusters: [{name: c, cluster: {server: %q}}]
 `
 
-// kubeconfig writes one for a server.
+// kubeconfig writes a kubeconfig for a server.
 func kubeconfig(t *testing.T, url string) *genericclioptions.ConfigFlags {
 	t.Helper()
 	path := filepath.Join(t.TempDir(), "config")
@@ -46,7 +46,7 @@ func kubeconfig(t *testing.T, url string) *genericclioptions.ConfigFlags {
 	return flags
 }
 
-// apiServer knows one kind and one pod, and forwards nobody to it.
+// apiServer serves one kind and one pod, and refuses to forward to the pod.
 func apiServer(t *testing.T) *httptest.Server {
 	t.Helper()
 	answers := map[string]string{
@@ -98,7 +98,7 @@ func TestConnect(t *testing.T) {
 	if text, err := io.ReadAll(log); err != nil || string(text) != "a line\n" {
 		t.Errorf("log %q, %v", text, err)
 	}
-	// The API server's proxy would answer here, but a pod's NetworkPolicy keeps it out.
+	// The API server's proxy would answer here, but a pod's NetworkPolicy blocks it.
 	if answer, err := cluster.Pods.Get(t.Context(), pod, 8090, "progress"); err == nil || !strings.Contains(err.Error(), "mia cannot") {
 		t.Errorf("progress %q, %v, want the API server's refusal to forward", answer, err)
 	}
@@ -146,7 +146,7 @@ func TestUnreachable(t *testing.T) {
 	}
 }
 
-// forwardsTo is an API server with a forward to one server, like a kubelet's to a pod's own network.
+// forwardsTo returns an API server that forwards to one server, as a kubelet does into a pod's network.
 func forwardsTo(t *testing.T, target string) *httptest.Server {
 	t.Helper()
 	server := httptest.NewServer(http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
@@ -170,7 +170,7 @@ func forwardsTo(t *testing.T, target string) *httptest.Server {
 				if stream.Headers().Get(corev1.StreamType) == corev1.StreamTypeData {
 					go copyBoth(stream, target)
 				} else {
-					_ = stream.Close() // nothing goes wrong
+					_ = stream.Close() // a late error does not matter
 				}
 			}
 		}

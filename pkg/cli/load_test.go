@@ -41,7 +41,7 @@ func TestSummed(t *testing.T) {
 	}
 }
 
-// TestSummedOne has percentiles of a single answer, but no time per token of a single token.
+// TestSummedOne checks that a single answer has percentiles, but a single token no time per output token.
 func TestSummedOne(t *testing.T) {
 	l := load{Requests: 1, Concurrency: 1, InputTokens: 8, OutputTokens: 1}
 	got, err := l.summed([]sample{{ttft: time.Second, whole: time.Second, input: 8, output: 1}}, time.Second)

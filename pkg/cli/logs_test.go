@@ -86,8 +86,7 @@ func TestLogsRefused(t *testing.T) {
 	}
 }
 
-// TestLogsFollow: the log continues across a broken stream, a restart and another pod of the same name,
-// and repeats nothing.
+// TestLogsFollow follows a log across a broken stream, a restart and another pod of the same name. No line repeats.
 func TestLogsFollow(t *testing.T) {
 	c := &cluster{objects: []client.Object{workspace(), pod(0)}}
 	streams := 0

@@ -236,7 +236,7 @@ func streamed(ctx context.Context, body io.Reader, each func(*piece)) error {
 		}
 		data = strings.TrimSpace(data)
 		if data == "[DONE]" {
-			_, err := io.Copy(io.Discard, io.LimitReader(body, mostAnswer)) // reads until the server closes the connection
+			_, err := io.Copy(io.Discard, io.LimitReader(body, mostAnswer)) // until the server is done
 			return err
 		}
 		got := &piece{}

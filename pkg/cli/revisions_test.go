@@ -22,7 +22,7 @@ import (
 	"github.com/modelberth/modelberth/pkg/render"
 )
 
-// Specs of the tests' revisions.
+// spec returns the inputs of a revision.
 func spec(concurrency int32, config string) *render.Inputs {
 	return &render.Inputs{
 		Inference: &v1beta1.InferenceSpec{
@@ -32,7 +32,8 @@ func spec(concurrency int32, config string) *render.Inputs {
 	}
 }
 
-// past is a Workspace with three revisions: an edit, and refused machines. Its ConfigMap has the text of the latter.
+// past returns a Workspace with three revisions: the first, an edit, and a change after refused machines. Its ConfigMap
+// has the text of the last.
 func past(t *testing.T, change ...func(*v1beta1.Workspace)) []client.Object {
 	t.Helper()
 	annotated := spec(8, "vllm: {}")
@@ -51,7 +52,7 @@ func past(t *testing.T, change ...func(*v1beta1.Workspace)) []client.Object {
 	}
 }
 
-// tuned is their ConfigMap.
+// tuned returns the ConfigMap of the revisions.
 func tuned(data map[string]string) *corev1.ConfigMap {
 	return &corev1.ConfigMap{ObjectMeta: metav1.ObjectMeta{Namespace: "team-a", Name: "tuned"}, Data: data}
 }
@@ -80,7 +81,7 @@ func TestHistoryGolden(t *testing.T) {
 	}
 }
 
-// stored are the objects in reach of a rollback.
+// stored has the objects that a rollback may change.
 type stored struct {
 	Inference   *v1beta1.InferenceSpec
 	Annotations map[string]string

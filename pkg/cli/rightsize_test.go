@@ -20,7 +20,7 @@ import (
 	"github.com/modelberth/modelberth/pkg/render"
 )
 
-// loaded is the ledger of the Workspace chat on four GPUs, up to now: hours of answers with tokens in each.
+// loaded returns a ledger of the Workspace chat on four GPUs. It has some hours up to now, with output tokens in each.
 func loaded(hours int, output int64) *cost.Ledger {
 	l := cost.New()
 	account := cost.Key{
@@ -40,7 +40,7 @@ func loaded(hours int, output int64) *cost.Ledger {
 	return l
 }
 
-// onFour is the Workspace chat, pinned to one machine with four GPUs.
+// onFour returns the Workspace chat, pinned to one machine with four GPUs.
 func onFour(t *testing.T, change func(*planner.Plan)) []client.Object {
 	t.Helper()
 	in := &render.Inputs{
@@ -87,7 +87,7 @@ func TestRightsizeGolden(t *testing.T) {
 	}
 }
 
-// TestRightsizeFails with the words that lead out, and does without the controller's settings.
+// TestRightsizeFails checks the errors and their remedies, and the advice without the controller's settings.
 func TestRightsizeFails(t *testing.T) {
 	noDeployments := interceptor.Funcs{List: func(ctx context.Context, c client.WithWatch, list client.ObjectList, options ...client.ListOption) error {
 		if _, is := list.(*appsv1.DeploymentList); is {

@@ -42,7 +42,7 @@ func TestNamesOfGPUs(t *testing.T) {
 	}
 }
 
-// TestEstimateRefuses reports the engine's reasons against a start, apart from memory.
+// TestEstimateRefuses checks the reasons, other than memory, why an engine would not start.
 func TestEstimateRefuses(t *testing.T) {
 	for _, tc := range []struct {
 		reason, note string
@@ -116,7 +116,7 @@ func TestEstimateFields(t *testing.T) {
 	}
 }
 
-// TestPlanFields decodes the plan as the plan in a Workspace's status.
+// TestPlanFields decodes the plan into the type of a Workspace's status.
 func TestPlanFields(t *testing.T) {
 	var got v1beta1.PlanStatus
 	decode(t, shipped(t, "plan", "--model", "meta-llama/Llama-3.3-70B-Instruct", "--cloud", "azure", "-o", "json"), &got)
@@ -154,7 +154,7 @@ func TestEveryModel(t *testing.T) {
 	}
 }
 
-// TestExamples reads every example, and refuses the bad ones with a visible fault.
+// TestExamples plans for every example. Bad examples with a visible fault are refused.
 func TestExamples(t *testing.T) {
 	good, err := filepath.Glob("../../examples/*.yaml")
 	if err != nil || len(good) == 0 {
@@ -177,7 +177,7 @@ func TestExamples(t *testing.T) {
 	}
 }
 
-// TestShippedTables has a row for every machine, and no empty cells.
+// TestShippedTables checks that the tables have a row for every entry, and no empty cells.
 func TestShippedTables(t *testing.T) {
 	for _, args := range [][]string{{"skus", "-o", "wide", "--usable"}, {"gpus"}, {"models", "-o", "wide"}} {
 		got := shipped(t, args...)

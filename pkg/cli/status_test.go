@@ -79,14 +79,14 @@ func TestStatusGolden(t *testing.T) {
 	}
 }
 
-// other is a Workspace of another team, without a status.
+// other returns a Workspace of another team, without a status.
 func other() *v1beta1.Workspace {
 	ws := &v1beta1.Workspace{ObjectMeta: metav1.ObjectMeta{Namespace: "team-b", Name: "batch", CreationTimestamp: ago(3 * 24 * time.Hour)}}
 	ws.Inference = &v1beta1.InferenceSpec{Template: &corev1.PodTemplateSpec{}}
 	return ws
 }
 
-// TestStatusFits on every terminal: no line is wider than it.
+// TestStatusFits checks that no line is wider than the terminal.
 func TestStatusFits(t *testing.T) {
 	escape := regexp.MustCompile("\x1b\\[\\d*[mAJ]")
 	for _, width := range []int{24, 30, 40, 60, 80, 200} {
@@ -103,7 +103,7 @@ func TestStatusFits(t *testing.T) {
 	}
 }
 
-// TestStatusAgent polls an agent once, and does not wait for a silent one.
+// TestStatusAgent polls an agent once. It does not wait for a silent agent.
 func TestStatusAgent(t *testing.T) {
 	for _, test := range []struct {
 		reason   string
@@ -161,7 +161,7 @@ func TestStatusWithoutRights(t *testing.T) {
 	}
 }
 
-// TestWatchWithoutRights follows the readable part: it does not retry a forbidden watch.
+// TestWatchWithoutRights follows the readable part. It does not retry a forbidden watch.
 func TestWatchWithoutRights(t *testing.T) {
 	var refusals atomic.Int32
 	c := &cluster{objects: []client.Object{workspace()}, faults: listFault(isUnstructured, forbidden("nodeclaims"))}
@@ -211,7 +211,7 @@ func TestWatchAgain(t *testing.T) {
 	}
 }
 
-// TestStatusErrors are one line with the remedy.
+// TestStatusErrors checks that errors are one line with the remedy.
 func TestStatusErrors(t *testing.T) {
 	one := []client.Object{workspace()}
 	tests := []struct {
@@ -258,7 +258,7 @@ func TestStatusErrors(t *testing.T) {
 	}
 }
 
-// told is an output with a reader.
+// told is an output that a test can read at the same time.
 type told struct {
 	mu   sync.Mutex
 	text strings.Builder
@@ -296,7 +296,7 @@ func (o *told) until(t *testing.T, text string) {
 	}
 }
 
-// story changes a Workspace step by step while it is followed.
+// story changes a Workspace step by step while a command follows it.
 type story struct {
 	objects client.WithWatch
 	out     *told
@@ -370,8 +370,8 @@ func TestWatchAppends(t *testing.T) {
 	golden(t, "testdata/golden/status-watch.txt", stamp.ReplaceAllString(got.Out, ""))
 }
 
-// TestWatchDraws the tree at one place on a terminal, never higher than it is, and ends with a sentence about a stalled
-// Workspace.
+// TestWatchDraws redraws the tree in place on a terminal, and never draws more lines than the terminal has. It ends
+// with a sentence about a stalled Workspace.
 func TestWatchDraws(t *testing.T) {
 	c := &cluster{objects: []client.Object{workspace(refused)}}
 	s := follow(t, c, session{terminal: true, width: 60, height: 8}, "status", "chat", "-w")
@@ -426,7 +426,7 @@ func TestWatchEnds(t *testing.T) {
 	})
 }
 
-// TestCompleteNames offers the Workspaces of the flags' namespace, and nothing without a cluster.
+// TestCompleteNames completes the names of Workspaces in the flags' namespace, and nothing without a cluster.
 func TestCompleteNames(t *testing.T) {
 	c := &cluster{objects: []client.Object{workspace(), other()}}
 	if got := c.run(t, session{}, "__complete", "status", ""); !strings.HasPrefix(got.Out, "chat\n:4\n") {

@@ -11,7 +11,8 @@ import (
 	"github.com/google/go-cmp/cmp"
 )
 
-// TestColours are on a terminal only, and never with NO_COLOR; without them nothing is missing.
+// TestColours checks that colours appear only on a terminal, and never with NO_COLOR. Without colours, the text is the
+// same.
 func TestColours(t *testing.T) {
 	args := []string{"plan", "--model", "large-chat", "--explain"}
 	plain := run(t, args...).Out
@@ -42,7 +43,7 @@ func TestColours(t *testing.T) {
 	}
 }
 
-// TestBars are as wide as each other, whatever they hold.
+// TestBars checks that all bars have the same width.
 func TestBars(t *testing.T) {
 	bars := regexp.MustCompile(`(?m)^ {2}[█▓▒░]{2,}$`)
 	widths := map[int]bool{}

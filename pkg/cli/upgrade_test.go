@@ -21,7 +21,7 @@ import (
 	"github.com/modelberth/modelberth/pkg/render"
 )
 
-// controllerWith is a Deployment of the controller with flags.
+// controllerWith returns a Deployment of the controller with flags.
 func controllerWith(name string, args ...string) *appsv1.Deployment {
 	out := &appsv1.Deployment{ObjectMeta: metav1.ObjectMeta{
 		Namespace: "modelberth-system", Name: name, Labels: map[string]string{"app.kubernetes.io/name": "modelberth"},
@@ -30,14 +30,14 @@ func controllerWith(name string, args ...string) *appsv1.Deployment {
 	return out
 }
 
-// unreadable is a revision of a later version.
+// unreadable returns a revision from a later version.
 func unreadable(t *testing.T) client.Object {
 	out := revision(t, 2, 1, nil)
 	out.Data.Raw = []byte(`{"plan":{"nodes":"two"}}`)
 	return out
 }
 
-// bought pins a plan with a price and a change of it.
+// bought returns a revision that pins a changed plan with a price.
 func bought(t *testing.T, price float64, in *render.Inputs, change func(*planner.Plan)) client.Object {
 	t.Helper()
 	out := revision(t, 2, price, in)

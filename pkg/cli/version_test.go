@@ -8,7 +8,8 @@ import (
 	"testing"
 )
 
-// TestVersionOf has three sources of a version: the release's linker, the module from go install, the source tree.
+// TestVersionOf tests the three sources of a version: the release's linker, the module from go install, the source
+// tree.
 func TestVersionOf(t *testing.T) {
 	for _, test := range []struct {
 		reason, release string

@@ -15,7 +15,7 @@ import (
 	"sigs.k8s.io/yaml"
 )
 
-// shipped is a CustomResourceDefinition of the chart.
+// shipped returns a CustomResourceDefinition of the chart.
 func shipped(t *testing.T, name string) *unstructured.Unstructured {
 	t.Helper()
 	plural, group, _ := strings.Cut(name, ".")
@@ -30,7 +30,7 @@ func shipped(t *testing.T, name string) *unstructured.Unstructured {
 	return out
 }
 
-// version is one of a definition, to change in place.
+// version returns a version of a definition, to change in place.
 func version(t *testing.T, definition *unstructured.Unstructured, index int) map[string]any {
 	t.Helper()
 	versions, _ := at(definition.Object, "spec", "versions").([]any)
@@ -41,7 +41,7 @@ func version(t *testing.T, definition *unstructured.Unstructured, index int) map
 	return out
 }
 
-// parent is the schema or the list of properties that has the last step of a path, and its key there.
+// parent returns the schema or the map of properties that contains the last step of a path, with the step's key.
 func parent(t *testing.T, version map[string]any, path []string) (map[string]any, string) {
 	t.Helper()
 	node := at(version, "schema", "openAPIV3Schema")
@@ -71,7 +71,7 @@ func parent(t *testing.T, version map[string]any, path []string) (map[string]any
 	return nil, ""
 }
 
-// without takes a field from the schema of one version.
+// without removes a field from the schema of one version.
 func without(t *testing.T, index int, path ...string) func(*unstructured.Unstructured) {
 	return func(definition *unstructured.Unstructured) {
 		t.Helper()
@@ -176,7 +176,7 @@ func TestMissing(t *testing.T) {
 	}
 }
 
-// TestEveryFieldIsRequired takes each field of the Go types, in turn, from each version.
+// TestEveryFieldIsRequired removes each field of the Go types in turn from each version.
 func TestEveryFieldIsRequired(t *testing.T) {
 	for _, name := range Names() {
 		definition := shipped(t, name)
@@ -197,7 +197,8 @@ func TestEveryFieldIsRequired(t *testing.T) {
 	}
 }
 
-// TestFields: the fields of which the loss costs money or security are derived, and the types of Kubernetes are leaves.
+// TestFields checks that the paths include the fields that are essential for money or security, and that the types of
+// Kubernetes are leaves.
 func TestFields(t *testing.T) {
 	tests := []struct {
 		reason     string
@@ -249,8 +250,8 @@ func TestFields(t *testing.T) {
 	}
 }
 
-// The API server would store a default of the schema with each Workspace on reading, and that would edit serving
-// Workspaces: absent fields stay absent, and the planner has the defaults.
+// The schema must have no defaults for objectives. The API server would add a default to each Workspace it reads, which
+// would edit serving Workspaces. So absent fields stay absent, and the planner has the defaults.
 func TestAbsentObjectivesAreNoEdit(t *testing.T) {
 	versions, _, _ := unstructured.NestedSlice(shipped(t, Workspaces).Object, "spec", "versions")
 	for _, entry := range versions {

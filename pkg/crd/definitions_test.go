@@ -11,11 +11,11 @@ import (
 	"k8s.io/apimachinery/pkg/apis/meta/v1/unstructured"
 )
 
-// TestDefinitions lists what a watch shows of the definition of Workspaces, in order.
+// TestDefinitions tests sequences of events that a watch delivers about the definition of Workspaces.
 func TestDefinitions(t *testing.T) {
 	type seen struct {
 		generation int64
-		lacks      []string // fields at the top
+		lacks      []string // top-level fields
 	}
 	tests := []struct {
 		reason     string
@@ -69,7 +69,7 @@ func TestDefinitions(t *testing.T) {
 				}
 				transform := definitions.Cache(Workspaces).Transform
 				var kept any = definition
-				for range 2 { // a cache may transform what it has kept already
+				for range 2 { // a cache may transform an object again
 					var err error
 					if kept, err = transform(kept); err != nil {
 						t.Fatal(err)

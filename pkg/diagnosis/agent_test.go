@@ -15,7 +15,8 @@ import (
 	"github.com/modelberth/modelberth/pkg/diagnosis"
 )
 
-// agentReasons are the reasons declared in the agent's source. This package must not import it: the agent acts.
+// agentReasons returns the reasons declared in the agent's source. This package must not import the agent, because the
+// agent acts.
 func agentReasons(t *testing.T) map[string]bool {
 	t.Helper()
 	file, err := parser.ParseFile(token.NewFileSet(), "../agent/termination.go", nil, 0)
@@ -45,7 +46,7 @@ func agentReasons(t *testing.T) map[string]bool {
 	return reasons
 }
 
-// Every reason for the agent's failure is reported as such.
+// A finding reports every reason for the agent's failure.
 func TestAgentReasons(t *testing.T) {
 	lostMember := diagnosis.Finding{
 		Reason: "MemberLost",

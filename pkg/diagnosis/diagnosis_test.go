@@ -18,7 +18,7 @@ import (
 	"github.com/modelberth/modelberth/pkg/diagnosis"
 )
 
-// pod changes a pod that waits only for its engine.
+// pod returns a changed pod. Without changes, the pod waits only for its engine.
 func pod(changes ...func(*corev1.Pod)) corev1.Pod {
 	p := corev1.Pod{
 		ObjectMeta: metav1.ObjectMeta{Name: "chat-0"},
@@ -52,14 +52,14 @@ func terminated(code int32, reason, message string) corev1.ContainerState {
 	return corev1.ContainerState{Terminated: &corev1.ContainerStateTerminated{ExitCode: code, Reason: reason, Message: message}}
 }
 
-// engine puts the engine's container into a state, with how it ended before.
+// engine sets the state of the engine's container, and its earlier ends.
 func engine(now corev1.ContainerState, before ...corev1.ContainerState) func(*corev1.Pod) {
 	return func(p *corev1.Pod) {
 		p.Status.ContainerStatuses[0] = status("chat", now, before)
 	}
 }
 
-// fetching puts the agent's container into a state; the engine waits for it.
+// fetching sets the state of the agent's container. The engine waits for the agent.
 func fetching(now corev1.ContainerState, before ...corev1.ContainerState) func(*corev1.Pod) {
 	return func(p *corev1.Pod) {
 		p.Status.Phase = corev1.PodPending
@@ -105,7 +105,7 @@ func one(changes ...func(*corev1.Pod)) diagnosis.Input {
 	return diagnosis.Input{Want: 1, Pods: []corev1.Pod{pod(changes...)}, Nodes: []corev1.Node{node("node-a", corev1.NodeReady)}}
 }
 
-// signatures are the built-in ones.
+// signatures returns the built-in signatures.
 func signatures(t testing.TB) diagnosis.Signatures {
 	t.Helper()
 	shipped, err := diagnosis.Shipped()
@@ -350,7 +350,7 @@ func finding(reason, message string) diagnosis.Finding {
 	return diagnosis.Finding{Reason: reason, Message: message}
 }
 
-// A repeated failure is one finding from its first moment on, so that the status is written once.
+// A repeated failure has the same finding in all its states, so that the controller writes the status once.
 func TestFindingsAreStable(t *testing.T) {
 	log := func(n int) string {
 		return fmt.Sprintf("0.0%d.045.098 E load: mapping at 0x7f%02dab failed\n", n, n)
@@ -420,8 +420,8 @@ func TestOrderDoesNotMatter(t *testing.T) {
 	}
 }
 
-// Whatever a container or the scheduler wrote, the condition holds it: one line, at most 1024
-// characters, and no other answer the second time.
+// Any text from a container or the scheduler fits into the condition: one line, at most 1024 characters, and the same
+// finding the second time.
 func FuzzInference(f *testing.F) {
 	f.Add(schedulerMessage, llamaLog)
 	f.Add("0/1 nodes are available: , 1 , 2 . preemption:", `{"reason":"DiskFull","message":"`+strings.Repeat("ü", 4000)+`"}`)

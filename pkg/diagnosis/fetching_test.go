@@ -15,7 +15,7 @@ import (
 	"github.com/modelberth/modelberth/pkg/workload"
 )
 
-// TestFetchingSince finds the oldest agent that is running and has not all files yet.
+// TestFetchingSince finds the oldest running agent that does not have all files yet.
 func TestFetchingSince(t *testing.T) {
 	noon := time.Date(2026, 11, 26, 12, 0, 0, 0, time.UTC)
 	agent := workload.WeightsContainer("chat")

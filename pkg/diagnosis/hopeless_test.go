@@ -10,7 +10,7 @@ import (
 	"github.com/modelberth/modelberth/pkg/diagnosis"
 )
 
-// A passing fault must not cost a Workspace its machines.
+// A transient fault must not cost a Workspace its machines.
 func TestTransientIsNotHopeless(t *testing.T) {
 	for _, reason := range []string{
 		v1beta1.ReasonInferenceSuccess, v1beta1.ReasonInferencePending, v1beta1.ReasonContainerCrashLoop, v1beta1.ReasonImagePullError,

@@ -16,7 +16,7 @@ import (
 	"github.com/modelberth/modelberth/pkg/diagnosis"
 )
 
-// prepared is a pod not yet started by its node.
+// prepared makes a pod one that its node has not started yet.
 func prepared(p *corev1.Pod) {
 	p.UID = "pod-1"
 	p.Status.Phase = corev1.PodPending

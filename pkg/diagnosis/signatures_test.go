@@ -22,7 +22,7 @@ import (
 
 var update = flag.Bool("update", false, "write the golden files")
 
-// plan is the plan of a pod.
+// plan returns the plan of a pod.
 func plan() *planner.Plan {
 	return &planner.Plan{
 		Engine: "vllm", MaxModelLen: 16384, Concurrency: 4,

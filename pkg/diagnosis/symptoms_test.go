@@ -19,7 +19,7 @@ import (
 	"github.com/modelberth/modelberth/pkg/workload"
 )
 
-// lasted is an end after a run of this length.
+// lasted returns the state of a container that ended after a run of this length.
 func lasted(ran time.Duration, code int32, message string) corev1.ContainerState {
 	state := terminated(code, "Error", message)
 	began := time.Date(2026, 11, 20, 12, 0, 0, 0, time.UTC)
@@ -27,7 +27,7 @@ func lasted(ran time.Duration, code int32, message string) corev1.ContainerState
 	return state
 }
 
-// probedFor gives the engine a startup probe and a time to end in.
+// probedFor gives the engine a startup probe and a grace period.
 func probedFor(p *corev1.Pod) {
 	p.Spec.Containers[0].StartupProbe = &corev1.Probe{
 		ProbeHandler:  corev1.ProbeHandler{HTTPGet: &corev1.HTTPGetAction{Path: "/health"}},
@@ -52,14 +52,14 @@ func limited(p *corev1.Pod) {
 	p.Spec.Containers[0].Resources.Limits = corev1.ResourceList{corev1.ResourceMemory: resource.MustParse("8Gi")}
 }
 
-// machine is a Ready node with these resources.
+// machine returns a Ready node with these resources.
 func machine(allocatable corev1.ResourceList, taints ...corev1.Taint) corev1.Node {
 	n := node("node-a", corev1.NodeReady)
 	n.Status.Allocatable, n.Spec.Taints = allocatable, taints
 	return n
 }
 
-// member is one pod of a group.
+// member returns a pod of a group.
 func member(name string, changes ...func(*corev1.Pod)) corev1.Pod {
 	p := pod(changes...)
 	p.Name = name
@@ -203,14 +203,14 @@ func TestSymptoms(t *testing.T) {
 	}
 }
 
-// The agent's container is found by its name, so the tests depend on that name.
+// The diagnosis finds the agent's container by its name, so the tests must use that name.
 func TestAgentContainer(t *testing.T) {
 	if got, want := pod().Spec.InitContainers[0].Name, workload.WeightsContainer("chat"); got != want {
 		t.Errorf("the tests call the agent's container %q, and it is %q", got, want)
 	}
 }
 
-// A Workspace may have the name of an agent's container elsewhere: then the container is the engine's.
+// A Workspace may have the name that an agent's container has in another Workspace. Here it is the engine's container.
 func TestEngineNamedAsAgentElsewhere(t *testing.T) {
 	for _, name := range []string{"weights", "commit"} {
 		p := pod(func(p *corev1.Pod) {

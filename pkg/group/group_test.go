@@ -16,12 +16,12 @@ import (
 	"github.com/modelberth/modelberth/pkg/group"
 )
 
-// born is when the pods of all cases were made.
+// born is the creation time of all cases' pods.
 var born = time.Date(2026, 1, 2, 3, 4, 5, 0, time.UTC)
 
 func at(seconds int) time.Time { return born.Add(time.Duration(seconds) * time.Second) }
 
-// set is one whose status matches its template.
+// set returns a StatefulSet with a status that matches its template.
 func set(name string, change ...func(*appsv1.StatefulSet)) *appsv1.StatefulSet {
 	s := &appsv1.StatefulSet{ObjectMeta: metav1.ObjectMeta{Name: name, Generation: 2}}
 	s.Status.ObservedGeneration, s.Status.UpdateRevision = 2, name+"-new"
@@ -31,7 +31,7 @@ func set(name string, change ...func(*appsv1.StatefulSet)) *appsv1.StatefulSet {
 	return s
 }
 
-// pod of a set's current template, with a running engine and agent.
+// pod returns a pod of a set's current template, with a running engine and agent.
 func pod(name, set string, change ...func(*corev1.Pod)) corev1.Pod {
 	p := corev1.Pod{ObjectMeta: metav1.ObjectMeta{
 		Name: name, UID: types.UID("uid-" + name), CreationTimestamp: metav1.NewTime(born),
@@ -56,7 +56,7 @@ func end(code int32, second int, message string) corev1.ContainerState {
 	}}
 }
 
-// engineEnded and agentEnded are ends, engineRestarted their remains after the kubelet's restart.
+// engineEnded and agentEnded end a container. engineRestarted leaves the state after the kubelet's restart.
 func engineEnded(code int32, second int, message string) func(*corev1.Pod) {
 	return func(p *corev1.Pod) { p.Status.ContainerStatuses[0].State = end(code, second, message) }
 }

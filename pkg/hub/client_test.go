@@ -18,7 +18,7 @@ const (
 	testToken  = "hf_secret"
 )
 
-// newTestClient asks the given server, impatiently.
+// newTestClient returns a client of the given server with short time limits.
 func newTestClient(t *testing.T, endpoint string, change ...func(*Options)) *Client {
 	t.Helper()
 	o := Options{

@@ -13,7 +13,7 @@ import (
 
 func TestDigestCheck(t *testing.T) {
 	f := File{"org/model", "main", "a"}
-	// Both values are those of sha256sum and git hash-object for "hello\n".
+	// The values are from sha256sum and git hash-object for "hello\n".
 	sha := Digest{SHA256, "5891b5b522d5df086d0ff0b110fbd9d21bb4fc7163af34d08286a2e846f6be03"}
 	blob := Digest{GitBlob, "ce013625030ba8dba906f756967f9e9ca394464a"}
 	for _, tc := range []struct {

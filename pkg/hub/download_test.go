@@ -132,8 +132,8 @@ func TestOpenOutlivesIdleTimeoutWhileBytesFlow(t *testing.T) {
 	}
 }
 
-// The token goes to the hub and to no other origin: not to a CDN, not to
-// another port of the same host, not back home from there, not to plain http.
+// The token goes only to the hub's origin: not to a CDN, not to another port of the same host, not to plain http, and
+// not to the hub after a redirect back from another origin.
 func TestTokenStaysAtHome(t *testing.T) {
 	data := content(100)
 	type seen struct{ Host, Authorization string }

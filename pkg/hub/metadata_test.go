@@ -58,7 +58,7 @@ func TestTree(t *testing.T) {
 			fmt.Fprint(w, page2)
 			return
 		}
-		// A relative reference is as legal as an absolute one.
+		// The reference may also be relative.
 		w.Header().Set("Link", `</api/models/org/model/tree/main?recursive=true&cursor=2>; rel="next"`)
 		fmt.Fprint(w, page1)
 	})

@@ -83,7 +83,7 @@ func TestReadStart(t *testing.T) {
 	}
 }
 
-// A trickling response must end with the deadline of the call, because its silence never comes.
+// A trickling response must end at the deadline of the call, because it is never silent.
 func TestReadStartOutlastsNoTrickle(t *testing.T) {
 	s := serve(t, func(w http.ResponseWriter, r *http.Request) {
 		w.Header().Set("Content-Range", strings.Replace(r.Header.Get("Range"), "=", " ", 1)+"/1000")

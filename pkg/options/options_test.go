@@ -22,7 +22,7 @@ import (
 	"github.com/modelberth/modelberth/pkg/workload"
 )
 
-// parse reads flags as the process does: an error of the flags, or of their values.
+// parse parses and validates flags as the process does.
 func parse(args ...string) (options.Controller, error) {
 	var o options.Controller
 	flags := flag.NewFlagSet("test", flag.ContinueOnError)
@@ -96,7 +96,7 @@ func TestParse(t *testing.T) {
 	}
 }
 
-// TestNoNodeClass: without purchases through Karpenter, its classes need no name.
+// TestNoNodeClass checks that no NodeClass is required without purchases through Karpenter.
 func TestNoNodeClass(t *testing.T) {
 	for _, backend := range []string{options.BackendPods, options.BackendExisting} {
 		if _, err := parse("--agent-image=a", "--capacity-backend="+backend); err != nil {
@@ -181,7 +181,7 @@ func TestBadFlags(t *testing.T) {
 	}
 }
 
-// Without a word of the administrator there are ceilings, and one machine with 8 H100 passes each of them.
+// By default there are ceilings, and each allows one machine with 8 H100.
 func TestCeilingsAreSetByDefault(t *testing.T) {
 	const dearest = 98.32 // Standard_ND96isr_H100_v5 in eastus
 	tests := []struct {

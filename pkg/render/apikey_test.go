@@ -20,7 +20,7 @@ import (
 	"github.com/modelberth/modelberth/pkg/workload"
 )
 
-// keyed is the rendering for a model on machines of a type, by an engine.
+// keyed returns the input to render a model for an engine, on machines of a type.
 func keyed(t *testing.T, name, engineName string, constraints planner.Constraints) render.Input {
 	t.Helper()
 	s := open(t)
@@ -40,7 +40,7 @@ func keyed(t *testing.T, name, engineName string, constraints planner.Constraint
 	}}
 }
 
-// A key in the spec, in a ConfigMap or in arguments is no secret.
+// A key in the spec, in a ConfigMap or in arguments is not secret, so it is refused.
 func TestPlainKeyIsRefused(t *testing.T) {
 	const secret = "sk-very-secret"
 	const wayOut = "put the key into a Secret under API_KEY, and name the Secret in inference.engine.apiKeySecret"
@@ -132,7 +132,7 @@ func TestKeyReachesServerAndAgent(t *testing.T) {
 	}
 }
 
-// keysOf are the variables from the key of Secret "key", by container.
+// keysOf returns the variables from the key of Secret "key", by container.
 func keysOf(template *corev1.PodTemplateSpec) map[string]string {
 	out := map[string]string{}
 	for _, container := range slices.Concat(template.Spec.InitContainers, template.Spec.Containers) {

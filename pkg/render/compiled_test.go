@@ -15,13 +15,13 @@ import (
 	"github.com/modelberth/modelberth/pkg/render"
 )
 
-// withCache has a cache for the Workspace's namespace.
+// withCache adds a cache for the Workspace's namespace.
 func withCache(in render.Input) render.Input {
 	in.Settings.Workload.Weights.Caches = map[string]string{"team-a": "model-cache"}
 	return in
 }
 
-// kept is the cache directory for the engine's compiled code; empty if that code ends with the pod.
+// kept returns the cache directory for the engine's compiled code; empty if the code is lost with the pod.
 func kept(t *testing.T, in render.Input) string {
 	t.Helper()
 	out, _, err := render.Preset(in)
@@ -64,7 +64,7 @@ func TestCompiledCodeIsKept(t *testing.T) {
 	}
 }
 
-// Code compiled by another build, for another model or for another GPU is not found.
+// An engine does not find code that was compiled by another build, for another model or for another GPU.
 func TestCompiledCodeKeys(t *testing.T) {
 	seen := map[string]string{kept(t, withCache(planned(t))): "as it is"}
 	for reason, change := range map[string]func(*render.Input){

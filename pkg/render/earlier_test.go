@@ -19,9 +19,9 @@ import (
 	"github.com/modelberth/modelberth/pkg/workload"
 )
 
-// TestEarlierRevision: a revision pinned by an earlier version gives the same Service and StatefulSet as it did then:
-// one field more or less, and an upgrade restarts every running model. Commit 349b578 wrote testdata/earlier; do not
-// write it again.
+// TestEarlierRevision checks that a revision pinned by an earlier version still gives the same Service and StatefulSet.
+// With one field more or less, an upgrade would restart every running model. Commit 349b578 wrote testdata/earlier; do
+// not write it again.
 func TestEarlierRevision(t *testing.T) {
 	raw, err := os.ReadFile("testdata/earlier/revision.json")
 	if err != nil {
@@ -52,7 +52,8 @@ func TestEarlierRevision(t *testing.T) {
 	}
 }
 
-// Pods of an earlier version publish prompts to whoever reaches them, and are not restarted by an upgrade.
+// Pods of an earlier version publish prompts to any client that reaches them, and an upgrade does not restart them. So
+// a NetworkPolicy must block other clients.
 func TestEarlierPublisherIsClosedWithoutRestart(t *testing.T) {
 	ws := &v1beta1.Workspace{Inference: &v1beta1.InferenceSpec{Preset: &v1beta1.PresetSpec{Name: "some-model"}}}
 	ws.Namespace, ws.Name = "team-a", "chat"

@@ -17,7 +17,7 @@ import (
 	"github.com/modelberth/modelberth/pkg/workload"
 )
 
-// adapted is a Workspace with a model on two machines, with adapters from the hub and from a volume, flags and
+// adapted returns a Workspace with a model on two machines. It has adapters from the hub and from a volume, flags and
 // variables.
 func adapted() *v1beta1.Workspace {
 	ws := &v1beta1.Workspace{Inference: &v1beta1.InferenceSpec{
@@ -37,7 +37,7 @@ func adapted() *v1beta1.Workspace {
 	return ws
 }
 
-// without leaves flags out, each with as many values as it says.
+// without removes flags, each with the given number of values.
 func without(args []string, flags map[string]int) []string {
 	var out []string
 	for i := 0; i < len(args); i++ {
@@ -50,7 +50,8 @@ func without(args []string, flags map[string]int) []string {
 	return out
 }
 
-// All ranks compute the same, from the same files: a different one hangs the others, or answers nonsense.
+// All ranks compute the same from the same files. A rank with other settings would block the others, or produce
+// nonsense.
 func TestMembersDifferInTheirRankOnly(t *testing.T) {
 	s, ws := open(t), adapted()
 	m, found := s.catalog.Model(ws.Inference.Preset.Name)
@@ -94,7 +95,7 @@ func TestMembersDifferInTheirRankOnly(t *testing.T) {
 	if diff := cmp.Diff(fetch(leader.InitContainers[agent].Args), fetch(worker.InitContainers[agent].Args)); diff != "" {
 		t.Errorf("what the agents do: -leader +worker:\n%s", diff)
 	}
-	// Parts of serving pods only.
+	// Only serving pods have these parts.
 	for _, container := range []*corev1.Container{&served, &headless, &leader.InitContainers[agent], &worker.InitContainers[agent]} {
 		container.Args, container.Ports = nil, nil
 		container.StartupProbe, container.ReadinessProbe, container.LivenessProbe = nil, nil, nil

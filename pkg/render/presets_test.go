@@ -28,14 +28,14 @@ import (
 
 var update = flag.Bool("update", false, "write the golden files")
 
-// choice is a number of machines of a type, and a layout over them; zero leaves the layout to the planner.
+// choice is a number of machines of a type, and a layout. A zero layout means the planner's choice.
 type choice struct {
 	nodes            int
 	machine          string
 	tensor, pipeline int
 }
 
-// view is the machines for a preset's page: the first sufficient choice.
+// view has the choices of machines for a preset's page. The first sufficient choice counts.
 type view struct {
 	name, engine string
 	choices      []choice
@@ -111,7 +111,7 @@ func (s shop) serve(m model.Model, on view) (planner.Plan, render.Rendered, []st
 	return planner.Plan{}, render.Rendered{}, nil, first
 }
 
-// page shows the differences between presets: image, arguments, variables, resources and volumes.
+// page returns what differs between presets: image, arguments, variables, resources and volumes.
 func (s shop) page(t *testing.T, m model.Model) string {
 	t.Helper()
 	var text strings.Builder
@@ -142,7 +142,7 @@ type namedPod struct {
 	spec corev1.PodSpec
 }
 
-// pods are the templates in a ControllerRevision: one for the serving pod, and one for the others of a group.
+// pods returns the templates in a ControllerRevision: one for the serving pod, and one for the others of a group.
 func pods(t *testing.T, rendered render.Rendered) []namedPod {
 	t.Helper()
 	raw, err := json.Marshal(rendered)
@@ -208,7 +208,7 @@ func volume(pod corev1.PodSpec, mount corev1.VolumeMount) string {
 	return strings.Join(words, ",")
 }
 
-// fileName of a preset's page.
+// fileName returns the file of a preset's page.
 func fileName(m model.Model) string {
 	return filepath.Join("testdata", "presets", strings.ReplaceAll(m.Name, "/", "_")+".txt")
 }
@@ -252,7 +252,7 @@ func TestPresets(t *testing.T) {
 	}
 }
 
-// Whatever a preset is served by, every flag is one of the engine's.
+// Every flag in a preset's pods is a flag of the engine.
 func TestPresetsHaveKnownFlags(t *testing.T) {
 	s := open(t)
 	checked := 0

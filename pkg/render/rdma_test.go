@@ -17,7 +17,7 @@ import (
 	"github.com/modelberth/modelberth/pkg/workload"
 )
 
-// Pods of a group get the plan's RDMA device. Without one, NCCL does not look for it.
+// Pods of a group get the plan's RDMA device. Without a device, NCCL does not search for one.
 func TestRDMA(t *testing.T) {
 	const device = "rdma/hca_shared_devices_a"
 	for _, tc := range []struct {

@@ -20,10 +20,10 @@ import (
 	"github.com/modelberth/modelberth/presets"
 )
 
-// loaded is read once: nobody can change it.
+// loaded reads the catalogue once. The tests can share it, because it is immutable.
 var loaded = sync.OnceValues(func() (*catalog.Catalog, error) { return catalog.Load(presets.FS()) })
 
-// planned is a Workspace of a shipped preset with its plan from the shipped catalogue.
+// planned returns the input for a Workspace of a shipped preset, with its plan from the shipped catalogue.
 func planned(t *testing.T, change ...func(*v1beta1.Workspace)) render.Input {
 	t.Helper()
 	all, err := loaded()
@@ -97,7 +97,7 @@ func TestUnknownEngine(t *testing.T) {
 	}
 }
 
-// A controller of another version, and the command line, know a plan only by its ControllerRevision.
+// A controller of another version, and the command line, have only the ControllerRevision of a plan.
 func TestRevisionSurvivesStorage(t *testing.T) {
 	in := planned(t)
 	rendered, _, err := render.Preset(in)
@@ -136,8 +136,8 @@ func TestRevisionSurvivesStorage(t *testing.T) {
 	}
 }
 
-// TestPackKeepsUnknownObjects: short JSON, and other objects, are kept as they are: packed, they might look like
-// JSON.
+// TestPackKeepsUnknownObjects checks that Pack leaves short JSON and other objects unchanged. Packed short JSON could
+// look like JSON.
 func TestPackKeepsUnknownObjects(t *testing.T) {
 	short := `{"plan":{"instanceType":"` + strings.Repeat("x", 90) + `"}}`
 	object := &appsv1.ControllerRevision{Data: runtime.RawExtension{Raw: []byte(short)}}

@@ -17,7 +17,7 @@ import (
 	"github.com/modelberth/modelberth/pkg/workload"
 )
 
-// For every source of weights, each engine has the agent's path.
+// For every source of weights, each engine loads from the agent's path.
 func TestEnginesLoadFromTheSource(t *testing.T) {
 	s := open(t)
 	claim := v1beta1.WeightsSource{PersistentVolumeClaim: &v1beta1.ClaimWeights{ClaimName: "models"}, Path: "team/phi"}

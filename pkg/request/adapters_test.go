@@ -15,7 +15,7 @@ import (
 	"github.com/modelberth/modelberth/pkg/request"
 )
 
-// adapter is one from an image.
+// adapter returns an adapter from an image.
 func adapter(name string, change ...func(*v1beta1.AdapterSpec)) v1beta1.AdapterSpec {
 	out := v1beta1.AdapterSpec{Source: &v1beta1.DataSource{Name: name, Image: "registry.example/adapter:1"}}
 	for _, c := range change {

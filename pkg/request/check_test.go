@@ -15,8 +15,8 @@ import (
 	"github.com/modelberth/modelberth/pkg/request"
 )
 
-// TestBringYourOwnNeverBuys tries every combination of KAITO's fields with a labelSelector and without
-// an instanceType: only existing nodes are planned.
+// TestBringYourOwnNeverBuys tries every combination of KAITO's fields with a labelSelector and without an instanceType.
+// Each plans only for existing nodes.
 func TestBringYourOwnNeverBuys(t *testing.T) {
 	count := 3
 	fields := []func(*v1beta1.Workspace){
@@ -68,7 +68,7 @@ func TestBringYourOwnNeverBuys(t *testing.T) {
 	}
 }
 
-// preset is a Workspace with a model's name.
+// preset returns a Workspace with a model's name.
 func preset(name string, change ...func(*v1beta1.Workspace)) *v1beta1.Workspace {
 	ws := &v1beta1.Workspace{}
 	ws.Name, ws.Namespace = "chat", "team-a"

@@ -23,7 +23,7 @@ import (
 	"github.com/modelberth/modelberth/presets"
 )
 
-// loaded is read once: nobody can change it.
+// loaded reads the catalogue once. The tests can share it, because it is immutable.
 var loaded = sync.OnceValues(func() (*catalog.Catalog, error) { return catalog.Load(presets.FS()) })
 
 func known(t *testing.T) *catalog.Catalog {

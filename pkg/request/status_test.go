@@ -75,7 +75,7 @@ func TestStatus(t *testing.T) {
 		t.Errorf("(-want +got):\n%s", diff)
 	}
 	abridged := plan.Abridged()
-	abridged = abridged.Abridged() // nothing is counted twice
+	abridged = abridged.Abridged() // a second time, which must not count anything twice
 	if diff := cmp.Diff(want, request.Status(&abridged, "chat-1")); diff != "" || abridged.Rejected != nil {
 		t.Errorf("abridged, it still lists %d options (-want +got):\n%s", len(abridged.Rejected), diff)
 	}
@@ -84,7 +84,7 @@ func TestStatus(t *testing.T) {
 	}
 }
 
-// Kubelets and clouds quote signed URLs of registries and stores.
+// Kubelets and clouds quote signed URLs, which are secret.
 func TestStatusTextHasNoSignature(t *testing.T) {
 	text := `failed to pull: Get "https://u:s3cret@store.example/blob?X-Amz-Signature=s3cret": EOF`
 	for _, tc := range []struct {

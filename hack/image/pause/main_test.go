@@ -22,7 +22,7 @@ func TestMain(m *testing.M) {
 	os.Exit(m.Run())
 }
 
-// As the first process of a process namespace, pause reaps the orphans of others, and ends on a signal.
+// As the first process of a process namespace, pause reaps orphaned processes, and ends on a signal.
 func TestPause(t *testing.T) {
 	if os.Geteuid() != 0 {
 		t.Skip("a process namespace of one's own needs root")

@@ -78,7 +78,7 @@ func TestNothingToWaitFor(t *testing.T) {
 	}
 }
 
-// The deadline is the clock's, whatever the engine does, and the caller may leave before.
+// The drain ends at the deadline, whatever the engine does. The caller may leave before.
 func TestTimeout(t *testing.T) {
 	fake := clocktesting.NewFakeClock(time.Unix(0, 0))
 	c := config(func(context.Context) (bool, error) { return true, nil })
@@ -105,7 +105,7 @@ func TestTimeout(t *testing.T) {
 	}
 }
 
-// As a pod has it: an engine with a stream under way, two callers, and the stream ends.
+// As in a pod: an engine has a running stream, two callers wait, and the stream ends.
 func TestServeHTTP(t *testing.T) {
 	var requests atomic.Int64
 	requests.Store(1)
@@ -115,7 +115,7 @@ func TestServeHTTP(t *testing.T) {
 	defer engine.Close()
 	d := New(config(Gauges(http.DefaultClient, Source{URL: engine.URL, Gauges: []string{"e:running", "e:waiting"}})))
 	agent := httptest.NewUnstartedServer(d)
-	agent.Config.WriteTimeout = time.Millisecond // the server's own deadline must not cut a drain off
+	agent.Config.WriteTimeout = time.Millisecond // the server's own deadline must not interrupt a drain
 	agent.Start()
 	defer agent.Close()
 	answers := make(chan string, 2)

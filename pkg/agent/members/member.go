@@ -65,7 +65,7 @@ func (m member) unheard(err error, at time.Time) (member, *LossError) {
 type LossError struct {
 	// Name of the member, and Was, the ID in its first answer.
 	Name, Was string
-	// Is is the ID of the pod that answers in its place; empty if none does.
+	// Is has the ID of the pod that answers in its place; empty if none does.
 	Is string
 	// Silent is the time without an answer, and Last the reason.
 	Silent time.Duration

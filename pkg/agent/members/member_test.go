@@ -37,7 +37,7 @@ func answers(at time.Duration, id string, group int64) said {
 	return said{at: at, answer: Identity{ID: id, Group: group}}
 }
 
-// tell returns the first loss of a story and when it was seen.
+// tell returns the first loss in a story, and the time of its detection.
 func tell(story []said) (*LossError, time.Duration) {
 	start, self := time.Unix(0, 0), Identity{ID: "me", Group: 3}
 	var m member
@@ -120,8 +120,8 @@ func TestLoss(t *testing.T) {
 	})
 }
 
-// Invariants: only a known member is reported lost, never while it answered within the last four seconds under its id,
-// and always within five seconds of steady queries.
+// Invariants: only a known member counts as lost. It is never lost if it answered under its ID within the last four
+// seconds. With steady queries, a loss is always detected within five seconds.
 func TestLossProperties(t *testing.T) {
 	rnd := rand.New(rand.NewPCG(1, 2))
 	for round := range 20_000 {

@@ -33,7 +33,7 @@ func config(peers ...string) Config {
 	}
 }
 
-// serve is a member on loopback that counts its queries.
+// serve starts a member on loopback that counts its queries.
 func serve(t *testing.T, id *atomic.Pointer[string]) (s *httptest.Server, peer string, asked *atomic.Int64) {
 	t.Helper()
 	asked = new(atomic.Int64)
@@ -51,7 +51,7 @@ func named(id string) *atomic.Pointer[string] {
 	return v
 }
 
-// Over real connections and in real time: one member stays, another dies.
+// Uses real connections and real time: one member stays, another dies.
 func TestWatchSeesAMemberGo(t *testing.T) {
 	_, stays, _ := serve(t, named("stays"))
 	dies, gone, asked := serve(t, named("dies"))
@@ -81,7 +81,7 @@ func TestWatchSeesAMemberReplaced(t *testing.T) {
 	}
 }
 
-// Only the clock decides: a hanging member is lost after its time, not before, and never while this pod is ending.
+// A hanging member counts as lost after its time, not before, and never while this pod is ending.
 func TestWatchKeepsTime(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		var ending atomic.Bool
@@ -156,7 +156,7 @@ func TestAsk(t *testing.T) {
 	}
 }
 
-// Names locate a member; a name server that is down removes none.
+// A member's name may resolve to another address later. An outage of DNS does not remove a member.
 func TestAskFollowsNames(t *testing.T) {
 	_, one, _ := serve(t, named("one"))
 	_, two, _ := serve(t, named("two"))

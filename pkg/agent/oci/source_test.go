@@ -31,7 +31,7 @@ import (
 
 var weights = bytes.Repeat([]byte("0123456789"), 10_000)
 
-// push puts an artifact of two files and a layer without one into a registry.
+// push pushes an artifact of two files, and a layer without a file, into a registry.
 func push(t *testing.T, image string) (digest string) {
 	t.Helper()
 	layer := func(content []byte, annotation, path string) mutate.Addendum {
@@ -81,7 +81,7 @@ func digest(content []byte) hub.Digest {
 	return hub.Digest{Algorithm: hub.SHA256, Hex: hex.EncodeToString(sum[:])}
 }
 
-// login is a registry behind a name and a password.
+// login returns a registry that requires a name and a password.
 func login(next http.Handler) http.Handler {
 	return http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
 		if user, password, ok := r.BasicAuth(); !ok || user != "me" || password != "secret" {
@@ -119,7 +119,7 @@ func TestSource(t *testing.T) {
 	if diff := cmp.Diff(want, tree); diff != "" {
 		t.Errorf("Tree() (-want +got):\n%s", diff)
 	}
-	// As after a restart: the digest is known, and nothing has been asked yet.
+	// As after a restart, the digest is known, but no manifest is loaded.
 	again := open(t, host+"/models/small:v1", authn.NewMultiKeychain())
 	file := hub.File{Repo: s.Repository(), Revision: pinned, Path: "model.gguf"}
 	meta, err := again.Stat(t.Context(), file)
@@ -190,7 +190,7 @@ func TestRefusals(t *testing.T) {
 	}
 }
 
-// A registry sends blobs from a store, by a signed URL.
+// A registry may redirect blobs to a store by a signed URL, which is secret.
 func TestRegistrySignatureStaysOutOfErrors(t *testing.T) {
 	const secret = "s3cret"
 	for _, tc := range []struct{ reason, location string }{

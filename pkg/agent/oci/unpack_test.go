@@ -23,7 +23,7 @@ import (
 	"github.com/klauspost/compress/zstd"
 )
 
-// archive is a tar of files by name; a name ending in "@" is a link, one in "/" a directory.
+// archive returns a tar of files by name. A name that ends in "@" is a link, and one that ends in "/" is a directory.
 func archive(t *testing.T, entries ...[2]string) []byte {
 	t.Helper()
 	var out bytes.Buffer
@@ -80,7 +80,7 @@ func zstandard(t *testing.T, content []byte) []byte {
 	})
 }
 
-// fetched is a directory with layers as they lie there once they have been fetched.
+// fetched returns a directory with fetched layers.
 func fetched(t *testing.T, layers [][]byte) (*os.Root, string) {
 	t.Helper()
 	dir := t.TempDir()
@@ -100,7 +100,7 @@ func fetched(t *testing.T, layers [][]byte) (*os.Root, string) {
 	return root, dir
 }
 
-// files are those in a directory by name, without the layers themselves.
+// files returns the files in a directory by name, without the layers themselves.
 func files(t *testing.T, dir string) map[string]string {
 	t.Helper()
 	found := map[string]string{}
@@ -160,7 +160,7 @@ func TestUnpack(t *testing.T) {
 	}
 }
 
-// An interrupted earlier try leaves nothing that counts, and another image's files are replaced.
+// Leftovers of an interrupted try do not matter, and the files of another image are replaced.
 func TestUnpackAgain(t *testing.T) {
 	root, dir := fetched(t, [][]byte{archive(t, [2]string{"data/sub/a", "new"})})
 	for name, content := range map[string]string{stagingDir + "/data/half": "x", "sub/old": "x", unpackedName: "another"} {
@@ -179,10 +179,10 @@ func TestUnpackAgain(t *testing.T) {
 	}
 }
 
-// roomy is more than any archive here holds.
+// roomy is more than any archive here has.
 var roomy = Limits{Bytes: 1 << 30, Entries: 1000}
 
-// A small archive can hold more than the disk does.
+// A small archive can contain more than fits on the disk.
 func TestUnpackIsBounded(t *testing.T) {
 	zeros := make([]byte, 64<<20)
 	many := make([][2]string, 101)

@@ -42,7 +42,7 @@ func TestAdapterRank(t *testing.T) {
 	}
 }
 
-// A private file of the hub stays unknown; a missing one is an error.
+// The rank in a private repository stays unknown. A missing file is an error.
 func TestAdapterRanks(t *testing.T) {
 	server := serve(t, func(w http.ResponseWriter, r *http.Request) {
 		switch {

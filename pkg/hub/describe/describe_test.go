@@ -30,8 +30,8 @@ import (
 	"github.com/modelberth/modelberth/presets"
 )
 
-// repository is the content of a test's hub by path: after /org/model/resolve/REVISION/, or absolute with a leading
-// slash.
+// repository is the content of a test's hub by path. A path with a leading slash is absolute. Other paths are below
+// /org/model/resolve/REVISION/.
 type repository map[string]string
 
 const (
@@ -47,7 +47,7 @@ const (
 	api   = `{"sha": "` + testCommit + `", "gated": false, "cardData": {"license": "apache-2.0"}}`
 )
 
-// newTestClient asks the given server, impatiently.
+// newTestClient returns a client of the given server with short time limits.
 func newTestClient(t *testing.T, endpoint string, change ...func(*hub.Options)) *hub.Client {
 	t.Helper()
 	o := hub.Options{
@@ -71,7 +71,7 @@ func serve(t *testing.T, h http.HandlerFunc) *httptest.Server {
 	return s
 }
 
-// shape is the shape in config.
+// shape returns the shape in config.
 func shape() model.Shape {
 	return model.Shape{
 		Layers: 24, Hidden: 896, Intermediate: 4864, Heads: 14, KVHeads: 2, HeadDim: 64, Vocab: 151936, Tied: true, QKVBias: true,
@@ -114,7 +114,7 @@ func (f repository) ServeHTTP(w http.ResponseWriter, r *http.Request) {
 	http.ServeContent(w, r, "", time.Time{}, strings.NewReader(content))
 }
 
-// safetensors makes the beginning of a file, and 64 bytes of the rest.
+// safetensors returns the header of a file, and 64 bytes of the rest.
 func safetensors(tensors map[string][2]int64) string {
 	header := map[string]any{"__metadata__": map[string]string{"format": "pt"}}
 	for name, offsets := range tensors {
@@ -196,7 +196,7 @@ func TestInspect(t *testing.T) {
 	}
 }
 
-// A mirror may serve files only, without a word on commits, and ignore ranges.
+// A mirror may serve only files, name no commits, and ignore ranges.
 func TestDescribeFromAFileServer(t *testing.T) {
 	files := map[string]string{
 		"/hf/org/model/resolve/v1/config.json":       config,
@@ -220,7 +220,7 @@ func TestDescribeFromAFileServer(t *testing.T) {
 	}
 }
 
-// Content may come from another host, without the token; a renamed repository stays on its host.
+// Content may come from another host, which must not get the token. A renamed repository stays on its host.
 func TestDescribeFollowsRedirects(t *testing.T) {
 	var tokens []string
 	cdn := serve(t, func(w http.ResponseWriter, r *http.Request) {
@@ -343,7 +343,7 @@ func TestCatalogueAcceptsParsedConfigs(t *testing.T) {
 
 const way = "pass its config.json with --config FILE on the command line, or describe it in a catalogue overlay in a cluster"
 
-// The messages are for people. HUB replaces the hub's address.
+// Pins the messages for people. HUB stands for the hub's address.
 func TestDescribeErrors(t *testing.T) {
 	const gatedHeader, where = "GatedRepo", "HF_TOKEN, or in a cluster the Secret in modelAccessSecret"
 	refuse := func(status int, code string) http.HandlerFunc {
@@ -477,7 +477,7 @@ func TestDescribeErrors(t *testing.T) {
 	}
 }
 
-// A trickling header ends with the deadline of the call, because it is never silent.
+// A trickling header must end at the deadline of the call, because it is never silent.
 func TestDescribeOutlastsNoTrickle(t *testing.T) {
 	s := serve(t, func(w http.ResponseWriter, r *http.Request) {
 		if !strings.HasSuffix(r.URL.Path, "/model.safetensors") {
@@ -521,7 +521,7 @@ func TestDescribeKindsOfErrors(t *testing.T) {
 	}
 }
 
-// FuzzHeader looks for safetensors headers with a panic or an impossible count.
+// FuzzHeader looks for safetensors headers that cause a panic or an impossible count.
 func FuzzHeader(f *testing.F) {
 	f.Add([]byte(safetensors(map[string][2]int64{"a": {0, 10}, "b": {10, 1 << 42}})))
 	f.Add([]byte(safetensors(map[string][2]int64{"a": {-1 << 63, 1<<63 - 1}})))

@@ -21,7 +21,7 @@ import (
 	"github.com/modelberth/modelberth/pkg/hub"
 )
 
-// repositories serves each repository below the address of its own name; other names are the whole model org/good.
+// repositories serves each repository under its own name. All other names serve the intact model org/good.
 func repositories(others map[string]http.HandlerFunc) http.HandlerFunc {
 	good := repository{apiPath: api, "config.json": config, "model.safetensors.index.json": index}
 	return func(w http.ResponseWriter, r *http.Request) {
@@ -47,7 +47,7 @@ func with(name, content string) http.HandlerFunc {
 	return served.ServeHTTP
 }
 
-// A fault of one repository affects its readers only.
+// A fault of one repository affects only its readers.
 func TestMalformedFileIsNotAnOutage(t *testing.T) {
 	const private = "other/private"
 	answer := func(status int) http.HandlerFunc {
@@ -168,7 +168,7 @@ func TestHeadersAreReadTwoAtATime(t *testing.T) {
 	}
 }
 
-// largeHeader belongs to a file with as many tensors as fit into this many bytes.
+// largeHeader returns a header of at most this many bytes, with as many tensors as fit.
 func largeHeader(bytes int) string {
 	tensors := map[string][2]int64{}
 	for i := range bytes / 113 {
