@@ -10,11 +10,11 @@ import (
 	"github.com/modelberth/modelberth/pkg/progress"
 )
 
-// mostAttempts bounds the search for the attempt of a machine's name.
+// mostAttempts bounds the search for the attempt number in a machine's name.
 const mostAttempts = 4096
 
-// unrecorded returns the names of machines that serve another plan than the accepted one, if the status has lost
-// their attempt: they would count as strays.
+// unrecorded returns the names of machines that serve another plan than the accepted one, if the status has lost their
+// attempt. Without an attempt they would count as strays.
 func (p *pass) unrecorded() []string {
 	runs := p.Running
 	if len(p.Attempts.Open()) > 0 || runs == nil || runs.Name == p.Accepted.Name {
@@ -30,7 +30,7 @@ func (p *pass) unrecorded() []string {
 	return names
 }
 
-// adoptServing records the serving machines in an attempt. If their names do not belong to the plan, they are left out from
+// adoptServing records the serving machines in an attempt. If no attempt has their names, they count as foreign from
 // then on.
 func (p *pass) adoptServing() error {
 	serving := p.unrecorded()
@@ -44,8 +44,8 @@ func (p *pass) adoptServing() error {
 	return err
 }
 
-// adopt adds held machines to an attempt if no attempt records them. Machines with foreign names could not be
-// distinguished later.
+// adopt records held machines in a new attempt, because no attempt records them. If no attempt has their names, they
+// count as foreign.
 func (p *pass) adopt() error {
 	isFound, err := p.adoptFor(p.Accepted)
 	if err == nil && !isFound {
@@ -54,7 +54,7 @@ func (p *pass) adopt() error {
 	return err
 }
 
-// adoptFor takes held machines that fit a plan into an attempt, with the number in their names.
+// adoptFor begins an attempt for held machines that fit a plan, with the attempt number in their names.
 func (p *pass) adoptFor(made *Plan) (isFound bool, err error) {
 	if !p.Live.AreMachinesConfirmed {
 		return false, &missing{Read{Needs: NeedsMachines}}
@@ -76,8 +76,9 @@ func (p *pass) adoptFor(made *Plan) (isFound bool, err error) {
 	return false, nil
 }
 
-// AwaitMachines returns a *progress.WaitingError unless a cache shows the machines that the API server holds: no other
-// ones, none of an earlier UID, and none as not usable yet. A back end may report names alone.
+// AwaitMachines returns a *progress.WaitingError unless the cache shows the machines of the API server: the same
+// number, with the same UIDs, and initialized if the API server's are. A back end may report names alone, without
+// UIDs.
 func AwaitMachines(shown, held Machines) error {
 	standing := shown.Standing()
 	isHidden := func(m capacity.Machine) bool {

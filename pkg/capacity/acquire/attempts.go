@@ -1,13 +1,13 @@
 // Copyright The Modelberth Authors.
 // SPDX-License-Identifier: Apache-2.0
 
-// Package acquire decides how one Workspace gets its machines: the verdict on each machine, the record of each attempt, and
-// the next step. A step waits, ends an attempt, releases machines, begins an attempt, or stops until a person has acted.
-// Machines of two attempts are never held at once, except while the machines of one serve and those of another plan are
-// acquired.
+// Package acquire decides how one Workspace gets its machines: the verdict on each machine, the record of each
+// attempt, and the next step: to wait, to end an attempt, to release machines, to begin an attempt, or to stop until a
+// person has acted. A Workspace holds the machines of two attempts at once in one case only: the machines of one
+// attempt serve while another plan acquires its own.
 //
-// It is pure: callers pass what they observed and the current time as values, and get values back. It must not know how
-// machines are made, how plans are found, or how a status is written.
+// The package is pure: callers pass their observations and the current time as values, and get values back. It must
+// not depend on how machines are created, how plans are found, or how a status is written.
 package acquire
 
 import (
@@ -23,20 +23,21 @@ import (
 	"github.com/modelberth/modelberth/pkg/request"
 )
 
-// Bounds of the attempts in a status, as in the schema. Repeated refusals of a machine type take longer to be tried
-// again, and after a restart the status is all that counts them. With ten attempts, six broken offers displaced each
-// other, and the seventh, which worked, was never requested.
+// Bounds of the attempts in a status, as in the schema. The cooldown of a machine type grows with each refusal in a
+// row, and after a restart only the status has the count. With a limit of ten attempts, six broken offers displaced
+// each other, and the seventh, a working one, was never requested.
 const (
 	attemptLimit    = 20
 	claimLimit      = 1000
 	endedClaimLimit = 64
 )
 
-// faultPeriod is how long faults count against the bound.
+// faultPeriod is how long a fault counts towards faultBound.
 const faultPeriod = 24 * time.Hour
 
-// Attempts of one Workspace, oldest first. An attempt without a reason is open: it is acquiring its machines, or has
-// them. At most two are open: that of the serving machines, and a later one for their successors.
+// Attempts are the attempts of one Workspace, oldest first. An attempt without a reason is open: it is acquiring its
+// machines, or has them. At most two are open: the attempt of the serving machines, and a later one for their
+// successors.
 type Attempts []v1beta1.Attempt
 
 // Clone returns a deep copy.
@@ -44,8 +45,8 @@ func (a Attempts) Clone() []v1beta1.Attempt {
 	return (&v1beta1.WorkspaceStatus{Attempts: a}).DeepCopy().Attempts
 }
 
-// Begin appends an open attempt. Beyond the bounds of the schema, the oldest attempts that have ended go, and names of
-// machines are cut off. Those with faults that still count against the bound stay.
+// Begin appends an open attempt. To stay within the schema's bounds, it drops surplus names of machines and the oldest
+// ended attempts. It keeps attempts with faults that still count towards faultBound.
 func (a *Attempts) Begin(begun v1beta1.Attempt) {
 	begun.NodeClaims = Names(begun.NodeClaims)
 	begun.StartTime = begun.StartTime.Rfc3339Copy()
@@ -61,7 +62,7 @@ func (a *Attempts) Begin(begun v1beta1.Attempt) {
 	}
 }
 
-// faultsSince returns the faults of all attempts that count from a time after the given one, oldest first.
+// faultsSince returns the faults of all attempts after a time, oldest first.
 func (a Attempts) faultsSince(since time.Time) []v1beta1.AttemptFault {
 	var out []v1beta1.AttemptFault
 	for i := range a {
@@ -75,7 +76,7 @@ func (a Attempts) faultsSince(since time.Time) []v1beta1.AttemptFault {
 	return out
 }
 
-// NewAttempt returns an attempt to get the machines of a plan.
+// NewAttempt returns an attempt to acquire the machines of a plan.
 func (s *Snapshot) NewAttempt(made *Plan, number int32, names []string, start time.Time) v1beta1.Attempt {
 	plan := &made.Plan
 	return v1beta1.Attempt{
@@ -85,7 +86,7 @@ func (s *Snapshot) NewAttempt(made *Plan, number int32, names []string, start ti
 	}
 }
 
-// Names returns as many names of machines as an open attempt may list.
+// Names returns the first names, as many as an open attempt may list.
 func Names(names []string) []string { return names[:min(len(names), claimLimit)] }
 
 // Last returns the attempt that began last, or nil.
@@ -115,7 +116,7 @@ func (a Attempts) Open() []*v1beta1.Attempt {
 	return open
 }
 
-// OpenNumber returns the open attempt of that number, or nil.
+// OpenNumber returns the open attempt with that number, or nil.
 func (a Attempts) OpenNumber(number int32) *v1beta1.Attempt {
 	for _, open := range a.Open() {
 		if open.Number == number {
@@ -152,8 +153,8 @@ func (a Attempts) IsNamed(machine string) bool {
 	return slices.ContainsFunc(a, func(attempt v1beta1.Attempt) bool { return slices.Contains(attempt.NodeClaims, machine) })
 }
 
-// IsComplete reports whether a machine belongs to a complete attempt, while those of another may be on their way. A
-// machine without an attempt counts as complete.
+// IsComplete reports whether a machine belongs to an open attempt that has had all of its machines. A machine without
+// an attempt counts as complete.
 func (a Attempts) IsComplete(machine string) bool {
 	for i := range slices.Backward(a) {
 		if attempt := &a[i]; slices.Contains(attempt.NodeClaims, machine) {
@@ -163,7 +164,7 @@ func (a Attempts) IsComplete(machine string) bool {
 	return true
 }
 
-// Known returns the machines of open attempts that were seen and are not lost.
+// Known returns the machines of open attempts with a recorded UID, except lost ones.
 func (a Attempts) Known() []capacity.Created {
 	var out []capacity.Created
 	for _, open := range a.Open() {
@@ -198,11 +199,11 @@ func (a Attempts) LostUIDs() []types.UID {
 	return out
 }
 
-// Noted returns the machines of open attempts that were seen: those that are known, and those that were lost.
+// Noted returns all recorded machines of open attempts: the known ones and the lost ones.
 func (a Attempts) Noted() []capacity.Created { return append(a.Known(), a.Lost()...) }
 
-// Note records in an open attempt the observed state of its machines by name, each of which has to have a number of GPUs.
-// Lost ones are left out.
+// Note records the observed state of the named machines in an open attempt, except lost ones. gpus is the number of
+// GPUs that each machine should have.
 func (a Attempts) Note(open *v1beta1.Attempt, machines []capacity.Machine, names []string, gpus int, now time.Time) {
 	lost := a.LostUIDs()
 	for i := range machines {
@@ -213,8 +214,8 @@ func (a Attempts) Note(open *v1beta1.Attempt, machines []capacity.Machine, names
 	}
 }
 
-// ReadyTime returns when the machines of an attempt became usable; false without such an attempt, or if they never
-// did.
+// ReadyTime returns when the machines of an attempt became usable; false if they never did, or if there is no such
+// attempt.
 func (a Attempts) ReadyTime(number int32) (time.Time, bool) {
 	for i := range a {
 		if a[i].Number == number && a[i].ReadyTime != nil {
@@ -231,8 +232,8 @@ func (a Attempts) Release(why string, generation int64, now time.Time) {
 	}
 }
 
-// Close ends an attempt with a verdict. Generation is that of the Workspace. The attempt keeps its lost machines:
-// others learn from them.
+// Close ends an attempt with a verdict. Generation is that of the Workspace. The attempt keeps the records of its lost
+// machines, because Remember reads them.
 func Close(open *v1beta1.Attempt, verdict refusal.Verdict, generation int64, now time.Time) {
 	ended := Seconds(now)
 	open.EndTime, open.Generation = &ended, generation
@@ -256,13 +257,13 @@ func Released(why string) refusal.Verdict {
 // retryLimit bounds the recorded value of the retry annotation.
 const retryLimit = 64
 
-// Retry returns the value of the annotation by which a user has refused machines tried again.
+// Retry returns the value of the annotation with which a user requests another try of refused machine types.
 func Retry(ws *v1beta1.Workspace) string {
 	return request.Shorten(ws.Annotations[v1beta1.AnnotationRetryCapacity], retryLimit)
 }
 
-// IsRetry reports whether the user asks to have refused machines tried again. Each value of the annotation counts for one
-// attempt.
+// IsRetry reports whether the user requests another try of refused machine types. Each value of the annotation counts
+// for one attempt.
 func (a Attempts) IsRetry(ws *v1beta1.Workspace) bool {
 	value, last := Retry(ws), a.Last()
 	return value != "" && (last == nil || last.Retry != value)

@@ -16,8 +16,8 @@ const PriceTolerance = 1e-6
 // Budget is a Workspace's limit on machines in addition to the serving ones. The zero value has no limit, and
 // nothing serves.
 type Budget struct {
-	// Serving is the serving machine type; empty if none serves. Cost is the price of all its machines in USD per
-	// hour; negative if one is unknown.
+	// Serving is the serving machine type; empty if none serves. Cost is the price of all serving machines in USD per
+	// hour; negative if a price is unknown.
 	Serving string
 	Cost    float64
 	// Limit on all machines of the Workspace in USD per hour, with its name; 0 is none.
@@ -48,9 +48,9 @@ func (b *Budget) Beside(instanceType string, price float64) error {
 	}
 }
 
-// InsteadOf returns a *RecreateError if an administrator's ceiling has room for a plan instead of the serving
-// machines, though not beside them; nil if they are not in the way, or not alone. Their end gives nothing back to the
-// budget of a month.
+// InsteadOf returns a *RecreateError if an administrator's ceiling has room for a plan in place of the serving
+// machines, but not in addition to them. It returns nil if their release would not give enough room. It gives none to
+// a monthly budget.
 func (b *Budget) InsteadOf(over *ledger.OverError) error {
 	if b.Serving == "" || over.Kind == ledger.NamespaceMonth || over.Asked < 0 || over.By() > max(b.Cost, 0)+PriceTolerance {
 		return nil
@@ -59,7 +59,7 @@ func (b *Budget) InsteadOf(over *ledger.OverError) error {
 		over.Kind, usd.PerHour(over.Ceiling), over.InstanceType, usd.PerHour(over.Asked), b.Serving, usd.PerHour(b.Cost))}
 }
 
-// Room returns the rest of a ceiling for a plan in place of the serving machines, in USD per hour.
+// Room returns what is left of a ceiling for a plan in place of the serving machines, in USD per hour.
 func (b *Budget) Room(over *ledger.OverError) float64 {
 	if over.Kind == ledger.NamespaceMonth {
 		return over.Room

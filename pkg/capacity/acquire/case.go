@@ -10,8 +10,8 @@ import (
 	"github.com/modelberth/modelberth/pkg/capacity/refusal"
 )
 
-// judge returns the state of each machine of an attempt. Events and the node class are read only for a final verdict,
-// as its reasons.
+// judge returns the state of each machine of an attempt. Events and the node class are read only to explain a final
+// verdict.
 func (p *pass) judge(attempt *v1beta1.Attempt, names []string) ([]Machine, error) {
 	judge := p.Judge
 	if !p.IsVacated() { // the pods of a broken machine run on while others are acquired
@@ -58,8 +58,8 @@ func (p *pass) gpusOf(attempt *v1beta1.Attempt) int {
 }
 
 // zone returns the zone of the request for a machine of an attempt. In a group it is the zone of the first existing
-// member, so that a refusal proves nothing about other zones. A group in a zone to be avoided came from a provisioner
-// that ignores zones: none is better than another there.
+// member, so a refusal proves nothing about other zones. If that zone was to be avoided, the provisioner ignores
+// zones, and no zone is better than another. Then the requested zone counts.
 func (p *pass) zone(attempt *v1beta1.Attempt, asked refusal.Offering) string {
 	if !p.Accepted.IsGroup() {
 		return asked.Zone

@@ -44,8 +44,8 @@ func NoteCreated(open *v1beta1.Attempt, created []capacity.Created, now time.Tim
 	}
 }
 
-// noteMachine records possible reasons for the end of a machine, should it vanish. A machine that replaces another is usable
-// for good once it has had the given number of GPUs.
+// noteMachine records the stage and the messages of a machine, to explain its end if it vanishes. A replacement counts
+// as usable for good once it has had the given number of GPUs.
 func noteMachine(open *v1beta1.Attempt, machine *capacity.Machine, gpus int, now time.Time) {
 	claim := entry(open, machine.Name, string(machine.UID))
 	if claim == nil {
@@ -69,8 +69,8 @@ func noteMachine(open *v1beta1.Attempt, machine *capacity.Machine, gpus int, now
 	claim.Heard = heard(claim.Heard, machine.Words.Launched, now)
 }
 
-// entry returns the claim of that name and UID, and adds it if it is missing; nil if there is no room. A claim of the
-// same name with another UID is a successor, and starts again.
+// entry returns the claim with that name and UID, and adds it if it is missing; nil if there is no room. If a claim of
+// that name has another UID, the machine is a successor, and its record starts again.
 func entry(open *v1beta1.Attempt, name, uid string) *v1beta1.AttemptClaim {
 	for i := range open.Claims {
 		if open.Claims[i].Name != name {
@@ -88,7 +88,7 @@ func entry(open *v1beta1.Attempt, name, uid string) *v1beta1.AttemptClaim {
 	return &open.Claims[len(open.Claims)-1]
 }
 
-// heard appends a machine's message about its launch, if it is new.
+// heard appends the message of a machine's Launched condition, if it is new.
 func heard(words []v1beta1.AttemptWords, said refusal.Condition, now time.Time) []v1beta1.AttemptWords {
 	if said.Status == refusal.StatusTrue || refusal.IsNeutral(said.Reason) {
 		return words
@@ -146,12 +146,12 @@ func Recall(seen *refusal.Observation, attempt *v1beta1.Attempt, name string) {
 	}
 }
 
-// HasLaunched reports whether a machine of an attempt was launched, other than the one of this name.
+// HasLaunched reports whether an attempt has launched a machine other than the named one.
 func HasLaunched(attempt *v1beta1.Attempt, but string) bool {
 	return slices.ContainsFunc(attempt.Claims, func(claim v1beta1.AttemptClaim) bool { return claim.Stage != "" && claim.Name != but })
 }
 
-// Misses reports whether one of this many machines of an attempt has yet to be bought.
+// Misses reports whether an attempt has bought fewer machines than this number.
 func Misses(attempt *v1beta1.Attempt, machines int) bool {
 	bought := 0
 	for i := range attempt.Claims {
@@ -162,12 +162,13 @@ func Misses(attempt *v1beta1.Attempt, machines int) bool {
 	return bought < machines
 }
 
-// wasInReady reports whether a machine of that creation time was part of the ready attempt.
+// wasInReady reports whether a machine with that creation time was there when the attempt became ready.
 func wasInReady(attempt *v1beta1.Attempt, created time.Time) bool {
 	return attempt.ReadyTime != nil && !created.After(attempt.ReadyTime.Time)
 }
 
-// wasUsable reports whether a recorded machine of an attempt was usable, be it a part of the ready attempt or a later one.
+// wasUsable reports whether a recorded machine of an attempt was ever usable, as one of the first machines or as a
+// replacement.
 func wasUsable(attempt *v1beta1.Attempt, claim *v1beta1.AttemptClaim) bool {
 	return claim.Stage == stageUsable || claim.CreationTime != nil && wasInReady(attempt, claim.CreationTime.Time)
 }

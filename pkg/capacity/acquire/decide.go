@@ -18,7 +18,7 @@ type Do string
 
 // The steps.
 const (
-	// Keep: nothing, until the world moves or the verdict's LookAgain.
+	// Keep: do nothing until something changes, or until the verdict's LookAgain.
 	Keep Do = "Keep"
 	// AdoptServing: record the attempt of the serving machines again, because the status has lost it.
 	AdoptServing Do = "AdoptServing"
@@ -29,12 +29,13 @@ const (
 	// Replace: record the loss of machines of the open attempt, and acquire others in their place. The rest stays.
 	Replace Do = "Replace"
 	// End: record the end of the open attempt, for the verdict's cause or, without one, because it is no longer
-	// wanted. Nothing is released before that is written.
+	// wanted. Nothing is released before the status has that.
 	End Do = "End"
 	// LetGo: record the end of the held attempt, for the verdict's cause or, without one, because the pods have moved
 	// to the machines of the latest one.
 	LetGo Do = "LetGo"
-	// Record: write the attempts to the status, and decide again. Nothing is bought or released before it has them.
+	// Record: write the attempts to the status, and decide again. Nothing is bought or released before the status has
+	// them.
 	Record Do = "Record"
 	// Release: release standing machines, because no attempt is open.
 	Release Do = "Release"
@@ -56,9 +57,9 @@ type Machine struct {
 	// Stands: it exists and is not being deleted. Existed: it existed at some time.
 	Stands  bool
 	Existed bool
-	// Arriving: it stands and was never usable.
+	// Arriving: it stands and has never been initialized.
 	Arriving bool
-	// Verdict on it; zero if it never existed.
+	// Verdict on the machine; zero if it never existed.
 	Verdict refusal.Verdict
 	// AskAgain: another one of its kind may be requested at once.
 	AskAgain bool
@@ -72,16 +73,16 @@ type Attempt struct {
 	Wanted bool
 	// Retired: a retired back end began it, so it gets no more machines.
 	Retired bool
-	// Machines of the open one.
+	// Machines of the open attempt.
 	Machines []Machine
-	// Keeps: the open one got all of its machines, and one can be acquired without the others. Apart: another one may
-	// be requested later, because the others are useful without it, and no other part buys it sooner.
+	// Keeps: the open attempt has had all of its machines, and a lost one can be replaced without the others. Apart:
+	// the replacement may come later, because the others are useful without it, and no provisioner buys it on its own.
 	Keeps, Apart bool
-	// Failed is the verdict on the pods of the open one; final once its machines are to be released for it.
+	// Failed is the verdict on the pods of the open attempt; final once the machines are to be released because of it.
 	Failed refusal.Verdict
-	// Cause of a closed one's end; None if its machines were released.
+	// Cause is why a closed attempt ended; None if its machines were released.
 	Cause refusal.Cause
-	// Unchanged: no user has acted since the closed one ended. Mended: its cause has been fixed since.
+	// Unchanged: no user has acted since the closed attempt ended. Mended: its cause has been fixed since.
 	Unchanged, Mended bool
 }
 
@@ -92,10 +93,10 @@ type State struct {
 	Unrecorded, Needless bool
 	// Last is the latest attempt; nil if none is known.
 	Last *Attempt
-	// Serving is the attempt whose machines serve meanwhile; nil if there is none. Its machines are neither strays nor
-	// leaving.
+	// Serving is the attempt whose machines serve meanwhile; nil if there is none. Its machines count neither as
+	// strays nor as leaving.
 	Serving *Serving
-	// Strays is the number of standing machines outside the open attempt, Leaving that of all machines under
+	// Strays is the number of standing machines outside the open attempt. Leaving is the number of machines under
 	// deletion.
 	Strays, Leaving int
 	// Unknown: some of the strays fit the plan, and belong to no known attempt.
@@ -104,37 +105,37 @@ type State struct {
 	Unwritten bool
 }
 
-// Step is the decision. Verdict goes with Keep and End.
+// Step is the decision. Verdict belongs to Keep, End, LetGo and Cancel.
 type Step struct {
 	Do      Do
 	Verdict refusal.Verdict
-	// Lost goes with Replace: the lost machines, with their verdicts.
+	// Lost belongs to Replace: the lost machines, with their verdicts.
 	Lost []Machine
-	// Recheck goes with End: one usable machine would keep the attempt open. Machines on their way are read live,
-	// because a cache may lag.
+	// Recheck belongs to End: one usable machine would keep the attempt open. Machines on their way are then read
+	// live, because a cache may lag.
 	Recheck bool
 }
 
 // mostSteps bounds the steps of one decision: at most adopt, end and keep follow each other.
 const mostSteps = 8
 
-// Decision is the next step, with the attempts and the surge to go with it.
+// Decision is the next step, with the updated attempts and surge.
 type Decision struct {
 	Step
 	// Attempts with the ends and the observed state of their machines.
 	Attempts Attempts
 	// Surge names the serving attempt.
 	Surge Surge
-	// Foreign are held machines without a possible attempt.
+	// Foreign are the names of held machines that cannot belong to any attempt.
 	Foreign []string
-	// Ended are the attempts that end now, Wasted the cost in USD of their machines that never served.
+	// Ended are the attempts that end now. Wasted is the cost in USD of their launched machines that never served.
 	Ended  []Ended
 	Wasted float64
 	// LookAgain is when the decision may change without an event; 0 if it cannot.
 	LookAgain time.Duration
-	// Unheard is why the silence of a node is not held against it; empty if it is, or if no node is silent.
+	// Unheard explains why nodes that are not Ready do not count as lost; empty if they count, or if all are Ready.
 	Unheard string
-	// Read is missing: the decision is made again with it, and no step is taken before.
+	// Read is the live read that the decision lacks. The caller takes no step, and decides again with the result.
 	Read Read
 }
 
@@ -144,7 +145,7 @@ type Ended struct {
 	Rule    string
 }
 
-// pass is one decision on its way.
+// pass is a decision in progress.
 type pass struct {
 	Snapshot
 
@@ -164,7 +165,7 @@ func Decide(s Snapshot) (Decision, error) {
 	return out, err
 }
 
-// decide takes the steps that only change attempts, and returns the first that does more.
+// decide takes the steps that only change attempts, and returns the first step that does more.
 func (p *pass) decide() (Step, error) {
 	for range mostSteps {
 		state, err := p.state()
@@ -245,7 +246,7 @@ func (s State) decide() Step {
 	}
 }
 
-// decide is for an open attempt: all of its machines, or none.
+// decide returns the step for an open attempt.
 func (a *Attempt) decide(s State) Step {
 	if !a.Wanted {
 		return Step{Do: End}
@@ -308,5 +309,5 @@ func Earliest(a, b time.Time) time.Time {
 	return a
 }
 
-// ShortestLook avoids a second look at a deadline that has just passed.
+// ShortestLook is the shortest time to the next look, because 0 means never.
 const ShortestLook = 10 * time.Millisecond

@@ -11,8 +11,8 @@ import (
 	"github.com/modelberth/modelberth/pkg/capacity/refusal"
 )
 
-// end ends the open attempt. If one usable machine would keep it open, or nothing has failed, the API server's machines
-// confirm that first.
+// end ends the open attempt. If one usable machine would keep it open, or if nothing has failed, a live read of the
+// machines must confirm the end first.
 func (p *pass) end(step Step) error {
 	verdict, now := step.Verdict, p.Judge.Now
 	if !p.Live.AreMachinesConfirmed && (step.Recheck || verdict.Cause == refusal.None) {
@@ -38,7 +38,7 @@ func (p *pass) close(open *v1beta1.Attempt, verdict refusal.Verdict) {
 	p.out.Ended = append(p.out.Ended, Ended{Attempt: *open, Rule: verdict.Rule})
 }
 
-// endServing ends the serving attempt: its machines are not needed any more, or lost.
+// endServing ends the serving attempt: its machines are no longer needed, or lost.
 func (p *pass) endServing(verdict refusal.Verdict) {
 	if verdict.Cause == refusal.None {
 		verdict = Released("the machines were released: the pods have moved to the machines of a later attempt")
@@ -67,8 +67,8 @@ func (p *pass) noteReady() {
 	}
 }
 
-// readySince returns when the last of the machines of an attempt became usable by the provisioner's conditions: the
-// last pass may be long ago.
+// readySince returns when the last machine of an attempt became usable. It reads the provisioner's conditions, because
+// the last pass may be long ago.
 func (p *pass) readySince(open *v1beta1.Attempt) time.Time {
 	var since time.Time
 	for _, machine := range p.PlannedMachines() {

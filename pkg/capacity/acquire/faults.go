@@ -16,18 +16,19 @@ import (
 	"github.com/modelberth/modelberth/pkg/render"
 )
 
-// A program can cause the faults that nodes report of their GPUs, and would cause them on each new machine. So each
-// Workspace has a bound. An announced end has none, because that machine is lost in any case.
+// The program in the pods can cause the GPU faults that nodes report, and it would cause them on each new machine. So
+// each Workspace has a bound on faults that count. An announced end is not bounded, because that machine is lost in
+// any case.
 const (
 	faultBound = 2
-	// faultLimit is that of the schema.
+	// faultLimit is the schema's bound on the faults of an attempt.
 	faultLimit = 8
 )
 
-// NoteFaults decides which faults of nodes count, and records them in the attempts before a machine is bought for them. A
-// fault that counts stays one until its node has been healthy for a while: neither one healthy observation nor the next fault
-// changes what is being bought. A fault of GPUs that no pod of the plans needs is none. NoteFaults returns when to look
-// again; 0 for never.
+// NoteFaults decides which faults of nodes count, and records them in the attempts before replacements are bought. A
+// fault counts until its node has been healthy for a while, so one healthy observation or a further fault does not
+// change the purchase. A fault of GPUs that no pod needs does not count. NoteFaults returns the time to the next look;
+// 0 for never.
 func (a Attempts) NoteFaults(machines Machines, plans []*render.Revision, now time.Time) time.Duration {
 	var next time.Time
 	for i := range machines {
@@ -42,8 +43,9 @@ func (a Attempts) NoteFaults(machines Machines, plans []*render.Revision, now ti
 	return max(next.Sub(now), ShortestLook)
 }
 
-// noteFault leaves a machine its fault, keeps an earlier one, or withholds the fault. It returns when that may change;
-// zero for never. One program runs on all members of a group, so their faults at the same time count once.
+// noteFault sets the fault of a machine: the reported one, or an earlier one that still counts, or none if the bound
+// withholds it. It returns when that may change; zero for never. All members of a group run one program, so their
+// simultaneous faults count once.
 func (a Attempts) noteFault(machine *capacity.Machine, machines Machines, plans []*render.Revision, now time.Time) time.Time {
 	open := a.openOf(machine)
 	if open == nil || machine.Fault.Announced {
@@ -67,12 +69,12 @@ func (a Attempts) noteFault(machine *capacity.Machine, machines Machines, plans 
 	return a.admit(open, machine, now)
 }
 
-// isInGroup reports whether a machine is one of a group by the plans that it fits.
+// isInGroup reports whether a machine fits the plan of a group.
 func isInGroup(machine *capacity.Machine, plans []*render.Revision) bool {
 	return slices.ContainsFunc(plans, func(made *render.Revision) bool { return made.Worker != nil && Fits(machine, made) })
 }
 
-// hasCounted reports whether a fault of a present machine of an attempt counts.
+// hasCounted reports whether an attempt has a present machine with a fault that counts.
 func hasCounted(open *v1beta1.Attempt, machines Machines, now time.Time) bool {
 	return slices.ContainsFunc(machines, func(machine capacity.Machine) bool { return counted(open, &machine, now) != nil })
 }
@@ -96,7 +98,7 @@ func (a Attempts) admit(open *v1beta1.Attempt, machine *capacity.Machine, now ti
 	return time.Time{}
 }
 
-// withheld explains why a machine stays, and the remedy.
+// withheld explains why a faulty machine stays, and gives the remedy.
 func withheld(machine *capacity.Machine, recent []v1beta1.AttemptFault, until time.Time) string {
 	nodes := make([]string, len(recent))
 	for i, fault := range recent {
@@ -117,8 +119,8 @@ func (a Attempts) openOf(machine *capacity.Machine) *v1beta1.Attempt {
 	return nil
 }
 
-// counted returns the fault for which a machine is already being replaced, or nil. A fault from before the machine's node was
-// usable is about an earlier machine: pods of a StatefulSet keep their UID.
+// counted returns the fault for which a machine is already being replaced, or nil. A fault from before the machine's
+// node was usable is about an earlier machine: in package pods, successors have the same UID.
 func counted(open *v1beta1.Attempt, machine *capacity.Machine, now time.Time) *v1beta1.AttemptFault {
 	for i := range slices.Backward(open.Faults) {
 		fault := &open.Faults[i]

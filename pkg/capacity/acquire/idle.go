@@ -14,12 +14,14 @@ import (
 )
 
 // Machines may serve nobody for a reason that no rule recognises: an image that does not exist, a scheduler that does
-// not run, a crash with unknown words. So an attempt ends after a deadline if no pod has ever been ready on its
-// machines. One that has answered is never ended for that. Neither the time of the machines nor the last ready revision
-// would do: machines that have served for months would be released right after an edit or an upgrade.
+// not run, a crash with an unknown message. So an attempt ends after a deadline if no pod has ever been ready on its
+// machines. An attempt that has answered never ends for that reason. The deadline cannot count from the creation of
+// the machines, or depend on the last ready revision: an edit or an upgrade would then at once release machines that
+// have served for months.
 
-// NoteAnswered records that a pod is ready on the usable machines of an open attempt. While the pods move from one attempt
-// to the next, a ready one counts only once all are those of the StatefulSet, which is pinned to an attempt.
+// NoteAnswered records that a pod is ready on the usable machines of an open attempt. While the pods move from one
+// attempt to the next, a ready pod counts only after the rollout. Then all pods are on the machines of the pinned
+// attempt.
 func (a Attempts) NoteAnswered(pinned int32, isRolledOut bool, now time.Time) {
 	open := a.Open()
 	if len(open) == 0 {
@@ -37,9 +39,9 @@ func (a Attempts) NoteAnswered(pinned int32, isRolledOut bool, now time.Time) {
 	}
 }
 
-// NoteIdle records since when the machines of the open attempt wait for a first answer, and returns when to look again; 0
-// for never. The deadline begins anew with an edit, and after weights have been fetched. It never begins before this
-// controller has seen the wait: an attempt of an earlier version has no record of its answers.
+// NoteIdle records since when the machines of the open attempt wait for a first answer, and returns the time to the
+// next look; 0 for never. The deadline begins anew with an edit, and after weights have been fetched. It never begins
+// before this controller has seen the wait: an attempt of an earlier version has no record of its answers.
 func (s *Snapshot) NoteIdle(open *v1beta1.Attempt) time.Duration {
 	now := s.Judge.Now
 	if s.Pods.IsReady { // the machines may be usable since a moment ago
@@ -61,25 +63,25 @@ func (s *Snapshot) NoteIdle(open *v1beta1.Attempt) time.Duration {
 	return 0
 }
 
-// isEdited reports whether the stored status is from before an edit. A decision about an edit without a plan counts once,
-// too: a person has been there.
+// isEdited reports whether the stored status is from before an edit. An edit without a plan counts once, too, because
+// a person has acted.
 func (s *Snapshot) isEdited() bool {
 	return s.Workspace.Status.ObservedGeneration != s.Workspace.Generation
 }
 
-// mayBeIdle reports whether no pod has answered on the usable machines of an attempt. Another attempt that serves excuses
-// the latest: the pods have yet to move.
+// mayBeIdle reports whether no pod has answered on the usable machines of an attempt. While another attempt serves,
+// the latest is not idle: the pods have yet to move.
 func (s *Snapshot) mayBeIdle(open *v1beta1.Attempt) bool {
 	return open.ReadyTime != nil && open.AnsweredTime == nil && s.Surge.Serving == 0 && !s.Pods.IsReady
 }
 
-// isFetching reports whether an agent is proven to make progress with the weights.
+// isFetching reports whether a fetch of weights has proven its progress.
 func (s *Snapshot) isFetching() bool {
 	return !s.Pods.FetchProof.IsZero() && !s.Judge.Now.Before(s.Pods.FetchProof)
 }
 
-// idle returns the verdict on an open attempt without an answer for longer than the deadline; zero before. An agent
-// that has begun lately may be making progress.
+// idle returns the verdict on an open attempt without an answer for longer than the deadline; zero before. A fetch of
+// weights that began recently may be making progress, so there is no verdict while it runs.
 func (s *Snapshot) idle(open *v1beta1.Attempt) refusal.Verdict {
 	deadline := s.Judge.IdleDeadline
 	if deadline <= 0 || open.IdleTime == nil || !s.mayBeIdle(open) || s.isEdited() || !s.Pods.FetchProof.IsZero() ||

@@ -14,13 +14,13 @@ import (
 	"github.com/modelberth/modelberth/pkg/capacity/refusal"
 )
 
-// CacheLag is how long a new machine may be missing from the cache. After that, the API server confirms whether it
-// vanished.
+// CacheLag is how long a new machine may be missing from the cache. After that, the API server confirms whether the
+// machine vanished.
 const CacheLag = 5 * time.Second
 
 // Judge returns verdicts on machines.
 type Judge struct {
-	// Rules and Deadlines classify a provisioner's messages, in the wording of Provider.
+	// Rules and Deadlines classify the messages of a provisioner. Provider selects the rules for its wording.
 	Rules     refusal.Rules
 	Deadlines refusal.Deadlines
 	Provider  refusal.Provider
@@ -39,13 +39,13 @@ type Case struct {
 	Attempt *v1beta1.Attempt
 	// Names of the attempt's machines, in order.
 	Names []string
-	// Machines of the Workspace in the caches, and the UIDs of those that open attempts have lost.
+	// Machines are the Workspace's machines in the caches. Lost are the UIDs of machines that open attempts have lost.
 	Machines Machines
 	Lost     []types.UID
-	// Offering that the attempt requests, and the number of GPUs of one of its machines.
+	// Offering is the attempt's request. GPUs is the number of GPUs of each machine.
 	Offering refusal.Offering
 	GPUs     int
-	// IsConfirmed: the API server has the same machines.
+	// IsConfirmed: the API server has the same machines as the caches.
 	IsConfirmed bool
 	// Reasons explain the end of machines; nil until they are read.
 	Reasons *Reasons
@@ -54,20 +54,20 @@ type Case struct {
 // Reasons explain the end of machines beyond their own conditions.
 type Reasons struct {
 	Events []refusal.Event
-	// Class is the state of the node class, with a message unless it is ready.
+	// Class is the state of the node class. ClassMessage describes the problem unless the class is ready.
 	Class        refusal.ClassState
 	ClassMessage string
 	// Past are the earlier attempts of the Workspace.
 	Past []refusal.Attempt
 }
 
-// Judgement is a Judge's finding. It is complete if it needs nothing.
+// Judgement is the result of Judge. It is complete if Needs is NeedsNothing.
 type Judgement struct {
 	// Machines of the case, in order.
 	Machines []Machine
-	// LookAgain is when a machine should show in the cache; 0 means that none is awaited.
+	// LookAgain is the time until a missing machine should appear in the cache; 0 if none is missing.
 	LookAgain time.Duration
-	// Unheard is why the silence of a node is not held against it; empty if it is, or if no node is silent.
+	// Unheard explains why nodes that are not Ready do not count as lost; empty if they count, or if all are Ready.
 	Unheard string
 	// Needs is the input to add before the case is judged again.
 	Needs Need
@@ -111,7 +111,7 @@ func (j *Judge) Judge(c *Case) Judgement {
 	return out
 }
 
-// explain repeats final verdicts with the events and the node class, which may name the cause.
+// explain computes the final verdicts again with the events and the state of the node class: these may name the cause.
 func (j *Judge) explain(c *Case, seen []refusal.Observation, out *Judgement) {
 	for i, name := range c.Names {
 		machine := &out.Machines[i]
@@ -127,8 +127,8 @@ func (j *Judge) explain(c *Case, seen []refusal.Observation, out *Judgement) {
 	}
 }
 
-// verdict classifies one machine; nil if the cache has none. A broken machine, one that the cloud is about to reclaim, and
-// one with a node not Ready for too long count as lost.
+// verdict classifies one machine; machine is nil if the cache has none. A machine counts as lost if it is broken, if
+// the cloud is about to reclaim it, or if its node has not been Ready for too long.
 func (j *Judge) verdict(machine *capacity.Machine, seen refusal.Observation, out *Judgement) refusal.Verdict {
 	verdict := j.Rules.Classify(seen, j.Deadlines, j.Now)
 	if verdict.Final || machine == nil || machine.Deleting || machine.NodeName == "" {
@@ -172,7 +172,8 @@ func (j *Judgement) lookAgain(after time.Duration) {
 type Observed struct {
 	Machine
 	refusal.Observation
-	// LookAgain is when the cache should show it; 0 if it does, or if the machine was never created.
+	// LookAgain is the time until the cache should show the machine; 0 if the cache shows it, or if it was never
+	// created.
 	LookAgain time.Duration
 	Needs     Need
 }
@@ -187,13 +188,14 @@ func (j *Judge) Observe(c *Case, name string) Observed {
 	Recall(&out.Observation, c.Attempt, name)
 	machine := c.Machines.Named(name)
 	if machine != nil && !slices.Contains(c.Lost, machine.UID) {
-		isRecorded := machine.UID == out.UID // the record may be of a former machine of that name
+		isRecorded := machine.UID == out.UID // the record may be of an earlier machine of that name
 		out.see(machine)
 		out.WasUsable = out.WasUsable && isRecorded || wasInReady(c.Attempt, out.CreatedAt)
 		return out
 	}
 	out.WasUsable = out.WasUsable || wasInReady(c.Attempt, out.CreatedAt)
-	// An adopted attempt has recorded no machine. A plan that has grown since requests one that never existed.
+	// A machine without a recorded UID never existed, for example because the plan has grown since. An adopted attempt
+	// that serves has no records at all, so its machines may have existed.
 	if out.UID == "" && (c.Attempt.ReadyTime == nil || len(c.Attempt.Claims) > 0) {
 		return out
 	}

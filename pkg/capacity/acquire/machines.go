@@ -13,10 +13,10 @@ import (
 	"github.com/modelberth/modelberth/pkg/render"
 )
 
-// Machines are those of one Workspace as the caches show them, in any stage.
+// Machines are the machines of one Workspace in the caches, at any stage.
 type Machines []capacity.Machine
 
-// Named returns the machine of that name, or nil.
+// Named returns the machine with that name, or nil.
 func (m Machines) Named(name string) *capacity.Machine {
 	for i := range m {
 		if m[i].Name == name {
@@ -71,12 +71,13 @@ func (m Machines) Price(names []string) float64 {
 	return sum
 }
 
-// AreRetired reports whether a retired back end manages one of the machines: it gets no more.
+// AreRetired reports whether a retired back end manages one of the machines. Such a back end creates no more machines.
 func (m Machines) AreRetired() bool {
 	return slices.ContainsFunc(m, func(machine capacity.Machine) bool { return machine.Retired })
 }
 
-// AreUsable reports whether the machines of a plan are there with their nodes and GPUs.
+// AreUsable reports whether enough machines for a plan are initialized, and all of these have a Ready node with enough
+// GPUs.
 func (m Machines) AreUsable(plan *planner.Plan) bool {
 	ready := 0
 	for i := range m {
@@ -107,8 +108,8 @@ func (a Attempts) Suffice(machines Machines, made *render.Revision) bool {
 	return slices.ContainsFunc(a.Open(), func(open *v1beta1.Attempt) bool { return machines.Suffice(open, made) })
 }
 
-// AreWanted reports whether an open attempt's request and machines fit a plan. Machines that all stand in the plan's
-// place fit, whatever was requested. Names are those of the attempt's machines.
+// AreWanted reports whether an open attempt fits a plan: none of its machines may contradict the plan. Unless all of
+// them stand in the plan's zones, its request must fit, too. names are the names of its machines.
 func (m Machines) AreWanted(attempt *v1beta1.Attempt, names []string, made *render.Revision) bool {
 	plan := &made.Plan
 	isPlace := attempt.Zone == Place(plan.Zones)
@@ -129,8 +130,8 @@ func (m Machines) AreWanted(attempt *v1beta1.Attempt, names []string, made *rend
 		isPlace && attempt.InstanceType == plan.InstanceType && attempt.CapacityType == plan.CapacityType
 }
 
-// Fits reports whether a machine is of the kind that a plan requests, and accepts its pods. A NodeClass counts only if
-// the Workspace names one: another default of the installation replaces nothing.
+// Fits reports whether a machine matches a plan's request and accepts its pods. A node class counts only if the
+// Workspace names one: a new default of the installation replaces no machine.
 func Fits(machine *capacity.Machine, made *render.Revision) bool {
 	plan, class := &made.Plan, made.NodeClass
 	return machine.InstanceType == plan.InstanceType && machine.CapacityType == plan.CapacityType &&
@@ -139,7 +140,7 @@ func Fits(machine *capacity.Machine, made *render.Revision) bool {
 		(!machine.Dedicated || made.ToleratesDedication())
 }
 
-// Place returns the zone of a request as an attempt records it. Several zones that the provisioner chooses from are a
+// Place returns the zone of a request as an attempt records it. Several zones for the provisioner to choose from are a
 // place of their own.
 func Place(zones []string) string {
 	return strings.Join(slices.Sorted(slices.Values(zones)), ",")

@@ -18,19 +18,20 @@ type Nodes struct {
 	Silence nodehealth.Silence
 	// Grace is how long a node may be not Ready before its machine counts as lost; 0 means forever.
 	Grace time.Duration
-	// MissingSince is the time since when the status reports nodes as not Ready; zero if it does not.
+	// MissingSince is the time since when the status reports nodes as not Ready; zero if it reports none.
 	MissingSince time.Time
-	// Excused are the names of machines whose successors are being acquired, so that a broken one still serves.
+	// Excused are the names of machines whose successors are being acquired. Their faults do not count, so a broken
+	// machine still serves.
 	Excused []string
 }
 
 // Fault is a defect of a machine's node.
 type Fault struct {
-	// Message is empty if nothing is wrong, or if it does not count.
+	// Message is empty if nothing is wrong, or if the defect does not count.
 	Message string
 	// Deadline is when the machine counts as lost.
 	Deadline time.Time
-	// Unheard is why the silence of the node is not held against it; empty if it is.
+	// Unheard explains why a node that is not Ready does not count as lost; empty if it counts.
 	Unheard string
 }
 
@@ -56,13 +57,13 @@ func (n *Nodes) Fault(machine *capacity.Machine, now time.Time) Fault {
 	return out
 }
 
-// missingSince is when a machine was found to have lost its node.
+// missingSince returns since when a machine has been known to have no node.
 func (n *Nodes) missingSince(machine *capacity.Machine, now time.Time) time.Time {
 	since := now
 	if !n.MissingSince.IsZero() {
 		since = n.MissingSince
 	}
-	if joined := machine.Words.Initialized.Since; joined.After(since) { // the condition may be about a former machine
+	if joined := machine.Words.Initialized.Since; joined.After(since) { // the condition may be about an earlier machine
 		since = joined
 	}
 	return since

@@ -11,8 +11,8 @@ import (
 // Offer returns the offering of an attempt's request.
 type Offer func(attempt *v1beta1.Attempt) refusal.Offering
 
-// Remember converts attempts for the memory of refusals. An attempt that got its machines and lost them
-// later counts as both.
+// Remember converts attempts for the memory of refusals. An attempt that got its machines and lost them later becomes
+// two entries: a success and a loss.
 func Remember(who refusal.Asker, attempts []v1beta1.Attempt, offer Offer) []refusal.Attempt {
 	var out []refusal.Attempt
 	for i := range attempts {
@@ -45,7 +45,7 @@ func teaches(reason string) bool {
 	return reason != "" && reason != v1beta1.ReasonReleased && reason != v1beta1.ReasonCannotServe
 }
 
-// losses returns the machines that an attempt lost while it kept the others.
+// losses returns one entry for each machine that an attempt lost while it kept the others.
 func losses(a *v1beta1.Attempt, known refusal.Attempt) []refusal.Attempt {
 	var out []refusal.Attempt
 	for i := range a.Claims {
@@ -54,7 +54,7 @@ func losses(a *v1beta1.Attempt, known refusal.Attempt) []refusal.Attempt {
 			continue
 		}
 		ended := known
-		if lost.CreationTime != nil { // a replacement of another lost machine is refused anew
+		if lost.CreationTime != nil { // a replacement is requested later than the attempt
 			ended.Started = lost.CreationTime.Time
 		}
 		ended.Ended, ended.Cause = lost.Time.Time, refusal.Cause(lost.Reason)

@@ -12,7 +12,7 @@ import (
 
 // Settings are the rules and deadlines by which machines are judged.
 type Settings struct {
-	// Rules classify the clouds' messages.
+	// Rules classify the messages of clouds.
 	Rules refusal.Rules
 	// Deadlines of the stages of a machine.
 	Deadlines refusal.Deadlines

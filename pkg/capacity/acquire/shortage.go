@@ -13,12 +13,13 @@ import (
 	"github.com/modelberth/modelberth/pkg/render"
 )
 
-// noteGPUs adds the defects of a machine's GPUs to its fault, and records since when they concern its pods. No other object
-// has that time: the attempt keeps it, so a restart of the controller does not begin anew. A restart of the device plugin
-// may show all GPUs or none for a while, so a defect whose GPUs nobody needed until now begins with that.
+// noteGPUs adds the defects of a machine's GPUs to its fault, and records since when they concern its pods. The
+// attempt keeps that time, because no other object has it: a restart of the controller does not reset it. If no pod
+// needed the broken GPUs until now, the time begins now. A restart of the device plugin may show all GPUs or none for
+// a while.
 //
-// The record is only for machines that were usable once. Before that, the deadlines of the start apply. A node that is not
-// Ready changes no record, and lacks no GPUs: its status is old, and other deadlines apply.
+// Only machines that were usable once have this record. Before that, the start-up deadlines apply. A node that is not
+// Ready changes no record, and does not count as lacking GPUs: its status is stale, and other deadlines apply.
 func (a Attempts) noteGPUs(machine *capacity.Machine, plans []*render.Revision, now time.Time) {
 	claim, isSpared := a.usable(machine), spares(machine, plans)
 	if claim != nil && isReporting(machine) {
@@ -57,15 +58,15 @@ func recordGPUs(claim *v1beta1.AttemptClaim, machine *capacity.Machine, isSpared
 	}
 }
 
-// spares reports whether a machine does without its broken GPUs: its node offers fewer than it should, so pods get only the
-// others, and these are enough for the plans.
+// spares reports whether a machine can do without its broken GPUs: its node offers only the others to pods, and these
+// are enough for the plans.
 func spares(machine *capacity.Machine, plans []*render.Revision) bool {
 	needed, has := gpusOf(machine, plans)
 	return (machine.Shortage != "" || machine.GPUs < has) && machine.GPUs >= needed && needed > 0
 }
 
-// gpusOf returns how many GPUs pods request on a machine, and how many it should have, by the plans that it fits; 0 if it
-// fits none.
+// gpusOf returns how many GPUs the pods request on a machine, and how many it should have. Both come from the plans
+// that the machine fits, and are 0 if it fits none.
 func gpusOf(machine *capacity.Machine, plans []*render.Revision) (needed, has int) {
 	for _, made := range plans {
 		if Fits(machine, made) {

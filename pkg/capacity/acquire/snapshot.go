@@ -24,26 +24,27 @@ type Plan struct {
 // IsGroup reports whether several machines serve the model together; false for nil.
 func (p *Plan) IsGroup() bool { return p != nil && p.Worker != nil }
 
-// Snapshot is what one pass has read from caches about the machines of a Workspace. Live has what the API server was
-// asked beyond them, once a decision has needed it.
+// Snapshot has the facts that one pass has read about the machines of a Workspace. They come from caches, except Live:
+// it has the results of live reads that a decision needed.
 type Snapshot struct {
 	Workspace *v1beta1.Workspace
-	// Accepted is the plan to acquire machines for, Running that of the pods; nil if there is none.
+	// Accepted is the plan to acquire machines for. Running is the plan of the running pods. Each is nil if there is
+	// none.
 	Accepted, Running *Plan
 	Attempts          Attempts
 	Machines          Machines
 	Pods              Pods
 	// Judge returns the verdicts on machines.
 	Judge Judge
-	// Surge is how the machines of two attempts are held at once. Decide finds the serving attempt.
+	// Surge describes how the Workspace holds the machines of two attempts at once. Decide finds the serving attempt.
 	Surge Surge
-	// Recreates is the reason to release the serving machines before others are acquired. AsksAgain: others of the
-	// same kind replace them, so their loss rules out nothing.
+	// Recreates is the reason to release the serving machines before others are acquired; empty if there is none.
+	// AsksAgain: machines of the same kind replace the serving ones, so their end excludes no offer.
 	Recreates string
 	AsksAgain bool
-	// IsMended: what stopped the last attempt has been mended.
+	// IsMended: the cause that ended the last attempt has been fixed.
 	IsMended bool
-	// Foreign are held machines without a possible attempt.
+	// Foreign are the names of held machines that cannot belong to any attempt.
 	Foreign []string
 	// IsNew: this pass added the finalizer, so no earlier pass requested machines.
 	IsNew  bool
@@ -51,34 +52,36 @@ type Snapshot struct {
 	Live   Live
 }
 
-// Pods are those of the Workspace's StatefulSet.
+// Pods is the state of the Workspace's StatefulSet and its pods.
 type Pods struct {
-	// HasSet: the StatefulSet exists. Pinned is the attempt to whose machines it pins the pods; 0 for none.
+	// HasSet: the StatefulSet exists. Pinned is the number of the attempt to whose machines it pins the pods; 0 if
+	// there is none.
 	HasSet bool
 	Pinned int32
-	// Nodes on which pods run.
+	// Nodes are the names of the nodes on which pods run.
 	Nodes []string
-	// IsRolledOut: the pods are those of the set. IsAnswering: they answer, or do so again shortly. HasLeader: the
-	// answering pod is ready.
+	// IsRolledOut: the pods match the StatefulSet. IsAnswering: they answer, or will again shortly. HasLeader: the pod
+	// that answers requests is ready.
 	IsRolledOut, IsAnswering, HasLeader bool
 	// IsReady: a pod that answers requests is ready, on whichever machine.
 	IsReady bool
-	// FetchProof is when the oldest running fetch of weights will have proven, or has proven, that it makes progress;
-	// zero if none runs.
+	// FetchProof is the time at which the oldest running fetch of weights has proven its progress, possibly in the
+	// future; zero if no fetch runs.
 	FetchProof time.Time
 }
 
-// Live has the results of live reads. A decision on confirmed objects is equivalent to one on live objects.
+// Live has the results of live reads. Once they confirm the cached objects, a decision on these is as good as one on
+// live objects.
 type Live struct {
-	// AreMachinesConfirmed: the API server has the same Machines, by AwaitMachines.
+	// AreMachinesConfirmed: AwaitMachines found the same Machines in the API server.
 	AreMachinesConfirmed bool
 	// ArePodsConfirmed: the API server has the same StatefulSet, and the same nodes of the serving machines.
 	ArePodsConfirmed bool
-	// Reasons for the end of the machines of attempts, by their numbers.
+	// Reasons explain the end of machines, by the numbers of the attempts.
 	Reasons map[int32]*Reasons
 }
 
-// Lookup looks up what follows from names and settings, without a read.
+// Lookup answers from names, settings and stored plans, without a read.
 type Lookup interface {
 	// Plan returns a stored plan; nil if it is unknown.
 	Plan(name string) *Plan
@@ -88,7 +91,7 @@ type Lookup interface {
 	Offering(attempt *v1beta1.Attempt) refusal.Offering
 	// Class returns the name of the node class of a plan's machines.
 	Class(plan *Plan) string
-	// Zones returns those in which an offering was cooling down at a time.
+	// Zones returns the zones in which an offering was cooling down at a time.
 	Zones(at time.Time, offer refusal.Offering) []string
 	// Forbidden returns why no machine may be bought for the accepted plan today; empty if it may.
 	Forbidden() string
@@ -98,10 +101,10 @@ type Lookup interface {
 	Fault() string
 }
 
-// Need is a question to the API server. A confirmation ends the pass if the caches lag.
+// Need is a live read that a decision lacks. A confirmation ends the pass if the caches lag.
 type Need int
 
-// The questions.
+// The needs.
 const (
 	NeedsNothing Need = iota
 	// NeedsMachines: a confirmation of the machines.
@@ -112,7 +115,8 @@ const (
 	NeedsReasons
 )
 
-// Read is a question that a decision needs: about the machines of an attempt, and about lost ones by their UIDs.
+// Read is the live read that a decision lacks. Attempt is the number of the attempt in question, and Lost are the UIDs
+// of its lost machines.
 type Read struct {
 	Needs   Need
 	Attempt int32
@@ -124,7 +128,7 @@ type missing struct{ Read }
 
 func (*missing) Error() string { return "a read is missing" }
 
-// Open returns the open attempt that acquires machines, or nil. The serving one does not count.
+// Open returns the newest open attempt other than the serving one, or nil.
 func (s *Snapshot) Open() *v1beta1.Attempt { return s.Attempts.OpenBut(s.Surge.Serving) }
 
 // Serving returns the attempt that serves while a later one acquires machines, or nil.

@@ -42,9 +42,9 @@ func (p *pass) state() (out State, err error) {
 	return out, nil
 }
 
-// isImplied reports whether an open attempt follows from what is stored, so that its machines may be requested before
-// the status has it. Only the first attempt of a new Workspace does: the pinned revision has its plan, and after a
-// crash a later pass adopts the machines that it finds.
+// isImplied reports whether stored objects imply an open attempt. Its machines may then be requested before the status
+// has it. This is true only of the first attempt of a new Workspace: the pinned revision has its plan, and after a
+// crash a later pass adopts the machines.
 func (p *pass) isImplied(open *v1beta1.Attempt) bool {
 	return p.IsNew && len(p.Workspace.Status.Attempts) == 0 && len(p.Attempts) == 1 && open != nil && open.Reason == ""
 }
@@ -93,8 +93,8 @@ func (p *pass) lastState(last *v1beta1.Attempt, names []string) (*Attempt, error
 	return out, err
 }
 
-// namesOf returns the names of the machines of an open attempt. If they differ from the back end's names, another
-// back end began it; so it did if that one still manages the machines.
+// namesOf returns the names of the machines of an open attempt. isRetired reports that another back end began it: the
+// recorded names differ from the current back end's, or a retired back end still manages the machines.
 func (p *pass) namesOf(open *v1beta1.Attempt) (names []string, isRetired bool, err error) {
 	names, err = p.Lookup.Names(open.Number, p.Accepted.Plan.Nodes)
 	if noted := open.NodeClaims; len(noted) > 0 && !slices.Contains(names, noted[0]) {
@@ -121,14 +121,13 @@ func (p *pass) tally(out *State, names []string) {
 	}
 }
 
-// isUnchangedSince reports whether no user has changed the Workspace since an attempt ended, or requested a
-// retry.
+// isUnchangedSince reports whether no user has changed the Workspace or requested a retry since an attempt ended.
 func (p *pass) isUnchangedSince(last *v1beta1.Attempt) bool {
 	return last.Generation == p.Workspace.Generation && last.Revision == p.Accepted.Name && !p.Attempts.IsRetry(p.Workspace)
 }
 
-// Failed returns the verdict on an open attempt that costs money and serves nobody: its pods have failed permanently, or
-// none has ever been ready, for longer than the deadline. It is zero before.
+// Failed returns the verdict on an open attempt that costs money and serves nobody: for longer than the deadline, its
+// pods have failed permanently, or none has been ready. It is zero before the deadline.
 func (s *Snapshot) Failed(open *v1beta1.Attempt) refusal.Verdict {
 	if verdict := s.failing(open); verdict.Final {
 		return verdict

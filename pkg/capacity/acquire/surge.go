@@ -14,22 +14,24 @@ import (
 	"github.com/modelberth/modelberth/pkg/capacity/refusal"
 )
 
-// Surge is how a Workspace has machines of two attempts at once: those that serve, and those of a later one.
+// Surge describes how a Workspace holds the machines of two attempts at once: the serving machines, and those of a
+// later attempt.
 type Surge struct {
-	// Serving is the number of the attempt whose machines serve while those of a later one are acquired; 0 if there is none.
+	// Serving is the number of the attempt whose machines serve while a later attempt acquires its own; 0 if there is
+	// none.
 	Serving int32
-	// Fault is the reason for which that attempt's machines are replaced; empty if another plan is wanted.
+	// Fault is why the serving attempt's machines are replaced; empty if the reason is another plan.
 	Fault string
-	// IsPossible: the back end distinguishes the machines of two attempts. Replaces is its way to replace one machine
-	// of an attempt without the others.
+	// IsPossible: the back end distinguishes the machines of two attempts. Replaces is how the back end replaces one
+	// machine of an attempt without the others.
 	IsPossible bool
 	Replaces   capacity.Replacing
-	// IsGroup: the machines of the accepted plan serve together.
+	// IsGroup: the machines of the accepted plan serve the model together.
 	IsGroup bool
 }
 
-// KeepsOthers reports whether one machine of an attempt is replaced without the others. Pods of a group request its
-// machines together.
+// KeepsOthers reports whether one machine of an attempt can be replaced while the others stay. A group does not allow
+// that with ReplacesPod, because its pods request all machines together.
 func (s *Surge) KeepsOthers(attempt *v1beta1.Attempt) bool {
 	if s.Replaces == capacity.ReplacesPod && s.IsGroup {
 		return false
@@ -37,8 +39,8 @@ func (s *Surge) KeepsOthers(attempt *v1beta1.Attempt) bool {
 	return s.Replaces != capacity.ReplacesNone && attempt.ReadyTime != nil && attempt.Reason == "" && len(attempt.NodeClaims) > 1
 }
 
-// Verdict sums up the verdicts on the machines of the serving attempt. Machines of a group are lost together. Those that
-// serve on their own do so until the last one is lost.
+// Verdict sums up the verdicts on the machines of the serving attempt. The machines of a group are lost together.
+// Independent machines serve until the last one is lost.
 func (s *Surge) Verdict(serving *v1beta1.Attempt, isGroup bool, verdicts []refusal.Verdict) refusal.Verdict {
 	isFinal := func(v refusal.Verdict) bool { return v.Final }
 	if !s.KeepsOthers(serving) || isGroup {
@@ -50,8 +52,8 @@ func (s *Surge) Verdict(serving *v1beta1.Attempt, isGroup bool, verdicts []refus
 	return refusal.Decisive(verdicts)
 }
 
-// Fault returns the fault of a machine that is about to be reclaimed, or has been broken for too long to recover; empty
-// if there is none.
+// Fault returns the fault of a machine that the cloud is about to reclaim, or that has been broken for too long to
+// recover; empty if there is none.
 func (m Machines) Fault(now time.Time) string {
 	for i := range m {
 		if m[i].Fault.HasExpired(now) {
@@ -61,9 +63,9 @@ func (m Machines) Fault(now time.Time) string {
 	return ""
 }
 
-// observeSurge finds the serving attempt while the latest acquires its machines. A serving attempt that fits the
-// accepted plan does not count: the later attempt is released. isUnrecorded: no attempt records the serving machines.
-// isNeedless: the serving machines are suitable again, so those of the later attempt are not needed.
+// observeSurge finds the serving attempt while the latest attempt acquires its machines. If the serving attempt fits
+// the accepted plan again, the later attempt is released instead. isUnrecorded: no attempt records the serving
+// machines. isNeedless: the serving machines are suitable again, so those of the later attempt are not needed.
 func (p *pass) observeSurge() (isUnrecorded, isNeedless bool, err error) {
 	p.Surge = Surge{IsPossible: p.Surge.IsPossible, Replaces: p.Surge.Replaces, IsGroup: p.Accepted.IsGroup()}
 	if !p.Surge.IsPossible || !p.Pods.HasSet || p.Recreates != "" {
@@ -80,7 +82,7 @@ func (p *pass) observeSurge() (isUnrecorded, isNeedless bool, err error) {
 		return false, false, err
 	case isHeld:
 		p.Surge.Serving = first.Number
-	case first != last && !p.Live.ArePodsConfirmed: // the fault for which others are acquired may not show yet
+	case first != last && !p.Live.ArePodsConfirmed: // the caches may not show yet the fault that began the later attempt
 		return false, false, &missing{Read{Needs: NeedsPods, Attempt: first.Number}}
 	case first != last:
 		isNeedless = true
@@ -88,15 +90,16 @@ func (p *pass) observeSurge() (isUnrecorded, isNeedless bool, err error) {
 	return false, isNeedless, nil
 }
 
-// isHeld reports whether the machines of the first open attempt are held while those of another plan are acquired, or
-// until its pods are gone. An attempt that never got its machines serves nothing.
+// isHeld reports whether the first open attempt keeps its machines while another plan acquires its own, or until its
+// pods are gone. An attempt that never got its machines serves nothing.
 func (p *pass) isHeld(first, last *v1beta1.Attempt) (bool, error) {
 	isWanted, err := p.isWanted(first)
 	if err != nil {
 		return false, err
 	}
 	p.Surge.Fault = cmp.Or(p.fault(first, first == last), p.Irreplaceable(first))
-	// Fault goes with its node: machines without one are unsuitable, whatever else is known about them.
+	// A fault vanishes with its node, so a machine without a Ready node is unsuitable, whatever else is known about
+	// it.
 	answering := slices.DeleteFunc(p.Machines.Of(first), func(machine capacity.Machine) bool { return !machine.NodeReady })
 	isWhole := first == last || len(answering) >= min(p.Accepted.Plan.Nodes, len(first.NodeClaims))
 	if err := p.needSet(first, last); err != nil {
@@ -106,7 +109,8 @@ func (p *pass) isHeld(first, last *v1beta1.Attempt) (bool, error) {
 	return p.pinned() > first.Number || first.ReadyTime != nil && !isSuitable, nil
 }
 
-// needSet returns an error until the StatefulSet is confirmed, before the machines of the later attempt count as unused.
+// needSet returns an error until a live read has confirmed the StatefulSet. Without that, pods may already use the
+// machines of a later attempt that is no longer wanted.
 func (p *pass) needSet(first, last *v1beta1.Attempt) error {
 	if p.pinned() > first.Number || first == last || last.ReadyTime == nil || p.Live.ArePodsConfirmed {
 		return nil
@@ -123,10 +127,10 @@ func (p *pass) isWanted(attempt *v1beta1.Attempt) (bool, error) {
 	return err == nil && p.Machines.AreWanted(attempt, names, p.Accepted.Revision), err
 }
 
-// fault returns the fault of an attempt's machine that is about to be reclaimed, or has been broken for too long to
-// recover; empty if there is none. While an attempt is alone and does not serve, only the broken machine is replaced.
-// Once another attempt has begun, the fault for which it began stays: its machines would be released, and the broken
-// one be lost after that.
+// fault returns the fault of an attempt's machine that the cloud is about to reclaim, or that has been broken for too
+// long to recover. It is empty if there is none, or if only the broken machine is replaced: the attempt is alone, and
+// its machines do not serve as a group. Once another attempt has begun, the fault that began it stays. Otherwise the
+// new machines would be released, and the broken one would be lost after that.
 func (p *pass) fault(attempt *v1beta1.Attempt, isAlone bool) string {
 	serves := p.Running.IsGroup() && p.Pods.IsAnswering
 	if isAlone && p.Surge.KeepsOthers(attempt) && !serves {
@@ -135,8 +139,8 @@ func (p *pass) fault(attempt *v1beta1.Attempt, isAlone bool) string {
 	return p.Machines.Of(attempt).Fault(p.Judge.Now)
 }
 
-// Irreplaceable explains why no machine may be bought for one that an attempt lost while it kept the others; empty if
-// one may, or none was lost. The others serve until another plan has its machines.
+// Irreplaceable explains why a lost machine of an attempt may not be bought again while the others stay; empty if it
+// may, or if none was lost. The others serve until another plan has its machines.
 func (s *Snapshot) Irreplaceable(attempt *v1beta1.Attempt) string {
 	if !s.Surge.KeepsOthers(attempt) || attempt.Revision != s.Accepted.Name || !Misses(attempt, s.Accepted.Plan.Nodes) {
 		return ""
@@ -147,17 +151,18 @@ func (s *Snapshot) Irreplaceable(attempt *v1beta1.Attempt) string {
 	return ""
 }
 
-// Serving is an attempt that serves while the latest acquires machines.
+// Serving is the state of the attempt that serves while the latest acquires machines.
 type Serving struct {
 	// Verdict on its machines; final once they are lost.
 	Verdict refusal.Verdict
-	// Moved: the pods are pinned to the machines of a later attempt. Empty: none of them is left on its own.
+	// Moved: the pods are pinned to the machines of a later attempt. Empty: no pod is left on the machines of this
+	// attempt.
 	Moved, Empty bool
-	// Overdue: they have had time enough to move.
+	// Overdue: the pods have had enough time to move.
 	Overdue bool
 }
 
-// decide returns the step for a held attempt, which comes first.
+// decide returns the step for the serving attempt. It takes precedence over the latest attempt.
 func (h *Serving) decide(last *Attempt) (Step, bool) {
 	switch {
 	case h == nil:
@@ -169,10 +174,10 @@ func (h *Serving) decide(last *Attempt) (Step, bool) {
 	case h.Empty:
 		return Step{Do: LetGo}, true
 	case last != nil && last.Open && last.Wanted:
-		return Step{}, false // pods that do not start there need a person
+		return Step{}, false // if the pods do not start there, a person must act
 	case h.Overdue:
 		return Step{Do: LetGo}, true
 	default:
-		return Step{Do: Await}, true // the latest serves now: no further attempt begins before this one is gone
+		return Step{Do: Await}, true // the latest attempt serves now: no further attempt begins before this one has ended
 	}
 }

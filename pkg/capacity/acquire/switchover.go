@@ -10,19 +10,20 @@ import (
 	"github.com/modelberth/modelberth/pkg/capacity"
 )
 
-// moveLimit is how long pods may take to move to other machines once yet others are wanted.
+// moveLimit is how long the pods may take to move to new machines before a further plan releases the old ones.
 const moveLimit = 15 * time.Minute
 
-// Switchover is which plan the pods run, and where.
+// Switchover says which plan the pods run, and on which machines.
 type Switchover struct {
 	// Stays: the pods stay on the plan that they run, until all machines of the accepted one are usable.
 	Stays bool
-	// RunsOn is the attempt whose machines alone the pods may use; 0 allows all of the Workspace's.
+	// RunsOn is the number of the only attempt whose machines the pods may use; 0 allows all machines of the
+	// Workspace.
 	RunsOn int32
 }
 
-// Switchover decides whether the pods switch to the accepted plan and its machines. Without a plan for the current spec,
-// nothing that serves moves.
+// Switchover decides whether the pods switch to the accepted plan and its machines. Without a plan for the current
+// spec, serving pods do not move.
 func (s *Snapshot) Switchover(hasPlan bool) Switchover {
 	if !s.Pods.HasSet || !s.Surge.IsPossible {
 		return Switchover{}
@@ -44,7 +45,7 @@ func (s *Snapshot) switchover(hasPlan bool) Switchover {
 			out.RunsOn = serving.Number
 		}
 	case wasThere && !isThere && s.Pods.HasLeader:
-		out.Stays = true // more machines in addition to its own
+		out.Stays = true // the accepted plan still lacks usable machines
 	case latest != nil && hasMoved:
 		out.RunsOn = latest.Number
 	}
@@ -53,11 +54,12 @@ func (s *Snapshot) switchover(hasPlan bool) Switchover {
 
 func (s *Snapshot) areMachinesUsable() bool { return s.PlannedMachines().AreUsable(&s.Accepted.Plan) }
 
-// IsMoved reports whether the pods are pinned to other machines than the serving ones.
+// IsMoved reports whether the pods are pinned to the machines of an attempt later than the serving one.
 func (s *Snapshot) IsMoved() bool { return s.Surge.Serving > 0 && s.pinned() > s.Surge.Serving }
 
-// pinned returns the attempt to which the pods are pinned; 0 for none or an unknown attempt. Numbers start again if a
-// status is lost while nothing is held, and the cache may still show the previous set.
+// pinned returns the attempt to which the pods are pinned; 0 for none or an unknown attempt. Numbers start again at 1
+// if the status is lost while no machine is held. Then the cache may still show the previous StatefulSet with a higher
+// number.
 func (s *Snapshot) pinned() int32 {
 	number := s.Pods.Pinned
 	isHeld := slices.ContainsFunc(s.Machines.Standing(), func(machine capacity.Machine) bool { return machine.Attempt == number })
@@ -74,7 +76,7 @@ func (s *Snapshot) IsVacated() bool {
 	})
 }
 
-// MoveDeadline returns the time until which the pods may take to switch.
+// MoveDeadline returns the time by which the pods must have moved; zero if their attempt never became ready.
 func (s *Snapshot) MoveDeadline() time.Time {
 	if ready, ok := s.Attempts.ReadyTime(s.Pods.Pinned); ok {
 		return ready.Add(moveLimit)

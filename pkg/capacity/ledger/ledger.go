@@ -1,11 +1,12 @@
 // Copyright The Modelberth Authors.
 // SPDX-License-Identifier: Apache-2.0
 
-// Package ledger tracks the spending of all Workspaces under the administrator's ceilings. The controller asks it
-// for money before it requests machines, and it refuses if a ceiling would be exceeded.
+// Package ledger tracks the spending of all Workspaces under the administrator's ceilings. The controller reserves
+// money in the ledger before it requests machines. The ledger refuses if the machines would exceed a ceiling.
 //
-// The existing machines are the truth, each with its price. The ledger itself remembers only grants that are not in
-// the cache yet, so a restart loses nothing. It must not know plans, nor the reaction to a refusal.
+// The existing machines, each with its price, are the source of truth. The ledger itself remembers only grants whose
+// machines are not in the cache yet, so a restart loses nothing. It must not depend on plans or on the reaction to a
+// refusal.
 package ledger
 
 import (
@@ -23,29 +24,30 @@ import (
 	"github.com/modelberth/modelberth/pkg/lookup"
 )
 
-// bridge is how long a grant counts without its machine in the cache: longer than the pass that creates the
-// machine. After that the ledger asks the API server.
+// bridge is how long a grant counts without its machine in the cache. It is longer than the pass that creates the
+// machine. After that the ledger reads machines from the API server.
 const bridge = 90 * time.Second
 
-// tolerance is the rounding error of a sum.
+// tolerance is the rounding error of a sum, in USD per hour.
 const tolerance = 1e-6
 
-// Ceilings in USD per hour; 0 is none.
+// Ceilings are limits in USD per hour; 0 means no limit.
 type Ceilings struct {
-	// Workspace, Namespace and Cluster are for all machines of one Workspace, of one namespace and of all.
+	// Workspace, Namespace and Cluster limit all machines of one Workspace, of one namespace, and of the cluster.
 	Workspace, Namespace, Cluster float64
 	// IsNamespaceOwn is set if Namespace comes from the annotation of one namespace.
 	IsNamespaceOwn bool
-	// Month returns the use of the namespace's budget, once something has to be bought; nil if nothing stops purchases.
+	// Month returns the monthly budget of the namespace and its use. It is called once something has to be bought; nil
+	// if no monthly budget stops purchases.
 	Month func() (Month, error)
 }
 
-// IsSet reports whether there is any.
+// IsSet reports whether there is any limit.
 func (c Ceilings) IsSet() bool {
 	return c.Workspace > 0 || c.Namespace > 0 || c.Cluster > 0 || c.Month != nil
 }
 
-// perNamespace is the kind of the ceiling for a namespace.
+// perNamespace returns the kind of the ceiling for a namespace.
 func (c Ceilings) perNamespace() Kind {
 	if c.IsNamespaceOwn {
 		return NamespaceOwn
@@ -53,7 +55,7 @@ func (c Ceilings) perNamespace() Kind {
 	return PerNamespace
 }
 
-// Lowest is the lowest ceiling, which bounds every plan; 0 if there is none.
+// Lowest returns the lowest ceiling, which bounds every plan; 0 if there is none.
 func (c Ceilings) Lowest() (Kind, float64) {
 	kind, lowest := Kind(""), 0.0
 	for _, known := range []struct {
@@ -76,11 +78,11 @@ type Ledger struct {
 
 	mu       sync.Mutex
 	isLoaded bool
-	// granted are machines that are not in the cache yet.
+	// granted are the grants by machine, while their machines are not in the cache yet.
 	granted map[string]grant
 }
 
-// grant is a bill to come.
+// grant is the reserved cost of a machine that is not in the cache yet.
 type grant struct {
 	capacity.MachineCost
 	at time.Time
@@ -94,8 +96,8 @@ func New(ceilings Ceilings, source capacity.CostSource) *Ledger {
 // Ceilings are the administrator's ceilings.
 func (l *Ledger) Ceilings() Ceilings { return l.ceilings }
 
-// Reserve grants the money for machines of one owner, all or none. Existing machines cost nothing more: a lower
-// ceiling removes nothing. The error is an *OverError if a ceiling would be exceeded.
+// Reserve grants the money for machines of one owner, all or none. Existing machines need no grant, so a lower ceiling
+// removes none of them. The error is an *OverError if the machines would exceed a ceiling.
 func (l *Ledger) Reserve(ctx context.Context, now time.Time, asked []capacity.MachineCost) error {
 	return l.ReserveWithin(ctx, now, asked, l.ceilings)
 }
@@ -109,7 +111,7 @@ func (l *Ledger) ReserveWithin(ctx context.Context, now time.Time, asked []capac
 		asked := slices.DeleteFunc(slices.Clone(asked), func(bill capacity.MachineCost) bool {
 			_, isGranted := l.granted[bill.Machine]
 			_, isHeld := held[bill.Machine]
-			if isHeld && isGranted { // for another plan, maybe: the current request counts
+			if isHeld && isGranted { // the grant may be from another plan: the current request counts
 				delete(held, bill.Machine)
 				return false
 			}
@@ -135,8 +137,8 @@ func (l *Ledger) ReserveWithin(ctx context.Context, now time.Time, asked []capac
 	})
 }
 
-// decide calls a function with the cost of every present or granted machine, while no other decision is made. An
-// *OverError from it gets the time when the earliest grant is overdue.
+// decide calls decision with the cost of every present or granted machine. Only one decision runs at a time. decide
+// adds the time when the earliest grant is overdue to an *OverError.
 func (l *Ledger) decide(ctx context.Context, now time.Time, decision func(held map[string]capacity.MachineCost) error) error {
 	if err := l.settle(ctx, now); err != nil {
 		return err
@@ -154,7 +156,7 @@ func (l *Ledger) decide(ctx context.Context, now time.Time, decision func(held m
 	return err
 }
 
-// held is the cost of every present or granted machine.
+// held returns the cost of every present or granted machine, by name.
 func (l *Ledger) held(ctx context.Context) (map[string]capacity.MachineCost, error) {
 	held, err := l.see(ctx)
 	if err != nil {
@@ -166,7 +168,7 @@ func (l *Ledger) held(ctx context.Context) (map[string]capacity.MachineCost, err
 	return held, nil
 }
 
-// see returns the machines in the cache, and ends their grants.
+// see returns the costs of the machines in the cache, and ends their grants.
 func (l *Ledger) see(ctx context.Context) (map[string]capacity.MachineCost, error) {
 	seen, err := l.source.MachineCosts(ctx)
 	if err != nil {
@@ -180,8 +182,8 @@ func (l *Ledger) see(ctx context.Context) (map[string]capacity.MachineCost, erro
 	return out, nil
 }
 
-// settle asks the API server for machines that are not in the cache: at the start, because an earlier leader may have
-// just bought something, and if a grant is overdue. It holds no lock during the request.
+// settle reads from the API server the machines that are not in the cache. It does so at the start, because an earlier
+// leader may have just bought machines, and whenever a grant is overdue. It holds no lock during the read.
 func (l *Ledger) settle(ctx context.Context, now time.Time) error {
 	for {
 		overdue, isSettled, err := l.overdue(ctx, now)
@@ -201,8 +203,8 @@ func (l *Ledger) settle(ctx context.Context, now time.Time) error {
 	}
 }
 
-// overdue are the grants whose machines should be in the cache by now; isSettled reports that there is nothing to
-// ask.
+// overdue returns the grants whose machines should be in the cache by now. isSettled reports that no live read is
+// necessary.
 func (l *Ledger) overdue(ctx context.Context, now time.Time) (overdue map[string]grant, isSettled bool, err error) {
 	l.mu.Lock()
 	defer l.mu.Unlock()
@@ -220,8 +222,8 @@ func (l *Ledger) overdue(ctx context.Context, now time.Time) (overdue map[string
 	return overdue, l.isLoaded && len(overdue) == 0, nil
 }
 
-// enter ends the grants that were overdue at the request to the API server, and grants machines that it has and the
-// cache lacks.
+// enter ends the grants that were overdue before the live read, and adds grants for live machines that the cache
+// lacks.
 func (l *Ledger) enter(ctx context.Context, now time.Time, live []capacity.MachineCost, overdue map[string]grant) error {
 	l.mu.Lock()
 	defer l.mu.Unlock()
@@ -242,7 +244,7 @@ func (l *Ledger) enter(ctx context.Context, now time.Time, live []capacity.Machi
 	return nil
 }
 
-// nextLook is when the earliest grant is overdue; zero if there is none.
+// nextLook returns when the earliest grant is overdue; zero if there is none.
 func (l *Ledger) nextLook() time.Time {
 	var at time.Time
 	for _, known := range l.granted {
@@ -308,8 +310,8 @@ func check(held map[string]capacity.MachineCost, asked []capacity.MachineCost, c
 	return worst
 }
 
-// tally adds up an account's cost, with its spenders, largest first. The order of the sum is fixed, and so is its
-// error.
+// tally returns an account's cost and its spenders, largest first. The order of the sum is fixed, so its rounding
+// error is, too.
 func (a account) tally(held map[string]capacity.MachineCost) (float64, []Spender) {
 	used, by := 0.0, map[string]float64{}
 	for _, name := range slices.Sorted(maps.Keys(held)) {
@@ -330,7 +332,7 @@ func (a account) tally(held map[string]capacity.MachineCost) (float64, []Spender
 	return used, spenders
 }
 
-// Forget drops the grants of an owner without objects at the API server.
+// Forget drops the grants of an owner that has no objects in the API server.
 func (l *Ledger) Forget(owner types.UID) {
 	l.mu.Lock()
 	defer l.mu.Unlock()

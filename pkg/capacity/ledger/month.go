@@ -18,17 +18,17 @@ import (
 // Month is the budget of a namespace for a month, and its use, in USD.
 type Month struct {
 	Budget, Spent float64
-	// AsOf is up to when Spent is known. What the present machines have cost since then is added.
+	// AsOf is the time up to which Spent is known. monthOf adds the cost of the present machines since then.
 	AsOf time.Time
 	// Ends is when the next month begins.
 	Ends time.Time
 }
 
-// reserved is the time of a new machine that the budget has to pay for. Nobody can say how much longer it will run.
+// reserved is how much time of a new machine the budget must cover. How much longer it will run is unknown.
 const reserved = time.Hour
 
-// CheckMonth returns an *OverError if the budget of the month would have no room for the first hour of machines in place of
-// the owner's present ones; nil if nothing stops purchases.
+// CheckMonth returns an *OverError if the monthly budget would have no room for the first hour of the machines, even
+// if they replaced the owner's present ones. It returns nil if no monthly budget stops purchases.
 func (l *Ledger) CheckMonth(ctx context.Context, now time.Time, asked []capacity.MachineCost, ceilings Ceilings) error {
 	if ceilings.Month == nil || len(asked) == 0 {
 		return nil
@@ -43,7 +43,7 @@ func (l *Ledger) CheckMonth(ctx context.Context, now time.Time, asked []capacity
 	})
 }
 
-// monthOf returns the use of the budget until now; nil if nothing stops purchases.
+// monthOf returns the use of the monthly budget until now; nil if no monthly budget stops purchases.
 func monthOf(held map[string]capacity.MachineCost, owner capacity.Owner, ceilings Ceilings, now time.Time) (*Month, error) {
 	if ceilings.Month == nil {
 		return nil, nil
@@ -56,8 +56,8 @@ func monthOf(held map[string]capacity.MachineCost, owner capacity.Owner, ceiling
 	return &month, nil
 }
 
-// costSince returns the costs of the present machines of a namespace since a time, in USD. The order of the sum is fixed, and
-// so is its error.
+// costSince returns the costs of the present machines of a namespace since a time, in USD. The order of the sum is
+// fixed, so its rounding error is, too.
 func costSince(held map[string]capacity.MachineCost, namespace string, since, now time.Time) float64 {
 	sum := 0.0
 	for _, name := range slices.Sorted(maps.Keys(held)) {
@@ -74,8 +74,8 @@ func costSince(held map[string]capacity.MachineCost, namespace string, since, no
 	return sum
 }
 
-// checkMonth returns an *OverError if the budget of the month has no room for the first hour of the asked machines besides
-// the unspent part of the first hours of the namespace's young machines.
+// checkMonth returns an *OverError if the monthly budget has no room for the first hour of the requested machines. The
+// unspent part of the first hour of the namespace's young machines takes room, too.
 func checkMonth(month *Month, held map[string]capacity.MachineCost, asked []capacity.MachineCost, now time.Time) error {
 	if month == nil {
 		return nil
@@ -99,10 +99,10 @@ func checkMonth(month *Month, held map[string]capacity.MachineCost, asked []capa
 	return nil
 }
 
-// firstHours returns the price of the first hour of the young machines in the owner's namespace, and the unspent part of
-// it, in USD. The owner's own machines count once they have launched: before that, they may be those of a refused attempt,
-// and the owner asks for all machines of an attempt together. A machine with an unknown launch time is not young. The order
-// of the sums is fixed, and so is their error.
+// firstHours returns the price of the first hour of the young machines in the owner's namespace, and its unspent part,
+// in USD. The owner's machines count only once they have launched. Before that, they may be from a refused attempt,
+// and the owner requests all machines of an attempt together. A machine with an unknown launch time is not young. The
+// order of the sums is fixed, so their rounding errors are, too.
 func firstHours(held map[string]capacity.MachineCost, owner capacity.Owner, now time.Time) (started, rest float64) {
 	for _, name := range slices.Sorted(maps.Keys(held)) {
 		bill := held[name]
@@ -122,7 +122,8 @@ func firstHours(held map[string]capacity.MachineCost, owner capacity.Owner, now 
 	return started, rest
 }
 
-// ofMonth is the message about a budget. The share is in whole percent, so that the message does not change all the time.
+// ofMonth returns the message about a monthly budget. The share is in whole percent, so that the message rarely
+// changes.
 func (e *OverError) ofMonth() string {
 	if e.Asked < 0 {
 		return fmt.Sprintf("namespace %s has a monthly budget, and no price is known for %s: choose another machine type, or have the "+

@@ -12,7 +12,7 @@ import (
 	"github.com/modelberth/modelberth/pkg/usd"
 )
 
-// Kind is a ceiling, by the name of the chart's value.
+// Kind identifies a ceiling by the name of its chart value or annotation.
 type Kind string
 
 // The ceilings.
@@ -20,42 +20,42 @@ const (
 	PerWorkspace Kind = "spending.perWorkspace"
 	PerNamespace Kind = "spending.perNamespace"
 	PerCluster   Kind = "spending.cluster"
-	// NamespaceOwn is an annotation of the namespace, in place of PerNamespace.
+	// NamespaceOwn is the ceiling in an annotation of the namespace, in place of PerNamespace.
 	NamespaceOwn Kind = "modelberth.dev/spending-ceiling"
-	// NamespaceMonth is the annotation of a namespace with its budget for a month.
+	// NamespaceMonth is the monthly budget in an annotation of the namespace.
 	NamespaceMonth Kind = "modelberth.dev/monthly-budget"
 )
 
-// mostSpenders are named in a message.
+// mostSpenders is how many spenders a message names.
 const mostSpenders = 3
 
-// Spender holds some of an account: a Workspace of the namespace, or a namespace of the cluster.
+// Spender uses a part of a ceiling: a Workspace, by name.
 type Spender struct {
 	Name        string
 	HourlyPrice float64
 }
 
-// OverError is returned if a ceiling would be passed.
+// OverError means that a purchase would exceed a ceiling.
 type OverError struct {
 	Kind Kind
-	// Ceiling, its used part Used, and the requested amount Asked, in USD per hour. Asked is negative if the price
+	// Ceiling, its used part Used, and the requested amount Asked are in USD per hour. Asked is negative if the price
 	// of the machine type is unknown.
 	Ceiling, Used, Asked float64
 	Owner                capacity.Owner
 	InstanceType         string
-	// Spenders of the used part, largest first; nil for the ceiling of the cluster.
+	// Spenders use the used part, largest first; nil for the ceiling of the cluster.
 	Spenders []Spender
 	// Room is the amount that would be granted now.
 	Room float64
-	// LookAgain is when an overdue grant ends; zero if only the end of a machine can help.
+	// LookAgain is when the earliest grant becomes overdue and may end; zero if there is no grant.
 	LookAgain time.Time
-	// Ends is the end of the month of a budget. Then Ceiling and Used are in USD per month, and Started is the price in USD
-	// of the first hour of the namespace's machines that are in it.
+	// Ends is the end of the month of a monthly budget. Then Ceiling and Used are in USD per month, and Started is the
+	// price in USD of the first hour of the namespace's machines that are still in their first hour.
 	Ends    time.Time
 	Started float64
 }
 
-// By is how far the ceiling would be passed.
+// By returns how much the purchase would exceed the ceiling by.
 func (e *OverError) By() float64 { return e.Used + e.Asked - e.Ceiling }
 
 // Error names the ceiling, the excess, the spenders, and the remedies.

@@ -14,17 +14,17 @@ import (
 )
 
 const (
-	// keepFor is how long a read counts for all Workspaces.
+	// keepFor is how long the result of a read is reused for all Workspaces.
 	keepFor = 10 * time.Minute
-	// keepBadFor is how long it counts after a failed check. It ends before the retry of the check, so each retry reads
-	// again.
+	// keepBadFor is how long it is reused after a failed check. It ends before the check is retried, so each retry
+	// reads again.
 	keepBadFor = retry - 5*time.Second
-	// mostKept bounds the cache. There is one read of DaemonSets and two per node class.
+	// mostKept bounds the cache, which has one entry for DaemonSets and two per node class.
 	mostKept = 128
 )
 
-// readCache keeps what was read for a check, because all Workspaces need the same. No lock is held during a read, and of
-// concurrent callers one reads and the others wait briefly. A failed read counts for a few seconds.
+// readCache keeps the results of reads, because all Workspaces need the same ones. It holds no lock during a read. Of
+// several concurrent callers, one reads and the others wait briefly. A failed read is not repeated for a few seconds.
 type readCache struct {
 	clock clock.PassiveClock
 	reads lookup.Reads
@@ -41,13 +41,13 @@ func newReadCache(clock clock.PassiveClock) *readCache {
 	return &readCache{clock: clock, kept: utilcache.NewLRUExpireCacheWithClock(mostKept, clock)}
 }
 
-// source is something to read, by its name in errors.
+// source is something to read, with its name in errors.
 type source[T any] struct {
 	name string
 	read func(context.Context) (T, error)
 }
 
-// problemOf returns the first objection of find to a source; empty if there is none.
+// problemOf returns the problem that find reports about a source; empty if there is none.
 func problemOf[T any](ctx context.Context, cache *readCache, from source[T], find func(T) string) (string, error) {
 	for {
 		now := cache.clock.Now()
@@ -73,7 +73,7 @@ func problemOf[T any](ctx context.Context, cache *readCache, from source[T], fin
 	}
 }
 
-// keptValue returns the kept value of a source, with its age. It ends if the clock is set back.
+// keptValue returns the kept value of a source, with its age. It returns none if the clock was set back since.
 func keptValue[T any](cache *readCache, name string, now time.Time) (value T, age time.Duration, isKept bool) {
 	found, _ := cache.kept.Get(name)
 	entry, isKept := found.(kept)

@@ -22,9 +22,9 @@ type Dedication string
 
 // Dedications.
 const (
-	// Auto sets the taint unless it keeps a DaemonSet away that a machine needs.
+	// Auto sets the taint unless it would keep a necessary DaemonSet off the machines.
 	Auto Dedication = "Auto"
-	// Enabled sets it always: nothing is bought while it would keep such a DaemonSet away.
+	// Enabled always sets it, and nothing is bought while it would keep such a DaemonSet off the machines.
 	Enabled Dedication = "Enabled"
 	// Disabled never sets it.
 	Disabled Dedication = "Disabled"
@@ -33,9 +33,9 @@ const (
 // Dedications returns the allowed values.
 func Dedications() []Dedication { return []Dedication{Auto, Enabled, Disabled} }
 
-// IsDedicated reports whether the machines of a purchase get the taint of their Workspace: its pods and all
-// DaemonSets that a machine needs tolerate it. It returns a *progress.StalledError if the policy is Enabled and a
-// DaemonSet does not.
+// IsDedicated reports whether the machines of a purchase get the taint of their Workspace: the pods and all necessary
+// DaemonSets must tolerate it. It returns a *progress.StalledError if the policy is Enabled and a DaemonSet does not
+// tolerate it.
 func (c *Checker) IsDedicated(ctx context.Context, p Purchase) (bool, error) {
 	isWanted := c.policy.Dedication == Auto || c.policy.Dedication == Enabled
 	if !isWanted || !p.ToleratesDedication {
@@ -60,7 +60,7 @@ func (c *Checker) IsDedicated(ctx context.Context, p Purchase) (bool, error) {
 	return false, nil
 }
 
-// isNews reports whether a problem differs from the last logged one, and notes it as logged.
+// isNews reports whether a problem differs from the last logged one, and records it as logged.
 func (c *Checker) isNews(problem string) bool {
 	c.mu.Lock()
 	defer c.mu.Unlock()
@@ -79,14 +79,14 @@ func (p plugins) undedicated(resource string, policy Dedication) string {
 		return "the controller may not list DaemonSets"
 	case !p.hasOperator || resource == "":
 		return ""
-	default: // the operator creates its DaemonSets once there is a node for them, so the first node comes without
+	default: // the operator creates its DaemonSets once a node needs them, so the first node has no taint
 		return missingTolerations(p.daemonSets, resource)
 	}
 }
 
-// ExcludedDaemonSets returns a sentence about the DaemonSets that tolerate the taint of all our machines but not a
-// Workspace's own, with the remedy; empty if there are none. Such a DaemonSet is the device plugin, or something else that
-// these machines need. One that tolerates everything is not among them.
+// ExcludedDaemonSets returns a sentence about the DaemonSets that tolerate the taint of all our machines but not the
+// taint of a Workspace, with the remedy; empty if there are none. Our machines need such a DaemonSet: it is the device
+// plugin, for example.
 func ExcludedDaemonSets(daemonSets []appsv1.DaemonSet) string {
 	var excluded []string
 	for i := range daemonSets {
@@ -104,7 +104,7 @@ func ExcludedDaemonSets(daemonSets []appsv1.DaemonSet) string {
 		v1beta1.TaintKeyWorkspace, corev1.TaintEffectNoSchedule, strings.Join(excluded, ", "), ours().ToString())
 }
 
-// missingTolerations returns a sentence if there is no device plugin to read tolerations from.
+// missingTolerations returns a sentence if there is no device plugin yet, because its tolerations are then unknown.
 func missingTolerations(daemonSets []appsv1.DaemonSet, resource string) string {
 	vendor, _, _ := strings.Cut(resource, ".")
 	if slices.ContainsFunc(daemonSets, func(each appsv1.DaemonSet) bool { return isPlugin(&each, vendor) }) {

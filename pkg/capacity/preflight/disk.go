@@ -26,12 +26,12 @@ const (
 	// (karpenter-provider-aws v1.10.0, DefaultEBS in pkg/providers/amifamily).
 	awsDefaultGiB = 20
 
-	// podsShare of a disk is left to pods and images: a kubelet evicts pods when a tenth is left, and the system needs
-	// some, too. It only decides the size in advice.
+	// podsShare is the share of a disk for pods and images: a kubelet evicts pods when a tenth is left, and the system
+	// needs some space, too. It affects only the recommended size.
 	podsShare = 0.85
 )
 
-// Disk is the content of the disk of a machine.
+// Disk is the need for disk space on a machine, and the size of its local disks.
 type Disk struct {
 	// GiB of weights and image.
 	GiB int
@@ -45,8 +45,8 @@ func isDescribed(ref v1beta1.NodeClassReference) bool {
 	return provider == refusal.KarpenterAzure || provider == refusal.KarpenterAWS
 }
 
-// LacksDisk returns a sentence with the setting to change if the machines of a class have too small a disk: Karpenter would
-// find no suitable one. It is empty if the disk is large enough, or of unknown size.
+// LacksDisk returns a sentence with the setting to change if the disk of a node class's machines is too small:
+// Karpenter would find no suitable machine. It is empty if the disk is large enough, or if its size is unknown.
 func LacksDisk(class *unstructured.Unstructured, need Disk) string {
 	gvk := class.GroupVersionKind()
 	switch refusal.ProviderOf(gvk.Group, gvk.Kind) {
@@ -54,12 +54,12 @@ func LacksDisk(class *unstructured.Unstructured, need Disk) string {
 		return need.onAzure(class)
 	case refusal.KarpenterAWS:
 		return need.onAWS(class)
-	case refusal.UnknownProvider, refusal.GPUProvisioner: // the latter's claims say how large a disk they need
+	case refusal.UnknownProvider, refusal.GPUProvisioner: // a claim for gpu-provisioner requests its disk size
 	}
 	return ""
 }
 
-// onAzure judges an AKSNodeClass: only the OS disk counts.
+// onAzure is LacksDisk for an AKSNodeClass: only the OS disk counts.
 func (d Disk) onAzure(class *unstructured.Unstructured) string {
 	size, found, err := unstructured.NestedInt64(class.Object, "spec", "osDiskSizeGB")
 	if err != nil {
@@ -76,7 +76,7 @@ func (d Disk) onAzure(class *unstructured.Unstructured) string {
 		class.GetKind(), class.GetName(), size, isDefault, d.GiB, math.Ceil(float64(d.GiB)*gbPerGiB/podsShare))
 }
 
-// onAWS judges an EC2NodeClass: local disks count if they are joined for pods, otherwise the root volume.
+// onAWS is LacksDisk for an EC2NodeClass: local disks count if RAID0 joins them for pods, otherwise the root volume.
 func (d Disk) onAWS(class *unstructured.Unstructured) string {
 	policy, _, err := unstructured.NestedString(class.Object, "spec", "instanceStorePolicy")
 	if err != nil || policy == "RAID0" && d.LocalGiB > 0 {
@@ -104,8 +104,8 @@ func (d Disk) onLocalDisk(class *unstructured.Unstructured, isKnown bool) string
 		class.GetKind(), class.GetName(), d.LocalGiB, d.GiB, math.Ceil(float64(d.GiB)/podsShare))
 }
 
-// rootVolume returns the size in GiB of the volume for pods: the root volume if one is marked, otherwise the largest,
-// because the image decides. A custom image may bring any size.
+// rootVolume returns the size in GiB of the volume for pods: the marked root volume, or else the largest volume,
+// because the image decides which one is the root. A custom image without mappings may have any size.
 func rootVolume(class *unstructured.Unstructured) (size float64, isKnown bool) {
 	mappings, _, err := unstructured.NestedSlice(class.Object, "spec", "blockDeviceMappings")
 	if err != nil {
@@ -119,7 +119,7 @@ func rootVolume(class *unstructured.Unstructured) (size float64, isKnown bool) {
 		text, _, err := unstructured.NestedString(mapping, "ebs", "volumeSize")
 		volume, parseErr := resource.ParseQuantity(text)
 		if err != nil || parseErr != nil {
-			return 0, false // of a snapshot's size, for one
+			return 0, false // for example, the volume has the size of its snapshot
 		}
 		gib := float64(volume.Value()) / bytesPerGiB
 		if mapping["rootVolume"] == true {

@@ -17,8 +17,9 @@ const (
 	awsDefaultTokens = "required"
 )
 
-// ExposesMetadata returns a sentence with the setting to change if pods can read the metadata of a class's machines, and
-// with it the credentials of their role. It is empty if they cannot, or if the class does not say.
+// ExposesMetadata returns a sentence with the setting to change if pods can read the metadata of a node class's
+// machines, which includes the credentials of their role. It is empty if pods cannot, or if the class has no such
+// settings.
 func ExposesMetadata(class *unstructured.Unstructured) string {
 	gvk := class.GroupVersionKind()
 	if refusal.ProviderOf(gvk.Group, gvk.Kind) != refusal.KarpenterAWS {
@@ -38,7 +39,7 @@ func ExposesMetadata(class *unstructured.Unstructured) string {
 		hops = awsDefaultHops
 	}
 	switch {
-	case tokens != awsDefaultTokens: // the hop limit only holds back answers that carry a token
+	case tokens != awsDefaultTokens: // the hop limit applies only to requests with a token
 		return fmt.Sprintf("%s %q lets pods read the credentials of the machine's role from its metadata: "+
 			"set its spec.metadataOptions.httpTokens to required and httpPutResponseHopLimit to 1", class.GetKind(), class.GetName())
 	case hops > awsDefaultHops:

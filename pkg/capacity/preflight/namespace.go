@@ -19,8 +19,8 @@ import (
 	"github.com/modelberth/modelberth/pkg/progress"
 )
 
-// retryNamespace is the time to the next check of a Workspace after its namespace refused its pods. Watches report the
-// changes, and the check reads caches.
+// retryNamespace is the time to the next check after a namespace refused the pods of a Workspace. It is long because
+// watches report changes of the rules.
 const retryNamespace = 10 * time.Minute
 
 // checkNamespace returns an error if the namespace would refuse the pods. Otherwise it reserves room for them in the
@@ -30,13 +30,13 @@ func (c *Checker) checkNamespace(ctx context.Context, p Purchase) error {
 	return err
 }
 
-// CheckNamespace does the same at another time, with another beginning of its message. It reports whether it has compared
-// the pods with the rules at all.
+// CheckNamespace is checkNamespace for other callers, with their prefix for its message. It reports whether it has
+// compared the pods with the rules at all.
 func (c *Checker) CheckNamespace(ctx context.Context, p Purchase, prefix string) (isChecked bool, err error) {
 	if c.policy.Admission == nil {
 		return false, nil
 	}
-	c.setRefused(p.Workspace, true) // before the rules are read: a change from here on must wake the Workspace
+	c.setRefused(p.Workspace, true) // before the rules are read, so that a change from now on wakes the Workspace
 	rules, err := c.rules(ctx, p)
 	if err != nil {
 		return false, err
@@ -72,7 +72,7 @@ func (c *Checker) rules(ctx context.Context, p Purchase) (admission.Namespace, e
 	return out, nil
 }
 
-// Refused returns the Workspaces of a namespace that refuses their pods, sorted by name.
+// Refused returns the Workspaces whose pods a namespace refuses, sorted by name.
 func (c *Checker) Refused(namespace string) []types.NamespacedName {
 	c.mu.Lock()
 	defer c.mu.Unlock()

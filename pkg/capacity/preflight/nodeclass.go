@@ -19,7 +19,7 @@ import (
 	"github.com/modelberth/modelberth/pkg/capacity/refusal"
 )
 
-// checkClass returns an error if the node class is not ready, or gives its machines too small a disk.
+// checkClass returns an error if the node class is not ready, or if the disk of its machines is too small.
 func (c *Checker) checkClass(ctx context.Context, p Purchase) error {
 	problem, err := problemOf(ctx, c.reads, c.classState(p.NodeClass), classState.problem)
 	if err != nil || problem != "" || p.DiskGiB == 0 || !isDescribed(p.NodeClass) {
@@ -28,15 +28,15 @@ func (c *Checker) checkClass(ctx context.Context, p Purchase) error {
 	disk := Disk{GiB: p.DiskGiB, LocalGiB: c.cluster.LocalDiskGiB(p.InstanceType)}
 	problem, err = problemOf(ctx, c.reads, c.classObject(p.NodeClass), func(class *unstructured.Unstructured) string {
 		if class == nil {
-			return "" // the planner goes by what the administrator has set
+			return "" // the planner uses the administrator's settings
 		}
 		return LacksDisk(class, disk)
 	})
 	return cmp.Or(err, misconfigured(problem))
 }
 
-// MetadataWarning returns a warning if the machines of a node class let pods read the cloud's metadata. It is advice: a
-// failed read causes none.
+// MetadataWarning returns a warning if the machines of a node class let pods read the cloud's metadata. It is only
+// advice, so a failed read yields none.
 func (c *Checker) MetadataWarning(ctx context.Context, ref v1beta1.NodeClassReference) string {
 	if !isDescribed(ref) {
 		return ""
@@ -59,7 +59,8 @@ type classState struct {
 	phrase string
 }
 
-// problem returns the problem of the class. An unreadable one, or one without a state, counts as ready.
+// problem returns the problem of the class, with the remedy. A class that is unreadable or has no state counts as
+// ready.
 func (s classState) problem() string {
 	switch s.state {
 	case refusal.ClassMissing:

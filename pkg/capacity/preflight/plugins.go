@@ -21,13 +21,13 @@ import (
 	"github.com/modelberth/modelberth/api/v1beta1"
 )
 
-// checkPlugins returns an error if nothing would advertise the GPUs of the machines.
+// checkPlugins returns an error if no device plugin would advertise the GPUs of the machines.
 func (c *Checker) checkPlugins(ctx context.Context, p Purchase) error {
 	if !c.policy.DevicePlugins || p.GPUResource == "" {
 		return nil
 	}
 	problem, err := problemOf(ctx, c.reads, c.plugins(), func(found plugins) string {
-		// An operator creates its DaemonSets once there is a node for them.
+		// An operator creates its DaemonSets once a node needs them.
 		if found.hasOperator || !found.isListed {
 			return ""
 		}
@@ -45,7 +45,7 @@ type plugins struct {
 	isListed bool
 }
 
-// plugins reads the DaemonSets once, for the device plugins and for the tolerated taints.
+// plugins reads the DaemonSets once for both checks: of device plugins and of tolerated taints.
 func (c *Checker) plugins() source[plugins] {
 	return source[plugins]{name: "device plugins", read: func(ctx context.Context) (plugins, error) {
 		_, err := c.cluster.Cached.RESTMapper().RESTMapping(schema.GroupKind{Group: "nvidia.com", Kind: "ClusterPolicy"})
@@ -65,7 +65,7 @@ func (c *Checker) plugins() source[plugins] {
 	}}
 }
 
-// TrustedDaemonSets returns the DaemonSets of namespaces, which are names or prefixes that end with *.
+// TrustedDaemonSets returns the DaemonSets in the given namespaces. These are names, or prefixes that end with *.
 func TrustedDaemonSets(daemonSets []appsv1.DaemonSet, namespaces []string) []appsv1.DaemonSet {
 	return slices.DeleteFunc(slices.Clone(daemonSets), func(each appsv1.DaemonSet) bool {
 		return !slices.ContainsFunc(namespaces, func(pattern string) bool {
@@ -75,7 +75,8 @@ func TrustedDaemonSets(daemonSets []appsv1.DaemonSet, namespaces []string) []app
 	})
 }
 
-// MissingPlugin returns why no DaemonSet would advertise a resource on our nodes, and the remedy; empty if one would.
+// MissingPlugin returns why no DaemonSet would advertise a resource on our nodes, and the remedy; empty if a DaemonSet
+// would.
 func MissingPlugin(daemonSets []appsv1.DaemonSet, resource string) string {
 	vendor, _, _ := strings.Cut(resource, ".")
 	var intolerant []string
@@ -99,7 +100,7 @@ func MissingPlugin(daemonSets []appsv1.DaemonSet, resource string) string {
 	return sentence + "add the toleration to DaemonSet " + strings.Join(intolerant, ", ") + otherwise
 }
 
-// isPlugin reports whether a DaemonSet is a vendor's device plugin, by its name or its images.
+// isPlugin reports whether the name or an image of a DaemonSet is that of a vendor's device plugin.
 func isPlugin(daemonSet *appsv1.DaemonSet, vendor string) bool {
 	names := []string{daemonSet.Name}
 	for _, container := range daemonSet.Spec.Template.Spec.Containers {

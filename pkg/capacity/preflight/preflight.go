@@ -2,10 +2,10 @@
 // SPDX-License-Identifier: Apache-2.0
 
 // Package preflight checks before a purchase whether the machine can become useful: the cluster runs, the node class
-// is ready and gives enough disk, a device plugin will advertise the GPUs, and the namespace admits the pods.
+// is ready and its disk is large enough, a device plugin will advertise the GPUs, and the namespace admits the pods.
 //
-// It decides from a purchase, from caches, and from a few live reads for all Workspaces. It must not know attempts,
-// prices or back ends.
+// It decides from a purchase, from caches, and from a few live reads that all Workspaces share. It must not depend on
+// attempts, prices or back ends.
 package preflight
 
 import (
@@ -26,7 +26,7 @@ import (
 	"github.com/modelberth/modelberth/pkg/progress"
 )
 
-// retry is the time to the next try of a failed check, if no watch reports the remedy.
+// retry is the time until a failed check is repeated, if no watch reports a change before.
 const retry = time.Minute
 
 // nothingBought begins every message, because the first question is whether money was spent.
@@ -44,14 +44,14 @@ type Policy struct {
 	DevicePlugins bool
 	// Dedication decides whether machines get the taint of their Workspace; empty means Disabled.
 	Dedication Dedication
-	// DaemonSetNamespaces are the namespaces whose DaemonSets count, as names or as prefixes that end with *: anybody may
-	// create DaemonSets in a namespace of his own.
+	// DaemonSetNamespaces are the namespaces whose DaemonSets count, as names or as prefixes that end with *. Others
+	// do not count, because tenants may create DaemonSets in their own namespaces.
 	DaemonSetNamespaces []string
 	// Admission checks the pods against the rules of their namespace; nil checks nothing.
 	Admission *admission.Book
 }
 
-// Cluster has the Checker's readers.
+// Cluster has the readers for the checks.
 type Cluster struct {
 	// Cached reads from caches: nodes, ResourceQuotas and LimitRanges.
 	Cached client.Client
@@ -70,14 +70,14 @@ type Purchase struct {
 	NamespaceLabels map[string]string
 
 	InstanceType string
-	// DiskGiB of weights and image on each machine; 0 if unknown.
+	// DiskGiB is the size of weights and image on each machine; 0 if unknown.
 	DiskGiB int
 	// GPUResource of the machines; empty if they have no GPUs.
 	GPUResource string
 	NodeClass   v1beta1.NodeClassReference
 	// ToleratesDedication reports whether the pods may run on machines with the taint of their Workspace.
 	ToleratesDedication bool
-	// Pods to create, and existing ones.
+	// Pods are the pods to create, and the existing ones.
 	Pods admission.Demand
 }
 
@@ -102,8 +102,8 @@ func New(policy Policy, cluster Cluster, clock clock.PassiveClock) *Checker {
 	}
 }
 
-// Check returns nil if the purchase can become useful. Otherwise it returns a *progress.StalledError if a person must
-// act, a *progress.WaitingError if the cluster may recover on its own, or the error of a failed read.
+// Check returns nil if the purchased machines can become useful. Otherwise it returns a *progress.StalledError if a
+// person must act, a *progress.WaitingError if the cluster may recover on its own, or the error of a failed read.
 func (c *Checker) Check(ctx context.Context, p Purchase) error {
 	if err := c.checkNodes(ctx); err != nil {
 		return err
@@ -133,10 +133,10 @@ func (c *Checker) Forget(workspace types.NamespacedName, uid types.UID) {
 	c.Settle(uid)
 }
 
-// checkNodes returns an error while no node is Ready except those bought for Workspaces: the cluster has just been started,
-// or its control plane has lost contact with the nodes. They may be back within a minute, with free GPUs. Until then a
-// machine has neither DNS nor a device plugin. A cluster that has only nodes of Workspaces passes: it may have begun
-// without any. The cache answers, so each purchase looks.
+// checkNodes returns an error while none of the cluster's own nodes is Ready: the cluster has just been started, or
+// its control plane has lost contact with the nodes. They may be back within a minute, with free GPUs. Until then a
+// new machine would have neither DNS nor a device plugin. A cluster with only nodes bought for Workspaces passes,
+// because it may have started without nodes. The nodes come from the cache, so each purchase checks them.
 func (c *Checker) checkNodes(ctx context.Context) error {
 	nodes := &corev1.NodeList{}
 	if err := c.cluster.Cached.List(ctx, nodes, client.UnsafeDisableDeepCopy); err != nil {
