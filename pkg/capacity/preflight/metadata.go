@@ -39,7 +39,7 @@ func ExposesMetadata(class *unstructured.Unstructured) string {
 		hops = awsDefaultHops
 	}
 	switch {
-	case tokens != awsDefaultTokens: // the hop limit applies only to requests with a token
+	case tokens != awsDefaultTokens: // the hop limit applies only to responses with a token
 		return fmt.Sprintf("%s %q lets pods read the credentials of the machine's role from its metadata: "+
 			"set its spec.metadataOptions.httpTokens to required and httpPutResponseHopLimit to 1", class.GetKind(), class.GetName())
 	case hops > awsDefaultHops:

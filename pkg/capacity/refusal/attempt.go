@@ -12,7 +12,7 @@ import (
 	"k8s.io/apimachinery/pkg/types"
 )
 
-// clockLead is how far the clock of an earlier process may have been ahead.
+// clockLead is how far the clock of an earlier process may have been ahead of ours.
 const clockLead = 5 * time.Minute
 
 // Asker is a Workspace that requests machines, with its namespace.
@@ -21,7 +21,7 @@ type Asker struct {
 	Namespace string
 }
 
-// Attempt is one try to get machines, of whichever Workspace.
+// Attempt is one try to get machines, by any Workspace.
 type Attempt struct {
 	Asker
 
@@ -35,13 +35,13 @@ type Attempt struct {
 	Cause    Cause
 	Scope    Scope
 	Cooldown time.Duration
-	// Guessed as in the verdict: the refusal rules out nothing for other Workspaces until it happened to a second
-	// one of the namespace, and never anything for other namespaces.
+	// Guessed as in the verdict: at first the refusal applies only to this Workspace. Once a second Workspace of the
+	// namespace has the same refusal, it applies to the namespace, and never to others.
 	Guessed bool
 }
 
-// Credible returns the attempts with an end before now, by a clock like ours. An attempt from the future would
-// start a cooldown that ends years from now.
+// Credible drops attempts that end in the future, with tolerance for clocks that differ. Such an attempt could start a
+// cooldown that ends years from now.
 func Credible(attempts []Attempt, now time.Time) []Attempt {
 	return slices.DeleteFunc(slices.Clone(attempts), func(a Attempt) bool { return a.Ended.After(now.Add(clockLead)) })
 }

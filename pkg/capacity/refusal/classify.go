@@ -12,16 +12,16 @@ import (
 // classFix is the fix of a verdict by the state of the node class.
 const classFix = "create the node class, or fix what its conditions report"
 
-// Karpenter deletes a claim after this time: it counts from the claim's creation and leaves neither a condition nor
-// an event (its nodeclaim/lifecycle/liveness.go). The slack is for clocks that differ.
+// Karpenter deletes a claim that has not launched or registered within these times from its creation, and leaves
+// neither a condition nor an event (its nodeclaim/lifecycle/liveness.go). The slack is for clocks that differ.
 const (
 	karpenterLaunch   = 5*time.Minute - clockSlack
 	karpenterRegister = 15*time.Minute - clockSlack
 	clockSlack        = 30 * time.Second
 )
 
-// Classify returns the outcome of a request for a machine. For an existing claim, a final verdict never changes
-// with time.
+// Classify returns the outcome of a request for a machine. While a claim exists, time alone never changes a final
+// verdict.
 func (r Rules) Classify(o Observation, deadlines Deadlines, now time.Time) Verdict {
 	gone := !o.GoneAt.IsZero()
 	switch {
@@ -42,7 +42,7 @@ func (r Rules) Classify(o Observation, deadlines Deadlines, now time.Time) Verdi
 	}
 }
 
-// launching judges a claim without a machine: by the words about it, else by its deadline.
+// launching judges a claim without a machine by the messages about it, or else by its deadline.
 func (r Rules) launching(o Observation, deadlines Deadlines, now time.Time) Verdict {
 	deadline := after(o.CreatedAt, deadlines.Registered)
 	if o.Provider == GPUProvisioner || hasNoClaim(o.Launched.Reason) {
@@ -77,7 +77,7 @@ func (r Rules) launching(o Observation, deadlines Deadlines, now time.Time) Verd
 	return quietUntil(deadline, unanswered(o, deadline), now)
 }
 
-// unanswered is the verdict on a request without an answer or a machine in time.
+// unanswered is the verdict on a request that got neither a message nor a machine in time.
 func unanswered(o Observation, deadline time.Time) Verdict {
 	name, by := o.Offering.InstanceType, at(deadline)
 	switch {
@@ -95,8 +95,8 @@ func unanswered(o Observation, deadline time.Time) Verdict {
 }
 
 // widen extends a verdict on one of several zones to the whole request, because a new request would be the same. It
-// returns how long the provisioner may try the other zones on its own; if an event names the refusal, it has already
-// tried.
+// returns how long the provisioner may try the other zones on its own. If an event reports the refusal, the
+// provisioner has already tried them.
 func (r Rules) widen(v *Verdict, said signal, o Observation) time.Duration {
 	v.Scope.Zone = o.Offering.Zone
 	if said.isEvent {
@@ -118,8 +118,8 @@ func registering(o Observation, deadlines Deadlines, now time.Time) Verdict {
 	return quietUntil(deadline, v, now)
 }
 
-// initializing judges a node that does not show all its GPUs yet. The time counts from the node's registration, and no
-// later than the deadline for it.
+// initializing judges a node that does not advertise all its GPUs yet. The deadline counts from the node's
+// registration, or from the deadline for registration if that is earlier.
 func initializing(o Observation, deadlines Deadlines, now time.Time) Verdict {
 	joined := o.CreatedAt
 	if o.Registered.Status == StatusTrue && o.Registered.Since.After(joined) {
@@ -149,8 +149,8 @@ func (r Rules) lost(o Observation) Verdict {
 	return v
 }
 
-// vanishedBeforeJoining judges a claim that vanished with a machine that never became a node. Only messages since the
-// launch can be the reason: Azure accepts a request first and may refuse it later.
+// vanishedBeforeJoining judges a claim that vanished after its launch, before its machine became a node. Only messages
+// since the launch can be the reason: Azure accepts a request first and may refuse it later.
 func (r Rules) vanishedBeforeJoining(o Observation) Verdict {
 	v := silent(Lost, OneOffering, o, fmt.Sprintf("the machine disappeared %s after it was requested and before it joined the cluster",
 		o.ageAtEnd().Round(time.Second)))
@@ -165,7 +165,7 @@ func (r Rules) vanishedBeforeJoining(o Observation) Verdict {
 
 // vanishedBeforeLaunch judges a claim that vanished without a machine. Karpenter deletes such a claim for three
 // reasons: every allowed offer is unavailable, the node class is not ready, or five minutes have passed.
-// gpu-provisioner never does.
+// gpu-provisioner never deletes one.
 func (r Rules) vanishedBeforeLaunch(o Observation) Verdict {
 	v := r.reasonOfVanishing(o)
 	v.Final = true
@@ -207,8 +207,8 @@ func (r Rules) reasonOfVanishing(o Observation) Verdict {
 	return v
 }
 
-// hear returns the rule for the messages about a claim, and the decisive message: the newest strong one, else
-// the newest weak one. A strong message stays true if a later try fails for a lesser reason.
+// hear returns the rule for the messages about a claim, and the decisive message: the newest strong message, or else
+// the newest weak one. A strong message remains true if a later try fails for a lesser reason.
 func (r Rules) hear(provider Provider, said []signal) (*rule, signal) {
 	var weak *rule
 	var weakWords signal
@@ -245,8 +245,8 @@ func (r Rules) verdict(entry *rule, said signal, o Observation) Verdict {
 	return v.mendedBy(entry.MendedBy, o.Class)
 }
 
-// silent returns a verdict when the provider named no cause. If no machine was launched, the request itself may be the
-// cause. If it named a zone, the verdict is about that zone alone.
+// silent returns a verdict for a failure without a cause from the provider. If no machine was launched, the request
+// itself may be the cause. If the request named a zone, the verdict is about that zone alone.
 func silent(cause Cause, breadth Breadth, o Observation, message string) Verdict {
 	if breadth == SKU && o.Offering.Zone != "" {
 		breadth = OneOffering
@@ -258,8 +258,8 @@ func silent(cause Cause, breadth Breadth, o Observation, message string) Verdict
 	}
 }
 
-// InPart returns the verdict on a machine of an attempt that got some of its machines: a refusal of the third
-// proves nothing about requests for one.
+// InPart returns the verdict on a machine of an attempt that got some of its machines. The refusal becomes a guess: a
+// refusal of the third machine proves nothing about a request for one.
 func (v Verdict) InPart() Verdict {
 	switch v.Cause {
 	case NoCapacity, Quota, NotOffered, TimedOut, Unknown:
@@ -269,7 +269,7 @@ func (v Verdict) InPart() Verdict {
 	return v
 }
 
-// quietUntil returns no verdict before a deadline, and the given one from then on.
+// quietUntil returns the verdict from a deadline on. Before it, only LookAgain is set.
 func quietUntil(deadline time.Time, v Verdict, now time.Time) Verdict {
 	if v = finalAt(v, deadline, now); v.Final {
 		return v
@@ -277,7 +277,7 @@ func quietUntil(deadline time.Time, v Verdict, now time.Time) Verdict {
 	return Verdict{LookAgain: v.LookAgain}
 }
 
-// words are the trimmed message of a signal, or its reason if it has no message.
+// words returns the trimmed message of a signal, or its reason if it has no message.
 func words(s signal) string {
 	if message := trim(s.message); message != "" {
 		return message

@@ -11,19 +11,20 @@ import (
 
 // Bounds of repeated refusals.
 const (
-	// MaxCooldown is the limit of doubling; a cause may have a longer cooldown from the start.
+	// MaxCooldown is the limit of doubling. The first cooldown of a cause may be longer.
 	MaxCooldown = 4 * time.Hour
-	// mostGuesses limits a guess to this multiple of its cooldown: a Workspace that waits for the only suitable
-	// machine type needs it soon after it is back.
+	// mostGuesses limits the doubling of a guess to this multiple of its cooldown: a Workspace with only one suitable
+	// machine type needs that type soon after it is available again.
 	mostGuesses = 10
-	// forgetAfter is how long after a cooldown a refusal counts as a new one.
+	// forgetAfter is how long after a cooldown a further refusal still counts as one in a row.
 	forgetAfter = 24 * time.Hour
 )
 
 // Cooldown is an excluded scope.
 type Cooldown struct {
 	Scope Scope
-	// Asker that the cooldown applies to: one Workspace, all of a namespace, or all if both are empty.
+	// Asker is whom the cooldown applies to: one Workspace, all Workspaces of a namespace, or all of them if both
+	// fields are empty.
 	Asker
 
 	Cause Cause
@@ -34,19 +35,19 @@ type Cooldown struct {
 	refusedAt time.Time
 }
 
-// isRemembered reports whether a refusal then follows others in a row.
+// isRemembered reports whether a refusal at that time is one more in a row.
 func (c Cooldown) isRemembered(then time.Time) bool {
 	return c.Refusals > 0 && then.Sub(c.Until) <= forgetAfter
 }
 
-// isUnproven reports whether the cooldown has passed and no attempt has got a machine since: the offer's
+// isUnproven reports whether the cooldown has ended lately and no attempt has got a machine since: the offer's
 // availability is unknown.
 func (c Cooldown) isUnproven(now time.Time) bool {
 	isForgiven := !c.Until.After(c.refusedAt)
 	return !isForgiven && !c.Until.After(now) && now.Sub(c.Until) <= forgetAfter
 }
 
-// refused returns the cooldown after a further refusal; the zero one is for the first.
+// refused returns the cooldown after a further refusal. The zero Cooldown precedes the first refusal.
 func (c Cooldown) refused(a Attempt) Cooldown {
 	known := c
 	switch {
@@ -59,7 +60,7 @@ func (c Cooldown) refused(a Attempt) Cooldown {
 		// several Workspaces take turns and one is always in progress.
 		known.refusedAt = a.Ended
 		return known
-	default: // it had begun when another was refused: the same refusal, reported twice
+	default: // the attempt began before that cooldown ended: the same refusal, reported twice
 	}
 	known.refusedAt = a.Ended
 	if until := a.Ended.Add(delay(a, known.Refusals)); !until.Before(known.Until) {
@@ -68,7 +69,7 @@ func (c Cooldown) refused(a Attempt) Cooldown {
 	return known
 }
 
-// delay is how long an attempt's scope is excluded after this many refusals in a row.
+// delay returns how long an attempt's scope is excluded after this many refusals in a row.
 func delay(a Attempt, refusals int) time.Duration {
 	spot := a.Offering.CapacityType == v1beta1.CapacitySpot
 	doublings := refusals - 1 - forgiven(a.Cause, spot)

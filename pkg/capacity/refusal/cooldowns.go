@@ -13,23 +13,24 @@ import (
 	"github.com/modelberth/modelberth/api/v1beta1"
 )
 
-// mostHistories is how many histories are kept. A tenant can make up names of zones.
+// mostHistories bounds the kept histories: a tenant can make up any number of zone names.
 const mostHistories = 4096
 
-// Cooldowns remembers refused offers. The zero Cooldowns is empty. The cost of learning a known attempt does not
-// depend on the size of the memory. It is not safe for concurrent use.
+// Cooldowns remembers refused offers. The zero Cooldowns is empty. The cost of a repeated Learn of the same attempt
+// does not depend on the size of the memory. It is not safe for concurrent use.
 type Cooldowns struct {
-	// places are the histories, by the names of their scopes: an offer has three of those at most.
+	// places are the histories, by the names of their scopes. An offer has at most three such names.
 	places map[string]places
 	size   int
-	// got and launched are the latest starts of attempts with usable machines, or with a launched one.
+	// got and launched are the latest starts of attempts with usable machines, and of attempts with a launched
+	// machine.
 	got, launched since
 }
 
 // since are times by the scopes around the requested offering.
 type since map[Scope]time.Time
 
-// places are the histories of scopes of one name; the capacity type of these scopes is left empty.
+// places are the histories of scopes with one name. The capacity type of these scopes is empty.
 type places map[Scope]map[audience]*history
 
 // audience are the Workspaces that a cooldown applies to.
@@ -46,7 +47,7 @@ const (
 	oneWorkspace
 )
 
-// audiences are an asker's audiences.
+// audiences returns the audiences that an asker belongs to.
 func (who Asker) audiences() [3]audience {
 	return [3]audience{
 		{},
@@ -55,7 +56,7 @@ func (who Asker) audiences() [3]audience {
 	}
 }
 
-// NewCooldowns returns a memory of attempts, for example those in the Workspaces' statuses.
+// NewCooldowns returns a memory of attempts, for example of all attempts in the Workspaces' statuses.
 func NewCooldowns(attempts []Attempt) *Cooldowns {
 	out := &Cooldowns{}
 	for _, attempt := range attempts {
@@ -81,7 +82,7 @@ func (c *Cooldowns) Learn(a Attempt) (opened []Scope) {
 		}
 		return c.prove(c.got, a)
 	case a.Cooldown <= 0:
-		return nil // Misconfigured: no other Workspace is the worse for it, and no waiting helps
+		return nil // Misconfigured: it affects no other Workspace, and time does not help
 	}
 	for _, who := range a.audiences() {
 		if a.Guessed == (who.reach != everybody) {
@@ -109,8 +110,8 @@ func (c *Cooldowns) refuse(who audience, a Attempt) {
 func (c *Cooldowns) prove(proved since, a Attempt) (opened []Scope) {
 	at := a.Started
 	if !a.Ended.After(at) {
-		// A status has whole seconds: the order of this and a refusal of the same second is unknown, and a launched
-		// machine may even belong to the refused attempt.
+		// A status has whole seconds. The order of this proof and a refusal in the same second is unknown, and a
+		// launched machine may even belong to the refused attempt.
 		at = at.Add(-time.Nanosecond)
 	}
 	for _, scope := range scopesAround(a.Offering) {
@@ -134,7 +135,7 @@ func (c *Cooldowns) prove(proved since, a Attempt) (opened []Scope) {
 	return opened
 }
 
-// proofsOf returns the times until which refusals at a place have been disproved.
+// proofsOf returns a function for the time until which refusals at a place have been disproved.
 func (c *Cooldowns) proofsOf(place Scope) proofs {
 	return func(cause Cause, capacityType v1beta1.CapacityType) time.Time {
 		scope := place
@@ -164,7 +165,8 @@ func (c *Cooldowns) keep(place Scope, who audience, added *history) {
 	c.size++
 }
 
-// drop forgets the histories that end first, but those of single Workspaces and namespaces before the shared ones.
+// drop deletes histories: first those of single Workspaces and namespaces, then the shared ones, and among these the
+// ones that end first.
 func (c *Cooldowns) drop(count int) {
 	type entry struct {
 		place Scope
@@ -197,7 +199,7 @@ func (c *Cooldowns) drop(count int) {
 	}
 }
 
-// dropOlder forgets the older half.
+// dropOlder deletes the older half.
 func (s since) dropOlder() {
 	starts := slices.SortedFunc(maps.Values(s), time.Time.Compare)
 	middle := starts[len(starts)/2]
@@ -243,18 +245,18 @@ func (c *Cooldowns) around(who Asker, o Offering, visit func(audience, Cooldown)
 	}
 }
 
-// knows reports whether the memory has anything about an offering. For most offerings it has not.
+// knows reports whether the memory has anything about an offering. For most offerings it has nothing.
 func (c *Cooldowns) knows(o Offering) bool {
 	return len(c.places[o.InstanceType]) > 0 || len(c.places[""]) > 0 || o.Family != "" && len(c.places[o.Family]) > 0
 }
 
-// Active returns until when an asker leaves an offering alone, and why; ok is false if it does not.
+// Active returns until when an offering is excluded for an asker, and why; ok is false if it is not excluded.
 func (c *Cooldowns) Active(now time.Time, who Asker, o Offering) (until time.Time, cause Cause, ok bool) {
 	until, cause, ok = c.activeIn(now, who, o)
 	if ok || !strings.Contains(o.Zone, zoneSeparator) || !c.knows(o) {
 		return until, cause, ok
 	}
-	// One of several zones is enough, until each of them was refused individually.
+	// One open zone of several is enough: the offering is excluded only if each zone is.
 	for i, zone := range strings.Split(o.Zone, zoneSeparator) {
 		in := o
 		in.Zone = zone
@@ -269,7 +271,7 @@ func (c *Cooldowns) Active(now time.Time, who Asker, o Offering) (until time.Tim
 	return until, cause, ok
 }
 
-// activeIn is Active of an offering as it is called, whatever its parts are.
+// activeIn is Active for exactly this offering. A list of several zones counts as one place.
 func (c *Cooldowns) activeIn(now time.Time, who Asker, o Offering) (until time.Time, cause Cause, ok bool) {
 	c.around(who, o, func(_ audience, known Cooldown) {
 		if known.Until.After(now) && known.Until.After(until) {
@@ -299,8 +301,8 @@ func (c *Cooldowns) Zones(now time.Time, who Asker, o Offering) []string {
 	return slices.Compact(out)
 }
 
-// Unproven returns the past cooldowns of an asker around an offering without a success since: its availability is
-// unknown.
+// Unproven returns the past cooldowns around an offering that apply to an asker, if no attempt has succeeded since:
+// the offering's availability is unknown.
 func (c *Cooldowns) Unproven(now time.Time, who Asker, o Offering) []Cooldown {
 	var out []Cooldown
 	c.around(who, o, func(of audience, known Cooldown) {
@@ -313,7 +315,7 @@ func (c *Cooldowns) Unproven(now time.Time, who Asker, o Offering) []Cooldown {
 	return out
 }
 
-// List returns the present cooldowns by scope, and for one scope the shared ones first.
+// List returns the present cooldowns, ordered by scope. Within a scope, the shared ones come first.
 func (c *Cooldowns) List(now time.Time) []Cooldown {
 	var out []Cooldown
 	c.each(func(_ Scope, who audience, known *history) {

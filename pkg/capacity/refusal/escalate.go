@@ -9,18 +9,18 @@ import (
 	"strings"
 )
 
-// Fixes for requests that may be the cause themselves.
+// Fixes if the machines may not be the cause.
 const (
 	devicePluginFix = "install a device plugin or GPU operator that tolerates the taint of these nodes"
 	requestFix      = "several machine types were refused without a clear reason: check whether the requested disk " +
 		"or a requirement of the node class exceeds what they offer"
 )
 
-// Escalate changes the cause after GPUs never appeared on a second machine type: then the cluster is at fault, not
-// the machines. The attempts are those of one Workspace, or of all with one node class, in any order. An attempt
-// with a usable machine clears the suspicion, and so does one with Misconfigured: somebody has acted since. If
-// several machine types vanish without a clear reason, the cause stays a guess, but the fix names the request as a
-// suspect.
+// Escalate changes the cause once GPUs never appeared on a second machine type: the cluster is then at fault, not the
+// machines. attempts are the attempts of one Workspace, or of all Workspaces with one node class, in any order. An
+// attempt with a usable machine clears the suspicion. So does an attempt with Misconfigured, because somebody has
+// acted since. If several machine types vanish without a clear reason, the cause remains a guess, but the fix names
+// the request as a suspect.
 func Escalate(v Verdict, attempts []Attempt) Verdict {
 	if v.Guessed && v.Final && v.Cause == NoCapacity {
 		return suspect(v, attempts)
@@ -30,7 +30,7 @@ func Escalate(v Verdict, attempts []Attempt) Verdict {
 	}
 	for _, attempt := range newestFirst(attempts) {
 		if attempt.Ended.IsZero() {
-			continue // it goes on
+			continue // it is still open
 		}
 		if attempt.Cause == None || attempt.Cause == Misconfigured {
 			return v
@@ -54,7 +54,7 @@ func suspect(v Verdict, attempts []Attempt) Verdict {
 		switch {
 		case attempt.Ended.IsZero():
 		case !attempt.Guessed || attempt.Cause != NoCapacity:
-			return v // there was a machine, or a clear word, since
+			return v // there was a machine, or a clear message, since
 		case attempt.Offering.InstanceType != v.Scope.Name:
 			v.Fix = strings.TrimPrefix(v.Fix+"; "+requestFix, "; ")
 			return v

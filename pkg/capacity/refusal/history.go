@@ -14,31 +14,32 @@ import (
 )
 
 const (
-	// historySize is how many refusals of a history may still be learned in a different order than they ended.
-	// Older ones are kept only as their resulting cooldowns.
+	// historySize is how many refusals of a history are kept individually: among these, later calls may insert
+	// refusals in any order. Older refusals are kept only as their resulting cooldowns.
 	historySize = 32
-	// confirmWithin is how long after one Workspace's guess another's confirms it for their namespace.
+	// confirmWithin is how long after the guess of one Workspace another Workspace's guess confirms it for their
+	// namespace.
 	confirmWithin = time.Hour
 )
 
-// history is the refusals of one scope, of whichever capacity type, as one audience counts them.
+// history has the refusals of one scope, of any capacity type, for one audience.
 type history struct {
-	// needsTwo is set if a refusal counts only after it happened to two Workspaces.
+	// needsTwo is set if a refusal counts only once two Workspaces had it.
 	needsTwo bool
-	// recent are the latest refusals, ordered by their end. base is the result of the earlier ones, and folded is
-	// the last of those.
+	// recent are the latest refusals, ordered by their end. base is the result of all earlier refusals, and folded is
+	// the last of them.
 	recent   []Attempt
 	base     tally
 	folded   Attempt
 	isFolded bool
-	// now is the result of all of them.
+	// now is the result of all refusals.
 	now tally
 }
 
 // tally is the result of refusals, by capacity type.
 type tally struct {
 	cooldowns map[v1beta1.CapacityType]Cooldown
-	// guesses are the latest ones of two different Workspaces, the newer first.
+	// guesses are the latest guesses of two different Workspaces, the newer first.
 	guesses map[v1beta1.CapacityType][2]guess
 }
 
@@ -47,10 +48,10 @@ type guess struct {
 	at        time.Time
 }
 
-// proofs say until when refusals of a cause and a capacity type have been disproved; zero means never.
+// proofs returns until when refusals with a cause and a capacity type have been disproved; zero means never.
 type proofs func(cause Cause, capacityType v1beta1.CapacityType) time.Time
 
-// add takes in a refusal, and reports whether it is new.
+// add inserts a refusal, and reports whether it is new.
 func (h *history) add(a Attempt) bool {
 	if h.isFolded && compareAttempts(a, h.folded) <= 0 {
 		return false
@@ -63,7 +64,7 @@ func (h *history) add(a Attempt) bool {
 	return true
 }
 
-// settle computes the result of the refusals again.
+// settle recomputes the result of the refusals.
 func (h *history) settle(disproved proofs) {
 	for len(h.recent) > historySize {
 		h.base = h.base.without(disproved)
@@ -86,7 +87,7 @@ func (o tally) without(disproved proofs) tally {
 	return out
 }
 
-// take takes in the next refusal.
+// take adds the next refusal to the result.
 func (o *tally) take(a Attempt, needsTwo bool, disproved proofs) {
 	if needsTwo && !o.confirms(a, disproved(a.Cause, a.Scope.CapacityType)) {
 		return
@@ -107,7 +108,8 @@ func (o *tally) take(a Attempt, needsTwo bool, disproved proofs) {
 	o.cooldowns[capacityType] = known
 }
 
-// confirms reports whether another Workspace guessed the same lately, and since it was disproved.
+// confirms records a guess, and reports whether another Workspace has made the same guess lately that nothing has
+// disproved since.
 func (o *tally) confirms(a Attempt, disproved time.Time) bool {
 	known := o.guesses[a.Scope.CapacityType]
 	if known[0].workspace != a.Workspace {
@@ -121,9 +123,9 @@ func (o *tally) confirms(a Attempt, disproved time.Time) bool {
 	return known[1].at.After(disproved) && a.Ended.Sub(known[1].at) <= confirmWithin
 }
 
-// against returns the cooldown that a refusal prolongs. A message that does not distinguish spot machines counts
-// for both capacity types. Once that cooldown has passed, it counts only for the requested one: otherwise the other
-// one would never be tried.
+// against returns the cooldown that a refusal prolongs. A message that does not distinguish spot machines counts for
+// all capacity types. Once that cooldown has passed, it counts only for the requested type: otherwise the other type
+// would never be tried.
 func (o *tally) against(a Attempt) Cooldown {
 	all, one := o.of(a.Scope, a.Scope.CapacityType), o.of(a.Scope, a.Offering.CapacityType)
 	switch {
@@ -139,7 +141,7 @@ func (o *tally) against(a Attempt) Cooldown {
 	}
 }
 
-// of is the cooldown of a capacity type.
+// of returns the cooldown of a capacity type.
 func (o *tally) of(scope Scope, capacityType v1beta1.CapacityType) Cooldown {
 	known := o.cooldowns[capacityType]
 	known.Scope = scope

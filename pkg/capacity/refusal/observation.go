@@ -13,20 +13,20 @@ import (
 	"github.com/modelberth/modelberth/api/v1beta1"
 )
 
-// Provider answers requests for machines. Its messages and habits are known.
+// Provider is a provisioner of machines with known messages and behavior.
 type Provider string
 
-// The providers. UnknownProvider is anybody else, judged by age and disappearance alone.
+// The providers. UnknownProvider is any other: its claims are judged by age and disappearance alone.
 const (
 	UnknownProvider Provider = ""
 	KarpenterAzure  Provider = "karpenter-azure"
 	KarpenterAWS    Provider = "karpenter-aws"
 	GPUProvisioner  Provider = "gpu-provisioner"
-	// ClusterAutoscaler adds nodes for waiting pods. A claim is such a pod.
+	// ClusterAutoscaler adds nodes for pending pods. Such a pod stands for a claim.
 	ClusterAutoscaler Provider = "cluster-autoscaler"
 )
 
-// ProviderOf returns the provider for claims with a node class of this group and kind.
+// ProviderOf returns the provider for claims with a node class of that group and kind.
 func ProviderOf(group, kind string) Provider {
 	switch group + "/" + kind {
 	case "karpenter.azure.com/AKSNodeClass":
@@ -42,7 +42,7 @@ func ProviderOf(group, kind string) Provider {
 // givesUp reports whether a provider deletes requests for machines on its own, as Karpenter does.
 func (p Provider) givesUp() bool { return p != GPUProvisioner && p != ClusterAutoscaler }
 
-// Status of a condition.
+// Status is the status of a condition.
 type Status string
 
 // The statuses; a missing condition is unknown.
@@ -57,7 +57,7 @@ type Condition struct {
 	Status  Status
 	Reason  string
 	Message string
-	// Since is when the status changed; it does not move when only the reason changes.
+	// Since is when the status changed. It stays the same if only the reason changes.
 	Since time.Time
 }
 
@@ -71,11 +71,11 @@ type Note struct {
 
 // Event is one event about a claim.
 type Event struct {
-	// UID of the claim; events about others of the same name are passed over.
+	// UID of the claim. Events about other claims of the same name are ignored.
 	UID     types.UID
 	Reason  string
 	Message string
-	// At is when it was last seen.
+	// At is when the event last occurred.
 	At time.Time
 }
 
@@ -105,32 +105,32 @@ type Observation struct {
 	Launched    Condition
 	Registered  Condition
 	Initialized Condition
-	// ProviderID and NodeName are set once there is a machine, and once it is a node. They count even if a
-	// condition lags behind.
+	// ProviderID is set once there is a machine, and NodeName once it is a node. They count even if a condition lags
+	// behind.
 	ProviderID string
 	NodeName   string
-	// GPUs that the node can allocate, and the wanted number.
+	// GPUs is the number of allocatable GPUs of the node, and GPUsWanted the requested number.
 	GPUs, GPUsWanted int
-	// WasUsable is set if the machine once was completely usable. From then on it can only be lost: GPUs that
-	// disappear later are not a failed start.
+	// WasUsable is set if the machine was completely usable once. From then on it can only be lost: GPUs that
+	// disappear later are no failed start.
 	WasUsable bool
 	// Noted are earlier reasons of the Launched condition.
 	Noted []Note
 	// Events about the claim.
 	Events []Event
-	// Class is the state of the node class, and ClassMessage its own words.
+	// Class is the state of the node class, and ClassMessage the message of its condition.
 	Class        ClassState
 	ClassMessage string
 }
 
 // Deadlines are how long each stage may take. A deadline of zero never passes.
 type Deadlines struct {
-	// Launched is for gpu-provisioner, because it retries forever, and for a NodePool without a claim, because it has
-	// no timeout; it counts from creation.
+	// Launched counts from creation. It is for gpu-provisioner, because it retries forever, and for a NodePool without
+	// a claim, because Karpenter has no timeout there.
 	Launched time.Duration
-	// Registered is counted from creation.
+	// Registered counts from creation.
 	Registered time.Duration
-	// Initialized is counted from registration. Karpenter itself never gives up here.
+	// Initialized counts from registration. Karpenter itself never gives up here.
 	Initialized time.Duration
 }
 
@@ -148,7 +148,7 @@ func (o Observation) isUsable() bool {
 
 func (o Observation) isSpot() bool { return o.Offering.CapacityType == v1beta1.CapacitySpot }
 
-// ageAtEnd is the claim's age when it vanished, never negative even if a clock is behind.
+// ageAtEnd returns the claim's age when it vanished. It is never negative, even if a clock is behind.
 func (o Observation) ageAtEnd() time.Duration {
 	return max(o.GoneAt.Sub(o.CreatedAt), 0)
 }
@@ -177,19 +177,20 @@ type signal struct {
 	isEvent bool
 }
 
-// Reasons why a NodePool has no claim for a requested machine, in place of a claim's condition.
+// Reasons why a NodePool has no claim for a requested machine. They take the place of the reason in a claim's
+// condition.
 const (
-	// ReasonNoNodeClaim: Karpenter has made none, for an unknown reason.
+	// ReasonNoNodeClaim: Karpenter has created no claim, for an unknown reason.
 	ReasonNoNodeClaim = "NoNodeClaim"
-	// ReasonNodePoolNotReady: it makes none of a pool like this.
+	// ReasonNodePoolNotReady: Karpenter creates no claims from a pool that is not ready.
 	ReasonNodePoolNotReady = "NodePoolNotReady"
-	// ReasonNoInstanceTypes and ReasonFailedScheduling are those of Karpenter's events about such a pool, and about
-	// a pod that needs its machine.
+	// ReasonNoInstanceTypes and ReasonFailedScheduling are the reasons of Karpenter's events about such a pool, and
+	// about a pod that needs its machine.
 	ReasonNoInstanceTypes  = "NoCompatibleInstanceTypes"
 	ReasonFailedScheduling = "FailedScheduling"
 )
 
-// hasNoClaim reports whether a reason explains the absence of a claim, which Karpenter would otherwise time out.
+// hasNoClaim reports whether a reason explains the absence of a claim. Karpenter has no timeout in that case.
 func hasNoClaim(reason string) bool {
 	return slices.Contains([]string{ReasonNoNodeClaim, ReasonNodePoolNotReady, ReasonNoInstanceTypes, ReasonFailedScheduling}, reason)
 }
@@ -199,13 +200,13 @@ func IsNeutral(reason string) bool {
 	return reason == "" || reason == "AwaitingReconciliation" || reason == ReasonNoNodeClaim || isRetraction(reason)
 }
 
-// isRetraction reports whether a reason withdraws an earlier message: cluster autoscaler had no node group to scale
-// then, and has one since.
+// isRetraction reports whether a reason withdraws earlier messages: cluster autoscaler had no node group to scale up,
+// but has now triggered a scale-up.
 func isRetraction(reason string) bool { return reason == v1beta1.ReasonTriggeredScaleUp }
 
 // launchSignals returns the messages about the launch, newest first. A condition's time does not change with its
-// reason, so the current reason is newer than all recorded ones. An event precedes a condition of the same time: a
-// claim with such an event is about to vanish.
+// reason, so the current reason is newer than all recorded ones. At the same time, an event comes before a condition,
+// because a claim with such an event is about to vanish.
 func (o Observation) launchSignals() []signal {
 	var said []signal
 	newest := o.Launched.Since

@@ -21,19 +21,19 @@ import (
 //go:embed rules.yaml
 var shipped []byte
 
-// zoneGroup is the group of a pattern for the refused zone.
+// zoneGroup is the name of the group in a pattern that matches the refused zone.
 const zoneGroup = "zone"
 
-// Rules match the messages of clouds that refuse.
+// Rules interpret the messages with which clouds refuse requests.
 type Rules struct {
 	patience       map[Provider]time.Duration
 	refusingEvents []string
 	rules          []rule
 }
 
-// rule gives the meaning of some messages.
+// rule is the meaning of some messages.
 type rule struct {
-	// Name of the rule, and the providers with such messages.
+	// Name of the rule, and the providers that send such messages.
 	Name      string     `json:"name"`
 	Providers []Provider `json:"providers"`
 	// Source of the message, and the source's date.
@@ -45,9 +45,9 @@ type rule struct {
 	// AllOf and AnyOf are literal parts of the message.
 	AllOf []string `json:"allOf,omitempty"`
 	AnyOf []string `json:"anyOf,omitempty"`
-	// Pattern for the message from its start; its group "zone" has the refused zone.
+	// Pattern matches the message from its start; its group "zone" matches the refused zone.
 	Pattern string `json:"pattern,omitempty"`
-	// Example of the words.
+	// Example is a message that the rule must match.
 	Example example `json:"example"`
 
 	// Cause, Breadth, CapacityType (empty: that of the request) and Cooldown of the verdict.
@@ -58,11 +58,11 @@ type rule struct {
 	// Evidence decides which other Workspaces are affected; by default, a quota affects the account, and anything
 	// else the node class.
 	Evidence Evidence `json:"evidence,omitempty"`
-	// SpotCooldown is for spot, if it differs.
+	// SpotCooldown is the cooldown for spot machines, if it differs.
 	SpotCooldown metav1.Duration `json:"spotCooldown,omitzero"`
 	// Patience is how long the provisioner may keep trying, from the claim's creation.
 	Patience metav1.Duration `json:"patience,omitzero"`
-	// Weak messages count less than all others about the same claim.
+	// Weak messages count only if no other message about the same claim has a rule.
 	Weak bool `json:"weak,omitempty"`
 	// Fix is the remedy for users.
 	Fix string `json:"fix,omitempty"`
@@ -93,7 +93,8 @@ func Shipped() (Rules, error) {
 	return Parse(shipped)
 }
 
-// Parse reads rules strictly and checks them: each must have a meaning, and match its own example first.
+// Parse reads rules strictly and checks them: each rule must have a meaning, and must be the first to match its own
+// example.
 func Parse(data []byte) (Rules, error) {
 	var doc document
 	if err := yaml.UnmarshalStrict(data, &doc); err != nil {
@@ -146,8 +147,8 @@ func (r Rules) check(entry *rule) error {
 	return nil
 }
 
-// checkWords requires words that can match, and not by accident: Kubernetes names, also in messages, have neither
-// capitals nor spaces.
+// checkWords requires literals that can match, but not by accident. A capital or a space excludes the Kubernetes names
+// in messages, because these have neither.
 func (entry *rule) checkWords() error {
 	if len(entry.Reasons)+len(entry.AllOf)+len(entry.AnyOf)+len(entry.Pattern) == 0 {
 		return errors.New("one of reasons, allOf, anyOf and pattern must be given")
@@ -264,7 +265,7 @@ func (entry *rule) matches(reason, message string) bool {
 	return entry.pattern == nil || entry.pattern.MatchString(message)
 }
 
-// zoneIn returns the zone in a message, or "".
+// zoneIn returns the refused zone in a message, or "".
 func (entry *rule) zoneIn(message string) string {
 	if entry.pattern == nil {
 		return ""

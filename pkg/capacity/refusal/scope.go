@@ -11,20 +11,20 @@ import (
 	"github.com/modelberth/modelberth/api/v1beta1"
 )
 
-// Offering is the requested offer: one machine type, from one place, with one capacity type.
+// Offering is the requested offer: one machine type in one place with one capacity type.
 type Offering struct {
 	InstanceType string
 	// Family is the cloud's quota group of the machine type; empty if it is unknown.
 	Family string
-	// Zone is empty if the provisioner chooses it. That is a separate offering: one unavailable zone does not rule
-	// it out. The same applies to several zones, separated by commas.
+	// Zone is empty if the provisioner chooses it. That is a separate offering: one unavailable zone does not exclude
+	// it. The same applies to several zones, separated by commas.
 	Zone         string
 	CapacityType v1beta1.CapacityType
 	// NodeClass of the request; empty if it is unknown.
 	NodeClass string
 }
 
-// Breadth is how much of the offer a refusal speaks about.
+// Breadth is how many offers a refusal is about.
 type Breadth string
 
 // The breadths, narrowest first.
@@ -38,18 +38,18 @@ const (
 // widths are the breadths, narrowest first.
 func widths() []Breadth { return []Breadth{OneOffering, SKU, Family, Everything} }
 
-// zoneSeparator separates the zones of an offering with several.
+// zoneSeparator separates the zones of an offering with several zones.
 const zoneSeparator = ","
 
 // Any stands for every zone, or for every capacity type.
 const Any = "*"
 
-// Scope is a set of offerings. It is comparable, and so a key.
+// Scope is a set of offerings. It is comparable, so it can be a map key.
 type Scope struct {
 	Breadth Breadth
 	// Name of the machine type, or of the family; empty for everything.
 	Name string
-	// Zone is Any but for one offering.
+	// Zone is Any unless the breadth is OneOffering.
 	Zone string
 	// CapacityType may be Any.
 	CapacityType v1beta1.CapacityType
@@ -57,12 +57,12 @@ type Scope struct {
 	NodeClass string
 }
 
-// Evidence is how far a refusal applies beyond the offering.
+// Evidence is which part of a request a refusal may be about. It decides how far the refusal applies.
 type Evidence string
 
 // The evidences, widest first.
 const (
-	// OfAccount: the limits of the account or the whole cluster, which are the same for all requests.
+	// OfAccount: limits of the account or the whole cluster, the same for all requests.
 	OfAccount Evidence = "account"
 	// OfClass: the node class's part of a request may be the cause: subnets, zones, images, reservations.
 	OfClass Evidence = "nodeClass"
@@ -71,9 +71,9 @@ const (
 	OfRequest Evidence = "request"
 )
 
-// scopeOf returns the scope of a breadth around an offering, no wider than its evidence: a refusal is about the
-// requested node class unless it is the account's. An unknown family shrinks to the machine type: a scope should be
-// too narrow rather than too wide.
+// scopeOf returns the scope of a breadth around an offering. It includes the node class unless the evidence is
+// OfAccount. If the family is unknown, the machine type takes its place, because a scope should be too narrow rather
+// than too wide.
 func scopeOf(breadth Breadth, evidence Evidence, o Offering) Scope {
 	out := Scope{Breadth: OneOffering, Name: o.InstanceType, Zone: o.Zone, CapacityType: o.CapacityType}
 	switch {
@@ -95,7 +95,7 @@ func (s Scope) Covers(o Offering) bool {
 	return slices.Contains(scopesAround(o), s)
 }
 
-// isPartOf reports whether a scope leaves some of an offering's places open.
+// isPartOf reports whether a scope covers at most some of an offering's zones.
 func (s Scope) isPartOf(o Offering) bool {
 	return s.Breadth == OneOffering && !s.Covers(o)
 }
@@ -128,7 +128,7 @@ func scopesAround(o Offering) []Scope {
 	return scopes
 }
 
-// String writes the scope for storage as breadth/name/zone/capacityType, with the node class if it has one.
+// String returns the scope for storage as breadth/name/zone/capacityType, followed by /nodeClass if it has one.
 func (s Scope) String() string {
 	parts := []string{string(s.Breadth), s.Name, s.Zone, string(s.CapacityType)}
 	if s.NodeClass != "" {
@@ -137,7 +137,7 @@ func (s Scope) String() string {
 	return strings.Join(parts, "/")
 }
 
-// ParseScope reads the result of String.
+// ParseScope parses the result of String.
 func ParseScope(text string) (Scope, error) {
 	parts := strings.Split(text, "/")
 	if len(parts) != 4 && len(parts) != 5 {

@@ -1,11 +1,11 @@
 // Copyright The Modelberth Authors.
 // SPDX-License-Identifier: Apache-2.0
 
-// Package refusal interprets the outcome of a request for a machine: the cause of a failure, the offers that it
-// rules out and for how long, and the offers still ruled out by earlier requests.
+// Package refusal interprets the outcome of a request for a machine: why it failed, which offers that excludes, and
+// for how long. It also keeps the offers that earlier requests exclude.
 //
-// It decides by the cloud's messages (rules.yaml), by age and by disappearance. It must not know models, plans, a
-// provisioner's objects, a client or a clock: observations, deadlines and the time are values, and the same values
+// It decides by the cloud's messages (rules.yaml), by age and by disappearance. It must not depend on models, plans, a
+// provisioner's objects, a client or a clock. Observations, deadlines and the time are values, and the same values
 // give the same verdict.
 package refusal
 
@@ -26,31 +26,31 @@ const (
 	NoCapacity Cause = "NoCapacity"
 	// Quota: the account's quota is used up.
 	Quota Cause = "Quota"
-	// NotOffered: it is not sold here, or not to this account.
+	// NotOffered: the offer is not sold here, or not to this account.
 	NotOffered Cause = "NotOffered"
-	// Misconfigured: another machine type would fail in the same way, and a person has to repair something. It is
-	// never guessed: its evidence is a message of the cloud, a node class that is not ready, or Escalate.
+	// Misconfigured: another machine type would fail in the same way, and a person has to fix something. This cause is
+	// never guessed: it comes from a message of the cloud, from a node class that is not ready, or from Escalate.
 	Misconfigured Cause = "Misconfigured"
-	// TimedOut: no machine was launched in time, without a reason.
+	// TimedOut: no machine was launched in time, and no reason is known.
 	TimedOut Cause = "TimedOut"
 	// NeverRegistered: the machine runs but never joined the cluster.
 	NeverRegistered Cause = "NeverRegistered"
 	// NeverInitialized: the node never advertised all its GPUs.
 	NeverInitialized Cause = "NeverInitialized"
-	// Lost: the machine was there and is gone.
+	// Lost: the machine existed and is gone.
 	Lost Cause = "Lost"
-	// Unknown: the cloud gave a reason without a rule.
+	// Unknown: the cloud gave a reason that no rule matches.
 	Unknown Cause = "Unknown"
-	// CannotServe: the machine launched, but its pods fail permanently, or none was ready in time. It proves nothing about
-	// the cloud's offer.
+	// CannotServe: the machine launched, but its pods fail permanently, or none was ready in time. This proves nothing
+	// about the cloud's offer.
 	CannotServe Cause = "CannotServe"
 )
 
-// NeedsPerson reports whether nothing is requested after an attempt with this cause before a person acts.
+// NeedsPerson reports whether a person must act after an attempt with this cause, before anything is requested again.
 func (c Cause) NeedsPerson() bool { return c == Misconfigured || c == CannotServe }
 
-// How long an offer is excluded if the cloud's message is not more exact. A rule for a message has
-// its own time in rules.yaml.
+// How long an offer is excluded if no rule matches a message of the cloud. The rules in rules.yaml have their own
+// cooldowns.
 const (
 	// silentCooldown follows a request that vanished without a message: the missing resource is unknown, and
 	// another request costs little.
@@ -59,47 +59,47 @@ const (
 	shortCooldown = 10 * time.Minute
 	// bootstrapCooldown follows nodes that never joined; the first one is forgiven.
 	bootstrapCooldown = 30 * time.Minute
-	// brokenCooldown follows nodes whose GPUs never appeared: drivers do not repair themselves.
+	// brokenCooldown follows nodes whose GPUs never appeared: drivers do not fix themselves.
 	brokenCooldown = time.Hour
 	// lostCooldown follows the loss of a machine that was not spot; the first one is forgiven.
 	lostCooldown = time.Minute
 )
 
-// Verdict is the judgement of one request for a machine. The zero Verdict means no failure, and that time alone
-// changes nothing.
+// Verdict is the judgement of one request for a machine. The zero Verdict means that there is no failure, and that
+// time alone changes nothing.
 type Verdict struct {
 	// Cause is None while nothing is wrong.
 	Cause Cause
-	// Scope of the excluded offers, and the duration. A Cooldown of zero excludes nothing: time does not repair a
-	// Misconfigured cause.
+	// Scope is the set of excluded offers, and Cooldown is for how long. A Cooldown of zero excludes nothing, for
+	// example because time does not fix a Misconfigured cause.
 	Scope    Scope
 	Cooldown time.Duration
-	// Message in the cloud's own words on one line, or in ours if the cloud gave none.
+	// Message is the cloud's message on one line, or ours if the cloud gave none.
 	Message string
 	// Fix is the remedy for users; empty if they can only wait.
 	Fix string
 	// Rule is the name of the matching rule; empty if age or disappearance decided.
 	Rule string
-	// Guessed is set if the request itself may be the cause, so another Workspace's may succeed.
+	// Guessed is set if the request itself may be the cause, so that another Workspace's request may succeed.
 	Guessed bool
-	// MendedBy is the object whose state shows the repair, and Class the node class's state; empty if the repair is
-	// not visible.
+	// MendedBy is the kind of object whose state shows when the cause is fixed, and Class is the state of the node
+	// class; empty if no object shows it.
 	MendedBy Mender
 	Class    ClassState
-	// Final is set if this request will get no more machines and must end. Before that, Cause and Message have
-	// the current state.
+	// Final is set if this request will get no more machines and must end. Before that, Cause and Message describe the
+	// current state.
 	Final bool
 	// LookAgain is when time alone may change the verdict; zero means never.
 	LookAgain time.Time
 }
 
-// Mender is the kind of object whose state shows that the cause is repaired.
+// Mender is a kind of object whose state shows when a cause is fixed.
 type Mender string
 
 // MendedByClass means the node class.
 const MendedByClass Mender = "nodeClass"
 
-// mendedBy records the object that will show the repair.
+// mendedBy records the kind of object that will show the fix.
 func (v Verdict) mendedBy(mender Mender, class ClassState) Verdict {
 	if v.MendedBy = mender; mender == MendedByClass {
 		v.Class = class
@@ -107,8 +107,8 @@ func (v Verdict) mendedBy(mender Mender, class ClassState) Verdict {
 	return v
 }
 
-// Mended reports whether a node class is in a better state than at the refusal. A class that was ready never is:
-// the cause was another one, and the next request would fail in the same way.
+// Mended reports whether a node class is in a better state than at the refusal. That is never so if the class was
+// ready: the cause was another one, and the next request would fail in the same way.
 func Mended(then, now ClassState) bool {
 	rank := func(state ClassState) int {
 		switch state {
@@ -116,14 +116,14 @@ func Mended(then, now ClassState) bool {
 			return 2
 		case ClassMissing, ClassNotReady:
 			return 0
-		default: // nobody read it, or it reports nothing
+		default: // not read, or without a Ready condition
 			return 1
 		}
 	}
 	return rank(now) > rank(then)
 }
 
-// finalAt makes a verdict final from a moment on; the zero moment never comes.
+// finalAt makes a verdict final from a time on; zero means never.
 func finalAt(v Verdict, at, now time.Time) Verdict {
 	v.Final, v.LookAgain = false, time.Time{}
 	switch {
@@ -136,7 +136,7 @@ func finalAt(v Verdict, at, now time.Time) Verdict {
 	return v
 }
 
-// cooldownOf is the cooldown for a cause without a message of the cloud.
+// cooldownOf returns the cooldown for a cause without a message of the cloud.
 func cooldownOf(cause Cause, spot bool) time.Duration {
 	switch cause {
 	case None, Misconfigured, CannotServe:
@@ -154,14 +154,14 @@ func cooldownOf(cause Cause, spot bool) time.Duration {
 	return shortCooldown
 }
 
-// isOverOnceLaunched reports whether a launched machine disproves a refusal of this cause. Not so for capacity:
-// Azure accepts a request first, and may find no capacity later.
+// isOverOnceLaunched reports whether a launched machine disproves a refusal of this cause. It does not disprove
+// NoCapacity: Azure accepts a request first, and may find no capacity later.
 func (c Cause) isOverOnceLaunched() bool {
 	return c == Quota || c == NotOffered || c == TimedOut
 }
 
-// forgiven is how many refusals in a row cost nothing: a node may join at the second try, and a lost machine is
-// simply replaced.
+// forgiven returns how many refusals in a row start no cooldown: a node may join at the second try, and a lost machine
+// is simply replaced.
 func forgiven(cause Cause, spot bool) int {
 	if cause == NeverRegistered || cause == Lost && !spot {
 		return 1
@@ -169,9 +169,9 @@ func forgiven(cause Cause, spot bool) int {
 	return 0
 }
 
-// Decisive returns the verdict on a request for several machines, all or none: final ones first, permanent failures
-// before avoidable ones, then the widest scope and the longest cooldown. If none is final, the next look is the
-// earliest of all.
+// Decisive returns the decisive verdict on a request for several machines, all or none: final verdicts come first,
+// then Misconfigured, then other failures, then the widest scope and the longest cooldown. If none is final, LookAgain
+// is the earliest of all.
 func Decisive(verdicts []Verdict) Verdict {
 	if len(verdicts) == 0 {
 		return Verdict{}

@@ -15,7 +15,7 @@ const (
 	wordsLimit = 512
 )
 
-// oneLine joins the lines of a message and its runs of spaces, and drops unprintable characters.
+// oneLine joins the lines of a message, collapses runs of spaces, and drops unprintable characters.
 func oneLine(message string) string {
 	if len(message) > readLimit {
 		message = message[:readLimit]
@@ -38,8 +38,8 @@ func trim(message string) string {
 	return wording.ClipBytes(message, wordsLimit)
 }
 
-// innermost returns the last "message" of the JSON within a message, however often it is quoted; "" if there is
-// none. Provisioners truncate errors, so this is not a JSON parser.
+// innermost returns the last "message" field of the JSON in a message, even if it is quoted several times; "" if there
+// is none. Provisioners truncate errors, so this is not a JSON parser.
 func innermost(message string) string {
 	start := strings.LastIndex(message, `"message`)
 	if start < 0 {
