@@ -17,11 +17,11 @@ import (
 	"github.com/modelberth/modelberth/pkg/capacity/refusal"
 )
 
-// Class returns the state of a node class, as the API server has it. A class that may not be read, or of an
-// unserved kind, is unseen and rules out nothing.
+// Class reads the state of a node class from the API server. If the class may not be read, or if its kind is not
+// served, the state is ClassNotSeen, which excludes nothing.
 func (p *Provisioner) Class(ctx context.Context, ref v1beta1.NodeClassReference) (refusal.ClassState, string, error) {
 	if profileOf(ref) == gpuProvisioner {
-		return refusal.ClassNotSeen, "", nil // only its kind counts, and there need not be any
+		return refusal.ClassNotSeen, "", nil // gpu-provisioner uses only its kind, and the object need not exist
 	}
 	mapping, err := p.cached.RESTMapper().RESTMapping(schema.GroupKind{Group: ref.Group, Kind: ref.Kind})
 	if meta.IsNoMatchError(err) {

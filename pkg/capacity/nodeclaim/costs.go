@@ -19,12 +19,13 @@ import (
 	"github.com/modelberth/modelberth/pkg/capacity/refusal"
 )
 
-// MachineCosts returns the cost of every machine that we created, from the cache. A claim costs money until it is gone.
+// MachineCosts returns the cost of every machine that we created, from the cache. A machine costs money until its
+// claim is gone.
 func (p *Provisioner) MachineCosts(ctx context.Context) ([]capacity.MachineCost, error) {
 	return costs(ctx, p.cached)
 }
 
-// LiveMachineCosts returns the same as the API server has it.
+// LiveMachineCosts returns the same, from the API server.
 func (p *Provisioner) LiveMachineCosts(ctx context.Context) ([]capacity.MachineCost, error) {
 	return costs(ctx, p.live)
 }
@@ -41,7 +42,7 @@ func costs(ctx context.Context, from client.Reader) ([]capacity.MachineCost, err
 	return out, nil
 }
 
-// MachineCostOf is the cost of a claim, with its Workspace.
+// MachineCostOf returns the cost of a claim's machine, with its Workspace.
 func MachineCostOf(claim *karpv1.NodeClaim) capacity.MachineCost {
 	launched := words(claim.StatusConditions(), karpv1.ConditionTypeLaunched)
 	out := capacity.MachineCost{
@@ -60,7 +61,7 @@ func MachineCostOf(claim *karpv1.NodeClaim) capacity.MachineCost {
 	return out
 }
 
-// PriceOf is the price in a machine's annotations; negative if there is none, or an invalid one.
+// PriceOf returns the price in a machine's annotations, in USD per hour; negative if it is missing or invalid.
 func PriceOf(annotations map[string]string) float64 {
 	price, err := strconv.ParseFloat(annotations[v1beta1.AnnotationHourlyPrice], 64)
 	if err != nil || !(price >= 0) || math.IsInf(price, 0) {
@@ -69,7 +70,7 @@ func PriceOf(annotations map[string]string) float64 {
 	return price
 }
 
-// OwnerOf is the Workspace in a machine's labels.
+// OwnerOf returns the Workspace in a machine's labels.
 func OwnerOf(labels map[string]string) capacity.Owner {
 	return capacity.Owner{
 		Namespace: labels[v1beta1.LabelMachineWorkspaceNamespace],
@@ -78,7 +79,8 @@ func OwnerOf(labels map[string]string) capacity.Owner {
 	}
 }
 
-// Annotations of a requested machine. They have its price, so the claims alone show the spending.
+// Annotations returns the annotations of a requested machine. They include its price, so the claims alone show the
+// spending.
 func Annotations(req capacity.Request) map[string]string {
 	out := map[string]string{v1beta1.AnnotationDoNotDisrupt: "true"}
 	if req.HourlyPrice >= 0 {

@@ -17,7 +17,7 @@ import (
 func (p *Provisioner) Events(ctx context.Context, claims []types.UID) ([]refusal.Event, error) {
 	var out []refusal.Event
 	for _, uid := range claims {
-		// Claims have no namespace; events about such objects are in this one.
+		// Claims have no namespace. Events about such objects are in the default namespace.
 		published, err := events.About(ctx, p.live, metav1.NamespaceDefault, uid)
 		if err != nil {
 			return nil, err

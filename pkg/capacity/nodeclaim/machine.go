@@ -21,7 +21,7 @@ import (
 	"github.com/modelberth/modelberth/pkg/capacity/refusal"
 )
 
-// MachineOf reads a claim; the node's fields stay zero.
+// MachineOf returns the machine of a claim. The fields about its node are zero.
 func MachineOf(claim *karpv1.NodeClaim) capacity.Machine {
 	conditions := claim.StatusConditions()
 	machine := capacity.Machine{
@@ -75,7 +75,7 @@ func keepsOthersAway(taint corev1.Taint) bool {
 	return taint.Key == v1beta1.TaintKeyWorkspace && taint.Effect == corev1.TaintEffectNoSchedule
 }
 
-// ObserveNode adds the node's fields.
+// ObserveNode adds the fields about a machine's node.
 func (p *Provisioner) ObserveNode(ctx context.Context, machine *capacity.Machine, gpuResource string) error {
 	if machine.NodeName == "" {
 		return nil
@@ -83,7 +83,7 @@ func (p *Provisioner) ObserveNode(ctx context.Context, machine *capacity.Machine
 	node := &corev1.Node{}
 	err := p.cached.Get(ctx, types.NamespacedName{Name: machine.NodeName}, node)
 	if apierrors.IsNotFound(err) {
-		return nil // gone, or not ours yet: the claim's labels reach the node when it registers
+		return nil // gone, or not in our cache yet: the node gets the claim's labels when it registers
 	}
 	if err != nil {
 		return fmt.Errorf("reading node %q: %w", machine.NodeName, err)
@@ -115,7 +115,7 @@ func isTrue(conditions status.ConditionSet, stage string) bool {
 	return condition != nil && condition.IsTrue()
 }
 
-// words are a condition of a claim as it stands.
+// words returns a condition of a claim.
 func words(conditions status.ConditionSet, stage string) refusal.Condition {
 	condition := conditions.Get(stage)
 	if condition == nil {

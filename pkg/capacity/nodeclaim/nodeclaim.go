@@ -1,15 +1,16 @@
 // Copyright The Modelberth Authors.
 // SPDX-License-Identifier: Apache-2.0
 
-// Package nodeclaim gets machines from Karpenter: one NodeClaim per machine, without a NodePool. If the provider
-// needs a pool in the claim, the claim names one that buys nothing.
+// Package nodeclaim gets machines from Karpenter: one NodeClaim per machine, without a NodePool. If the provider needs
+// a pool in the claim, the claim names a pool that buys nothing.
 //
-// It decides the claims' names and contents, which claims still serve the request, and which are released. It must
-// not know models or plans. The claims with the Workspace's UID are the truth about its machines. They are listed
-// live before a claim is created, so a stale cache, a lost status or a second replica never buys twice.
+// It decides the claims' names and contents, which claims still serve the request, and which are released. It must not
+// depend on models or plans. The claims with the Workspace's UID are the source of truth about its machines. A live
+// read lists them before a claim is created, so a stale cache, a lost status or a second replica never leads to a
+// second purchase.
 //
-// Package nodepool builds on it. Only these two packages import Karpenter's API types: the import registers types
-// with client-go's global scheme.
+// Package nodepool builds on it. Only these two packages import Karpenter's API types, because the import registers
+// them with client-go's global scheme.
 package nodeclaim
 
 import (
@@ -48,7 +49,7 @@ func AddToScheme(scheme *runtime.Scheme) error {
 	return nil
 }
 
-// GroupVersion of the NodeClaims.
+// GroupVersion returns the API group and version of NodeClaims.
 func GroupVersion() schema.GroupVersion {
 	return schema.GroupVersion{Group: "karpenter.sh", Version: "v1"}
 }
@@ -58,23 +59,23 @@ func Object() client.Object { return &karpv1.NodeClaim{} }
 
 // Provisioner creates, reads and deletes NodeClaims.
 type Provisioner struct {
-	// cached reads use the watches; live reads ask the API server.
+	// cached reads from watches, and live from the API server.
 	cached client.Client
 	live   client.Reader
-	// nodeClass for requests without one.
+	// nodeClass is for requests without their own.
 	nodeClass v1beta1.NodeClassReference
 	profile   profile
 	// parked are the names of the NodePools known to exist.
 	parked sync.Map
 }
 
-// New returns a Provisioner. The live reader must not be backed by a cache. The node class determines how claims
-// are written, and the node classes of requests must have the same provider.
+// New returns a Provisioner. The live reader must not be backed by a cache. The node class determines the form of
+// claims, so the node classes of requests must have the same provider.
 func New(cached client.Client, live client.Reader, nodeClass v1beta1.NodeClassReference) *Provisioner {
 	return &Provisioner{cached: cached, live: live, nodeClass: nodeClass, profile: profileOf(nodeClass)}
 }
 
-// Kind is the kind of object that represents a machine.
+// Kind returns the kind of object that represents a machine.
 func (*Provisioner) Kind(capacity.Owner) string { return "nodeclaim" }
 
 // Observe returns a Workspace's machines, by ordinal and name, from the cache. Their names are fixed, so known only
@@ -106,8 +107,8 @@ func (p *Provisioner) Observe(
 	return machines, nil
 }
 
-// renew reads a claim from the API server if another one of its name is known: the cache may still have the former
-// one, and its refusal or end must not count for its successor.
+// renew reads a claim from the API server if the status has another claim of its name. The cache may still have the
+// earlier claim, and the refusal or end of that one must not count for its successor.
 func (p *Provisioner) renew(ctx context.Context, claim *karpv1.NodeClaim, known []capacity.Created) error {
 	isAnother := func(other capacity.Created) bool {
 		return other.Name == claim.Name && other.UID != "" && other.UID != claim.UID && other.LostAt.IsZero()
@@ -125,8 +126,8 @@ func (p *Provisioner) renew(ctx context.Context, claim *karpv1.NodeClaim, known 
 	return nil
 }
 
-// Held returns the machines that are held for a Workspace and not being deleted, by name, as their NodeClaims are in the
-// API server. Their nodes are not read.
+// Held returns the machines of a Workspace that are not being deleted, by name, from the NodeClaims in the API server.
+// It does not read their nodes.
 func (p *Provisioner) Held(ctx context.Context, owner capacity.Owner, _ []capacity.Created) ([]capacity.Machine, error) {
 	claims, err := List(ctx, p.live, owner)
 	if err != nil {
@@ -143,8 +144,7 @@ func (p *Provisioner) Held(ctx context.Context, owner capacity.Owner, _ []capaci
 }
 
 // Ensure makes the machines match the request. It deletes other claims, and creates nothing until they are gone:
-// except for kept machines, a Workspace never holds more than it requested. The outcome is valid with an error,
-// too.
+// except for kept machines, a Workspace never holds more than it requested. The outcome is valid even with an error.
 func (p *Provisioner) Ensure(ctx context.Context, req capacity.Request) (capacity.Outcome, error) {
 	var outcome capacity.Outcome
 	req = p.profile.readable(req)
@@ -152,7 +152,7 @@ func (p *Provisioner) Ensure(ctx context.Context, req capacity.Request) (capacit
 	if err == nil && p.profile.decide(claims, req).settled() {
 		return outcome, nil
 	}
-	// The cache may lag behind our own writes, or those of a replica that led before us.
+	// The cache may lag behind our own writes, or those of an earlier leader.
 	if err == nil {
 		claims, err = List(ctx, p.live, req.Owner)
 	}
@@ -197,19 +197,19 @@ func (p *Provisioner) createAll(ctx context.Context, req capacity.Request, ordin
 	return out, nil
 }
 
-// Release deletes all machines of a Workspace and returns the remaining names. None means that the API server
-// confirmed it.
+// Release deletes all machines of a Workspace and returns the remaining names. An empty result is confirmed by the API
+// server.
 func (p *Provisioner) Release(ctx context.Context, owner capacity.Owner) ([]string, error) {
 	return p.ReleaseBut(ctx, owner, nil)
 }
 
-// CanSurge is true: claims distinguish the machines of two attempts.
+// CanSurge returns true: claims distinguish the machines of two attempts.
 func (*Provisioner) CanSurge(capacity.Owner) bool { return true }
 
-// Replaces returns that each claim is created and deleted on its own.
+// Replaces returns ReplacesLater: each claim is created and deleted on its own.
 func (*Provisioner) Replaces(capacity.Owner) capacity.Replacing { return capacity.ReplacesLater }
 
-// ReleaseBut is Release of all but the machines of these names.
+// ReleaseBut is Release, except for the machines with these names.
 func (p *Provisioner) ReleaseBut(ctx context.Context, owner capacity.Owner, keep []string) ([]string, error) {
 	claims, err := List(ctx, p.cached, owner)
 	if claims = without(claims, keep); err == nil && len(claims) == 0 {
@@ -230,7 +230,7 @@ func (p *Provisioner) ReleaseBut(ctx context.Context, owner capacity.Owner, keep
 	return left, nil
 }
 
-// Owners returns the Workspaces of that name with machines: more than one if a Workspace was deleted and created
+// Owners returns the Workspaces with that name that have machines: several if a Workspace was deleted and created
 // again.
 func (p *Provisioner) Owners(ctx context.Context, namespace, name string) ([]capacity.Owner, error) {
 	claims := &karpv1.NodeClaimList{}
@@ -249,8 +249,8 @@ func (p *Provisioner) Owners(ctx context.Context, namespace, name string) ([]cap
 	return capacity.Distinct(owners), nil
 }
 
-// Holders returns all Workspaces with single claims of this back end, for the same reader, as the API server has
-// them.
+// Holders returns all Workspaces with standalone claims of this back end, from the API server. It skips claims for
+// another provisioner.
 func (p *Provisioner) Holders(ctx context.Context) ([]capacity.Owner, error) {
 	isRead := "!" + v1beta1.LabelWorkspace
 	if p.profile == gpuProvisioner {
@@ -267,7 +267,7 @@ func (p *Provisioner) Holders(ctx context.Context) ([]capacity.Owner, error) {
 	return capacity.Distinct(owners), nil
 }
 
-// Made returns the claims created by us or for us, with the given labels: each is a part of a selector.
+// Made returns the claims created by us or for us that match all given parts of a label selector.
 func Made(ctx context.Context, from client.Reader, so ...string) ([]karpv1.NodeClaim, error) {
 	selector, err := labels.Parse(strings.Join(append(so, v1beta1.LabelManagedBy+"="+v1beta1.ManagedBy), ","))
 	if err != nil {
@@ -282,11 +282,11 @@ func Made(ctx context.Context, from client.Reader, so ...string) ([]karpv1.NodeC
 
 // decision is the next action on a Workspace's claims.
 type decision struct {
-	// release are the claims to delete: they do not serve the request.
+	// release are the claims to delete, because they do not match the request.
 	release []karpv1.NodeClaim
 	// missing are the ordinals without a claim.
 	missing []int
-	// occupied reports that claims are being deleted, or about to be.
+	// occupied reports that claims are being deleted, or are about to be.
 	occupied bool
 	// zone of the missing machines; empty for any requested zone.
 	zone string
@@ -329,9 +329,9 @@ func (f profile) decide(claims []karpv1.NodeClaim, req capacity.Request) decisio
 	return d
 }
 
-// first is how many of a group's missing machines may be requested before its zone is known. The first one
-// determines the zone, and the others wait until it launches. If it is gone, it was refused, and the attempt is
-// about to end: no other one replaces it.
+// first returns how many of a group's missing machines may be requested before its zone is known. The first machine
+// determines the zone, and the others wait until it launches. If it is gone, it was refused and the attempt is about
+// to end, so no machine replaces it.
 func first(missing []int, count int) int {
 	if len(missing) < count {
 		return 0
@@ -339,7 +339,7 @@ func first(missing []int, count int) int {
 	return 1
 }
 
-// without leaves out the claims of these names.
+// without returns the claims except those with these names.
 func without(claims []karpv1.NodeClaim, names []string) []karpv1.NodeClaim {
 	if len(names) == 0 {
 		return claims
@@ -347,8 +347,8 @@ func without(claims []karpv1.NodeClaim, names []string) []karpv1.NodeClaim {
 	return slices.DeleteFunc(slices.Clone(claims), func(claim karpv1.NodeClaim) bool { return slices.Contains(names, claim.Name) })
 }
 
-// sharedZone is the zone of a request for one zone: the only allowed one, or that of its first launched machine;
-// empty if it is undecided or irrelevant.
+// sharedZone returns the zone for all machines of a request in one zone: the only allowed zone, or the zone of the
+// first launched machine. It is empty if the zone is undecided or irrelevant.
 func (f profile) sharedZone(claims []karpv1.NodeClaim, req capacity.Request) string {
 	if !req.OneZone || req.Count < 2 {
 		return ""
@@ -367,8 +367,8 @@ func (f profile) sharedZone(claims []karpv1.NodeClaim, req capacity.Request) str
 	return zone
 }
 
-// serves reports whether a claim matches the request: its attempt, by name, and its kind. A NodeClass counts only
-// if the request names one: another default of the installation replaces nothing.
+// serves reports whether a claim matches the request: the attempt, by the claim's name, and the kind of machine. A
+// node class counts only if the request names one: a new default of the installation replaces no machine.
 func (f profile) serves(claim *karpv1.NodeClaim, machine *capacity.Machine, req capacity.Request) bool {
 	if slices.Contains(req.Replaced, claim.UID) {
 		return false
@@ -394,8 +394,7 @@ func (p *Provisioner) create(ctx context.Context, req capacity.Request, ordinal 
 	if !apierrors.IsAlreadyExists(err) {
 		return capacity.Created{}, fmt.Errorf("creating NodeClaim %q: %w", claim.Name, err)
 	}
-	// Names are deterministic: either it is ours and creating it twice was creating it once, or
-	// another owner has the name.
+	// Names are deterministic: either we have created the claim already, or another owner has the name.
 	existing := &karpv1.NodeClaim{}
 	if err := p.live.Get(ctx, client.ObjectKeyFromObject(claim), existing); err != nil {
 		return capacity.Created{}, fmt.Errorf("reading NodeClaim %q: %w", claim.Name, err)
@@ -421,7 +420,7 @@ func (p *Provisioner) Delete(ctx context.Context, claim *karpv1.NodeClaim) error
 	return nil
 }
 
-// classOf is the node class of a request.
+// classOf returns the node class of a request.
 func (p *Provisioner) classOf(req capacity.Request) v1beta1.NodeClassReference {
 	if req.NodeClass != nil {
 		return *req.NodeClass
@@ -436,8 +435,9 @@ func (p *Provisioner) claim(req capacity.Request, ordinal int) *karpv1.NodeClaim
 		labels[karpv1.NodePoolLabelKey] = pool
 	}
 	if p.profile == karpenter && len(validation.IsValidLabelValue(class.Name)) == 0 {
-		// Karpenter's own claims have this label. One of its controllers adds it to other claims, while another one
-		// adds the finalizer to an older version, and that fails (v1.12.1, pkg/controllers/nodeclaim/hydration).
+		// Karpenter's own claims have this label. If it is missing, one of Karpenter's controllers adds it while
+		// another one adds the finalizer to an older version of the claim, and that fails (v1.12.1,
+		// pkg/controllers/nodeclaim/hydration).
 		labels[karpv1.NodeClassLabelKey(schema.GroupKind{Group: class.Group, Kind: class.Kind})] = class.Name
 	}
 	return &karpv1.NodeClaim{
@@ -448,7 +448,7 @@ func (p *Provisioner) claim(req capacity.Request, ordinal int) *karpv1.NodeClaim
 	}
 }
 
-// Spec is the spec of a requested machine's claim.
+// Spec returns the spec of a requested machine's claim.
 func (p *Provisioner) Spec(req capacity.Request) karpv1.NodeClaimSpec {
 	class := p.classOf(req)
 	taints := []corev1.Taint{{Key: v1beta1.TaintKey, Value: v1beta1.TaintValue, Effect: corev1.TaintEffectNoSchedule}}
@@ -466,7 +466,7 @@ func (p *Provisioner) Spec(req capacity.Request) karpv1.NodeClaimSpec {
 	}
 }
 
-// Labels of a requested machine; its node gets them, too.
+// Labels returns the labels of a requested machine. Its node gets them, too.
 func Labels(req capacity.Request) map[string]string { return karpenter.labels(req) }
 
 // Names returns the names of the machines of one attempt, by ordinal.
@@ -481,7 +481,7 @@ func (p *Provisioner) Names(owner capacity.Owner, attempt int32, count int) ([]s
 // PinPods leaves pods as they are: they select nodes by the labels of the claims.
 func (*Provisioner) PinPods(capacity.Request, *corev1.PodTemplateSpec) error { return nil }
 
-// Name returns the name of the claim for one machine of one attempt, as Karpenter's providers take it.
+// Name returns the name of the claim for one machine of one attempt, in the form for Karpenter.
 func Name(owner capacity.Owner, attempt int32, ordinal int) string {
 	return karpenter.name(owner, attempt, ordinal)
 }

@@ -18,16 +18,16 @@ import (
 	"github.com/modelberth/modelberth/pkg/capacity/refusal"
 )
 
-// parkedPrefix begins the names of parked NodePools; parkedLimit is the room in a label's value.
+// parkedPrefix begins the names of parked NodePools. parkedLimit is the maximum length of a label's value.
 const (
 	parkedPrefix = "modelberth-"
 	parkedLimit  = 63
 )
 
-// parkedTaint is tolerated by no pod: even without the limit, the pool buys nothing.
+// parkedTaint is a taint that no pod tolerates: even without its limit, the pool buys nothing.
 const parkedTaint = "modelberth.dev/parked"
 
-// parkedName returns the NodePool in the claims of a node class; empty if they stand alone.
+// parkedName returns the name of the NodePool in the claims of a node class; empty if they name none.
 //
 // If a claim has no NodePool, Azure's provider waits for the whole creation of its machine. Until then the claim
 // has no providerID, and Karpenter neither schedules nor disrupts anything in the cluster. A claim with a pool gets
@@ -40,8 +40,8 @@ func parkedName(class v1beta1.NodeClassReference) string {
 	return strings.TrimRight(name[:min(len(name), parkedLimit)], "-.")
 }
 
-// ensureParked creates the NodePool for the claims of a node class, once in a process. If it is deleted, machines
-// continue, and Karpenter logs that it is missing.
+// ensureParked creates the NodePool for the claims of a node class, once per process. If the pool is deleted later,
+// machines continue, and Karpenter logs that the pool is missing.
 func (p *Provisioner) ensureParked(ctx context.Context, class v1beta1.NodeClassReference) error {
 	name := parkedName(class)
 	if name == "" {
@@ -57,7 +57,7 @@ func (p *Provisioner) ensureParked(ctx context.Context, class v1beta1.NodeClassR
 	return nil
 }
 
-// parkedPool is a NodePool that never buys and never disrupts the claims with its name.
+// parkedPool returns a NodePool that buys nothing, and never disrupts the claims with its name.
 func parkedPool(name string, class v1beta1.NodeClassReference) *karpv1.NodePool {
 	return &karpv1.NodePool{
 		ObjectMeta: metav1.ObjectMeta{
@@ -68,7 +68,8 @@ func parkedPool(name string, class v1beta1.NodeClassReference) *karpv1.NodePool 
 			Disruption: karpv1.Disruption{
 				ConsolidationPolicy: karpv1.ConsolidationPolicyWhenEmpty,
 				ConsolidateAfter:    karpv1.MustParseNillableDuration(karpv1.Never),
-				// With a termination grace period a drifted node goes despite do-not-disrupt on its pods.
+				// With a termination grace period, Karpenter replaces a drifted node despite do-not-disrupt on its
+				// pods.
 				Budgets: []karpv1.Budget{{Nodes: "0"}},
 			},
 			Template: karpv1.NodeClaimTemplate{Spec: karpv1.NodeClaimTemplateSpec{

@@ -22,19 +22,19 @@ import (
 	"github.com/modelberth/modelberth/pkg/capacity/refusal"
 )
 
-// profile is the form of claims for one reader.
+// profile is the form of claims for one provisioner.
 type profile string
 
 const (
-	// karpenter reads them by their requirements.
+	// karpenter is for Karpenter: it reads the requirements of claims.
 	karpenter profile = ""
-	// gpuProvisioner makes an AKS agent pool with one machine of each claim. It reads the name, the one
-	// machine type, the disk, the taints and the labels, and nothing else (gpu-provisioner v0.4.3,
+	// gpuProvisioner is for gpu-provisioner: it creates an AKS agent pool with one machine for each claim. It reads
+	// only the name, the machine type, the disk, the taints and the labels (v0.4.3,
 	// pkg/providers/instance/instance.go).
 	gpuProvisioner profile = "gpu-provisioner"
 )
 
-// profileOf is for claims of a node class; its kind determines the reader.
+// profileOf returns the profile for claims of a node class. The kind of the class determines it.
 func profileOf(class v1beta1.NodeClassReference) profile {
 	if refusal.ProviderOf(class.Group, class.Kind) == refusal.GPUProvisioner {
 		return gpuProvisioner
@@ -42,8 +42,8 @@ func profileOf(class v1beta1.NodeClassReference) profile {
 	return karpenter
 }
 
-// Limits of names on Karpenter. nameLimit keeps them usable as VM names; Azure's machine mode hashes longer ones.
-// hashLength of the hash is 40 bits, per Workspace and ordinal.
+// Limits of names with Karpenter. nameLimit keeps them usable as VM names: Azure's machine mode hashes longer names.
+// hashLength is in hexadecimal digits: 40 bits of the hash.
 const (
 	nameLimit  = 34
 	hashLength = 10
@@ -62,8 +62,8 @@ func (f profile) name(owner capacity.Owner, attempt int32, ordinal int) string {
 	return HashedName(owner.Name, identity, nameLimit)
 }
 
-// HashedName is a name, truncated if necessary, with the hash of its identity: at most the given number of
-// characters.
+// HashedName returns a name, truncated if necessary, with the hash of an identity. The result has at most the given
+// number of characters.
 func HashedName(name, identity string, most int) string {
 	if limit := most - hashLength - 1; len(name) > limit {
 		name = strings.TrimRight(name[:limit], "-.")
@@ -76,7 +76,7 @@ func hashOf(identity string) string {
 	return hex.EncodeToString(sum[:])
 }
 
-// readable removes from a request everything that the reader of its claims cannot do.
+// readable removes from a request everything that the provisioner does not support.
 func (f profile) readable(req capacity.Request) capacity.Request {
 	if f == gpuProvisioner {
 		req.Zones, req.OneZone = nil, false
@@ -84,7 +84,7 @@ func (f profile) readable(req capacity.Request) capacity.Request {
 	return req
 }
 
-// labels of a claim; its node gets them, too.
+// labels returns the labels of a claim. Its node gets them, too.
 func (f profile) labels(req capacity.Request) map[string]string {
 	out := map[string]string{}
 	maps.Copy(out, req.Labels)
@@ -94,8 +94,8 @@ func (f profile) labels(req capacity.Request) map[string]string {
 	out[v1beta1.LabelMachineAttempt] = strconv.Itoa(int(req.Attempt))
 	out[v1beta1.LabelManagedBy] = v1beta1.ManagedBy
 	if f == gpuProvisioner {
-		// It lists, and so keeps, only agent pools with the first label. No claim for Karpenter may have it: if
-		// gpu-provisioner runs as well, both would create a machine.
+		// gpu-provisioner lists, and so keeps, only agent pools with the first label. A claim for Karpenter must not
+		// have that label: if gpu-provisioner runs as well, both would create a machine.
 		out[v1beta1.LabelWorkspace] = req.Owner.Name
 		out[v1beta1.LabelWorkspaceNamespace] = req.Owner.Namespace
 		out[karpv1.NodePoolLabelKey] = "kaito"
@@ -129,7 +129,7 @@ func (f profile) requirements(req capacity.Request) []karpv1.NodeSelectorRequire
 func (f profile) requests(req capacity.Request) corev1.ResourceList {
 	out := corev1.ResourceList{}
 	if req.GPUs > 0 {
-		// The machine is initialised only once it shows the requested resource.
+		// The machine is initialized only once its node advertises the requested resource.
 		out[corev1.ResourceName(req.GPUResource)] = *resource.NewQuantity(int64(req.GPUs), resource.DecimalSI)
 	}
 	switch {
@@ -141,15 +141,15 @@ func (f profile) requests(req capacity.Request) corev1.ResourceList {
 	return out
 }
 
-// Parts of a gpu-provisioner machine's OS disk: leastOSDiskGiB is AKS's default, systemGiB is the system's share,
-// and the kubelet reserves a further share.
+// Parts of the OS disk of a gpu-provisioner machine: leastOSDiskGiB is AKS's default size, systemGiB is for the
+// system, and podsShare is the share that the kubelet leaves to pods.
 const (
 	leastOSDiskGiB = 128
 	systemGiB      = 30
 	podsShare      = 0.85
 )
 
-// osDiskGiB is the size of a disk with enough room for pods.
+// osDiskGiB returns the size of an OS disk with enough room for pods.
 func osDiskGiB(need int) int {
 	return max(leastOSDiskGiB, int(math.Ceil(float64(need+systemGiB)/podsShare)))
 }
@@ -158,8 +158,8 @@ func gibibytes(count int) resource.Quantity {
 	return *resource.NewQuantity(int64(count)<<30, resource.BinarySI)
 }
 
-// capacityTypeOf is how a claim's machine is paid for. If the claim does not say, only that type was
-// available.
+// capacityTypeOf returns the capacity type of a claim's machine; empty if unknown. Claims for gpu-provisioner do not
+// name it: they are on-demand.
 func capacityTypeOf(claim *karpv1.NodeClaim) v1beta1.CapacityType {
 	if asked := requirementValue(claim, karpv1.CapacityTypeLabelKey); asked != "" {
 		return v1beta1.CapacityType(asked)

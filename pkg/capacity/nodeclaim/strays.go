@@ -16,10 +16,10 @@ import (
 	"github.com/modelberth/modelberth/pkg/capacity"
 )
 
-// KAITO are the claims of KAITO's controller for Workspaces. No cache holds them.
+// KAITO lists and deletes the claims of KAITO's controller for Workspaces. No cache has them.
 type KAITO struct{ Provisioner *Provisioner }
 
-// Strays returns claims that are not being deleted, with the Workspaces in their labels.
+// Strays returns the claims that are not being deleted, with the Workspaces in their labels.
 func (k KAITO) Strays(ctx context.Context) ([]capacity.MachineCost, error) {
 	claims := &karpv1.NodeClaimList{}
 	if err := k.Provisioner.live.List(ctx, claims, client.HasLabels{v1beta1.LabelWorkspace, v1beta1.LabelWorkspaceNamespace}); err != nil {

@@ -53,7 +53,7 @@ func (c *Choice) Budget() acquire.Budget {
 // checkPurchase returns an error if a machine of a plan cannot become useful, before money is spent on it.
 func (c *Choice) checkPurchase(ctx context.Context, made *revision.Revision) error {
 	purchase := c.Purchase(made)
-	// The user's mistake comes before the cluster's state.
+	// A mistake of the user is reported before a problem of the cluster.
 	if problem := planning.ZoneProblem(&made.Plan, purchase.NodeClass); problem != "" {
 		return progress.Invalid("nothing is bought yet: " + problem)
 	}
@@ -82,7 +82,7 @@ func (c *Choice) Purchase(made *revision.Revision) preflight.Purchase {
 	return out
 }
 
-// podDemand returns the pods of a plan, and the existing ones.
+// podDemand returns the pods of a plan, and the existing pods.
 func podDemand(ws *v1beta1.Workspace, made *revision.Revision, sets []*appsv1.StatefulSet, pods []corev1.Pod) admission.Demand {
 	out := admission.Demand{ExistingSets: len(sets)}
 	for _, object := range made.Pods(ws, made.Name, workload.Group{}) {

@@ -20,8 +20,8 @@ import (
 	"github.com/modelberth/modelberth/pkg/revision"
 )
 
-// Affordable chooses a plan and reserves its money, unless the plan costs nothing more. The money may suffice only for the
-// offer that is about to be lost: it is then requested in its own place.
+// Affordable chooses a plan and reserves the money for it, unless nothing has to be bought. If the money suffices only
+// for the offer that is about to be lost, that offer is chosen again.
 func (c *Choice) Affordable(ctx context.Context, number int32) (*revision.Revision, error) {
 	made, err := c.affordableBut(ctx, number, c.Deleting)
 	if c.Deleting != nil && progress.LacksMoney(err) {
@@ -33,8 +33,8 @@ func (c *Choice) Affordable(ctx context.Context, number int32) (*revision.Revisi
 	return made, err
 }
 
-// affordableBut chooses without an offer that is about to be lost; nil excludes nothing. With a
-// *acquire.RecreateError comes the plan to replace the serving machines.
+// affordableBut is Affordable without the offer that is about to be lost; nil excludes nothing. With an
+// *acquire.RecreateError, it also returns the plan that replaces the serving machines.
 func (c *Choice) affordableBut(ctx context.Context, number int32, deleting *cooldown.Exclusion) (*revision.Revision, error) {
 	made, err := c.choose(ctx, deleting)
 	if err != nil || made.IsOnNodes() || c.Suffices(made) {
@@ -43,11 +43,11 @@ func (c *Choice) affordableBut(ctx context.Context, number int32, deleting *cool
 	if err := c.checkPurchase(ctx, made); err != nil {
 		return nil, err
 	}
-	if _, err := planning.APIKey(ctx, c.Objects, c.Workspace); err != nil { // it may have gone since the plan was pinned
+	if _, err := planning.APIKey(ctx, c.Objects, c.Workspace); err != nil { // the key may be gone since the plan was pinned
 		return nil, err
 	}
 	if err := c.CheckBeside(made); err != nil {
-		if c.IsAnswering { // only a model that answers is worth its machines
+		if c.IsAnswering { // machines are worth keeping only while their model answers
 			err = cmp.Or(c.checkMonth(ctx, made, number), err)
 		}
 		return made, err
@@ -68,9 +68,9 @@ func (c *Choice) affordableBut(ctx context.Context, number int32, deleting *cool
 	return granted, c.takeTurn(granted)
 }
 
-// choose returns the plan to request: the accepted one at the current price, or a new one. A plan is made again after a
-// refusal, over a current limit, or if offers were cooling down when it was made. An offer about to be lost is avoided if
-// anything else is suitable.
+// choose returns the plan to request: the accepted plan at the current price, or a new one. It makes a new plan after
+// a refusal, if the accepted plan exceeds a current limit, or if offers were cooling down when the accepted plan was
+// made. It avoids an offer that is about to be lost if any other is suitable.
 func (c *Choice) choose(ctx context.Context, deleting *cooldown.Exclusion) (*revision.Revision, error) {
 	excluded, err := c.excluded()
 	if err != nil {
@@ -95,7 +95,7 @@ func (c *Choice) choose(ctx context.Context, deleting *cooldown.Exclusion) (*rev
 	made, err := c.makePlan(ctx, limits{excluded: excluded})
 	if _, isStalled := errors.AsType[*progress.StalledError](err); isStalled {
 		if !isCooling {
-			return accepted, nil // the plan stands: only its refusal is new, and that is over
+			return accepted, nil // the accepted plan remains: it is not cooling down
 		}
 		return nil, c.exhausted(ctx, excluded)
 	}
@@ -127,7 +127,7 @@ func (c *Choice) replaceForbidden(ctx context.Context, excluded []cooldown.Exclu
 	return made, nil
 }
 
-// provisional marks a plan made during cooldowns.
+// provisional marks a plan that was made during cooldowns.
 func provisional(made *revision.Revision) *revision.Revision {
 	if made != nil {
 		made.Provisional = true
@@ -153,8 +153,9 @@ func SameMachines(a, b *planner.Plan) bool {
 		acquire.Place(a.Zones) == acquire.Place(b.Zones) && slices.Equal(a.NodeNames, b.NodeNames)
 }
 
-// First makes the first plan from some inputs. The previous plan, which may be nil, stays if only the limit on the
-// price was lowered. Cooldowns do not count for machines already acquired: they need not be bought.
+// First makes the first plan from some inputs. former is the previous plan, or nil. It stays if only the limit on the
+// price was lowered and the held machines suffice. Cooldowns do not count for offers with held machines, because these
+// need not be bought.
 func (c *Choice) First(ctx context.Context, former *revision.Revision) (*revision.Revision, error) {
 	if former != nil && revision.OnlyLowersPrice(c.Inputs, former.Inputs) && c.Attempts.Suffice(c.Machines, &former.Revision) {
 		return &revision.Revision{Revision: former.Revision}, nil
@@ -193,7 +194,7 @@ func (c *Choice) withoutHeld(excluded []cooldown.Exclusion) []cooldown.Exclusion
 	})
 }
 
-// Elsewhere makes a plan outside the cooldowns.
+// Elsewhere makes a plan without the offers that are cooling down.
 func (c *Choice) Elsewhere(ctx context.Context) (*revision.Revision, error) {
 	excluded, err := c.excluded()
 	if err != nil {
@@ -202,7 +203,7 @@ func (c *Choice) Elsewhere(ctx context.Context) (*revision.Revision, error) {
 	return c.makePlan(ctx, limits{excluded: excluded})
 }
 
-// Anywhere makes a plan without regard to refusals.
+// Anywhere makes a plan as if no offer were cooling down.
 func (c *Choice) Anywhere(ctx context.Context) (*revision.Revision, error) {
 	return c.makePlan(ctx, limits{})
 }

@@ -17,8 +17,8 @@ import (
 	"github.com/modelberth/modelberth/pkg/progress"
 )
 
-// excluded returns the present cooldowns in the Workspace's places: a refusal is about one place. It is empty while
-// the user requests a retry.
+// excluded returns the offers that are cooling down in the Workspace's zones: a refusal is about one place. It is
+// empty while the user requests a retry.
 func (c *Choice) excluded() ([]cooldown.Exclusion, error) {
 	if c.Attempts.IsRetry(c.Workspace) {
 		return nil, nil
@@ -51,7 +51,8 @@ func exclusions(excluded []cooldown.Exclusion) []planner.Exclusion {
 	return out
 }
 
-// exhausted reports that every suitable machine type is cooling down, until when, and the remedy.
+// exhausted returns the error that every suitable machine type is cooling down, with the end of the wait and the
+// remedy.
 func (c *Choice) exhausted(ctx context.Context, excluded []cooldown.Exclusion) error {
 	asked, err := c.demand(ctx)
 	if err != nil {
@@ -59,7 +60,7 @@ func (c *Choice) exhausted(ctx context.Context, excluded []cooldown.Exclusion) e
 	}
 	reopens := c.reopens(asked.Request, excluded)
 	pinned := blocking(excluded, &c.Accepted.Plan)
-	if reopens.IsZero() { // no new plan is possible, but the accepted one stands
+	if reopens.IsZero() { // no new plan is possible, but the accepted one remains
 		reopens = pinned.Until
 	}
 	return &progress.WaitingError{
@@ -70,7 +71,7 @@ func (c *Choice) exhausted(ctx context.Context, excluded []cooldown.Exclusion) e
 	}
 }
 
-// blocking returns the exclusion that delays a plan, else the one that ends first.
+// blocking returns the exclusion that delays a plan, or else the exclusion that ends first.
 func blocking(excluded []cooldown.Exclusion, plan *planner.Plan) cooldown.Exclusion {
 	if i := slices.IndexFunc(excluded, func(e cooldown.Exclusion) bool { return isOffer(e, plan) }); i >= 0 {
 		return excluded[i]
@@ -91,13 +92,14 @@ func (c *Choice) reopens(asked planner.Request, excluded []cooldown.Exclusion) t
 	})
 }
 
-// planBut returns the plan under these exclusions alone.
+// planBut returns the plan with only these exclusions.
 func (c *Choice) planBut(asked planner.Request, excluded []cooldown.Exclusion) (planner.Plan, error) {
 	asked.Constraints.Excluded = append(slices.Clone(asked.Constraints.Excluded), exclusions(excluded)...)
 	return c.Planner.Plan(asked)
 }
 
-// help returns a remedy sooner than waiting: the machines under a larger quota, whatever the accepted plan waits for.
+// help returns a remedy that is faster than waiting. If a quota excludes offers, it names the machines that a larger
+// quota would allow, whatever the accepted plan waits for.
 func (c *Choice) help(asked planner.Request, excluded []cooldown.Exclusion, cause refusal.Cause) string {
 	isQuota := func(e cooldown.Exclusion) bool { return e.Cause == refusal.Quota }
 	if !slices.ContainsFunc(excluded, isQuota) {
@@ -111,7 +113,8 @@ func (c *Choice) help(asked planner.Request, excluded []cooldown.Exclusion, caus
 		"another machine type or region would help sooner", opened.Summary(), v1beta1.AnnotationRetryCapacity)
 }
 
-// wordsAbout quotes the latest attempt of this Workspace behind an exclusion; empty if it is another's.
+// wordsAbout quotes the latest attempt of this Workspace that caused an exclusion; empty if another Workspace caused
+// it.
 func (c *Choice) wordsAbout(excluded cooldown.Exclusion) string {
 	for i := len(c.Attempts) - 1; i >= 0; i-- {
 		a := &c.Attempts[i]
@@ -128,7 +131,7 @@ func (c *Choice) wordsAbout(excluded cooldown.Exclusion) string {
 	return ""
 }
 
-// helpFor returns a remedy sooner than waiting.
+// helpFor returns a remedy that is faster than waiting.
 func helpFor(cause refusal.Cause) string {
 	switch cause {
 	case refusal.Quota:

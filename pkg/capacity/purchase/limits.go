@@ -26,7 +26,7 @@ func (c *Choice) planLimits() (planning.Limits, error) {
 	}, nil
 }
 
-// ceiling returns the highest price of any plan, whatever is held.
+// ceiling returns the highest allowed price of any plan, without regard to held machines.
 func (c *Choice) ceiling(ceilings ledger.Ceilings, hasOwn bool) planner.Ceiling {
 	kind, limit := ceilings.Lowest()
 	lowest := planner.Ceiling{
@@ -42,8 +42,8 @@ func (c *Choice) ceiling(ceilings ledger.Ceilings, hasOwn bool) planner.Ceiling 
 	return usual
 }
 
-// ceilings returns the ceilings of a Workspace; its namespace may have its own. The error is a *progress.StalledError
-// if that one is invalid, because an invalid ceiling must not count as none.
+// ceilings returns the ceilings of a Workspace. Its namespace may have its own ceiling. If that is invalid, the error
+// is a *progress.StalledError, because an invalid ceiling must not count as no ceiling.
 func (c *Choice) ceilings() (ledger.Ceilings, error) {
 	out := c.Ledger.Ceilings()
 	text, isSet := c.Namespace.Annotations[v1beta1.AnnotationSpendingCeiling]

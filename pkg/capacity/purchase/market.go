@@ -1,9 +1,10 @@
 // Copyright The Modelberth Authors.
 // SPDX-License-Identifier: Apache-2.0
 
-// Package purchase chooses the plan to buy for a Workspace. Its offers are not cooling down, its machines can become useful,
-// and its price is within the limits of the day and the money left. The package reserves the money and buys nothing. It
-// must not know why an attempt begins or ends (package acquire does), or how machines are made.
+// Package purchase chooses the plan to buy for a Workspace. The offer of such a plan is not cooling down, its machines
+// can become useful, and its price is within the current limits and the remaining money. The package reserves the
+// money, but buys nothing. It must not depend on why an attempt begins or ends (package acquire decides that), or on
+// how machines are created.
 package purchase
 
 import (
@@ -23,11 +24,11 @@ import (
 	"github.com/modelberth/modelberth/pkg/sku"
 )
 
-// Limits of the administrator on plans. Ceilings are the Ledger's.
+// Limits are the administrator's limits on plans. The ceilings on spending are in the Ledger.
 type Limits struct {
-	// MaxHourlyPrice of Workspaces without one, in USD; 0 is none.
+	// MaxHourlyPrice is the limit for Workspaces without their own, in USD per hour; 0 means no limit.
 	MaxHourlyPrice float64
-	// InstanceTypes on sale, as patterns of path.Match; empty means all.
+	// InstanceTypes are the allowed machine types, as patterns of path.Match; empty means all.
 	InstanceTypes []string
 	// HostPaths are the allowed directories of nodes for weights; empty means none.
 	HostPaths []string
@@ -35,25 +36,25 @@ type Limits struct {
 
 // Market holds the offers for all Workspaces.
 type Market struct {
-	// Catalog has the machine types.
+	// Catalog lists the machine types.
 	Catalog Catalog
 	// Planner and Planning make plans.
 	Planner  planning.Planner
 	Planning *planning.Pipeline
-	// Memory holds the refusals of all Workspaces. Ledger grants the money.
+	// Memory has the refusals of all Workspaces. Ledger grants the money.
 	Memory *cooldown.Memory
 	Ledger *ledger.Ledger
 	Limits Limits
-	// Costs are what namespaces spend in a month; nil if no cost ledger is kept.
+	// Costs reports what namespaces spend in a month; nil if this installation keeps no cost ledger.
 	Costs Costs
 	// OneMachine returns why no model of a namespace may be spread over several machines; empty if it may.
 	OneMachine func(namespace string) string
 	// Preflight checks purchases.
 	Preflight *preflight.Checker
-	// Objects are read past the caches.
+	// Objects reads from the API server, past the caches.
 	Objects planning.Objects
 	Clock   clock.PassiveClock
-	// NodeClasses for Workspaces to name. The first is the installation's.
+	// NodeClasses are the node classes that Workspaces may name. The first is the installation's default.
 	NodeClasses []v1beta1.NodeClassReference
 	// Names returns the names of the machines of an attempt.
 	Names func(owner capacity.Owner, attempt int32, count int) ([]string, error)
@@ -61,10 +62,10 @@ type Market struct {
 	skus func() []sku.SKU
 }
 
-// Costs are what namespaces spend.
+// Costs reports what namespaces spend.
 type Costs interface {
-	// Month returns the costs of a namespace in the month of a moment (UTC), and up to when they are known; an error if they
-	// are unknown.
+	// Month returns the costs of a namespace in the current month (UTC), and up to when they are known; an error if
+	// they are unknown.
 	Month(namespace string, now time.Time) (spent cost.Month, asOf time.Time, err error)
 }
 
@@ -74,19 +75,19 @@ type Catalog interface {
 	SKUs() []sku.SKU
 }
 
-// New returns a Market. The catalogue makes its machine types again for each caller, so they are kept.
+// New returns a Market. It keeps the machine types, because the catalogue builds them anew for each caller.
 func New(market Market) *Market {
 	market.skus = sync.OnceValue(func() []sku.SKU { return market.Catalog.SKUs() })
 	return &market
 }
 
-// Choice is one choice of a Workspace.
+// Choice is one choice of a plan for a Workspace.
 type Choice struct {
 	*Market
 	Buyer
-	// LeftAlone are the offers in a cooldown when the last plan was made.
+	// LeftAlone are the offers that were cooling down when the last plan was made.
 	LeftAlone []refusal.Offering
 }
 
-// For returns a choice of a Workspace.
+// For returns a choice for a Workspace.
 func (m *Market) For(buyer Buyer) *Choice { return &Choice{Market: m, Buyer: buyer} }

@@ -20,8 +20,8 @@ import (
 	"github.com/modelberth/modelberth/pkg/revision"
 )
 
-// Afford reserves the money for a plan's machines. If it is short, the best plan for the remaining money takes its place.
-// If there is none, the Workspace waits until machines of others are gone.
+// Afford reserves the money for a plan's machines. If the money is short, the best plan for the remaining money takes
+// the place of this plan. If there is none, the Workspace waits until machines of others are gone.
 func (c *Choice) Afford(ctx context.Context, made *revision.Revision, number int32) (*revision.Revision, error) {
 	over, err := c.Reserve(ctx, made, number)
 	if over == nil {
@@ -68,7 +68,7 @@ func (c *Choice) Reserve(ctx context.Context, made *revision.Revision, number in
 		return nil, err
 	}
 	bought := c.Attempts.Known()
-	costs = slices.DeleteFunc(costs, func(cost capacity.MachineCost) bool { // its cache may lag: it is not requested again
+	costs = slices.DeleteFunc(costs, func(cost capacity.MachineCost) bool { // the cache may lag: this machine is not requested again
 		return slices.ContainsFunc(bought, func(known capacity.Created) bool { return known.Name == cost.Machine })
 	})
 	ceilings, err := c.ceilings()
@@ -101,7 +101,7 @@ func MachinePrice(plan *planner.Plan) float64 {
 	return plan.HourlyPrice / float64(plan.Nodes)
 }
 
-// Short returns the error for a lack of money. Another Workspace's end wakes this one.
+// Short returns the error for a lack of money. The release of another Workspace's machines wakes this one.
 func (c *Choice) Short(over *ledger.OverError) *progress.WaitingError {
 	wait, now := &progress.WaitingError{Reason: v1beta1.ReasonSpendingCeiling, Message: over.Error()}, c.Clock.Now()
 	if !over.LookAgain.IsZero() {
@@ -114,8 +114,8 @@ func (c *Choice) Short(over *ledger.OverError) *progress.WaitingError {
 	return wait
 }
 
-// ShortUntil returns the error for a lack of money until the cooldown of a cheaper machine ends. The machine must fit
-// the remaining money, if only in place of the serving ones.
+// ShortUntil returns the error for a lack of money until the cooldown of a cheaper machine ends. That machine must be
+// within the remaining money, if only in place of the serving ones.
 func (c *Choice) ShortUntil(ctx context.Context, over *ledger.OverError, excluded []cooldown.Exclusion) error {
 	budget := c.Budget()
 	room := budget.Room(over)

@@ -17,14 +17,14 @@ import (
 )
 
 const (
-	// retryUnknown is when to look again at costs that are unknown.
+	// retryUnknown is the time until unknown costs are read again.
 	retryUnknown = 15 * time.Second
-	// longestMonth bounds the wait for the next month: the clock may be set meanwhile.
+	// longestMonth bounds the wait for the next month, because the clock may be set meanwhile.
 	longestMonth = time.Hour
 )
 
-// month returns the use of the budget of the Workspace's namespace; nil if none stops purchases. Unknown costs stop them,
-// too: nobody can say that the budget is not spent. Pinned plans and running machines need no budget.
+// month returns a function for the use of the namespace's monthly budget; nil if no budget stops purchases. Unknown
+// costs stop purchases, too, because the budget may be spent. Pinned plans and running machines need no budget.
 func (c *Choice) month() func() (ledger.Month, error) {
 	budget, err := cost.BudgetOf(c.Namespace.Annotations)
 	if budget == nil || !budget.Stops {
@@ -53,15 +53,15 @@ func (c *Choice) month() func() (ledger.Month, error) {
 				Message: fmt.Sprintf("nothing is bought, because namespace %s has a monthly budget and %s", c.Workspace.Namespace, err),
 			}
 		}
-		if begin := cost.MonthBegin(now); asOf.Before(begin) { // what was known then belongs to the last month
+		if begin := cost.MonthBegin(now); asOf.Before(begin) { // these costs belong to the previous month
 			asOf = begin
 		}
 		return ledger.Month{Budget: budget.USD, Spent: spent.Spent, AsOf: asOf, Ends: cost.MonthEnd(now)}, nil
 	}
 }
 
-// checkMonth returns an error if the budget of the month has no room for the successor of the serving machines. Their end
-// would give nothing back to it.
+// checkMonth returns an error if the monthly budget has no room for the successors of the serving machines. The
+// release of these gives nothing back to the budget.
 func (c *Choice) checkMonth(ctx context.Context, made *revision.Revision, number int32) error {
 	costs, err := c.costs(made, number)
 	if err != nil {

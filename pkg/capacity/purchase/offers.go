@@ -11,7 +11,7 @@ import (
 	"github.com/modelberth/modelberth/pkg/capacity/refusal"
 )
 
-// offers returns all offers of the catalogue in a zone, or in any if that is empty.
+// offers returns all offers of the catalogue in a zone, or in any zone if it is empty.
 func (m *Market) offers(zone, nodeClass string) iter.Seq[refusal.Offering] {
 	return func(yield func(refusal.Offering) bool) {
 		for _, known := range m.skus() {
@@ -29,7 +29,7 @@ func (m *Market) offers(zone, nodeClass string) iter.Seq[refusal.Offering] {
 	}
 }
 
-// Remember returns attempts of a Workspace as the memory of refusals takes them.
+// Remember converts attempts of a Workspace for the memory of refusals.
 func (m *Market) Remember(who refusal.Asker, attempts []v1beta1.Attempt) []refusal.Attempt {
 	return acquire.Remember(who, attempts, func(a *v1beta1.Attempt) refusal.Offering {
 		return m.Offering(a.InstanceType, a.Zone, a.CapacityType, a.NodeClassName)
@@ -45,7 +45,7 @@ func (m *Market) Offering(instanceType, zone string, capacityType v1beta1.Capaci
 	return out
 }
 
-// ClassOf returns the NodeClass of machines for a plan that names this one, or none.
+// ClassOf returns the node class of a plan's machines: the named one, or else the installation's default.
 func (m *Market) ClassOf(named *v1beta1.NodeClassReference) v1beta1.NodeClassReference {
 	switch {
 	case named != nil:

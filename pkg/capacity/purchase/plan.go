@@ -17,11 +17,11 @@ import (
 type limits struct {
 	// excluded are the cooldowns.
 	excluded []cooldown.Exclusion
-	// room is the available money; zero if nothing is short.
+	// room is the remaining money; zero if money is not short.
 	room planner.Ceiling
 }
 
-// makePlan has the planner decide within limits, and renders the pods.
+// makePlan makes a plan within limits, with its pods.
 func (c *Choice) makePlan(ctx context.Context, now limits) (*revision.Revision, error) {
 	ask, err := c.Ask()
 	if err != nil {
@@ -34,7 +34,7 @@ func (c *Choice) makePlan(ctx context.Context, now limits) (*revision.Revision, 
 	return c.Planning.Make(ctx, ask)
 }
 
-// demand reads the Workspace's demand within the administrator's limits.
+// demand returns the Workspace's demand within the administrator's limits.
 func (c *Choice) demand(ctx context.Context) (*planning.Demand, error) {
 	ask, err := c.Ask()
 	if err != nil {
@@ -43,7 +43,7 @@ func (c *Choice) demand(ctx context.Context) (*planning.Demand, error) {
 	return c.Planning.Demand(ctx, ask)
 }
 
-// Ask returns the input of a plan of the Workspace.
+// Ask returns the input of a plan for the Workspace.
 func (c *Choice) Ask() (planning.Ask, error) {
 	out := planning.Ask{Workspace: c.Spec, Inputs: c.Inputs, LeftNodes: c.LeftNodes, CannotBuy: c.CannotBuy}
 	if c.Accepted != nil {
@@ -54,7 +54,7 @@ func (c *Choice) Ask() (planning.Ask, error) {
 	return out, err
 }
 
-// Today returns an accepted plan at the price of the day, or why its machines may not be bought today.
+// Today returns an accepted plan at today's price, or why its machines may not be bought today.
 func (c *Choice) Today(accepted *revision.Revision) (*revision.Revision, string) {
 	if accepted.Unverified != "" || accepted.IsOnNodes() {
 		return accepted, accepted.Unverified
@@ -63,7 +63,7 @@ func (c *Choice) Today(accepted *revision.Revision) (*revision.Revision, string)
 	if err != nil {
 		return accepted, progress.Message(err)
 	}
-	if c.IsRepair { // groups that serve continue
+	if c.IsRepair { // a serving group continues, even if new groups are forbidden
 		limits.OneMachine = ""
 	}
 	return c.Planning.Builder.Quote(accepted, c.Spec, limits)

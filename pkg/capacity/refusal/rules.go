@@ -62,7 +62,7 @@ type rule struct {
 	SpotCooldown metav1.Duration `json:"spotCooldown,omitzero"`
 	// Patience is how long the provisioner may keep trying, from the claim's creation.
 	Patience metav1.Duration `json:"patience,omitzero"`
-	// Weak messages count only if no other message about the same claim has a rule.
+	// Weak messages count only if no strong message about the same claim matches a rule.
 	Weak bool `json:"weak,omitempty"`
 	// Fix is the remedy for users.
 	Fix string `json:"fix,omitempty"`
