@@ -4,7 +4,7 @@
 // Package capacity has the types between the controller and the back ends for machines: requests, machines, and typed
 // errors.
 //
-// It decides nothing. It must not know models, the physics of plans or any provisioner's objects.
+// It decides nothing. It must not depend on models, on how plans are computed, or on any provisioner's objects.
 package capacity
 
 import (
@@ -29,7 +29,7 @@ type Owner struct {
 	UID       types.UID
 }
 
-// Distinct are owners with a UID, each once, by UID.
+// Distinct returns the owners that have a UID, each once, sorted by UID.
 func Distinct(owners []Owner) []Owner {
 	owners = slices.DeleteFunc(owners, func(owner Owner) bool { return owner.UID == "" })
 	slices.SortFunc(owners, func(a, b Owner) int { return strings.Compare(string(a.UID), string(b.UID)) })
@@ -39,35 +39,37 @@ func Distinct(owners []Owner) []Owner {
 // Request is a request for machines of one type.
 type Request struct {
 	Owner Owner
-	// Attempt is part of the machines' names: a new attempt never meets the remains of an old one. Counted from 1.
+	// Attempt is the number of the attempt, from 1. It is part of the machines' names, so a new attempt never collides
+	// with the remains of an old one.
 	Attempt int32
-	// InstanceType and Count of the machines.
+	// InstanceType and Count are the type and the number of the machines.
 	InstanceType string
 	Count        int
-	// GPUResource and GPUs: the number that each machine must show before it counts as initialised.
+	// GPUs is the number of GPUs that each machine must advertise as GPUResource before it counts as initialized.
 	GPUResource string
 	GPUs        int
 	// DiskGiB is the ephemeral storage of each machine.
 	DiskGiB int
-	// CapacityType to buy; Zones it may come from (empty means any).
+	// CapacityType to buy, and the Zones to buy it in; empty means any.
 	CapacityType v1beta1.CapacityType
 	Zones        []string
-	// AvoidZones recently refused it; empty means none.
+	// AvoidZones are the zones that recently refused such a request; empty means none.
 	AvoidZones []string
-	// OneZone requires machines near each other: the zone of the first launched machine is that of all, and the others
-	// are requested after its launch.
+	// OneZone requires all machines in one zone: the zone of the first launched machine. The others are requested
+	// after its launch.
 	OneZone bool
-	// NodeClass to buy with; nil means the installation's.
+	// NodeClass to buy with; nil means the installation's default.
 	NodeClass *v1beta1.NodeClassReference
 	// HourlyPrice of one machine in USD, as recorded on the machine; negative if unknown.
 	HourlyPrice float64
-	// Labels of the nodes in addition to the owner's.
+	// Labels of the nodes in addition to the labels of the owner.
 	Labels map[string]string
-	// Dedicated reports whether the machines have the taint of their owner. Only its pods tolerate the taint.
+	// Dedicated reports whether the machines get the taint of their owner.
 	Dedicated bool
-	// Existed are the names of this attempt's machines that existed once. They are not requested again.
+	// Existed are the names of this attempt's machines that have existed. They are not requested again.
 	Existed []string
-	// Replaced are the UIDs of the lost machines of this attempt: they are released, and others requested by their names.
+	// Replaced are the UIDs of the lost machines of this attempt. They are released, and others with their names are
+	// requested.
 	Replaced []types.UID
 	// Keep are the names of the serving machines of another attempt. They stay.
 	Keep []string
@@ -78,7 +80,7 @@ type Request struct {
 	Confirm func(ctx context.Context) error
 }
 
-// In is the request with a decided zone, in place of the allowed and the avoided ones.
+// In returns the request with a decided zone in place of the allowed and the avoided zones.
 func (r Request) In(zone string) Request {
 	if zone != "" {
 		r.Zones, r.AvoidZones = []string{zone}, nil
@@ -91,7 +93,7 @@ type Machine struct {
 	// Name and UID of the machine's object.
 	Name string
 	UID  types.UID
-	// Attempt with the request for it; 0 if unknown.
+	// Attempt is the number of the attempt that requested the machine; 0 if unknown.
 	Attempt int32
 	// Ordinal among the machines of its Workspace, from 0; -1 if unknown.
 	Ordinal int
@@ -101,7 +103,7 @@ type Machine struct {
 	CapacityType v1beta1.CapacityType
 	// NodeClass of its purchase.
 	NodeClass v1beta1.NodeClassReference
-	// Launched, Registered and Initialized are the stages, in order, and Words the provisioner's conditions for them.
+	// Launched, Registered and Initialized are the stages, in order. Words has the provisioner's conditions for them.
 	Launched    bool
 	Registered  bool
 	Initialized bool
@@ -109,34 +111,34 @@ type Machine struct {
 	// Reason and Message of the next stage, in the provisioner's own words.
 	Reason  string
 	Message string
-	// Dedicated: it has the taint of its owner.
+	// Dedicated: the machine has the taint of its owner.
 	Dedicated bool
-	// Replacement reports whether the provisioner made it on its own in place of a lost one: it was not
-	// requested.
+	// Replacement reports whether the provisioner created the machine on its own in place of a lost one, without a
+	// request.
 	Replacement bool
-	// Retired reports whether a retired back end manages it: that one gets no more machines.
+	// Retired reports whether a retired back end manages the machine. Such a back end creates no more machines.
 	Retired bool
 	// Deleting reports that the machine has been terminating since DeletingSince.
 	Deleting      bool
 	DeletingSince time.Time
 	// CreatedAt is the time of its request.
 	CreatedAt time.Time
-	// ProviderID is empty until the machine is launched, NodeName until it is registered.
+	// ProviderID is empty until the machine is launched, and NodeName until it is registered.
 	ProviderID string
 	NodeName   string
-	// NodeReady is the node's own report, NodeSince the time of its last change (zero without a node), GPUs its
-	// allocatable number.
+	// NodeReady is the node's Ready condition, and NodeSince the time of its last change (zero without a node). GPUs
+	// is the number of allocatable GPUs.
 	NodeReady bool
 	NodeSince time.Time
 	GPUs      int
-	// HourlyPrice recorded on it, in USD; negative if unknown.
+	// HourlyPrice is the price on the machine's object, in USD; negative if unknown.
 	HourlyPrice float64
-	// Fault that the node reports of the machine as a whole, GPUFault that of single GPUs. Shortage describes GPUs of the
-	// node that nobody can use; empty if all are usable, or if another program looks after the node.
+	// Fault is the reported fault of the machine as a whole, and GPUFault of single GPUs. Shortage describes the GPUs
+	// that the node cannot allocate; empty if it can allocate all, or if another program manages the node.
 	Fault, GPUFault nodehealth.Fault
 	Shortage        string
-	// Withheld explains why the machine stays despite a fault; empty if it has none that counts, or is replaced. Spared is
-	// the shortage of a machine that stays because no pod needs the missing GPUs; empty otherwise.
+	// Withheld explains why the machine stays despite a fault; empty if there is no such fault, or if the machine is
+	// replaced. Spared is the shortage of a machine that stays because no pod needs the missing GPUs; empty otherwise.
 	Withheld, Spared string
 }
 
@@ -157,7 +159,8 @@ type Words struct {
 // Label is a label of nodes with its value.
 type Label struct{ Key, Value string }
 
-// SpotLabels mark spot nodes: those of managed node groups of EKS, AKS and GKE, and Karpenter's.
+// SpotLabels returns the labels that mark spot nodes: on managed node groups of EKS, AKS and GKE, and on Karpenter's
+// nodes.
 func SpotLabels() []Label {
 	return []Label{
 		{"eks.amazonaws.com/capacityType", "SPOT"},
@@ -171,15 +174,16 @@ func SpotLabels() []Label {
 type MachineCost struct {
 	Owner   Owner
 	Machine string
-	// UID of the object for the machine, because several back ends may see it; empty before the object exists.
+	// UID of the machine's object, because several back ends may report the same machine; empty before the object
+	// exists.
 	UID types.UID
-	// InstanceType of the paid machine, and its price per hour in USD; negative if unknown.
+	// InstanceType of the machine, and its price per hour in USD; negative if unknown.
 	InstanceType string
 	HourlyPrice  float64
-	// Launched reports whether the cloud has begun to charge for it, Leaving whether it is being deleted.
+	// Launched reports whether the cloud charges for the machine, and Leaving whether it is being deleted.
 	Launched bool
 	Leaving  bool
-	// LaunchedAt is the time of its launch, and CapacityType how it is paid for; zero and empty if unknown.
+	// LaunchedAt is the time of its launch, and CapacityType is how it is paid for; zero and empty if unknown.
 	LaunchedAt   time.Time
 	CapacityType v1beta1.CapacityType
 }
@@ -188,7 +192,8 @@ type MachineCost struct {
 type Created struct {
 	Name string
 	UID  types.UID
-	// LostAt is when the machine was lost while its attempt keeps the others; zero otherwise. Its successor has its name.
+	// LostAt is when the machine was lost, if its attempt keeps the others; zero otherwise. The successor has the same
+	// name.
 	LostAt time.Time
 }
 
@@ -196,24 +201,24 @@ type Created struct {
 type Replacing int
 
 const (
-	// ReplacesNone means: the machines of an attempt go together.
+	// ReplacesNone: the machines of an attempt are only released together.
 	ReplacesNone Replacing = iota
-	// ReplacesAtOnce means: the provisioner buys another machine as soon as one is gone, and cannot wait.
+	// ReplacesAtOnce: the provisioner buys another machine as soon as one is gone. It cannot wait.
 	ReplacesAtOnce
-	// ReplacesLater means: another machine is bought only at the controller's request.
+	// ReplacesLater: the provisioner buys another machine only at the controller's request.
 	ReplacesLater
-	// ReplacesPod means: the pod of a machine requests another one, once it is deleted and created again.
+	// ReplacesPod: the pod of a machine requests another machine once it has been deleted and created again.
 	ReplacesPod
 )
 
 // Outcome is the effect of a request.
 type Outcome struct {
-	// Created are the requested machines, Released the names of the released ones.
+	// Created are the requested machines, and Released the names of the released machines.
 	Created  []Created
 	Released []string
 }
 
-// NotInstalledError has the reason why nothing can be bought in this cluster, and the remedy.
+// NotInstalledError means that nothing can be bought in this cluster. It has the reason and the remedy.
 type NotInstalledError struct{ Why, Fix string }
 
 // Error names the missing part and the remedy.
@@ -221,7 +226,7 @@ func (e *NotInstalledError) Error() string {
 	return fmt.Sprintf("cannot buy machines: %s: %s", e.Why, e.Fix)
 }
 
-// TakenError is returned if an object with another owner has the name of a machine or of its pool.
+// TakenError means that an object with another owner has the name of a machine or of its pool.
 type TakenError struct{ Kind, Name string }
 
 // Error names the object and the remedy.
@@ -229,10 +234,10 @@ func (e *TakenError) Error() string {
 	return fmt.Sprintf("%s %q exists and has another owner; delete or rename it", e.Kind, e.Name)
 }
 
-// Absent is the back end of a cluster without a provisioner: it holds and buys nothing, and returns the reason.
+// Absent is the back end of a cluster without a provisioner. It has no machines and buys none, and returns the reason.
 type Absent struct{ Why, Fix string }
 
-// Kind returns a word for machines.
+// Kind returns a general word for machines.
 func (Absent) Kind(Owner) string { return "machine" }
 
 // Observe returns nothing.

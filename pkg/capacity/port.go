@@ -13,34 +13,35 @@ import (
 	"github.com/modelberth/modelberth/pkg/capacity/refusal"
 )
 
-// A back end is an Observer, an Actor and a CostSource, and may be a Surger. The parts are declared here because
-// several packages use each: its callers, and those that combine back ends.
+// A back end is an Observer, an Actor and a CostSource, and may be a Surger. The interfaces are declared here because
+// several packages use each of them: its callers, and the packages that combine back ends.
 
-// Observer reads what a back end has. It writes nothing.
+// Observer reads the machines of a back end. It writes nothing.
 type Observer interface {
 	// Kind returns kubectl's name for the objects of machines.
 	Kind(owner Owner) string
-	// Observe returns the machines of a Workspace from caches. Known are those that its status names.
+	// Observe returns the machines of a Workspace from caches. known are the machines in its status.
 	Observe(ctx context.Context, owner Owner, known []Created, gpuResource string) ([]Machine, error)
 	// Held returns the API server's machines of a Workspace, without those being deleted.
 	Held(ctx context.Context, owner Owner, known []Created) ([]Machine, error)
 	// Names returns the names of the machines of an attempt, which follow from its number.
 	Names(owner Owner, attempt int32, count int) ([]string, error)
-	// Owners returns every Workspace of that name with machines, by UID.
+	// Owners returns every Workspace with that name that has machines, by UID.
 	Owners(ctx context.Context, namespace, name string) ([]Owner, error)
-	// Events returns what was published about machines.
+	// Events returns the events about machines.
 	Events(ctx context.Context, machines []types.UID) ([]refusal.Event, error)
 	// Class returns the state of a node class and, unless it is ready, a phrase that describes the problem.
 	Class(ctx context.Context, class v1beta1.NodeClassReference) (refusal.ClassState, string, error)
 }
 
-// Actor gets machines and deletes them. Every method may be called again.
+// Actor creates and deletes machines. Every method is idempotent.
 type Actor interface {
 	// PinPods makes pods run on the machines of a request, if their rendered form does not suffice.
 	PinPods(request Request, pods *corev1.PodTemplateSpec) error
-	// Ensure creates the machines of a request that are missing, and deletes all others of its owner but those to keep.
+	// Ensure creates the missing machines of a request, and deletes all other machines of its owner except those to
+	// keep.
 	Ensure(ctx context.Context, request Request) (Outcome, error)
-	// Release deletes all machines of a Workspace, and returns the names of those that are left.
+	// Release deletes all machines of a Workspace, and returns the names of the remaining ones.
 	Release(ctx context.Context, owner Owner) ([]string, error)
 }
 
@@ -52,12 +53,13 @@ type CostSource interface {
 	LiveMachineCosts(ctx context.Context) ([]MachineCost, error)
 }
 
-// Surger is a back end that may distinguish the machines of two attempts, so that both can have machines at once.
+// Surger is a back end that may distinguish the machines of two attempts. Then both can have machines at once.
 type Surger interface {
-	// CanSurge reports whether it does for a Workspace.
+	// CanSurge reports whether it distinguishes them for a Workspace.
 	CanSurge(owner Owner) bool
-	// Replaces returns how one machine of an attempt is replaced without the others.
+	// Replaces returns how the back end replaces one machine of an attempt without the others.
 	Replaces(owner Owner) Replacing
-	// ReleaseBut deletes all machines of a Workspace but those to keep, and returns the names of those that are left.
+	// ReleaseBut deletes all machines of a Workspace except those to keep, and returns the names of the remaining
+	// ones.
 	ReleaseBut(ctx context.Context, owner Owner, keep []string) ([]string, error)
 }

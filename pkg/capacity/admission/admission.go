@@ -4,9 +4,9 @@
 // Package admission decides whether a namespace would admit the pods of a Workspace: its Pod Security level,
 // LimitRanges and ResourceQuotas. Without admitted pods, a machine would be idle.
 //
-// It is pure: namespace, quotas, limits and pods are values. If the API server may decide differently for a reason
-// outside these values, it admits: a missed refusal costs a machine until the deadline for failing pods, and a
-// wrong refusal blocks a Workspace forever. It must not know clients, plans or machines.
+// It is pure: namespace, quotas, limits and pods are values. If the API server may decide otherwise for a reason
+// outside these values, the package admits the pods: a missed refusal costs a machine until the deadline for failing
+// pods, but a wrong refusal blocks a Workspace forever. It must not depend on clients, plans or machines.
 package admission
 
 import (
@@ -29,12 +29,12 @@ const (
 	ResourceQuota Rule = "ResourceQuota"
 )
 
-// Problem is why a pod would be refused. Its message stays the same while others use more or less.
+// Problem is why the namespace would refuse a pod. Its message does not change with the usage of others.
 type Problem struct {
 	Rule Rule
 	// Message names the object, the field, its value and the remedy.
 	Message string
-	// Transient reports whether other pods use the missing resource, so it may become free.
+	// Transient reports whether other pods use the missing resource, so that it may become free.
 	Transient bool
 }
 
@@ -50,7 +50,7 @@ type Namespace struct {
 type Demand struct {
 	// Sets are the planned StatefulSets.
 	Sets []*appsv1.StatefulSet
-	// Pods and ExistingSets are there already, and used counts them.
+	// Pods and ExistingSets exist already: the used part of a quota includes them.
 	Pods         []corev1.Pod
 	ExistingSets int
 }
@@ -58,7 +58,7 @@ type Demand struct {
 // Checker checks pods against the rules of a namespace.
 type Checker struct{ levels policy.Evaluator }
 
-// New returns a Checker with the Pod Security checks of its version of Kubernetes.
+// New returns a Checker with the Pod Security checks of the Kubernetes library's version.
 func New() (*Checker, error) {
 	levels, err := policy.NewEvaluator(policy.DefaultChecks(), nil)
 	if err != nil {
@@ -67,8 +67,8 @@ func New() (*Checker, error) {
 	return &Checker{levels: levels}, nil
 }
 
-// Check returns the first reason why the namespace would refuse a pod, or nil. Usages are promised to
-// others: their pods are on their way and not counted as used yet.
+// Check returns the first reason why the namespace would refuse a pod, or nil. promised are the usages reserved for
+// others, whose pods do not exist yet and do not count as used.
 func (c *Checker) Check(namespace Namespace, demand Demand, promised []Usage) *Problem {
 	wanted := podsOf(demand.Sets)
 	for _, pod := range wanted {
@@ -85,7 +85,7 @@ func (c *Checker) Check(namespace Namespace, demand Demand, promised []Usage) *P
 	return checkQuotas(namespace, wanted, demand, promised)
 }
 
-// pods are equal pods of one set.
+// pods are the equal pods of one set.
 type pods struct {
 	meta  *metav1.ObjectMeta
 	spec  *corev1.PodSpec
@@ -104,8 +104,8 @@ func podsOf(sets []*appsv1.StatefulSet) []pods {
 	return out
 }
 
-// checkLevel compares a pod with the Pod Security level of the namespace. Invalid labels count as they do for the
-// API server.
+// checkLevel compares a pod with the Pod Security level of the namespace. Invalid labels have the same effect as in
+// the API server.
 func (c *Checker) checkLevel(namespace Namespace, meta *metav1.ObjectMeta, spec *corev1.PodSpec) *Problem {
 	privileged := psaapi.LevelVersion{Level: psaapi.LevelPrivileged, Version: psaapi.LatestVersion()}
 	enforced, _ := psaapi.PolicyToEvaluate(namespace.Labels, psaapi.Policy{Enforce: privileged, Audit: privileged, Warn: privileged})

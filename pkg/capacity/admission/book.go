@@ -11,11 +11,11 @@ import (
 )
 
 // promiseLife is how long room in a namespace is reserved for a Workspace whose pods do not exist yet. They are
-// created within seconds, and used counts them from then on.
+// created within seconds, and count as used from then on.
 const promiseLife = 2 * time.Minute
 
-// Book checks one Workspace at a time, together with the earlier reservations. If it is lost, two simultaneous
-// Workspaces may both be admitted.
+// Book checks one Workspace at a time, together with the earlier reservations. If a restart loses these, two
+// simultaneous Workspaces may both be admitted.
 type Book struct {
 	checker *Checker
 
@@ -56,7 +56,7 @@ func (b *Book) Reserve(now time.Time, owner types.UID, namespace Namespace, dema
 	return problem
 }
 
-// Settle ends a promise: the pods are there, or not wanted any more.
+// Settle ends a promise: the pods exist, or are no longer wanted.
 func (b *Book) Settle(owner types.UID) {
 	b.mu.Lock()
 	defer b.mu.Unlock()

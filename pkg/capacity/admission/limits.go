@@ -52,14 +52,14 @@ func itemsOf(limits []corev1.LimitRange, kind corev1.LimitType) []corev1.LimitRa
 	return out
 }
 
-// measured is the object of a LimitRange: a container, or a whole pod.
+// measured is an object to which a LimitRange applies: a container, or a whole pod.
 type measured struct {
 	kind             corev1.LimitType
 	what             string
 	requests, limits corev1.ResourceList
 }
 
-// checkLimits holds a completed pod against the minima and maxima of LimitRanges.
+// checkLimits compares a completed pod with the minima and maxima of LimitRanges.
 func checkLimits(namespace Namespace, spec *corev1.PodSpec) *Problem {
 	pod := &corev1.Pod{Spec: *spec}
 	all := []measured{{

@@ -15,10 +15,10 @@ import (
 	helper "k8s.io/component-helpers/resource"
 )
 
-// countSets is how ResourceQuotas count StatefulSets.
+// countSets is the resource with which ResourceQuotas count StatefulSets.
 const countSets = corev1.ResourceName("count/statefulsets.apps")
 
-// Usage is the share of equal pods, and of their StatefulSet, in the ResourceQuotas of their namespace.
+// Usage is how much equal pods and their StatefulSet use of the ResourceQuotas of their namespace.
 type Usage struct {
 	spec  *corev1.PodSpec
 	count int64
@@ -34,7 +34,7 @@ func UsageOf(namespace Namespace, demand Demand) []Usage {
 		missing += pods.count
 	}
 	var out []Usage
-	for _, pods := range slices.Backward(wanted) { // the leader comes first, and is there first
+	for _, pods := range slices.Backward(wanted) { // the leader's set is first, and its pod is created first
 		usage := Usage{withDefaults(pods.spec, namespace.Limits), max(0, min(missing, pods.count)), max(0, min(missingSets, 1))}
 		if usage.count > 0 || usage.sets > 0 {
 			out = append(out, usage)
@@ -44,8 +44,8 @@ func UsageOf(namespace Namespace, demand Demand) []Usage {
 	return out
 }
 
-// checkQuotas compares pods with the ResourceQuotas that count them. Existing pods of the Workspace already count
-// as used, so only the rest must be free.
+// checkQuotas compares pods with the ResourceQuotas that count them. Existing pods of the Workspace already count as
+// used, so only the room for the missing pods must be free.
 func checkQuotas(namespace Namespace, wanted []pods, demand Demand, promised []Usage) *Problem {
 	for i := range namespace.Quotas {
 		quota := &namespace.Quotas[i]
@@ -89,7 +89,7 @@ func short(namespace Namespace, quota *corev1.ResourceQuota, whole, need, others
 		if all.Sign() <= 0 {
 			continue
 		}
-		if all.Cmp(hard) > 0 { // even if existing pods use as much: the new ones come when those are gone
+		if all.Cmp(hard) > 0 { // even if existing pods use as much: the new pods are created after those are gone
 			return quotaProblem(namespace, quota, fmt.Sprintf(
 				"%s is %s, and the pods need %s; raise it, or allow only smaller machine types in resource.placement.instanceTypes",
 				name, hard.String(), all.String()), false)
@@ -172,7 +172,8 @@ func isBestEffort(spec *corev1.PodSpec) bool {
 	})
 }
 
-// unspecified returns a resource that a container must specify for the quota, and does not.
+// unspecified returns a resource that the quota requires containers to specify, but one does not; empty if there is
+// none.
 func unspecified(quota *corev1.ResourceQuota, spec *corev1.PodSpec) string {
 	explicit := []corev1.ResourceName{
 		corev1.ResourceCPU, corev1.ResourceMemory, corev1.ResourceRequestsCPU, corev1.ResourceRequestsMemory,
@@ -191,7 +192,7 @@ func unspecified(quota *corev1.ResourceQuota, spec *corev1.PodSpec) string {
 	return ""
 }
 
-// usage is the usage of one pod.
+// usage returns the usage of one pod.
 func usage(spec *corev1.PodSpec) corev1.ResourceList {
 	pod := &corev1.Pod{Spec: *spec}
 	out := computed(helper.PodRequests(pod, helper.PodResourcesOptions{}), helper.PodLimits(pod, helper.PodResourcesOptions{}))
@@ -199,8 +200,8 @@ func usage(spec *corev1.PodSpec) corev1.ResourceList {
 	return out
 }
 
-// computed names requests and limits as quotas do: a request counts under its own name, too, unless it
-// is for an extended resource.
+// computed returns requests and limits by the names in quotas. A request also counts under the plain name of its
+// resource, unless that is an extended resource.
 func computed(requests, limits corev1.ResourceList) corev1.ResourceList {
 	out := corev1.ResourceList{}
 	for name, request := range requests {

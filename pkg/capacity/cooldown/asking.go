@@ -13,14 +13,14 @@ import (
 	"github.com/modelberth/modelberth/pkg/capacity/refusal"
 )
 
-// asking are the open attempts that lack their machines, one of each Workspace.
+// asking has the open attempts that still lack machines, one for each Workspace.
 type asking struct {
 	attempts map[types.UID]probe
-	// around are the same by their scopes, in the order of their beginning.
+	// around has the same attempts by scope, in the order of their start.
 	around map[refusal.Scope][]refusal.Attempt
 }
 
-// probe is an attempt, with its scopes after a cooldown: it is the first to request them.
+// probe is an attempt, with the scopes that it is the first to request after their cooldown.
 type probe struct {
 	refusal.Attempt
 	scopes []refusal.Scope
@@ -51,7 +51,8 @@ func inOrder(a, b refusal.Attempt) int {
 	return cmp.Or(a.Started.Compare(b.Started), cmp.Compare(a.Workspace, b.Workspace))
 }
 
-// end removes the attempt of a Workspace unless it began after the ended one. A status keeps whole seconds only.
+// end removes the attempt of a Workspace, unless it began later than the attempt that ended. Times in a status are in
+// whole seconds.
 func (a *asking) end(workspace types.UID, started time.Time) []refusal.Scope {
 	known, ok := a.attempts[workspace]
 	if !ok || started.Before(known.Started.Truncate(time.Second)) {

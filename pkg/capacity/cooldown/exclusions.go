@@ -18,8 +18,8 @@ type Exclusion struct {
 	Cause    refusal.Cause
 }
 
-// Reopens returns the earliest time at which a plan is possible again: isEnough is called with the remaining
-// exclusions. Zero means that no single exclusion is the obstacle.
+// Reopens returns the earliest time at which a plan is possible again. isEnough reports whether a plan is possible
+// with the remaining exclusions. Reopens returns zero if none is possible even after all exclusions have ended.
 func Reopens(excluded []Exclusion, isEnough func(excluded []Exclusion) bool) time.Time {
 	var moments []time.Time
 	for _, e := range excluded {
@@ -27,7 +27,7 @@ func Reopens(excluded []Exclusion, isEnough func(excluded []Exclusion) bool) tim
 	}
 	slices.SortFunc(moments, time.Time.Compare)
 	moments = slices.CompactFunc(moments, time.Time.Equal)
-	// The later, the less is excluded.
+	// The later the time, the fewer offers are excluded.
 	i := sort.Search(len(moments), func(i int) bool {
 		return isEnough(slices.DeleteFunc(slices.Clone(excluded), func(e Exclusion) bool { return !e.Until.After(moments[i]) }))
 	})

@@ -1,11 +1,11 @@
 // Copyright The Modelberth Authors.
 // SPDX-License-Identifier: Apache-2.0
 
-// Package cooldown is the memory of all Workspaces' refusals.
+// Package cooldown remembers the refusals of all Workspaces.
 //
-// It decides the excluded offers, the end of each exclusion, and the first Workspace to try an offer again. The memory is
-// lost with the process and rebuilt from the attempts of all Workspaces. The package must not know how to interpret a
-// cloud's answer (package refusal does), or a Workspace's next step.
+// It decides the excluded offers, the end of each exclusion, and the first Workspace to try an offer again. The memory
+// is lost with the process, and rebuilt from the attempts of all Workspaces. The package must not depend on the
+// messages of clouds (package refusal interprets them), or on a Workspace's next step.
 package cooldown
 
 import (
@@ -20,7 +20,7 @@ import (
 	"github.com/modelberth/modelberth/pkg/capacity/refusal"
 )
 
-// probeLimit is how long others wait for the result of the first request after a cooldown.
+// probeLimit is how long other Workspaces wait for the result of the first request after a cooldown.
 const probeLimit = 15 * time.Minute
 
 // Memory holds the refusals of all Workspaces. It is rebuilt from their attempts at the start of the process, and may
@@ -58,8 +58,8 @@ func (m *Memory) Load(now time.Time, load func() ([]refusal.Attempt, error)) err
 	return err
 }
 
-// Learn records attempts, including open ones; repeating one changes nothing. It returns the scopes that may
-// have opened for others, because a machine disproved the refusal or the first new request has its result.
+// Learn records attempts, including open ones. A repeated attempt changes nothing. Learn returns the scopes that may
+// be open again for others, because a machine disproved the refusal, or because the first new request has its result.
 func (m *Memory) Learn(now time.Time, attempts ...refusal.Attempt) (opened []refusal.Scope) {
 	if len(attempts) == 0 {
 		return nil
@@ -98,8 +98,8 @@ func (m *Memory) Forget(workspace types.UID) (opened []refusal.Scope) {
 	return m.asking.forget(workspace)
 }
 
-// Exclusions returns the offers to exclude for a Workspace now, in their order: they are cooling down, or another
-// Workspace is the first to request them again.
+// Exclusions returns those offers, in the same order, that a Workspace must not request now: they are cooling down, or
+// another Workspace is the first to request them again.
 func (m *Memory) Exclusions(now time.Time, who refusal.Asker, offers iter.Seq[refusal.Offering]) []Exclusion {
 	m.mu.Lock()
 	defer m.mu.Unlock()
@@ -130,7 +130,7 @@ func (m *Memory) exclusion(now time.Time, who refusal.Asker, offer refusal.Offer
 	return Exclusion{Offering: offer, Until: until, Cause: cause}, ok
 }
 
-// Zones returns the zones to exclude for a Workspace that would take an offer in any zone.
+// Zones returns the zones to exclude for a Workspace whose offer allows any zone.
 func (m *Memory) Zones(now time.Time, who refusal.Asker, offer refusal.Offering) []string {
 	m.mu.Lock()
 	defer m.mu.Unlock()
@@ -159,10 +159,10 @@ func (m *Memory) probed(now time.Time, who refusal.Asker, offer refusal.Offering
 	return time.Time{}, refusal.None, false
 }
 
-// Active is the number of excluded offers now.
+// Active returns the number of scopes that are cooling down now.
 func (m *Memory) Active(now time.Time) int {
 	m.mu.Lock()
 	defer m.mu.Unlock()
-	isSame := func(a, b refusal.Cooldown) bool { return a.Scope == b.Scope } // of several Workspaces
+	isSame := func(a, b refusal.Cooldown) bool { return a.Scope == b.Scope } // cooldowns of several Workspaces
 	return len(slices.CompactFunc(m.cooldowns.List(now), isSame))
 }

@@ -14,12 +14,12 @@ import (
 	"github.com/modelberth/modelberth/pkg/planner"
 )
 
-// Promise has the planned nodes of a Workspace, and its share of each. The accepted plan stores it, so a restart
-// loses nothing.
+// Promise has the planned nodes of a Workspace, and its share of each node. The accepted plan stores the promise, so a
+// restart loses nothing.
 type Promise struct {
 	Owner capacity.Owner `json:"-"`
 	Nodes []string       `json:"nodes"`
-	// GPUs of the Resource; promises of earlier versions name none.
+	// GPUs is a number of Resource. Promises of earlier versions have no Resource.
 	GPUs      int    `json:"gpus,omitempty"`
 	Resource  string `json:"resource,omitempty"`
 	CPUs      int    `json:"cpus,omitempty"`
@@ -27,7 +27,7 @@ type Promise struct {
 	DiskGiB   int    `json:"diskGiB,omitempty"`
 }
 
-// PromiseOf returns a plan's use of existing nodes; it has no nodes if machines are bought.
+// PromiseOf returns a plan's use of existing nodes. It has no nodes if the plan buys machines.
 func PromiseOf(owner capacity.Owner, plan *planner.Plan) Promise {
 	return Promise{
 		Owner: owner, Nodes: plan.NodeNames,
@@ -47,11 +47,10 @@ func (p *Promise) amount() amount {
 	return out
 }
 
-// bookLife is how long the book keeps a promise: after that the plan is stored and in the cache, or was never
-// stored.
+// bookLife is how long the book keeps a promise. After that, the plan is stored and in the cache, or was never stored.
 const bookLife = time.Minute
 
-// Book keeps a promise from the planning until the accepted plan is in the cache. The zero value is empty.
+// Book keeps a promise from its planning until the accepted plan is in the cache. The zero value is empty.
 type Book struct {
 	mu    sync.Mutex
 	fresh map[types.UID]entry
@@ -62,8 +61,8 @@ type entry struct {
 	at      time.Time
 }
 
-// Plan lets one Workspace at a time plan, with the promises of all others: those of the accepted plans in the
-// cache, and recent ones. The result of plan replaces the owner's earlier promise.
+// Plan calls plan for one Workspace at a time, with the recent promises in the book and those of the accepted plans in
+// the cache. The result of plan replaces the owner's earlier promise.
 func (b *Book) Plan(now time.Time, owner capacity.Owner, accepted []Promise, plan func(promised []Promise) Promise) {
 	b.mu.Lock()
 	defer b.mu.Unlock()

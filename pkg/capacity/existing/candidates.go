@@ -1,12 +1,12 @@
 // Copyright The Modelberth Authors.
 // SPDX-License-Identifier: Apache-2.0
 
-// Package existing finds the nodes of a cluster that a Workspace may use without a purchase: the matching ones,
-// their free room, and in a sentence the reasons against the others.
+// Package existing finds the nodes of a cluster that a Workspace may use without a purchase: the matching nodes, their
+// free room, and the reasons why some cannot be used.
 //
-// It decides from given objects and must not read or write any, nor know models and the physics of plans: the
-// planner chooses the nodes. A Book keeps its promises until the cluster shows them, so two Workspaces are not
-// planned onto the same GPUs.
+// It decides from given objects, and must not read or write any. It must not depend on models or on how plans are
+// computed: the planner chooses the nodes. A Book keeps its promises until the cluster shows them, so two Workspaces
+// are not planned onto the same GPUs.
 package existing
 
 import (
@@ -32,27 +32,27 @@ import (
 // gpuResource is the resource of NVIDIA's device plugin.
 const gpuResource corev1.ResourceName = "nvidia.com/gpu"
 
-// sliceResource begins the resources of MIG slices.
+// sliceResource begins the names of the resources for MIG slices.
 const sliceResource = "nvidia.com/mig-"
 
 // labelGPUPresent is a label of every node on which GPU feature discovery found a GPU.
 const labelGPUPresent = "nvidia.com/gpu.product"
 
-// Ask describes the wanted nodes and the Workspace.
+// Ask describes the requested nodes and the Workspace.
 type Ask struct {
 	// Owner is the Workspace. The resources of its own pods count as free, because their successors replace them.
 	Owner capacity.Owner
 	// Selector of nodes; nil means all nodes with GPUs.
 	Selector *metav1.LabelSelector
-	// Preferred are names of nodes to prefer.
+	// Preferred are the names of preferred nodes.
 	Preferred []string
 	// Pod has the pods' requirements for nodes: tolerations, node selector and affinity.
 	Pod corev1.PodSpec
-	// Left are nodes to avoid now, with reasons.
+	// Left are the nodes to avoid now, with reasons.
 	Left map[string]string
 	// Promised are the promises of other Workspaces.
 	Promised []Promise
-	// Unseen is set if the use of the nodes by pods is unknown.
+	// Unseen is set if it is unknown which pods use the nodes.
 	Unseen bool
 }
 
@@ -61,8 +61,8 @@ type Catalogue interface {
 	Identify(n sku.Node) (sku.Machine, error)
 }
 
-// Candidates are the matching nodes, by name: their hardware, their free room, and the reason against their use.
-// Uses are those of all pods on them. The nodes are not changed.
+// Candidates returns the matching nodes, by name: their hardware, their free room, and the reason against their use.
+// uses are the shares of all pods on these nodes. The nodes are not changed.
 func Candidates(nodes []corev1.Node, uses []Use, known Catalogue, ask Ask) ([]planner.Node, error) {
 	matches, err := selector(ask.Selector)
 	if err != nil {
@@ -89,7 +89,8 @@ func isMeant(node *corev1.Node, matches labels.Selector) bool {
 	return matches.Matches(labels.Set(node.Labels)) && (!matches.Empty() || hasGPU(node))
 }
 
-// selector is a user's selector without the owner's labels of a machine. Only the controller sets those.
+// selector returns a user's selector without the labels for the owner of a machine, because only the controller sets
+// those.
 func selector(of *metav1.LabelSelector) (labels.Selector, error) {
 	if of == nil {
 		return labels.Everything(), nil
@@ -112,22 +113,22 @@ func selector(of *metav1.LabelSelector) (labels.Selector, error) {
 	return out, nil
 }
 
-// hasGPU reports whether a node has GPUs, announced or not.
+// hasGPU reports whether a node has GPUs, advertised or not.
 func hasGPU(node *corev1.Node) bool {
 	_, labelled := node.Labels[labelGPUPresent]
 	all := amountOf(node.Status.Allocatable)
 	return labelled || all.gpus > 0 || len(all.slices) > 0
 }
 
-// offer is what a node announces of one resource, and how many of them are free.
+// offer is how much of one resource a node advertises, and how much of it is free.
 type offer struct {
 	gpus   int
 	slices map[string]int
 	free   int
 }
 
-// offers of a node: its whole GPUs and its MIG slices of each profile, with names if there are several. A node without
-// any has one that is empty.
+// offers returns the offers of a node by name: its whole GPUs, and its MIG slices of each profile. A node without GPUs
+// has one empty offer.
 func offers(all, used amount) map[string]offer {
 	out := map[string]offer{}
 	if all.gpus > 0 || len(all.slices) == 0 {
@@ -141,7 +142,7 @@ func offers(all, used amount) map[string]offer {
 	return out
 }
 
-// candidates are one node, once for each size of its GPUs.
+// candidates returns one node, once for each of its offers.
 func candidates(node *corev1.Node, used amount, known Catalogue, ask Ask) []planner.Node {
 	all := amountOf(node.Status.Allocatable)
 	free, sizes := all.less(used), offers(all, used)
@@ -220,8 +221,8 @@ func isOwn(node *corev1.Node, owner capacity.Owner) bool {
 	return node.Labels[v1beta1.LabelWorkspaceUID] == string(owner.UID) && owner.UID != ""
 }
 
-// otherOwner names the other Workspace that a node was bought for. It does not name one of another namespace: the
-// user of this Workspace may have no right to see it.
+// otherOwner names the other Workspace that a node was bought for. It does not name a Workspace of another namespace,
+// because the user of this one may have no right to see it.
 func otherOwner(node *corev1.Node, owner capacity.Owner) (text string, foreign bool) {
 	name, namespace := labelledOwner(node)
 	switch {
@@ -236,7 +237,7 @@ func otherOwner(node *corev1.Node, owner capacity.Owner) (text string, foreign b
 	}
 }
 
-// labelledOwner is the Workspace in a node's labels, in this project's form or KAITO's.
+// labelledOwner returns the Workspace in a node's labels, in this project's form or KAITO's.
 func labelledOwner(node *corev1.Node) (name, namespace string) {
 	if name := node.Labels[v1beta1.LabelMachineWorkspaceName]; name != "" {
 		return name, node.Labels[v1beta1.LabelMachineWorkspaceNamespace]
@@ -244,7 +245,7 @@ func labelledOwner(node *corev1.Node) (name, namespace string) {
 	return node.Labels[v1beta1.LabelWorkspace], node.Labels[v1beta1.LabelWorkspaceNamespace]
 }
 
-// notReady is the reason why a node takes no pods. A node without a Ready condition takes none.
+// notReady returns why a node is not Ready; empty if it is. A node without a Ready condition is not Ready.
 func notReady(node *corev1.Node) string {
 	for _, condition := range node.Status.Conditions {
 		switch {
@@ -258,7 +259,7 @@ func notReady(node *corev1.Node) string {
 	return "is not ready"
 }
 
-// tolerated reports whether pods may be put on a node despite a taint.
+// tolerated reports whether the scheduler may place pods on a node despite a taint.
 func tolerated(taint *corev1.Taint, tolerations []corev1.Toleration) bool {
 	return slices.ContainsFunc(tolerations, func(t corev1.Toleration) bool {
 		if t.Effect != "" && t.Effect != taint.Effect || t.Key != "" && t.Key != taint.Key {
@@ -268,7 +269,7 @@ func tolerated(taint *corev1.Taint, tolerations []corev1.Toleration) bool {
 	})
 }
 
-// capacityType is how a machine is paid for, from its provisioner's label; empty without such a label.
+// capacityType returns how a machine is paid for, from its provisioner's label; empty without such a label.
 func capacityType(node *corev1.Node) v1beta1.CapacityType {
 	for _, label := range capacity.SpotLabels() {
 		if node.Labels[label.Key] == label.Value {

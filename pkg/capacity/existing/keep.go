@@ -12,8 +12,8 @@ import (
 	"github.com/modelberth/modelberth/api/v1beta1"
 )
 
-// Keep is a transform for a cache of all nodes. It keeps the fields that decide about a node's use and drops the
-// rest; the list of images alone is most of a node.
+// Keep is a transform for a cache of all nodes. It keeps the fields that decide about a node's use, and drops the
+// rest: the list of images alone is most of a node's size.
 func Keep(object any) (any, error) {
 	node, ok := object.(*corev1.Node)
 	if !ok {
@@ -27,16 +27,16 @@ func Keep(object any) (any, error) {
 	}
 	node.Status = corev1.NodeStatus{
 		Allocatable: node.Status.Allocatable, Capacity: exceeding(&node.Status), Conditions: node.Status.Conditions,
-		NodeInfo: corev1.NodeSystemInfo{Architecture: node.Status.NodeInfo.Architecture}, // an image may not be made for it
+		NodeInfo: corev1.NodeSystemInfo{Architecture: node.Status.NodeInfo.Architecture}, // an image may not support it
 	}
 	for i := range node.Status.Conditions {
-		// It changes all the time without a meaning for us.
+		// It changes all the time, and we do not use it.
 		node.Status.Conditions[i].LastHeartbeatTime = metav1.Time{}
 	}
 	return node, nil
 }
 
-// exceeding is the capacity of devices that a node cannot allocate in full; nil for most nodes.
+// exceeding returns the capacity of devices that a node cannot allocate in full; nil for most nodes.
 func exceeding(status *corev1.NodeStatus) corev1.ResourceList {
 	var out corev1.ResourceList
 	for name, has := range status.Capacity {

@@ -12,14 +12,14 @@ import (
 	"github.com/modelberth/modelberth/api/v1beta1"
 )
 
-// amount of resources in pods' requests: GPUs, MIG slices by profile, thousandths of a CPU, bytes of memory and of disk.
-// Slices of the profile "" are of every profile.
+// amount is an amount of resources: GPUs, thousandths of a CPU, bytes of memory and of disk, and MIG slices by
+// profile. Slices of the profile "" count for every profile.
 type amount struct {
 	gpus, millis, memory, disk int64
 	slices                     map[string]int64
 }
 
-// amountOf reads a list of resources.
+// amountOf returns the amount in a list of resources.
 func amountOf(list corev1.ResourceList) amount {
 	gpus, cpu := list[gpuResource], list[corev1.ResourceCPU]
 	memory, disk := list[corev1.ResourceMemory], list[corev1.ResourceEphemeralStorage]
@@ -37,7 +37,7 @@ func amountOf(list corev1.ResourceList) amount {
 	return out
 }
 
-// freeSlices of a profile: those of an amount that another one leaves.
+// freeSlices returns how many slices of a profile are left after use.
 func (a amount) freeSlices(profile string, used amount) int {
 	return int(max(a.slices[profile]-used.slices[profile]-used.slices[""], 0))
 }
@@ -49,14 +49,14 @@ func (a amount) plus(b amount) amount {
 	}
 }
 
-// less is the remainder without slices, never below zero.
+// less returns the difference without slices, never below zero.
 func (a amount) less(b amount) amount {
 	return amount{
 		gpus: max(a.gpus-b.gpus, 0), millis: max(a.millis-b.millis, 0), memory: max(a.memory-b.memory, 0), disk: max(a.disk-b.disk, 0),
 	}
 }
 
-// most is the larger of either.
+// most returns the larger of two amounts, for each resource.
 func (a amount) most(b amount) amount {
 	return amount{
 		max(a.gpus, b.gpus), max(a.millis, b.millis), max(a.memory, b.memory), max(a.disk, b.disk),
@@ -64,7 +64,7 @@ func (a amount) most(b amount) amount {
 	}
 }
 
-// joined are numbers of slices put together by profile; nil without any.
+// joined combines numbers of slices by profile; nil if there are none.
 func joined(a, b map[string]int64, by func(x, y int64) int64) map[string]int64 {
 	if len(b) == 0 {
 		return a
@@ -76,16 +76,16 @@ func joined(a, b map[string]int64, by func(x, y int64) int64) map[string]int64 {
 	return out
 }
 
-// Use is the share of one pod in a node.
+// Use is one pod's share of a node.
 type Use struct {
-	// Node of the pod, and its Workspace; empty for other pods.
+	// Node, Namespace and Workspace of the pod. Workspace is empty for other pods.
 	Node, Namespace, Workspace string
 
 	amount amount
 }
 
-// UseOf is the share of a pod; false if it has none. A pod keeps its requests until it has ended. A preempting pod
-// already has its node.
+// UseOf returns a pod's share of a node; false if it has none. A pod has its share until it has ended. A preempting
+// pod already has its share of the nominated node.
 func UseOf(pod *corev1.Pod) (Use, bool) {
 	node := pod.Spec.NodeName
 	if node == "" {
@@ -100,8 +100,8 @@ func UseOf(pod *corev1.Pod) (Use, bool) {
 	}, true
 }
 
-// taken is the present or future share of others in each node: a Workspace with a promise and no pod there yet
-// counts.
+// taken returns the share of others on each node. A Workspace that has a promise, but no pod there yet, counts with
+// its promise.
 func taken(uses []Use, ask Ask) map[string]amount {
 	type place struct{ node, namespace, workspace string }
 	arrived, out := map[place]bool{}, map[string]amount{}
@@ -116,7 +116,7 @@ func taken(uses []Use, ask Ask) map[string]amount {
 		for _, node := range promised.Nodes {
 			at := place{node, promised.Owner.Namespace, promised.Owner.Name}
 			if promised.Owner.UID != ask.Owner.UID && !arrived[at] {
-				arrived[at] = true // one who was promised a node twice still comes once
+				arrived[at] = true // a Workspace with two promises for a node counts once
 				out[node] = out[node].plus(promised.amount())
 			}
 		}
@@ -124,9 +124,9 @@ func taken(uses []Use, ask Ask) map[string]amount {
 	return out
 }
 
-// requested is the scheduler's count for a pod: all containers and sidecars together, or an init container with the
-// sidecars started before it, whichever is more, and the pod's overhead. Requests of the pod as a whole replace the
-// containers' CPU and memory.
+// requested returns a pod's requests as the scheduler counts them. It takes the larger of two amounts: all containers
+// with all sidecars, or an init container with the sidecars that started before it. Then it adds the pod's overhead.
+// Requests of the pod as a whole replace the containers' CPU and memory.
 func requested(pod *corev1.PodSpec) amount {
 	var sidecars, peak, running amount
 	for i := range pod.InitContainers {
@@ -155,7 +155,7 @@ func requested(pod *corev1.PodSpec) amount {
 	return out.plus(amountOf(pod.Overhead))
 }
 
-// of are a container's requests; a limit without a request is one.
+// of returns a container's requests. A limit without a request counts as a request.
 func of(r *corev1.ResourceRequirements) amount {
 	all := corev1.ResourceList{}
 	maps.Copy(all, r.Limits)

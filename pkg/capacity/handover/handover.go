@@ -1,14 +1,14 @@
 // Copyright The Modelberth Authors.
 // SPDX-License-Identifier: Apache-2.0
 
-// Package handover lets an administrator change the back end while Workspaces have machines: none is forgotten, and
-// none is bought twice.
+// Package handover lets an administrator change the back end while Workspaces have machines: no machine is forgotten
+// or bought twice.
 //
-// It decides the back end of a Workspace: a retired one as long as it has machines of the Workspace, otherwise the
-// configured one. The API server's objects at the start of the leader identify the retired ones. One look is enough,
-// because nobody creates more of them: only the leader requests machines, and a process leads once. Before it releases
-// its Lease, it has ended its passes; if it loses the Lease, it ends some seconds before another process gets it. The
-// package must not know how a back end gets machines.
+// It decides the back end of a Workspace: a retired back end as long as that has machines of the Workspace, otherwise
+// the configured one. The objects in the API server at the start of the leader show which Workspaces have a retired
+// back end. One read is enough, because no process creates more such objects: only the leader requests machines, and a
+// process leads once. A process releases its Lease only after it has ended its passes. If it loses the Lease, it exits
+// some seconds before another process gets it. The package must not depend on how a back end gets machines.
 package handover
 
 import (
@@ -37,13 +37,13 @@ type BackEnd interface {
 // Retired is a back end other than the configured one.
 type Retired interface {
 	BackEnd
-	// Holders are the Workspaces with objects of this back end, as the API server has them.
+	// Holders returns the Workspaces with objects of this back end, from the API server.
 	Holders(ctx context.Context) ([]capacity.Owner, error)
 }
 
-// BackEnds are the one that is set and the retired ones, as one. It may be used from several goroutines.
+// BackEnds combines the configured back end and the retired ones. It may be used from several goroutines.
 type BackEnds struct {
-	// BackEnd is the configured one.
+	// BackEnd is the configured back end.
 	BackEnd
 	retired []Retired
 	clock   clock.PassiveClock
@@ -55,7 +55,7 @@ type BackEnds struct {
 	holders map[types.UID]holder
 }
 
-// holder is a Workspace of retired back ends: of the first one until that holds nothing for it.
+// holder is a Workspace of retired back ends. The first of them is its back end until that has no more machines of it.
 type holder struct {
 	capacity.Owner
 	with []Retired
@@ -66,7 +66,7 @@ func New(clock clock.PassiveClock, set BackEnd, retired ...Retired) *BackEnds {
 	return &BackEnds{BackEnd: set, retired: retired, clock: clock, holders: map[types.UID]holder{}}
 }
 
-// load finds the Workspaces of retired back ends, once. Only the leader may call it: before, another process may
+// load finds the Workspaces of retired back ends, once. Only the leader may call it: otherwise another process may
 // still create machines with a retired back end. It holds no lock during requests to the API server.
 func (b *BackEnds) load(ctx context.Context) error {
 	for {
@@ -120,8 +120,8 @@ func (b *BackEnds) of(owner capacity.Owner) BackEnd {
 	return b.BackEnd
 }
 
-// leave records that a retired back end has no more machines of a Workspace. Another goroutine may have recorded it
-// before; then the Workspace's next back end must stay.
+// leave records that a retired back end has no more machines of a Workspace. If another goroutine has already recorded
+// that, the Workspace's next back end must stay.
 func (b *BackEnds) leave(owner capacity.Owner, retired Retired) {
 	b.mu.Lock()
 	defer b.mu.Unlock()
@@ -136,7 +136,8 @@ func (b *BackEnds) leave(owner capacity.Owner, retired Retired) {
 	b.holders[owner.UID] = known
 }
 
-// Observe returns the machines of a Workspace's back end, and switches it to the configured back end if there are none.
+// Observe returns the machines of a Workspace from its back end. If there are none, it switches the Workspace to the
+// next back end, and finally to the configured one.
 func (b *BackEnds) Observe(
 	ctx context.Context, owner capacity.Owner, known []capacity.Created, gpuResource string,
 ) ([]capacity.Machine, error) {
@@ -167,10 +168,10 @@ func (b *BackEnds) Observe(
 	return b.BackEnd.Observe(ctx, owner, known, gpuResource)
 }
 
-// Kind is the kind of object that represents a Workspace's machine.
+// Kind returns the kind of object that represents a Workspace's machine.
 func (b *BackEnds) Kind(owner capacity.Owner) string { return b.of(owner).Kind(owner) }
 
-// Held returns the machines that are held for a Workspace and not being deleted, past the cache.
+// Held returns the machines of a Workspace that are not being deleted, from the API server.
 func (b *BackEnds) Held(ctx context.Context, owner capacity.Owner, known []capacity.Created) ([]capacity.Machine, error) {
 	return b.of(owner).Held(ctx, owner, known)
 }
@@ -180,7 +181,7 @@ func (b *BackEnds) Names(owner capacity.Owner, attempt int32, count int) ([]stri
 	return b.of(owner).Names(owner, attempt, count)
 }
 
-// PinPods has pods run on the machines of a request.
+// PinPods makes pods run on the machines of a request.
 func (b *BackEnds) PinPods(req capacity.Request, pods *corev1.PodTemplateSpec) error {
 	return b.of(req.Owner).PinPods(req, pods)
 }
@@ -196,7 +197,7 @@ func (b *BackEnds) CanSurge(owner capacity.Owner) bool {
 	return ok && with.CanSurge(owner)
 }
 
-// Replaces reports how one machine of an attempt of a Workspace is replaced without the others.
+// Replaces returns how one machine of an attempt of a Workspace is replaced without the others.
 func (b *BackEnds) Replaces(owner capacity.Owner) capacity.Replacing {
 	if with, ok := b.of(owner).(capacity.Surger); ok {
 		return with.Replaces(owner)
@@ -213,7 +214,7 @@ func (b *BackEnds) ReleaseBut(ctx context.Context, owner capacity.Owner, keep []
 	return with.ReleaseBut(ctx, owner, keep)
 }
 
-// Release releases everything of a Workspace, one back end after the other, and returns the remaining names.
+// Release releases all machines of a Workspace, one back end after the other, and returns the remaining names.
 func (b *BackEnds) Release(ctx context.Context, owner capacity.Owner) ([]string, error) {
 	if err := b.load(ctx); err != nil {
 		return nil, err
@@ -227,7 +228,7 @@ func (b *BackEnds) Release(ctx context.Context, owner capacity.Owner) ([]string,
 	return b.BackEnd.Release(ctx, owner)
 }
 
-// Owners returns all Workspaces of that name with objects.
+// Owners returns all Workspaces with that name that have objects.
 func (b *BackEnds) Owners(ctx context.Context, namespace, name string) ([]capacity.Owner, error) {
 	if err := b.load(ctx); err != nil {
 		return nil, err
@@ -246,8 +247,8 @@ func (b *BackEnds) Owners(ctx context.Context, namespace, name string) ([]capaci
 	return capacity.Distinct(owners), nil
 }
 
-// Events returns the events about machines of one Workspace, from the first back end that has any: several may read
-// the same.
+// Events returns the events about machines of one Workspace, from the first back end that has any. Several back ends
+// may read the same events.
 func (b *BackEnds) Events(ctx context.Context, machines []types.UID) ([]refusal.Event, error) {
 	for _, end := range append([]BackEnd{b.BackEnd}, b.inUse()...) {
 		if events, err := end.Events(ctx, machines); err != nil || len(events) > 0 {
@@ -262,13 +263,13 @@ func (b *BackEnds) MachineCosts(ctx context.Context) ([]capacity.MachineCost, er
 	return b.costs(ctx, BackEnd.MachineCosts)
 }
 
-// LiveMachineCosts returns the same as the API server has it.
+// LiveMachineCosts returns the same, from the API server.
 func (b *BackEnds) LiveMachineCosts(ctx context.Context) ([]capacity.MachineCost, error) {
 	return b.costs(ctx, BackEnd.LiveMachineCosts)
 }
 
-// costs are those of all Workspaces from their present and future back ends. Several may see the same machine under
-// different names. It counts once, as its Workspace's first back end reports it.
+// costs returns the costs of all Workspaces from their current and later back ends. Several back ends may report the
+// same machine under different names. It counts once, as its Workspace's first back end reports it.
 func (b *BackEnds) costs(
 	ctx context.Context, of func(BackEnd, context.Context) ([]capacity.MachineCost, error),
 ) ([]capacity.MachineCost, error) {
@@ -293,14 +294,14 @@ func (b *BackEnds) costs(
 	return out, nil
 }
 
-// isWith reports whether a Workspace holds something with a retired back end.
+// isWith reports whether a retired back end has machines of a Workspace.
 func (b *BackEnds) isWith(owner capacity.Owner, retired BackEnd) bool {
 	b.mu.Lock()
 	defer b.mu.Unlock()
 	return slices.ContainsFunc(b.holders[owner.UID].with, func(with Retired) bool { return with == retired })
 }
 
-// inUse are the retired back ends with Workspaces.
+// inUse returns the retired back ends that still have machines of Workspaces.
 func (b *BackEnds) inUse() []BackEnd {
 	b.mu.Lock()
 	defer b.mu.Unlock()

@@ -18,7 +18,7 @@ import (
 	"github.com/modelberth/modelberth/pkg/takeover"
 )
 
-// adoptedIndex finds Workspaces with a consent to their takeover.
+// adoptedIndex finds Workspaces with consent to their takeover.
 const adoptedIndex = "kaito.adopted"
 
 // IndexAdopted requests the index that Costs needs.
@@ -35,17 +35,17 @@ func IndexAdopted(ctx context.Context, indexer client.FieldIndexer) error {
 	return nil
 }
 
-// Costs adds KAITO's machines for Workspaces that were taken over to the costs of a back end, at the catalogue's price of
-// their types.
+// Costs adds KAITO's machines to the costs of a back end, for Workspaces that were taken over. The price is from the
+// catalogue.
 type Costs struct {
 	capacity.CostSource
 
-	// Workspaces are read from the cache with the index.
+	// Workspaces reads from the cache with the index.
 	Workspaces client.Reader
 	Machines   interface {
 		NodeClaims(ctx context.Context, workspace types.NamespacedName) ([]metav1.PartialObjectMetadata, error)
 	}
-	// Price of a machine type in USD per hour; negative if it is unknown.
+	// Price returns the price of a machine type in USD per hour; negative if it is unknown.
 	Price func(instanceType string, capacityType v1beta1.CapacityType) float64
 }
 
@@ -84,8 +84,9 @@ func (c *Costs) add(ctx context.Context, others func(context.Context) ([]capacit
 	return out, nil
 }
 
-// of returns the cost of one of KAITO's NodeClaims for a Workspace. Its labels name the type once it has been launched;
-// before, the spec does, until it is edited. The launch was before the takeover, so it is charged from the first look on.
+// of returns the cost of one of KAITO's NodeClaims for a Workspace. The claim's labels name the machine type once it
+// has launched. Before that, the type is in the Workspace's spec, until the spec is edited. The launch was before the
+// takeover, so the machine is charged from the first observation on.
 func (c *Costs) of(ws *v1beta1.Workspace, claim *metav1.PartialObjectMetadata) capacity.MachineCost {
 	launched := claim.Labels[corev1.LabelInstanceTypeStable]
 	out := capacity.MachineCost{

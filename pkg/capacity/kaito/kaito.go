@@ -4,8 +4,8 @@
 // Package kaito finds and releases the machines of KAITO's controller for a Workspace: a NodePool and its
 // NodeClaims in karpenter mode, single NodeClaims with gpu-provisioner.
 //
-// Package takeover decides from their form which of these objects belong to which Workspace. This one only ever deletes
-// them, and must not know what runs on the machines.
+// Package takeover decides from the form of these objects to which Workspace they belong. This package lists and
+// deletes them, and must not depend on what runs on the machines.
 package kaito
 
 import (
@@ -30,24 +30,24 @@ import (
 // index finds objects by the Workspace in their labels.
 const index = "kaito.workspace"
 
-// Kinds of objects for machines of KAITO's controller.
+// Kinds of objects for the machines of KAITO's controller.
 const (
 	nodePool  = "NodePool"
 	nodeClaim = "NodeClaim"
 )
 
-// form is one form of KAITO's objects: the kind, a selector of KAITO's objects, the labels with their Workspace, and
-// the check of one object.
+// form is one form of KAITO's objects: their kind and selector, the labels with the name and namespace of their
+// Workspace, and the check of one object.
 type form struct {
 	kind, selector, name, namespace string
 
 	isOf func(object metav1.Object, workspace types.NamespacedName) bool
 }
 
-// notOurs excludes this controller's machines. They have the same labels with names of Workspaces.
+// notOurs excludes this controller's machines, which have the same labels for their Workspace.
 const notOurs = "!" + v1beta1.LabelWorkspaceUID + "," + v1beta1.LabelManagedBy + "!=" + v1beta1.ManagedBy
 
-// The NodeClaims of NodePools are in a cache of their own, because a cache has one selector for a kind.
+// The NodeClaims of NodePools have a separate cache, because a cache has one selector for each kind.
 func pools() form {
 	return form{
 		nodePool, takeover.LabelManagedBy + "=" + takeover.ManagedBy + "," + notOurs,
@@ -68,7 +68,7 @@ func poolClaims() form {
 	}
 }
 
-// object returns an empty object of the form's kind: only metadata is ever read.
+// object returns an empty object of the form's kind. Only metadata is read.
 func (f form) object() *metav1.PartialObjectMetadata {
 	out := &metav1.PartialObjectMetadata{}
 	out.SetGroupVersionKind(f.gvk())
@@ -95,7 +95,7 @@ func (f form) of(workspace types.NamespacedName) (labels.Selector, error) {
 	return selector, nil
 }
 
-// workspace is the one in an object's labels; empty if there is none.
+// workspace returns the Workspace in an object's labels; empty if there is none.
 func (f form) workspace(object client.Object) types.NamespacedName {
 	names := object.GetLabels()
 	out := types.NamespacedName{Namespace: names[f.namespace], Name: names[f.name]}
@@ -105,7 +105,7 @@ func (f form) workspace(object client.Object) types.NamespacedName {
 	return out
 }
 
-// Machines are those bought by KAITO's controller.
+// Machines finds and releases the machines of KAITO's controller.
 type Machines struct {
 	cached Caches[client.Reader]
 	live   client.Reader
@@ -113,10 +113,11 @@ type Machines struct {
 	forms  []form
 }
 
-// Caches are that of NodePools and gpu-provisioner's NodeClaims, and that of the NodeClaims of NodePools.
+// Caches are the two caches: Main has NodePools and gpu-provisioner's NodeClaims, and PoolClaims has the NodeClaims of
+// NodePools.
 type Caches[T any] struct{ Main, PoolClaims T }
 
-// New returns the machines of a cluster with these kinds. The caches are those of CacheOptions.
+// New returns the Machines of a cluster with these kinds. The caches must have the options from CacheOptions.
 func New(cached Caches[client.Reader], live client.Reader, writer client.Writer, kinds []schema.GroupKind) *Machines {
 	return &Machines{cached: cached, live: live, writer: writer, forms: served([]form{pools(), agentPools()}, kinds)}
 }
@@ -125,8 +126,9 @@ func served(forms []form, kinds []schema.GroupKind) []form {
 	return slices.DeleteFunc(forms, func(f form) bool { return !slices.Contains(kinds, f.gvk().GroupKind()) })
 }
 
-// CacheOptions keep the metadata of KAITO's objects that pass narrow; its argument is the label with a Workspace's
-// namespace. The manager's own cache keeps the same kinds with another selector.
+// CacheOptions returns the options of caches for the metadata of KAITO's objects. narrow restricts a selector to some
+// namespaces; key is the label with a Workspace's namespace. The manager's own cache has the same kinds with another
+// selector.
 func CacheOptions(
 	kinds []schema.GroupKind, narrow func(selector labels.Selector, key string) labels.Selector,
 ) (Caches[cache.Options], error) {
@@ -158,7 +160,7 @@ func keep(object any) (any, error) {
 	return object, nil
 }
 
-// Index has the caches filled, and indexed by Workspace.
+// Index adds the kinds to the caches, and indexes them by Workspace.
 func (m *Machines) Index(ctx context.Context, indexers Caches[client.FieldIndexer]) error {
 	if err := fill(ctx, indexers.Main, m.forms); err != nil {
 		return err
@@ -166,7 +168,7 @@ func (m *Machines) Index(ctx context.Context, indexers Caches[client.FieldIndexe
 	return fill(ctx, indexers.PoolClaims, m.claims())
 }
 
-// claims is the form of the NodeClaims of NodePools, if the cluster has both.
+// claims returns the form of the NodeClaims of NodePools, if the cluster has NodePools.
 func (m *Machines) claims() []form {
 	if !slices.ContainsFunc(m.forms, func(f form) bool { return f.kind == nodePool }) {
 		return nil
@@ -195,7 +197,7 @@ type Watched struct {
 	WorkspaceOf func(object client.Object) types.NamespacedName
 }
 
-// Watched returns the watched kinds by their cache. The end of a NodeClaim ends the wait for its release.
+// Watched returns the kinds to watch, by their cache. The deletion of a NodeClaim ends the wait for its release.
 func (m *Machines) Watched() Caches[[]Watched] {
 	return Caches[[]Watched]{Main: watchedOf(m.forms), PoolClaims: watchedOf(m.claims())}
 }
@@ -222,7 +224,7 @@ func (m *Machines) Of(ctx context.Context, workspace types.NamespacedName) ([]st
 	return out, nil
 }
 
-// NodeClaims returns KAITO's NodeClaims for a Workspace by name, from the caches. Nothing of them is to be changed.
+// NodeClaims returns KAITO's NodeClaims for a Workspace by name, from the caches. Callers must not change them.
 func (m *Machines) NodeClaims(ctx context.Context, workspace types.NamespacedName) ([]metav1.PartialObjectMetadata, error) {
 	var out []metav1.PartialObjectMetadata
 	for _, f := range m.forms {
@@ -256,10 +258,10 @@ func (f form) find(ctx context.Context, cached client.Reader, workspace types.Na
 	return f.those(list.Items, workspace), nil
 }
 
-// Release deletes KAITO's objects for a Workspace, and returns the sorted names of the remaining ones. None means
-// that the API server confirmed it.
+// Release deletes KAITO's objects for a Workspace, and returns the sorted names of the remaining ones. An empty result
+// is confirmed by the API server.
 func (m *Machines) Release(ctx context.Context, workspace types.NamespacedName) ([]string, error) {
-	forms := slices.Clone(m.forms) // a NodePool goes before its NodeClaims: it would replace them
+	forms := slices.Clone(m.forms) // NodePools first: they would replace their NodeClaims
 	forms = append(forms, m.claims()...)
 	var left []string
 	for _, f := range forms {
@@ -283,8 +285,8 @@ func (m *Machines) Release(ctx context.Context, workspace types.NamespacedName) 
 	return slices.Compact(left), nil
 }
 
-// those returns the objects that have the form for a Workspace. Labels alone are no proof: whoever makes a NodePool may
-// write KAITO's labels into it, and its machines serve others.
+// those returns the objects that have the form for a Workspace. Labels alone are no proof: anybody who creates a
+// NodePool can give it KAITO's labels, and its machines may serve others.
 func (f form) those(objects []metav1.PartialObjectMetadata, workspace types.NamespacedName) []metav1.PartialObjectMetadata {
 	return slices.DeleteFunc(slices.Clone(objects), func(object metav1.PartialObjectMetadata) bool { return !f.isOf(&object, workspace) })
 }

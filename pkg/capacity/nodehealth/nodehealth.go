@@ -1,10 +1,10 @@
 // Copyright The Modelberth Authors.
 // SPDX-License-Identifier: Apache-2.0
 
-// Package nodehealth reads from a node whether its machine is broken or about to be taken back, and from all nodes
-// whether the silence of one node is evidence against it.
+// Package nodehealth decides whether a node's machine is broken or about to be reclaimed, and whether a node counts as
+// lost because it is not Ready.
 //
-// It is pure, and knows the conditions and taints of the clouds. It must not know the reaction to them.
+// It is pure, and contains the conditions and taints of the clouds. It must not depend on the reaction to them.
 package nodehealth
 
 import (
@@ -19,20 +19,20 @@ import (
 type Fault struct {
 	// Message on one line; empty if there is none.
 	Message string
-	// Since when, and how long it may last before it counts.
+	// Since is when the fault began, and Grace is how long it may last before it counts.
 	Since time.Time
 	Grace time.Duration
-	// Announced: the cloud is about to take the machine back, whatever runs on it.
+	// Announced: the cloud is about to reclaim the machine, whatever runs on it.
 	Announced bool
 }
 
-// Expires is the time from which a fault counts.
+// Expires returns the time from which a fault counts.
 func (f Fault) Expires() time.Time { return f.Since.Add(f.Grace) }
 
 // HasExpired reports whether there is a fault that counts.
 func (f Fault) HasExpired(now time.Time) bool { return f.Message != "" && !now.Before(f.Expires()) }
 
-// Recovery is how long a node has to be healthy before a fault that has counted is gone. It is the grace of a shortage.
+// Recovery is how long a node must be healthy before a fault that counts is over. It equals the grace of a shortage.
 const Recovery = shortageGrace
 
 // rule is a condition that reports a fault.
@@ -40,19 +40,19 @@ type rule struct {
 	condition corev1.NodeConditionType
 	status    corev1.ConditionStatus
 	grace     time.Duration
-	// ofGPUs: it is about single GPUs, and the others may work on.
+	// ofGPUs: the condition is about single GPUs, and the others may still work.
 	ofGPUs bool
 }
 
 // nvSentinelGrace is the time for NVSentinel to repair a machine. It clears the condition afterwards.
 const nvSentinelGrace = 5 * time.Minute
 
-// preemption is the condition of Karpenter's provider for Azure before a spot machine is reclaimed.
+// preemption is the condition from Karpenter's provider for Azure before the cloud reclaims a spot machine.
 const preemption corev1.NodeConditionType = "PreemptionScheduled"
 
-// rules are the conditions on which Karpenter's providers repair nodes, those of AKS's node problem detector on nodes
-// with GPUs, and those of NVSentinel. Conditions about single errors of an application are left out, such as
-// GPUXIDErrors of AKS: a faulty program can cause an XID, too.
+// rules returns the conditions that report faults. They come from the repair policies of Karpenter's providers, from
+// AKS's node problem detector on nodes with GPUs, and from NVSentinel. Conditions about single errors of an
+// application are left out, such as GPUXIDErrors of AKS: a faulty program can cause an XID, too.
 func rules() []rule {
 	return []rule{
 		// Karpenter's provider for Azure, RepairPolicies, 2026-08.
@@ -67,8 +67,8 @@ func rules() []rule {
 		// AKS, GPU health monitoring by the node problem detector.
 		{"GPUMissing", corev1.ConditionTrue, 5 * time.Minute, true},
 		{"NVLinkStatusInactive", corev1.ConditionTrue, 10 * time.Minute, false},
-		// NVSentinel, docs/INTEGRATIONS.md, read 2026-11-25. It sets a condition only for a fatal fault. Heat and power
-		// limits slow GPUs down and pass.
+		// NVSentinel, docs/INTEGRATIONS.md, read 2026-11-25. It sets a condition only for a fatal fault. Its
+		// conditions about heat and power limits are left out: these slow GPUs down, and pass.
 		{"GpuMemWatch", corev1.ConditionTrue, nvSentinelGrace, true},
 		{"GpuPcieWatch", corev1.ConditionTrue, nvSentinelGrace, true},
 		{"GpuInforomWatch", corev1.ConditionTrue, nvSentinelGrace, true},
@@ -85,18 +85,19 @@ func rules() []rule {
 	}
 }
 
-// evictions are taints of machines about to be reclaimed: by AWS's node termination handler, and by GKE.
+// evictions returns the taints of machines that the cloud is about to reclaim, from AWS's node termination handler and
+// from GKE.
 func evictions() []string {
 	return []string{"aws-node-termination-handler/spot-itn", "cloud.google.com/impending-node-termination"}
 }
 
-// Of returns a node's fault: of several, an announced one, or the one that expires first.
+// Of returns a node's fault. Of several, it returns an announced one, or else the one that expires first.
 func Of(node *corev1.Node) Fault {
 	whole, ofGPUs := Split(node)
 	return Sooner(whole, ofGPUs)
 }
 
-// Split returns a node's fault as a whole, and that of single GPUs.
+// Split returns the fault of a node as a whole, and the fault of single GPUs.
 func Split(node *corev1.Node) (whole, ofGPUs Fault) {
 	for _, taint := range node.Spec.Taints {
 		if slices.Contains(evictions(), taint.Key) {
@@ -122,7 +123,7 @@ func Split(node *corev1.Node) (whole, ofGPUs Fault) {
 	return whole, ofGPUs
 }
 
-// evicted is the fault of a taint.
+// evicted returns the fault that a taint reports.
 func evicted(node *corev1.Node, taint corev1.Taint) Fault {
 	out := Fault{
 		Message:   fmt.Sprintf("node %s has the taint %s: the cloud is about to reclaim its machine", node.Name, taint.Key),
@@ -134,8 +135,8 @@ func evicted(node *corev1.Node, taint corev1.Taint) Fault {
 	return out
 }
 
-// Sooner returns the fault that expires first; one without a message is none. An announced one comes before all others: its
-// machine is lost in any case.
+// Sooner returns the fault that expires first. A fault without a message is none. An announced fault comes before all
+// others, because its machine is lost in any case.
 func Sooner(a, b Fault) Fault {
 	switch {
 	case b.Message == "":

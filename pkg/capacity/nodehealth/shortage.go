@@ -11,17 +11,18 @@ import (
 	corev1 "k8s.io/api/core/v1"
 )
 
-// shortageGrace is how long GPUs may be missing. A kubelet counts those of a stopped device plugin as capacity for five
-// minutes (pkg/kubelet/cm/devicemanager, endpointStopGracePeriod, 1.35), so a plugin that restarts is no fault.
+// shortageGrace is how long GPUs may be missing. After a device plugin stops, the kubelet still counts its GPUs as
+// capacity for five minutes (pkg/kubelet/cm/devicemanager, endpointStopGracePeriod, 1.35), so a restart of the plugin
+// is no fault.
 const shortageGrace = 7 * time.Minute
 
-// labelMIGState is set by NVIDIA's MIG manager, docs of the GPU operator, 26.3. While it divides the GPUs of a node anew, it
-// stops the device plugin.
+// labelMIGState is a label from NVIDIA's MIG manager (docs of the GPU operator, 26.3). While the manager repartitions
+// the GPUs of a node, it stops the device plugin.
 const labelMIGState = "nvidia.com/mig.config.state"
 
-// Shortage describes the GPUs that a node has and cannot allocate; empty if it can allocate all. The device plugin announces
-// them under the given resource. GPUs of a plugin that has not registered yet are neither capacity nor allocatable, so a
-// new node lacks none.
+// Shortage describes the GPUs that a node has but cannot allocate; empty if it can allocate all. The device plugin
+// advertises them under the given resource. GPUs of a plugin that has not registered yet are neither capacity nor
+// allocatable, so a new node lacks none.
 func Shortage(node *corev1.Node, resource corev1.ResourceName) string {
 	if resource == "" || slices.Contains([]string{"pending", "rebooting"}, node.Labels[labelMIGState]) {
 		return ""
@@ -34,8 +35,8 @@ func Shortage(node *corev1.Node, resource corev1.ResourceName) string {
 		node.Name, usable.Value(), has.Value(), resource)
 }
 
-// Concerns returns a node's fault for pods that request a number of GPUs. Broken GPUs do not concern them while the node
-// offers only others, and enough of these.
+// Concerns returns the fault of a node that matters to pods with a number of requested GPUs. Broken GPUs do not matter
+// while the node offers only the others, and these are enough.
 func Concerns(node *corev1.Node, resource corev1.ResourceName, needed int) Fault {
 	whole, ofGPUs := Split(node)
 	usable := node.Status.Allocatable[resource]
@@ -45,7 +46,7 @@ func Concerns(node *corev1.Node, resource corev1.ResourceName, needed int) Fault
 	return Sooner(whole, ofGPUs)
 }
 
-// Lasting is the fault of a shortage since some time.
+// Lasting returns the fault of a shortage that began at a time.
 func Lasting(shortage string, since time.Time) Fault {
 	return Fault{Message: shortage, Since: since, Grace: shortageGrace}
 }

@@ -11,27 +11,28 @@ import (
 	"github.com/modelberth/modelberth/api/v1beta1"
 )
 
-// mostSilent is the percentage of silent nodes from which the control plane is suspected, and fewSilent is how many
-// may be silent whatever their share. By these bounds Kubernetes finds a zone disrupted, and evicts no pods from
-// small ones (pkg/controller/nodelifecycle, 1.34: ComputeZoneState, --unhealthy-zone-threshold).
+// From mostSilent percent of nodes that are not Ready, the control plane is suspected. Up to fewSilent such nodes are
+// never suspicious. With the same bounds, Kubernetes considers a zone disrupted, and evicts no pods in small zones
+// (pkg/controller/nodelifecycle, 1.34: ComputeZoneState, --unhealthy-zone-threshold).
 const (
 	mostSilent = 55
 	fewSilent  = 2
 )
 
-// Silence reports whether nodes that are not Ready count as lost. If hardly any of the cluster's own nodes is
-// Ready, the control plane has probably lost contact with them. Bought machines prove nothing here, because they
-// may have gone together. For the zero Silence, every node counts.
+// Silence decides whether nodes that are not Ready count as lost. If hardly any of the cluster's own nodes is Ready,
+// the control plane has probably lost contact with them. Bought machines are no evidence of that, because they may
+// have failed together. For the zero Silence, every node counts.
 type Silence struct {
-	// heard and silent count the cluster's own nodes, or all nodes if it has only bought machines.
+	// heard is the number of Ready nodes, and silent of all others. They count the cluster's own nodes, or all nodes
+	// if it has only bought machines.
 	heard, silent int
-	// isBought is set if it has only bought machines.
+	// isBought is set if the cluster has only bought machines.
 	isBought bool
-	// since is when one of the Ready nodes became Ready.
+	// since is when the first of the Ready nodes became Ready.
 	since time.Time
 }
 
-// Listen looks at all nodes of a cluster.
+// Listen returns the Silence of a cluster with these nodes.
 func Listen(nodes []corev1.Node) Silence {
 	own, bought := Silence{}, Silence{isBought: true}
 	for i := range nodes {
@@ -64,8 +65,9 @@ func (s Silence) Unheard() (count int, isSo bool) {
 	return s.silent, !s.isBought && s.heard == 0 && s.silent > 0
 }
 
-// Counts returns from when a node's silence counts, or why it does not. If the silence began before the first node
-// was Ready again, it counts from then: others may be about to be Ready, too.
+// Counts returns from when a node that has not been Ready since a time counts as silent, or why it does not count. If
+// the first Ready node became Ready later, the silence counts only from then, because other nodes may be about to
+// follow.
 func (s Silence) Counts(since time.Time) (from time.Time, whyNot string) {
 	const tail = " Ready: the control plane has lost contact with their kubelets, so no machine is replaced"
 	_, isUnheard := s.Unheard()
@@ -84,7 +86,8 @@ func (s Silence) Counts(since time.Time) (from time.Time, whyNot string) {
 	}
 }
 
-// Ready is a node's Ready condition and its time. Without one, a node is not Ready since its creation.
+// Ready returns whether a node is Ready, and since when. Without the condition, it has not been Ready since its
+// creation.
 func Ready(node *corev1.Node) (isReady bool, since time.Time) {
 	for _, condition := range node.Status.Conditions {
 		if condition.Type == corev1.NodeReady {

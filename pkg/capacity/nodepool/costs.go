@@ -24,7 +24,7 @@ func (p *Provisioner) MachineCosts(ctx context.Context) ([]capacity.MachineCost,
 	return costs(ctx, p.cached)
 }
 
-// LiveMachineCosts returns the same as the API server has it.
+// LiveMachineCosts returns the same, from the API server.
 func (p *Provisioner) LiveMachineCosts(ctx context.Context) ([]capacity.MachineCost, error) {
 	return costs(ctx, p.live)
 }
@@ -48,7 +48,7 @@ func costs(ctx context.Context, from client.Reader) ([]capacity.MachineCost, err
 	return out, nil
 }
 
-// Owners returns all Workspaces of that name with objects of ours: more than one if a Workspace was deleted and
+// Owners returns all Workspaces with that name that have objects of ours: several if a Workspace was deleted and
 // created again.
 func (p *Provisioner) Owners(ctx context.Context, namespace, name string) ([]capacity.Owner, error) {
 	held, err := ours(ctx, p.cached, client.MatchingLabels{
@@ -71,7 +71,7 @@ func (h holding) owners() []capacity.Owner {
 	return capacity.Distinct(owners)
 }
 
-// Holders returns all Workspaces with pools, or with claims of a pool, as the API server has them.
+// Holders returns all Workspaces with pools, or with claims of a pool, from the API server.
 func (p *Provisioner) Holders(ctx context.Context) ([]capacity.Owner, error) {
 	claims, err := nodeclaim.Made(ctx, p.live, "!"+v1beta1.LabelMachineOrdinal)
 	if err != nil {

@@ -14,13 +14,13 @@ import (
 
 // decision is the next action on a Workspace's objects.
 type decision struct {
-	// release are the objects to delete: they do not serve the request.
+	// release are the objects to delete, because they do not match the request.
 	release holding
-	// occupied reports that something is being deleted, or about to be.
+	// occupied reports that an object is being deleted, or is about to be.
 	occupied bool
-	// pool serves the request; nil if none does.
+	// pool matches the request; nil if none does.
 	pool *karpv1.NodePool
-	// size is the new size of the pool, and had is the present one; zone is that of its machines, empty for any
+	// size is the new size of the pool, and had the present one. zone is the zone of its machines; empty for any
 	// requested zone.
 	size, had int
 	zone      string
@@ -53,7 +53,7 @@ func decide(held holding, req capacity.Request) decision {
 		switch {
 		case !claim.DeletionTimestamp.IsZero():
 			d.occupied = d.occupied || !isOfPool
-		case !isOfPool || slices.Contains(req.Replaced, claim.UID): // the pool makes another one on its own
+		case !isOfPool || slices.Contains(req.Replaced, claim.UID): // Karpenter replaces a lost claim of the pool on its own
 			d.release.claims = append(d.release.claims, *claim)
 		}
 	}
@@ -62,8 +62,8 @@ func decide(held holding, req capacity.Request) decision {
 	return d
 }
 
-// serves reports whether a pool matches the request: its attempt, by name, and its kind. A NodeClass counts only if
-// the request names one: another default of the installation replaces nothing.
+// serves reports whether a pool matches the request: the attempt, by the pool's name, and the kind of machine. A node
+// class counts only if the request names one: a new default of the installation replaces no machine.
 func serves(pool *karpv1.NodePool, req capacity.Request) bool {
 	if pool.Name != Name(req.Owner, req.Attempt) {
 		return false
@@ -75,12 +75,12 @@ func serves(pool *karpv1.NodePool, req capacity.Request) bool {
 		(req.NodeClass == nil || classOf(pool) == *req.NodeClass)
 }
 
-// wanted is how many machines the pool should have now, and their zone. For machines of one zone, the first one
-// determines the zone.
+// wanted returns how many machines the pool should have now, and their zone. If all machines must be in one zone, the
+// first one determines it.
 func wanted(held holding, pool *karpv1.NodePool, req capacity.Request) (size int, zone string) {
 	switch {
 	case pool == nil && len(req.Existed) > 0:
-		return 0, "" // it was there once: what became of its machines ends the attempt
+		return 0, "" // the pool existed once: the verdict on its machines ends the attempt
 	case !req.OneZone || req.Count < 2:
 		return req.Count, ""
 	case len(req.Zones) == 1:

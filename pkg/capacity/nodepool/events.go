@@ -29,7 +29,7 @@ func EventCache() cache.ByObject {
 	return events.Kept(fields.Set{"source": "karpenter", "type": corev1.EventTypeWarning})
 }
 
-// WorkspaceOf names the Workspace of an event's pool or pod; empty if there is none.
+// WorkspaceOf returns the name of the Workspace of an event's pool or pod; empty if there is none.
 func (p *Provisioner) WorkspaceOf(ctx context.Context, event client.Object) types.NamespacedName {
 	pod, pool := &corev1.Pod{}, &karpv1.NodePool{}
 	switch {
@@ -43,8 +43,8 @@ func (p *Provisioner) WorkspaceOf(ctx context.Context, event client.Object) type
 	}
 }
 
-// listen adds the reason why Karpenter creates no claim for awaited machines, in its own words. Karpenter skips a
-// pool that is not ready, whatever it reported before.
+// listen adds to awaited machines Karpenter's message why it creates no claim. A pool that is not ready keeps that as
+// its reason, because Karpenter skips such a pool, whatever it reported before.
 func (p *Provisioner) listen(ctx context.Context, owner capacity.Owner, slots []slot) error {
 	heard := map[string]refusal.Condition{} // by pool
 	for i := range slots {
@@ -67,7 +67,7 @@ func (p *Provisioner) listen(ctx context.Context, owner capacity.Owner, slots []
 	return nil
 }
 
-// said is Karpenter's last message about a pool, or about the pods that the pool should serve.
+// said returns Karpenter's last message about a pool, or about the pods for which the pool exists.
 func (p *Provisioner) said(ctx context.Context, owner capacity.Owner, pool *karpv1.NodePool) (refusal.Condition, error) {
 	all, err := events.Watched(ctx, p.cached, string(pool.UID))
 	if err != nil {
@@ -92,7 +92,8 @@ func (p *Provisioner) said(ctx context.Context, owner capacity.Owner, pool *karp
 	return answer(all, pool), nil
 }
 
-// answer is why Karpenter makes no machine of a pool; empty if it has not said so since the pool was made.
+// answer returns why Karpenter creates no machine from a pool; empty if there is no such event since the pool's
+// creation.
 func answer(all []corev1.Event, pool *karpv1.NodePool) refusal.Condition {
 	last := events.Newest(all, func(event *corev1.Event) bool {
 		return wordsOf(event, pool.Name) != "" && !events.LastSeen(event).Before(pool.CreationTimestamp.Time)
@@ -105,7 +106,7 @@ func answer(all []corev1.Event, pool *karpv1.NodePool) refusal.Condition {
 	}
 }
 
-// wordsOf returns an event's words about a pool; empty if there are none (sigs.k8s.io/karpenter v1.12.1,
+// wordsOf returns the part of an event's message about a pool; empty if there is none (sigs.k8s.io/karpenter v1.12.1,
 // pkg/controllers/provisioning/scheduling/events.go).
 func wordsOf(event *corev1.Event, pool string) string {
 	switch event.Reason {
@@ -120,18 +121,18 @@ func wordsOf(event *corev1.Event, pool string) string {
 }
 
 var (
-	// named is how Karpenter names the pool in a sentence; earlier versions used the latter two forms.
+	// named matches the name of a pool in Karpenter's sentences. Earlier versions used the last two forms.
 	named = regexp.MustCompile(`(?:karpenter\.sh/nodepool In \[|NodePool=|\bnodepool "|\bnodepool: ")([a-z0-9.-]+)`)
-	// unnamed matches sentences about pools without a name: all pools except the one with our labels and taints.
-	// They are about ours only before it existed, or in an event that is also about our pool.
+	// unnamed matches sentences that do not name their pool. They are about pools other than ours, because pods match
+	// the labels and taints of ours.
 	unnamed = regexp.MustCompile(`^(?:incompatible requirements, |did not tolerate |nodepool requirements filtered out all )`)
-	// limits are those of the pool. Karpenter reports them for every pod without room beside the launching
-	// machines, and for a group's pods until the first machine has determined the zone.
+	// limits matches sentences about the limits of a pool. Karpenter reports these for every pod that has no room on
+	// the launching machines, and for a group's pods until the first machine has determined the zone.
 	limits = regexp.MustCompile(`exceed limits for nodepool|limits have been exhausted for nodepool`)
 )
 
-// aboutPool filters the reasons why a pod cannot be scheduled, one sentence for each pool. It keeps those about
-// this pool or about the pod itself.
+// aboutPool filters the reasons why a pod cannot be scheduled, which have one sentence for each pool. It keeps the
+// sentences about this pool or about the pod itself.
 func aboutPool(why, pool string) string {
 	sentences := slices.DeleteFunc(strings.Split(why, "; "), func(sentence string) bool {
 		if name := named.FindStringSubmatch(sentence); name != nil {

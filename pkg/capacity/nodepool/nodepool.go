@@ -5,9 +5,8 @@
 // managed Karpenter or without standalone NodeClaims.
 //
 // It decides the names and contents of pools, the pools and claims to keep and to release, and the claim of each
-// machine. After a refusal, Karpenter creates a claim again and again. Only the first claim
-// counts as the machine, so the caller sees the first refusal and releases the pool. It must not know models or
-// plans.
+// machine. After a refusal, Karpenter creates a claim again and again. Only the first claim counts as the machine, so
+// the caller sees the first refusal and releases the pool. The package must not depend on models or plans.
 //
 // A static pool has a fixed number of machines, its replicas, and needs Karpenter's feature gate StaticCapacity. A
 // dynamic pool works with every Karpenter and creates machines for matching pods. The pods must exist first, and
@@ -33,8 +32,8 @@ import (
 	"github.com/modelberth/modelberth/pkg/capacity/refusal"
 )
 
-// nameLimit of pools: Karpenter names a claim after its pool, with a dash and five characters, and Azure's machine
-// mode hashes names of VMs longer than 34.
+// nameLimit is the maximum length of a pool's name: Karpenter names a claim after its pool, with a dash and five
+// characters, and Azure's machine mode hashes VM names longer than 34 characters.
 const nameLimit = 34 - len("-abcde")
 
 // Object returns an empty NodePool, to select caches by.
@@ -42,14 +41,14 @@ func Object() client.Object { return &karpv1.NodePool{} }
 
 // Provisioner creates, reads and deletes NodePools.
 type Provisioner struct {
-	// claims is the other back end; it reads claims.
+	// claims is the back end for standalone claims. It reads the claims here.
 	claims *nodeclaim.Provisioner
-	// cached reads use the watches; live reads ask the API server.
+	// cached reads from watches, and live from the API server.
 	cached client.Client
 	live   client.Reader
 	// isStatic is set if pools have replicas.
 	isStatic bool
-	// listens is set if the cache keeps events, by events.Subject.
+	// listens is set if the cache has events, indexed by events.Subject.
 	listens bool
 }
 
@@ -59,8 +58,8 @@ func New(cached client.Client, live client.Reader, claims *nodeclaim.Provisioner
 	return &Provisioner{claims: claims, cached: cached, live: live, listens: true}
 }
 
-// NewRetired returns a Provisioner for pools from before the present back end was configured. It reads no events
-// about them.
+// NewRetired returns a Provisioner for pools from before the current back end was configured. It reads no events about
+// them.
 func NewRetired(cached client.Client, live client.Reader, claims *nodeclaim.Provisioner) *Provisioner {
 	return &Provisioner{claims: claims, cached: cached, live: live}
 }
@@ -71,13 +70,13 @@ func NewStatic(cached client.Client, live client.Reader, claims *nodeclaim.Provi
 }
 
 // CanSurge reports whether machines launch without pods. Then the machines of a new plan can launch while the pods
-// serve on the old ones.
+// serve on the old machines.
 func (p *Provisioner) CanSurge(capacity.Owner) bool { return p.isStatic }
 
-// Replaces returns that a pool creates another claim as soon as one is gone.
+// Replaces returns ReplacesAtOnce: Karpenter creates another claim as soon as one is gone.
 func (*Provisioner) Replaces(capacity.Owner) capacity.Replacing { return capacity.ReplacesAtOnce }
 
-// Class returns the state of a node class, as the API server has it.
+// Class returns the state of a node class, from the API server.
 func (p *Provisioner) Class(ctx context.Context, ref v1beta1.NodeClassReference) (refusal.ClassState, string, error) {
 	return p.claims.Class(ctx, ref)
 }
@@ -85,10 +84,10 @@ func (p *Provisioner) Class(ctx context.Context, ref v1beta1.NodeClassReference)
 // PinPods leaves pods as they are: they select nodes by the labels of the pool.
 func (*Provisioner) PinPods(capacity.Request, *corev1.PodTemplateSpec) error { return nil }
 
-// Kind is the kind of object that represents a machine.
+// Kind returns the kind of object that represents a machine.
 func (*Provisioner) Kind(capacity.Owner) string { return "nodeclaim" }
 
-// Observe returns the machines held for a Workspace, by name, from the cache.
+// Observe returns the machines of a Workspace, by name, from the cache.
 func (p *Provisioner) Observe(
 	ctx context.Context, owner capacity.Owner, known []capacity.Created, gpuResource string,
 ) ([]capacity.Machine, error) {
@@ -111,8 +110,8 @@ func (p *Provisioner) Observe(
 	return machines, nil
 }
 
-// Held returns the machines that are held for a Workspace and not being deleted, as their pools and NodeClaims are in the
-// API server. Their nodes are not read.
+// Held returns the machines of a Workspace that are not being deleted, from the pools and NodeClaims in the API
+// server. It does not read their nodes.
 func (p *Provisioner) Held(ctx context.Context, owner capacity.Owner, known []capacity.Created) ([]capacity.Machine, error) {
 	held, err := hold(ctx, p.live, owner)
 	if err != nil {
@@ -127,9 +126,9 @@ func (p *Provisioner) Held(ctx context.Context, owner capacity.Owner, known []ca
 	return machines, nil
 }
 
-// Ensure makes the machines match the request. It deletes other pools and claims, and creates no pool until they
-// are gone: except for kept machines, a Workspace never holds more than it requested. The outcome is valid with an
-// error, too.
+// Ensure makes the machines match the request. It deletes other pools and claims, and creates no pool until they are
+// gone: except for kept machines, a Workspace never holds more than it requested. The outcome is valid even with an
+// error.
 func (p *Provisioner) Ensure(ctx context.Context, req capacity.Request) (capacity.Outcome, error) {
 	var outcome capacity.Outcome
 	held, err := hold(ctx, p.cached, req.Owner)
@@ -162,7 +161,7 @@ func (p *Provisioner) Ensure(ctx context.Context, req capacity.Request) (capacit
 	} else {
 		err = p.grow(ctx, todo.pool, req, todo.size)
 	}
-	if err == nil { // their names are known once Karpenter has made them
+	if err == nil { // the claims do not exist yet, but the names of their slots are known
 		for _, name := range slotNames(Name(req.Owner, req.Attempt), todo.size)[todo.had:] {
 			outcome.Created = append(outcome.Created, capacity.Created{Name: name})
 		}
@@ -170,13 +169,13 @@ func (p *Provisioner) Ensure(ctx context.Context, req capacity.Request) (capacit
 	return outcome, err
 }
 
-// Release deletes all objects of a Workspace and returns the remaining names. None means that the API server
-// confirmed it.
+// Release deletes all objects of a Workspace and returns the remaining names. An empty result is confirmed by the API
+// server.
 func (p *Provisioner) Release(ctx context.Context, owner capacity.Owner) ([]string, error) {
 	return p.ReleaseBut(ctx, owner, nil)
 }
 
-// ReleaseBut is Release, except for pools with a machine of these names.
+// ReleaseBut is Release, except for pools that have a machine with one of these names.
 func (p *Provisioner) ReleaseBut(ctx context.Context, owner capacity.Owner, keep []string) ([]string, error) {
 	held, err := hold(ctx, p.cached, owner)
 	if held = held.without(keep); err == nil && held.isEmpty() {
@@ -189,8 +188,8 @@ func (p *Provisioner) ReleaseBut(ctx context.Context, owner capacity.Owner, keep
 	return p.release(ctx, held)
 }
 
-// release deletes pools, and then claims: without its pool, Karpenter does not replace a claim. The claims need not
-// wait for the garbage collector. It returns the names of what it found.
+// release deletes pools, and then claims, because Karpenter does not replace a claim without its pool. The claims need
+// not wait for the garbage collector. It returns the names of all these objects.
 func (p *Provisioner) release(ctx context.Context, held holding) ([]string, error) {
 	var names []string
 	for i := range held.pools {
@@ -214,8 +213,7 @@ func (p *Provisioner) release(ctx context.Context, held holding) ([]string, erro
 	return names, nil
 }
 
-// create creates the pool after the pods that need its machines: a pool without pods would wait for them, and
-// nobody would notice.
+// create creates the pool after the pods that need its machines. A pool without pods would wait for them unnoticed.
 func (p *Provisioner) create(ctx context.Context, req capacity.Request, size int) error {
 	if !p.isStatic && req.MakePods != nil {
 		if err := req.MakePods(ctx); err != nil {
@@ -239,8 +237,7 @@ func (p *Provisioner) create(ctx context.Context, req capacity.Request, size int
 	if !apierrors.IsAlreadyExists(err) {
 		return fmt.Errorf("creating NodePool %q: %w", pool.Name, err)
 	}
-	// Names are deterministic: either it is ours and creating it twice was creating it once, or another
-	// owner has the name.
+	// Names are deterministic: either we have created the pool already, or another owner has the name.
 	existing := &karpv1.NodePool{}
 	if err := p.live.Get(ctx, client.ObjectKeyFromObject(pool), existing); err != nil {
 		return fmt.Errorf("reading NodePool %q: %w", pool.Name, err)
@@ -251,7 +248,7 @@ func (p *Provisioner) create(ctx context.Context, req capacity.Request, size int
 	return nil
 }
 
-// grow lets a pool have more machines, in the zone of the first one.
+// grow raises the size of a pool, in the zone of the first machine.
 func (p *Provisioner) grow(ctx context.Context, pool *karpv1.NodePool, req capacity.Request, size int) error {
 	grown, wanted := pool.DeepCopy(), p.pool(req, size)
 	grown.Spec.Replicas, grown.Spec.Limits = wanted.Spec.Replicas, wanted.Spec.Limits
@@ -274,7 +271,7 @@ func Name(owner capacity.Owner, attempt int32) string {
 	return nodeclaim.HashedName(owner.Name, fmt.Sprintf("%s/%d", owner.UID, attempt), nameLimit)
 }
 
-// without removes the pools with a machine of one of these names, and their claims.
+// without returns the objects except the pools that have a machine with one of these names, and their claims.
 func (h holding) without(names []string) holding {
 	isKept := func(pool string) bool {
 		return slices.ContainsFunc(names, func(name string) bool { return ordinalOf(name, pool) >= 0 })

@@ -17,8 +17,8 @@ import (
 // nodesResource is how Karpenter counts machines in a pool's limits.
 const nodesResource corev1.ResourceName = "nodes"
 
-// pool is the NodePool of a request: machines of one type and one capacity type, up to a limit, without disruption
-// once they exist.
+// pool returns the NodePool of a request: machines of one type and one capacity type, up to a limit, without
+// disruption once they exist.
 func (p *Provisioner) pool(req capacity.Request, size int) *karpv1.NodePool {
 	claim := p.claims.Spec(req)
 	pool := &karpv1.NodePool{
@@ -49,8 +49,8 @@ func (p *Provisioner) pool(req capacity.Request, size int) *karpv1.NodePool {
 		pool.Spec.Limits[corev1.ResourceName(req.GPUResource)] = *resource.NewQuantity(int64(size*req.GPUs), resource.DecimalSI)
 	}
 	if !req.Dedicated {
-		// Another owner's pod that tolerates the taint of GPU machines would fit, too: it should try all other
-		// nodes first.
+		// Another owner's pod that tolerates the taint of GPU machines would fit, too. With this taint, the scheduler
+		// prefers all other nodes for it.
 		preference := workload.DedicatedTaint(req.Owner.UID)
 		preference.Effect = corev1.TaintEffectPreferNoSchedule
 		pool.Spec.Template.Spec.Taints = append(pool.Spec.Template.Spec.Taints, preference)

@@ -22,16 +22,16 @@ import (
 	"github.com/modelberth/modelberth/pkg/capacity/refusal"
 )
 
-// slot is one machine that a pool requests, or a surplus one.
+// slot is one machine that a pool requests, or a surplus machine.
 type slot struct {
 	capacity.Machine
-	// claim of the machine; nil while there is none.
+	// claim is the claim of the machine; nil while there is none.
 	claim *karpv1.NodeClaim
-	// pool that should create the claim; nil if there is a claim.
+	// pool is the pool of an awaited claim; nil if there is a claim.
 	pool *karpv1.NodePool
 	// labels of the claim, or of the pool.
 	labels map[string]string
-	// isLost is set if another machine takes its name.
+	// isLost is set if another machine takes over its name.
 	isLost bool
 }
 
@@ -41,10 +41,9 @@ type holding struct {
 	claims []karpv1.NodeClaim
 }
 
-// slots are the machines by name. Karpenter chooses the names of a pool's claims, so the machines have the names of
-// the pool's slots. The attempt records the claim in each slot. An unknown claim takes the first free slot; the
-// slot of a lost machine is free. If none is free, Karpenter created the claim as a replacement, and it is not that
-// machine.
+// slots returns the machines by name. Karpenter chooses the names of a pool's claims, so the machines have the names
+// of the pool's slots instead. The attempt records the claim in each slot. An unknown claim takes the first free slot,
+// and the slot of a lost machine is free. If no slot is free, the claim is a replacement that nobody requested.
 func (h holding) slots(known []capacity.Created) []slot {
 	var out []slot
 	for i := range h.pools {
@@ -56,7 +55,7 @@ func (h holding) slots(known []capacity.Created) []slot {
 			out = append(out, left(claim, known))
 		}
 	}
-	// A lost machine has the name of its successor until it is gone, and comes after it.
+	// Until a lost machine is gone, it has the same name as its successor, and comes after it.
 	slices.SortFunc(out, func(a, b slot) int { return cmp.Or(strings.Compare(a.Name, b.Name), lastIfLost(a)-lastIfLost(b)) })
 	return out
 }
@@ -68,7 +67,7 @@ func lastIfLost(s slot) int {
 	return 0
 }
 
-// claimsOf are the claims of a pool, oldest first.
+// claimsOf returns the claims of a pool, oldest first.
 func (h holding) claimsOf(pool string) []*karpv1.NodeClaim {
 	var out []*karpv1.NodeClaim
 	for i := range h.claims {
@@ -83,7 +82,7 @@ func (h holding) claimsOf(pool string) []*karpv1.NodeClaim {
 }
 
 func slotsOf(pool *karpv1.NodePool, claims []*karpv1.NodeClaim, known []capacity.Created) []slot {
-	taken := map[string]bool{} // also by machines that have gone
+	taken := map[string]bool{} // also by machines that are gone
 	lost := map[string]time.Time{}
 	for _, machine := range known {
 		if machine.LostAt.IsZero() {
@@ -113,7 +112,7 @@ func slotsOf(pool *karpv1.NodePool, claims []*karpv1.NodeClaim, known []capacity
 	return out
 }
 
-// left is a claim without a pool.
+// left returns the slot of a claim without a pool.
 func left(claim *karpv1.NodeClaim, known []capacity.Created) slot {
 	s := slot{Machine: nodeclaim.MachineOf(claim), claim: claim, labels: claim.Labels}
 	if machine := machineIn(known, claim.UID); machine.Name != "" {
@@ -122,7 +121,8 @@ func left(claim *karpv1.NodeClaim, known []capacity.Created) slot {
 	return s
 }
 
-// awaited is a machine without a claim yet: since the creation of the pool, or since the loss of its predecessor.
+// awaited returns a machine without a claim yet. Its time counts from the creation of the pool, or from the loss of
+// its predecessor.
 func awaited(pool *karpv1.NodePool, name string, lostAt time.Time) capacity.Machine {
 	since := pool.CreationTimestamp
 	if lostAt.After(since.Time) {
@@ -143,7 +143,7 @@ func awaited(pool *karpv1.NodePool, name string, lostAt time.Time) capacity.Mach
 	return machine
 }
 
-// whyAwaited returns why there is no claim, as far as the pool reports it.
+// whyAwaited returns why there is no claim, from the conditions of the pool.
 func whyAwaited(pool *karpv1.NodePool) (reason, message string) {
 	ready := pool.StatusConditions().Root()
 	for _, condition := range pool.Status.Conditions {
@@ -162,7 +162,7 @@ func whyAwaited(pool *karpv1.NodePool) (reason, message string) {
 	return refusal.ReasonNoNodeClaim, message
 }
 
-// sizeOf is how many machines a pool may have.
+// sizeOf returns how many machines a pool may have.
 func sizeOf(pool *karpv1.NodePool) int {
 	limit := pool.Spec.Limits[nodesResource]
 	return int(limit.Value())
@@ -170,7 +170,7 @@ func sizeOf(pool *karpv1.NodePool) int {
 
 func poolOf(claim *karpv1.NodeClaim) string { return claim.Labels[karpv1.NodePoolLabelKey] }
 
-// slotNames are the names of the machines of a pool.
+// slotNames returns the names of the machines of a pool.
 func slotNames(pool string, count int) []string {
 	names := make([]string, 0, count)
 	for ordinal := range count {
@@ -179,7 +179,7 @@ func slotNames(pool string, count int) []string {
 	return names
 }
 
-// ordinalOf is the ordinal in the name of a pool's slot; -1 if there is none.
+// ordinalOf returns the ordinal in the name of a pool's slot; -1 if there is none.
 func ordinalOf(name, pool string) int {
 	number, isOfPool := strings.CutPrefix(name, pool+"-")
 	ordinal, err := strconv.Atoi(number)
@@ -189,7 +189,7 @@ func ordinalOf(name, pool string) int {
 	return ordinal
 }
 
-// machineIn is the known machine with this UID; zero if there is none.
+// machineIn returns the known machine with this UID; zero if there is none.
 func machineIn(known []capacity.Created, uid types.UID) capacity.Created {
 	for _, machine := range known {
 		if machine.UID == uid {
@@ -199,7 +199,7 @@ func machineIn(known []capacity.Created, uid types.UID) capacity.Created {
 	return capacity.Created{}
 }
 
-// zoneOf is the zone of a pool's machines; empty if it is undecided.
+// zoneOf returns the zone of a pool's machines; empty if it is undecided.
 func zoneOf(pool *karpv1.NodePool) string {
 	for _, requirement := range pool.Spec.Template.Spec.Requirements {
 		if requirement.Key == corev1.LabelTopologyZone && len(requirement.Values) == 1 {

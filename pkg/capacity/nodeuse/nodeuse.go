@@ -4,7 +4,8 @@
 // Package nodeuse keeps the requests of a cluster's pods by node, from one watch. The watch starts at the first
 // call: a cluster without Workspaces on existing nodes pays nothing.
 //
-// It decides nothing, and must not know its callers. Of a pod it keeps the node, the Workspace and four numbers.
+// It decides nothing, and must not depend on its callers. It keeps only the node, the Workspace and the requests of a
+// pod.
 package nodeuse
 
 import (
@@ -41,7 +42,7 @@ type Pods struct {
 	nodeOf   map[types.UID]string
 }
 
-// New returns the pods of the cluster of a client. Nothing is read before Start, nor before Of.
+// New returns the Pods of a client's cluster. It reads nothing until both Start and Of have been called.
 func New(live client.WithWatch) *Pods {
 	return &Pods{live: live, wanted: make(chan struct{})}
 }
@@ -82,7 +83,7 @@ func (p *Pods) Start(ctx context.Context) error {
 	return nil
 }
 
-// NeedLeaderElection is true: only the leader plans.
+// NeedLeaderElection returns true: only the leader plans.
 func (*Pods) NeedLeaderElection() bool { return true }
 
 // Add implements cache.ReflectorStore.
@@ -150,7 +151,7 @@ func (p *Pods) put(pod *held) {
 	p.nodeOf[pod.uid] = pod.use.Node
 }
 
-// remove takes a pod out. The lock is held.
+// remove removes a pod. The lock is held.
 func (p *Pods) remove(uid types.UID) {
 	node := p.nodeOf[uid]
 	delete(p.nodeOf, uid)
@@ -160,7 +161,7 @@ func (p *Pods) remove(uid types.UID) {
 	}
 }
 
-// held is the kept part of a pod; a use without a node is nothing.
+// held is the kept part of a pod. A use without a node is not counted.
 type held struct {
 	uid types.UID
 	use existing.Use
@@ -178,7 +179,7 @@ func podOf(object any) (*held, error) {
 	}
 }
 
-// heldBy reduces a pod. It keeps no memory of the pod, and stores shared names once.
+// heldBy returns the kept part of a pod. It holds no memory of the pod, and stores equal names once.
 func heldBy(pod *corev1.Pod) held {
 	out := held{uid: pod.UID}
 	if use, holds := existing.UseOf(pod); holds {
@@ -190,7 +191,7 @@ func heldBy(pod *corev1.Pod) held {
 
 func shared(text string) string { return unique.Make(text).Value() }
 
-// DeepCopyObject implements runtime.Object, as the reflector asks of the items of a list.
+// DeepCopyObject implements runtime.Object. The reflector requires it of the items of a list.
 func (h *held) DeepCopyObject() runtime.Object { out := *h; return &out }
 
 // GetObjectKind implements runtime.Object.
@@ -211,10 +212,11 @@ func (l *heldList) DeepCopyObject() runtime.Object {
 	return &out
 }
 
-// inPages reads the running pods with a node.
+// inPages lists and watches the pods that have a node and have not ended.
 type inPages struct{ live client.WithWatch }
 
-// IsWatchListSemanticsUnSupported has the reflector list: a stream of all pods would be kept whole until its end.
+// IsWatchListSemanticsUnSupported returns true, so that the reflector lists the pods: it would keep a stream of all
+// whole pods in memory until its end.
 func (inPages) IsWatchListSemanticsUnSupported() bool { return true }
 
 func onNodes() fields.Selector {

@@ -32,7 +32,7 @@ const (
 	groupTimedOut = "ScaleUpTimedOut"
 )
 
-// inBackoff reports an earlier failure of the cloud without its reason.
+// inBackoff is part of a message about an earlier failure of the cloud, without the reason.
 const inBackoff = "in backoff after failed scale-up"
 
 // autoscaler is the source of its events.
@@ -45,7 +45,7 @@ const aboutGroups = "groups"
 // EventCache selects the events to cache.
 func EventCache() cache.ByObject { return events.Kept(fields.Set{"source": autoscaler}) }
 
-// Subject is the index key of an event: a pod, or node groups.
+// Subject returns the index key of an event: its pod's UID, or aboutGroups.
 func Subject(object client.Object) []string {
 	if event, ok := object.(*corev1.Event); ok && event.InvolvedObject.Kind == "ConfigMap" {
 		return []string{aboutGroups}
@@ -53,11 +53,11 @@ func Subject(object client.Object) []string {
 	return events.Subject(object)
 }
 
-// WorkspaceOf names the Workspace of an event's pod; empty if there is none.
+// WorkspaceOf returns the name of the Workspace of an event's pod; empty if there is none.
 func (p *Provisioner) WorkspaceOf(ctx context.Context, event client.Object) types.NamespacedName {
 	pod := &corev1.Pod{}
 	if !events.Involved(ctx, p.cached, event, "Pod", pod) {
-		return types.NamespacedName{} // not one of ours, which are all that the cache has
+		return types.NamespacedName{} // not one of ours: the cache has no others
 	}
 	return types.NamespacedName{Namespace: pod.Namespace, Name: pod.Labels[v1beta1.LabelWorkspace]}
 }
@@ -69,8 +69,8 @@ func (p *Provisioner) events(ctx context.Context, subject string) ([]corev1.Even
 	return events.Watched(ctx, p.cached, subject)
 }
 
-// answerOf is the last event about a waiting pod: a requested node, or the reason against it, in the cloud's own
-// words if there are any. Empty without an event.
+// answerOf returns the last event about a waiting pod: that a node was requested, or why not, with the cloud's own
+// message if there is one. It is empty without such an event.
 func answerOf(own, groups []corev1.Event) refusal.Condition {
 	last := events.Newest(own, func(e *corev1.Event) bool { return e.Reason == triggered || e.Reason == notTriggered })
 	if last == nil {
@@ -88,7 +88,7 @@ func answerOf(own, groups []corev1.Event) refusal.Condition {
 	return said
 }
 
-// failure is the reason why a requested node did not join.
+// failure returns the event that explains why a requested node did not join, or nil.
 func failure(own, groups []corev1.Event) *corev1.Event {
 	if said := events.Newest(own, func(e *corev1.Event) bool { return e.Reason == failedForPod }); said != nil {
 		return said

@@ -23,24 +23,25 @@ import (
 // Prices returns the price of a machine in USD per hour; negative if it is unknown.
 type Prices func(instanceType string, capacityType v1beta1.CapacityType) float64
 
-// MachineCosts are the machines that pods request, from the watches. The price is the catalogue's: a tenant can change the
-// pods' annotations.
+// MachineCosts returns the costs of the machines that pods request, from the cache. The price is from the catalogue,
+// because a tenant can change the pods' annotations.
 func (p *Provisioner) MachineCosts(ctx context.Context) ([]capacity.MachineCost, error) {
 	return p.costs(ctx, p.cached, &v1beta1.WorkspaceList{})
 }
 
-// LiveMachineCosts are MachineCosts from the API server.
+// LiveMachineCosts returns the same, from the API server.
 func (p *Provisioner) LiveMachineCosts(ctx context.Context) ([]capacity.MachineCost, error) {
 	return p.costs(ctx, p.live, bareWorkspaces())
 }
 
-// costs of deleted Workspaces have no price. They serve to release the remains of such a Workspace.
+// costs returns the costs of machines. Those of deleted Workspaces have no price: they are listed only so that the
+// remains of such a Workspace are released.
 func (p *Provisioner) costs(ctx context.Context, from client.Reader, workspaces client.ObjectList) ([]capacity.MachineCost, error) {
 	held, err := list(ctx, from, client.MatchingLabels{v1beta1.LabelManagedBy: v1beta1.ManagedBy})
 	if err != nil {
 		return nil, err
 	}
-	isLive, err := living(ctx, from, workspaces) // after its objects, so that none of them is older than its Workspace
+	isLive, err := living(ctx, from, workspaces) // read after the objects, so that the list has the Workspace of each
 	if err != nil {
 		return nil, err
 	}
@@ -63,7 +64,7 @@ func (p *Provisioner) costs(ctx context.Context, from client.Reader, workspaces 
 	return out, nil
 }
 
-// scheduledAt is when a pod got its node.
+// scheduledAt returns when a pod got its node.
 func scheduledAt(pod *corev1.Pod) time.Time {
 	for i := range pod.Status.Conditions {
 		if c := &pod.Status.Conditions[i]; c.Type == corev1.PodScheduled && c.Status == corev1.ConditionTrue {
@@ -80,14 +81,14 @@ func (p *Provisioner) price(s *slot) float64 {
 	return p.prices(s.asked.InstanceType, s.asked.CapacityType)
 }
 
-// bareWorkspaces is a list of Workspaces' metadata.
+// bareWorkspaces returns an empty list for the metadata of Workspaces.
 func bareWorkspaces() client.ObjectList {
 	out := &metav1.PartialObjectMetadataList{}
 	out.SetGroupVersionKind(v1beta1.GroupVersion().WithKind("WorkspaceList"))
 	return out
 }
 
-// living returns the existing Workspaces.
+// living returns a function that reports whether a Workspace exists.
 func living(ctx context.Context, from client.Reader, workspaces client.ObjectList) (func(capacity.Owner) bool, error) {
 	if err := from.List(ctx, workspaces, client.UnsafeDisableDeepCopy); err != nil {
 		return nil, fmt.Errorf("listing Workspaces: %w", err)
@@ -104,8 +105,8 @@ func living(ctx context.Context, from client.Reader, workspaces client.ObjectLis
 	return func(owner capacity.Owner) bool { return there[owner] }, err
 }
 
-// Frees reports whether a deleted pod ends the cost of a machine: nothing replaces it. A StatefulSet replaces its
-// pod while it requests a machine.
+// Frees reports whether a deleted pod ends the cost of a machine, because no pod replaces it. A StatefulSet replaces
+// its pod as long as it requests a machine.
 func (p *Provisioner) Frees(ctx context.Context, deleted client.Object) bool {
 	pod, isPod := deleted.(*corev1.Pod)
 	if !isPod {
@@ -119,7 +120,7 @@ func (p *Provisioner) Frees(ctx context.Context, deleted client.Object) bool {
 	set := &appsv1.StatefulSet{}
 	err := p.cached.Get(ctx, client.ObjectKey{Namespace: pod.Namespace, Name: name}, set)
 	if err != nil {
-		return true // it is gone, or it is better to look once too often
+		return true // the set is gone, or unreadable: one needless look does no harm
 	}
 	slots := slotsOfSet(set, func(capacity.Owner) bool { return true })
 	return !slices.ContainsFunc(slots, func(s slot) bool { return s.uid() == alone.uid() && !s.isLeaving })

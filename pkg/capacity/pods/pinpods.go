@@ -29,7 +29,7 @@ func (*Provisioner) PinPods(req capacity.Request, template *corev1.PodTemplateSp
 	template.Labels = with(template.Labels, map[string]string{v1beta1.LabelWorkspaceUID: string(req.Owner.UID)})
 	template.Annotations = with(template.Annotations, map[string]string{
 		v1beta1.AnnotationMachine: string(text),
-		// Whoever brings nodes takes them away again, too: not while a model is served there.
+		// The program that adds nodes also removes them. It must not do so while a model is served there.
 		v1beta1.AnnotationDoNotDisrupt: "true", v1beta1.AnnotationSafeToEvict: "false",
 	})
 	pod := &template.Spec
@@ -51,7 +51,7 @@ func with(users, ours map[string]string) map[string]string {
 	return out
 }
 
-// aimAtNodes adds to each of the pod's alternatives, because one of them suffices.
+// aimAtNodes adds our requirements to each of the pod's node selector terms, because one matching term suffices.
 func aimAtNodes(affinity *corev1.Affinity, req capacity.Request) {
 	if affinity.NodeAffinity == nil {
 		affinity.NodeAffinity = &corev1.NodeAffinity{}
@@ -72,7 +72,8 @@ func aimAtNodes(affinity *corev1.Affinity, req capacity.Request) {
 	affinity.NodeAffinity.RequiredDuringSchedulingIgnoredDuringExecution = aimed
 }
 
-// alternatives are the requirements for a node, one for each cloud's labels.
+// alternatives returns the requirements for a node, any of which suffices. For spot machines there is one for each
+// cloud's label.
 func alternatives(req capacity.Request) [][]corev1.NodeSelectorRequirement {
 	base := []corev1.NodeSelectorRequirement{in(corev1.LabelInstanceTypeStable, req.InstanceType)}
 	if len(req.Zones) > 0 {
@@ -98,7 +99,7 @@ func in(key string, values ...string) corev1.NodeSelectorRequirement {
 	return corev1.NodeSelectorRequirement{Key: key, Operator: corev1.NodeSelectorOpIn, Values: values}
 }
 
-// stayTogether puts all members of a group into the zone of the first one with a node.
+// stayTogether puts all members of a group into the zone of the first member with a node.
 func stayTogether(affinity *corev1.Affinity, req capacity.Request) {
 	if !req.OneZone || req.Count < 2 {
 		return

@@ -1,13 +1,14 @@
 // Copyright The Modelberth Authors.
 // SPDX-License-Identifier: Apache-2.0
 
-// Package pods gets machines with pending pods: cluster autoscaler, a compute class or a person adds the nodes. It
-// buys nothing itself.
+// Package pods gets machines with pending pods: cluster autoscaler, a compute class or a person adds the nodes. The
+// package itself buys nothing.
 //
-// It decides the node requirements of such pods, which of them count as machines, and the reactions to them. A
-// machine is one ordinal of a StatefulSet, with the number of its attempt; the StatefulSets with such annotations
-// on their pods are the truth about a Workspace's machines. Pods of another attempt are gone before new ones are
-// created. It must not know models or plans, nor how pods are rendered.
+// It decides the node requirements of such pods, which pods count as machines, and how cluster autoscaler's events
+// about them count. A machine is one ordinal of a StatefulSet, with the number of its attempt. The StatefulSets whose
+// pods have an annotation with the request are the source of truth about a Workspace's machines. Pods of another
+// attempt are gone before new ones are created. The package must not depend on models, plans, or how pods are
+// rendered.
 package pods
 
 import (
@@ -31,12 +32,12 @@ import (
 
 // Provisioner creates, observes and deletes waiting pods.
 type Provisioner struct {
-	// cached reads use the watches; live reads ask the API server.
+	// cached reads from watches, and live from the API server.
 	cached client.Client
 	live   client.Reader
 	clock  clock.PassiveClock
 	prices Prices
-	// isDeaf is set if no cache keeps events about pods.
+	// isDeaf is set if no cache has events about pods.
 	isDeaf bool
 }
 
@@ -46,13 +47,13 @@ func New(cached client.Client, live client.Reader, clock clock.PassiveClock, pri
 	return &Provisioner{cached: cached, live: live, clock: clock, prices: prices}
 }
 
-// NewRetired returns a Provisioner for pods from before the present back end was configured. It reads no events
-// about them.
+// NewRetired returns a Provisioner for pods from before the current back end was configured. It reads no events about
+// them.
 func NewRetired(cached client.Client, live client.Reader, clock clock.PassiveClock, prices Prices) *Provisioner {
 	return &Provisioner{cached: cached, live: live, clock: clock, prices: prices, isDeaf: true}
 }
 
-// Kind is the kind of object that represents a machine.
+// Kind returns the kind of object that represents a machine.
 func (*Provisioner) Kind(capacity.Owner) string { return "pod" }
 
 // Observe returns the machines held for a Workspace, by ordinal, from the cache.
@@ -100,12 +101,14 @@ func (*Provisioner) Names(owner capacity.Owner, attempt int32, count int) ([]str
 	return names, nil
 }
 
-// nameOf is the name of the pod with the number of the attempt: chat-0 is a different machine in each.
+// nameOf returns the name of a pod with the number of the attempt, because chat-0 is a different machine in each
+// attempt.
 func nameOf(owner capacity.Owner, attempt int32, ordinal int) string {
 	return fmt.Sprintf("%s/%s-%d.%d", owner.Namespace, owner.Name, ordinal, attempt)
 }
 
-// Ensure has the pods of a request made, once those of any other are gone. The outcome holds with an error, too.
+// Ensure creates the pods of a request once the pods of all other requests are gone. The outcome is valid even with an
+// error.
 func (p *Provisioner) Ensure(ctx context.Context, req capacity.Request) (capacity.Outcome, error) {
 	var outcome capacity.Outcome
 	slots, err := slotsOf(ctx, p.cached, req.Owner)
@@ -140,9 +143,9 @@ func (p *Provisioner) Ensure(ctx context.Context, req capacity.Request) (capacit
 
 // decision is the next action on a Workspace's slots.
 type decision struct {
-	// release are the slots to delete: they do not serve the request.
+	// release are the slots to delete, because they do not match the request.
 	release []slot
-	// isOccupied is set if some are being deleted, isSettled if there is nothing to do.
+	// isOccupied is set if slots are being deleted. isSettled is set if there is nothing to do.
 	isOccupied, isSettled bool
 }
 
@@ -167,7 +170,7 @@ func decide(slots []slot, req capacity.Request) decision {
 // CanSurge returns false: the pods of two attempts have the same names.
 func (*Provisioner) CanSurge(capacity.Owner) bool { return false }
 
-// Replaces returns that the pod of a lost machine requests another one.
+// Replaces returns ReplacesPod: once replaced, the pod of a lost machine requests another one.
 func (*Provisioner) Replaces(capacity.Owner) capacity.Replacing { return capacity.ReplacesPod }
 
 // ReleaseBut is Release: the machines belong to one attempt only.
@@ -175,8 +178,8 @@ func (p *Provisioner) ReleaseBut(ctx context.Context, owner capacity.Owner, _ []
 	return p.Release(ctx, owner)
 }
 
-// Release deletes a Workspace's StatefulSets and their pods, and returns the remaining names. None means that the
-// API server confirmed it. The nodes stay.
+// Release deletes a Workspace's StatefulSets and their pods, and returns the remaining names. An empty result is
+// confirmed by the API server. The nodes stay.
 func (p *Provisioner) Release(ctx context.Context, owner capacity.Owner) ([]string, error) {
 	slots, err := slotsOf(ctx, p.cached, owner)
 	if err == nil && len(slots) == 0 {
@@ -199,7 +202,7 @@ func (p *Provisioner) release(ctx context.Context, slots []slot) ([]string, erro
 		case s.set != nil && deleted[s.setUID]:
 		case s.set != nil:
 			err, deleted[s.setUID] = p.delete(ctx, s.set), true
-		case s.pod.DeletionTimestamp.IsZero(): // its set went without it
+		case s.pod.DeletionTimestamp.IsZero(): // its set is gone, but the pod is not being deleted
 			err = p.delete(ctx, s.pod)
 		default:
 			err = p.deleteStuck(ctx, s.pod)
@@ -227,7 +230,8 @@ func (p *Provisioner) delete(ctx context.Context, object client.Object, options 
 	return nil
 }
 
-// deleteStuck force-deletes a pod that no kubelet will end.
+// deleteStuck force-deletes a terminating pod after its deadline if no kubelet can stop it: its node is gone, or not
+// Ready.
 func (p *Provisioner) deleteStuck(ctx context.Context, pod *corev1.Pod) error {
 	if pod.Spec.NodeName == "" || p.clock.Now().Before(pod.DeletionTimestamp.Time) {
 		return nil
@@ -243,7 +247,7 @@ func (p *Provisioner) deleteStuck(ctx context.Context, pod *corev1.Pod) error {
 	return p.delete(ctx, pod, client.GracePeriodSeconds(0))
 }
 
-// Owners returns all Workspaces of that name with objects: more than one if a Workspace was deleted and created
+// Owners returns all Workspaces with that name that have objects: several if a Workspace was deleted and created
 // again.
 func (p *Provisioner) Owners(ctx context.Context, namespace, name string) ([]capacity.Owner, error) {
 	labels := client.MatchingLabels{v1beta1.LabelManagedBy: v1beta1.ManagedBy, v1beta1.LabelWorkspace: name}
@@ -254,8 +258,8 @@ func (p *Provisioner) Owners(ctx context.Context, namespace, name string) ([]cap
 	return ownersOf(held.slots(nobody)), nil
 }
 
-// Holders returns the Workspaces with pods that request a machine, or with StatefulSets of such pods, as the API
-// server has them. The garbage collector deletes the remains of deleted Workspaces.
+// Holders returns the existing Workspaces with pods that request a machine, or with StatefulSets of such pods. It
+// skips deleted Workspaces, because the garbage collector deletes their remains.
 func (p *Provisioner) Holders(ctx context.Context) ([]capacity.Owner, error) {
 	managed := client.MatchingLabels{v1beta1.LabelManagedBy: v1beta1.ManagedBy}
 	pods, sets := &corev1.PodList{}, &appsv1.StatefulSetList{}
@@ -273,7 +277,7 @@ func (p *Provisioner) Holders(ctx context.Context) ([]capacity.Owner, error) {
 	return slices.DeleteFunc(owners, func(owner capacity.Owner) bool { return !isLive(owner) }), nil
 }
 
-// nobody makes one slot of each StatefulSet: enough to read its owner.
+// nobody reports no Workspace as live. Each StatefulSet then has one slot, which is enough to read its owner.
 func nobody(capacity.Owner) bool { return false }
 
 func ownersOf(slots []slot) []capacity.Owner {
@@ -284,15 +288,15 @@ func ownersOf(slots []slot) []capacity.Owner {
 	return capacity.Distinct(owners)
 }
 
-// Events returns nothing: machines already contain the events about their pods.
+// Events returns nothing, because Observe already includes the events about pods.
 func (*Provisioner) Events(context.Context, []types.UID) ([]refusal.Event, error) { return nil, nil }
 
-// Class returns nothing: node groups are not ours to look into.
+// Class returns nothing, because node groups have no node class.
 func (*Provisioner) Class(context.Context, v1beta1.NodeClassReference) (refusal.ClassState, string, error) {
 	return refusal.ClassNotSeen, "", nil
 }
 
-// slotsOf are those of one Workspace.
+// slotsOf returns the slots of one Workspace.
 func slotsOf(ctx context.Context, from client.Reader, owner capacity.Owner) ([]slot, error) {
 	labels := client.MatchingLabels{v1beta1.LabelManagedBy: v1beta1.ManagedBy, v1beta1.LabelWorkspace: owner.Name}
 	held, err := list(ctx, from, client.InNamespace(owner.Namespace), labels)
@@ -303,7 +307,7 @@ func slotsOf(ctx context.Context, from client.Reader, owner capacity.Owner) ([]s
 	return slices.DeleteFunc(slots, func(s slot) bool { return s.owner.UID != owner.UID }), nil
 }
 
-// holding are the objects from the API server or a cache.
+// holding has the objects from the API server or a cache.
 type holding struct {
 	sets []appsv1.StatefulSet
 	pods []corev1.Pod

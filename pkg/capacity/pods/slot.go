@@ -26,13 +26,13 @@ type asked struct {
 	Attempt      int32                `json:"attempt"`
 	InstanceType string               `json:"instanceType"`
 	CapacityType v1beta1.CapacityType `json:"capacityType,omitempty"`
-	// HourlyPrice of the machine in USD; absent if unknown. It is for people, and the controller never reads it,
-	// because anybody with write access to the pod can change it. Removing it would change the template and replace
-	// running pods.
+	// HourlyPrice of the machine in USD; absent if unknown. It is for people. The controller never reads it, because
+	// anybody with write access to the pod can change it. It stays, because its removal would change the template and
+	// replace running pods.
 	HourlyPrice *float64 `json:"hourlyPrice,omitempty"`
 }
 
-// askedOf reads it; false if a pod requests no machine.
+// askedOf returns the request in a pod's annotations; false if the pod requests no machine.
 func askedOf(annotations map[string]string) (asked, bool) {
 	var out asked
 	text := annotations[v1beta1.AnnotationMachine]
@@ -47,17 +47,17 @@ type slot struct {
 	owner   capacity.Owner
 	ordinal int
 	asked   asked
-	// setUID tells the set, also after it is gone; set is nil then.
+	// setUID identifies the StatefulSet even after it is gone. Then set is nil.
 	setUID types.UID
 	set    *appsv1.StatefulSet
 	pod    *corev1.Pod
-	// isLeaving is set if the pod has no successor.
+	// isLeaving is set if no other pod will take the pod's place.
 	isLeaving bool
 }
 
 func (s *slot) name() string { return nameOf(s.owner, s.asked.Attempt, s.ordinal) }
 
-// uid stays the same if one pod replaces another.
+// uid returns an identifier that stays the same if one pod replaces another.
 func (s *slot) uid() types.UID { return s.setUID + types.UID("-"+strconv.Itoa(s.ordinal)) }
 
 // mostMachines is the largest resource.count of the API. A StatefulSet with more replicas is not a Workspace's.
@@ -68,8 +68,8 @@ func (s *slot) isPod(pod *corev1.Pod) bool {
 	return pod.Namespace == s.set.Namespace && pod.Name == s.set.Name+"-"+strconv.Itoa(s.ordinal)
 }
 
-// slotsIn returns the slots by ordinal, with leaving ones last. A StatefulSet of a Workspace that is not live
-// counts as one machine, whatever its size: enough to find the owner.
+// slotsIn returns the slots by ordinal. Within an ordinal, leaving slots come last. If the Workspace of a StatefulSet
+// is not live, the set has one slot, whatever its size: enough to find the owner.
 func slotsIn(sets []appsv1.StatefulSet, pods []corev1.Pod, isLive func(capacity.Owner) bool) []slot {
 	var out []slot
 	for i := range sets {
@@ -98,7 +98,7 @@ func slotsIn(sets []appsv1.StatefulSet, pods []corev1.Pod, isLive func(capacity.
 	return out
 }
 
-// slotsOfSet are the machines that a StatefulSet requests.
+// slotsOfSet returns the machines that a StatefulSet requests.
 func slotsOfSet(set *appsv1.StatefulSet, isLive func(capacity.Owner) bool) []slot {
 	what, isAsking := askedOf(set.Spec.Template.Annotations)
 	owner, isOwned := ownerOf(set)
@@ -122,7 +122,7 @@ func slotsOfSet(set *appsv1.StatefulSet, isLive func(capacity.Owner) bool) []slo
 	return out
 }
 
-// ownerOf is the Workspace that controls a StatefulSet; false if the set is not one of the controller's.
+// ownerOf returns the Workspace that owns a StatefulSet; false if this controller did not create the set.
 func ownerOf(set *appsv1.StatefulSet) (capacity.Owner, bool) {
 	controller := metav1.GetControllerOf(set)
 	if controller == nil || controller.Kind != "Workspace" || !workload.IsSetOf(controller.Name, set.Name) {
@@ -142,8 +142,8 @@ func rank(s slot) int {
 	return 0
 }
 
-// slotOfPod is the slot of a pod without its set; false if the pod requests no machine, or has no name of its
-// Workspace's StatefulSets.
+// slotOfPod returns the slot of a pod without its set. It returns false if the pod requests no machine, or if its name
+// does not belong to a StatefulSet of its Workspace.
 func slotOfPod(pod *corev1.Pod) (slot, bool) {
 	what, isAsking := askedOf(pod.Annotations)
 	set, ordinal, hasOrdinal := ordinalOf(pod)
@@ -160,7 +160,7 @@ func slotOfPod(pod *corev1.Pod) (slot, bool) {
 	return out, true
 }
 
-// ordinalOf is the StatefulSet in a pod's name, and the pod's number.
+// ordinalOf returns the name of the StatefulSet and the ordinal in a pod's name.
 func ordinalOf(pod *corev1.Pod) (set string, ordinal int, ok bool) {
 	at := strings.LastIndex(pod.Name, "-")
 	if at < 0 {

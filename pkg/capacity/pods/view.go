@@ -23,16 +23,16 @@ import (
 	"github.com/modelberth/modelberth/pkg/capacity/refusal"
 )
 
-// view is the state of some slots besides their pods.
+// view has the state of some slots in addition to their pods.
 type view struct {
 	prices Prices
-	// nodes by the name of the pod: its node, or the node that probably joined for it.
+	// nodes has, by pod name, the pod's node, or the node that probably joined for it.
 	nodes map[string]*corev1.Node
-	// answers are reactions to waiting pods, by name.
+	// answers are cluster autoscaler's reactions to waiting pods, by pod name.
 	answers map[string]refusal.Condition
 }
 
-// look reads the cache.
+// look reads the view of slots from the cache.
 func (p *Provisioner) look(ctx context.Context, slots []slot) (view, error) {
 	out := view{prices: p.prices, nodes: map[string]*corev1.Node{}, answers: map[string]refusal.Condition{}}
 	list := &corev1.NodeList{}
@@ -67,8 +67,8 @@ func (p *Provisioner) look(ctx context.Context, slots []slot) (view, error) {
 	return out, nil
 }
 
-// arrive finds for each waiting pod a suitable node that has joined since, but does not show its GPUs: the
-// scheduler reports only that such a node has too few.
+// arrive finds for each waiting pod a suitable node that has joined since, but does not advertise its GPUs. The
+// scheduler reports only that such a node has too few GPUs.
 func arrive(found map[string]*corev1.Node, waiting []*corev1.Pod, nodes []corev1.Node) {
 	var fresh []*corev1.Node
 	for i := range nodes {
@@ -88,20 +88,21 @@ func arrive(found map[string]*corev1.Node, waiting []*corev1.Pod, nodes []corev1
 	}
 }
 
-// isAnybodys reports whether a node may have come for a pod: it is there to stay, and was bought for no Workspace.
+// isAnybodys reports whether a node may have joined for any pod: it is not being deleted, and was not bought for a
+// Workspace.
 func isAnybodys(node *corev1.Node) bool {
 	return node.DeletionTimestamp.IsZero() && node.Labels[v1beta1.LabelWorkspaceUID] == ""
 }
 
-// isBlindFor reports whether a node has joined since a pod waits, and is suitable except for its missing GPUs.
-// Invalid terms match nothing, as for the scheduler. Both times are in whole seconds.
+// isBlindFor reports whether a node joined after a pod was created, and is suitable except for its missing GPUs.
+// Invalid terms match nothing, as in the scheduler. Both times are in whole seconds.
 func isBlindFor(node *corev1.Node, pod *corev1.Pod) bool {
 	fits, err := nodeaffinity.GetRequiredNodeAffinity(pod).Match(node)
 	return err == nil && fits && !node.CreationTimestamp.Before(&pod.CreationTimestamp) && lacksGPUs(node, pod)
 }
 
-// Awaiting names the Workspaces for which a node without visible GPUs may have joined: no other event reports it.
-// The scheduler's messages about their pods may precede the node.
+// Awaiting returns the Workspaces for which a node may have joined without advertised GPUs. No other event reports
+// that: the scheduler's messages about the pods may be older than the node.
 func (p *Provisioner) Awaiting(ctx context.Context, object client.Object) []types.NamespacedName {
 	node, isNode := object.(*corev1.Node)
 	if !isNode || !isAnybodys(node) {
@@ -137,7 +138,7 @@ func lacksGPUs(node *corev1.Node, pod *corev1.Pod) bool {
 	return false
 }
 
-// machine is the state of a slot.
+// machine returns the state of a slot.
 func (v view) machine(s *slot, gpuResource corev1.ResourceName) capacity.Machine {
 	out := capacity.Machine{
 		Name: s.name(), UID: s.uid(), Ordinal: s.ordinal, Deleting: s.isLeaving,
@@ -169,8 +170,8 @@ func (v view) machine(s *slot, gpuResource corev1.ResourceName) capacity.Machine
 	return out
 }
 
-// wait adds the state of a waiting pod's machine. Such a pod counts as requested again: the pod that it replaced may
-// have been old.
+// wait adds the state of a waiting pod's machine. The request counts from the pod's creation, because the pod that it
+// replaced may have been old.
 func (v view) wait(out *capacity.Machine, pod *corev1.Pod, node *corev1.Node) {
 	out.CreatedAt = pod.CreationTimestamp.Time
 	out.Words.Launched = v.answers[pod.Name]
@@ -202,7 +203,7 @@ func done(since time.Time) refusal.Condition {
 
 func isDone(c refusal.Condition) bool { return c.Status == refusal.StatusTrue }
 
-// scheduled is the scheduler's word on a pod.
+// scheduled returns the PodScheduled condition of a pod.
 func scheduled(pod *corev1.Pod) corev1.PodCondition {
 	for _, condition := range pod.Status.Conditions {
 		if condition.Type == corev1.PodScheduled {

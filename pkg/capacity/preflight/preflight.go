@@ -120,7 +120,7 @@ func (c *Checker) Check(ctx context.Context, p Purchase) error {
 	return c.checkNamespace(ctx, p)
 }
 
-// Settle ends the reservation of a Workspace in its namespace's quotas: its pods exist, or are not wanted any more.
+// Settle ends the reservation of a Workspace in its namespace's quotas: its pods exist, or are no longer wanted.
 func (c *Checker) Settle(workspace types.UID) {
 	if c.policy.Admission != nil {
 		c.policy.Admission.Settle(workspace)
