@@ -88,7 +88,7 @@ func TestSelect(t *testing.T) {
 	}
 }
 
-// TestClaims covers what an attempt records of one machine.
+// TestClaims covers the record that an attempt keeps of one machine.
 func TestClaims(t *testing.T) {
 	at := func(after time.Duration) *metav1.Time { return new(metav1.NewTime(start.Add(after))) }
 	created := func(uid types.UID) func(*acquire.Attempts) {
@@ -192,8 +192,8 @@ func TestMisses(t *testing.T) {
 	}
 }
 
-// TestAttemptsKeepTheirBounds has random lives of attempts keep to the schema: no open attempt ever goes, the newest
-// stay, and nothing is lost on the way to the API server and back.
+// TestAttemptsKeepTheirBounds checks random histories of attempts against the schema: no open attempt is ever dropped,
+// the newest stay, and a round trip through the API server loses nothing.
 func TestAttemptsKeepTheirBounds(t *testing.T) {
 	for seed := range uint64(30) {
 		random := rand.New(rand.NewPCG(seed, seed))
@@ -213,7 +213,7 @@ func TestAttemptsKeepTheirBounds(t *testing.T) {
 	}
 }
 
-// live has one thing happen to attempts.
+// live applies one random event to attempts.
 func live(log *acquire.Attempts, random *rand.Rand, now time.Time) {
 	open := log.Open()
 	if len(open) < 2 && random.IntN(3) == 0 {
@@ -302,7 +302,7 @@ func checkJSON(log acquire.Attempts) error {
 	return nil
 }
 
-// TestRemember covers what the memory of refusals learns from attempts.
+// TestRemember covers the conversion of attempts for the memory of refusals.
 func TestRemember(t *testing.T) {
 	who := refusal.Asker{Workspace: "uid", Namespace: "team-a"}
 	offer := refusal.Offering{InstanceType: "A"}

@@ -11,7 +11,7 @@ import (
 	"github.com/modelberth/modelberth/pkg/capacity/ledger"
 )
 
-// TestInsteadOf checks when the remaining money is enough only without the serving machines.
+// TestInsteadOf covers plans that are within the ceiling only without the serving machines.
 func TestInsteadOf(t *testing.T) {
 	tests := []struct {
 		reason string
@@ -34,7 +34,7 @@ func TestInsteadOf(t *testing.T) {
 	}
 }
 
-// TestRoom is what a plan in place of the serving machines may cost.
+// TestRoom checks what a plan in place of the serving machines may cost.
 func TestRoom(t *testing.T) {
 	budget := acquire.Budget{Serving: "A", Cost: 3}
 	for _, test := range []struct {
@@ -51,7 +51,8 @@ func TestRoom(t *testing.T) {
 	}
 }
 
-// TestBesideLimit covers the limit on all machines of a Workspace. What the sum may exceed it by is a rounding error.
+// TestBesideLimit covers the limit on all machines of a Workspace. The sum may exceed the limit only by a rounding
+// error.
 func TestBesideLimit(t *testing.T) {
 	tests := []struct {
 		reason string

@@ -88,7 +88,7 @@ func TestNoteFaultsOfGPUs(t *testing.T) {
 	}
 }
 
-// TestNoteFaultsBound lists the observations of one machine in order. Each has a fault of its node, or none.
+// TestNoteFaultsBound has the observations of one machine in order. Each has a fault of the node, or none.
 func TestNoteFaultsBound(t *testing.T) {
 	const fault, another = "node n reports SysLogsXIDError=True: 13", "node n reports GpuSmWatch=True: 1"
 	at := func(minute int) time.Time { return noon.Add(time.Duration(minute) * time.Minute) }
@@ -101,7 +101,7 @@ func TestNoteFaultsBound(t *testing.T) {
 	}
 	type look struct {
 		minute int
-		// message of the node's fault, since 5 minutes; empty if it is healthy.
+		// message of the node's fault, which began 5 minutes before; empty if the node is healthy.
 		message string
 		machine func(*capacity.Machine)
 	}
@@ -110,7 +110,7 @@ func TestNoteFaultsBound(t *testing.T) {
 		reason string
 		former []v1beta1.AttemptFault // of an attempt that has ended
 		looks  []look
-		// of the last look
+		// expected after the last look
 		wantFaults   []v1beta1.AttemptFault
 		wantFault    string
 		wantWithheld string
@@ -210,7 +210,7 @@ func TestNoteFaultsBound(t *testing.T) {
 	}
 }
 
-// TestBeginKeepsRecentFaults: other attempts must not displace what the bound counts.
+// TestBeginKeepsRecentFaults: other attempts must not displace the faults that the bound counts.
 func TestBeginKeepsRecentFaults(t *testing.T) {
 	ended := func(number int32, faults ...v1beta1.AttemptFault) v1beta1.Attempt {
 		return v1beta1.Attempt{Number: number, Reason: "Lost", Faults: faults}
@@ -232,7 +232,7 @@ func TestBeginKeepsRecentFaults(t *testing.T) {
 	}
 }
 
-// TestNoteFaultsOfSparedGPUs has a machine with four GPUs, of which some are broken since long ago.
+// TestNoteFaultsOfSparedGPUs has a machine with four GPUs. Some of them have been broken for long.
 func TestNoteFaultsOfSparedGPUs(t *testing.T) {
 	const lacks = "node n can allocate 3 of its 4 nvidia.com/gpu"
 	planOf := func(instanceType string, gpus int) *render.Revision {
@@ -299,8 +299,8 @@ func TestNoteFaultsOfSparedGPUs(t *testing.T) {
 	}
 }
 
-// TestNoteFaultsWhilePluginRestarts lists the observations of a machine that spares a broken GPU since long ago, while its
-// device plugin restarts. The machine stays unless that lasts.
+// TestNoteFaultsWhilePluginRestarts has the observations of a machine while its device plugin restarts. The machine
+// has spared a broken GPU for long. It stays unless the restart takes too long.
 func TestNoteFaultsWhilePluginRestarts(t *testing.T) {
 	const lacks = "node n can allocate fewer"
 	made := plan("plan", "A", 1)
@@ -340,8 +340,8 @@ func TestNoteFaultsWhilePluginRestarts(t *testing.T) {
 	}
 }
 
-// TestNoteFaultsOfGroups: one program runs on all members of a group, so their faults are one. Independent machines each
-// have their own.
+// TestNoteFaultsOfGroups: one program runs on all members of a group, so their faults count as one. Faults of
+// independent machines count individually.
 func TestNoteFaultsOfGroups(t *testing.T) {
 	group := plan("plan", "A", 4)
 	group.Worker = &corev1.PodTemplateSpec{}
@@ -386,7 +386,7 @@ func TestNoteFaultsOfGroups(t *testing.T) {
 	}
 }
 
-// TestNoteFaultsBetweenClocks: the clock of the program that reports the nodes is ahead.
+// TestNoteFaultsBetweenClocks: the clock behind the node's reports is ahead of ours.
 func TestNoteFaultsBetweenClocks(t *testing.T) {
 	attempts := Attempts{{Number: 1, NodeClaims: []string{"m"}, ReadyTime: &noon}}
 	for range 3 {

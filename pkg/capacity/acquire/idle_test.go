@@ -16,8 +16,8 @@ import (
 	"github.com/modelberth/modelberth/pkg/capacity/refusal"
 )
 
-// waits is a pass of a controller with a deadline of six hours. The machine of its attempt is usable and has cost $4 an
-// hour from noon on.
+// waits returns a pass with a deadline of six hours. The machine of its attempt is usable, and costs $4 per hour from
+// noon on.
 func waits() *Snapshot {
 	p := begun(readyOf(1, "A"))
 	p.Machines = Machines{machineOf(1, 0, "A", func(m *capacity.Machine) { m.HourlyPrice, m.CreatedAt = 4, noon.Time })}
@@ -25,7 +25,7 @@ func waits() *Snapshot {
 	return &p.Snapshot
 }
 
-// moment is what a pass sees, some time after noon.
+// moment is the input of a pass, some time after noon.
 type moment struct {
 	after  time.Duration
 	change func(*Snapshot)
@@ -44,7 +44,7 @@ func TestIdleMachinesAreReleased(t *testing.T) {
 	for _, tc := range []struct {
 		reason  string
 		moments []moment
-		// ends is whether the last moment ends the attempt. No earlier one may.
+		// ends: the last moment ends the attempt. No earlier one may end it.
 		ends bool
 	}{
 		{"no pod is ever ready", []moment{{0, nil}, {deadline - time.Second, nil}, {deadline, nil}}, true},
@@ -109,7 +109,7 @@ func TestIdleMachinesAreReleased(t *testing.T) {
 	}
 }
 
-// TestIdleIsSaid gives the time, the cost and the fault, and asks nobody else to avoid the machine type.
+// TestIdleIsSaid: the verdict has the time, the cost and the fault, and excludes the machine type for nobody.
 func TestIdleIsSaid(t *testing.T) {
 	s := waits()
 	s.Attempts[0].IdleTime = &noon
@@ -138,7 +138,7 @@ func TestIdleExcusedBySurge(t *testing.T) {
 	}
 }
 
-// TestIdleLooksAgain asks for a pass at the deadline: a pod that nobody schedules causes none.
+// TestIdleLooksAgain expects a pass at the deadline, because a pod that stays pending causes none.
 func TestIdleLooksAgain(t *testing.T) {
 	for _, tc := range []struct {
 		reason string
@@ -163,7 +163,7 @@ func TestIdleLooksAgain(t *testing.T) {
 	}
 }
 
-// TestNoteAnswered marks the attempt whose machines have the ready pod, once.
+// TestNoteAnswered: the attempt whose machines have the ready pod is marked, once.
 func TestNoteAnswered(t *testing.T) {
 	later := metav1.NewTime(noon.Add(time.Hour))
 	ended := readyOf(1, "A")

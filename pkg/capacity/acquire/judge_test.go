@@ -16,7 +16,7 @@ import (
 	"github.com/modelberth/modelberth/pkg/capacity/refusal"
 )
 
-// TestObserve covers machines that the cache does not show.
+// TestObserve covers machines that are missing in the cache.
 func TestObserve(t *testing.T) {
 	created, ready := metav1.NewTime(start.Add(10*time.Minute)), metav1.NewTime(start.Add(15*time.Minute))
 	attempt := func(change ...func(*v1beta1.Attempt)) *v1beta1.Attempt {
@@ -60,8 +60,8 @@ func TestObserve(t *testing.T) {
 	}
 }
 
-// TestReplacementsAreJudgedAsTheOthers: a machine that replaced another is as usable as those of the ready attempt. Its GPUs
-// may be missing later, and it has other deadlines than a machine that starts.
+// TestReplacementsAreJudgedAsTheOthers: a replacement counts as usable, like the first machines of a ready attempt.
+// Later its GPUs may be missing, and the start-up deadlines no longer apply.
 func TestReplacementsAreJudgedAsTheOthers(t *testing.T) {
 	later := metav1.NewTime(start.Add(time.Hour))
 	attempt := begun(1, "a")
@@ -86,8 +86,8 @@ func TestReplacementsAreJudgedAsTheOthers(t *testing.T) {
 	}
 }
 
-// TestVanished has the cache lack a machine for long. It has vanished only once the API server confirms that: its Workspace
-// would have a refusal that nobody gave.
+// TestVanished: a machine has been missing in the cache for long. It counts as vanished only once the API server
+// confirms that. Otherwise the Workspace would record a refusal that never happened.
 func TestVanished(t *testing.T) {
 	attempt := begun(1, "a")
 	attempt.Claims = []v1beta1.AttemptClaim{{Name: "a", UID: "machine-1"}}
@@ -118,8 +118,8 @@ func TestVanished(t *testing.T) {
 	}
 }
 
-// TestJudgeReadsNoMoreThanItNeeds covers what a judgement asks for before it is complete: a settled machine costs no read,
-// and a lost one is explained by what was published.
+// TestJudgeReadsNoMoreThanItNeeds covers the reads that a judgement needs: none for a machine without news, and the
+// events for a lost one.
 func TestJudgeReadsNoMoreThanItNeeds(t *testing.T) {
 	leaving := machine(func(m *capacity.Machine) { m.Name, m.Deleting, m.DeletingSince = "a", true, start.Add(time.Minute) })
 	usable := machine(func(m *capacity.Machine) { m.Name = "a" })
@@ -152,7 +152,7 @@ func TestJudgeReadsNoMoreThanItNeeds(t *testing.T) {
 	}
 }
 
-// TestLostMachineIsNotJudgedAgain: a lost machine that the cache still shows does not affect its successor.
+// TestLostMachineIsNotJudgedAgain: a lost machine that is still in the cache does not affect its successor.
 func TestLostMachineIsNotJudgedAgain(t *testing.T) {
 	attempt := begun(1, "a")
 	attempt.Claims = []v1beta1.AttemptClaim{{Name: "a", Lost: &v1beta1.LostClaim{UID: "machine-1"}}}
@@ -167,8 +167,8 @@ func TestLostMachineIsNotJudgedAgain(t *testing.T) {
 	}
 }
 
-// TestFaultCountsFromTheMachine: a machine is lost for as long as its node was seen to be away, and not for as long as there
-// was none before it. Its node may be in the cache later than the machine.
+// TestFaultCountsFromTheMachine: the time without a node counts from the start of the machine, and not from an earlier
+// machine's loss. The node may appear in the cache later than the machine.
 func TestFaultCountsFromTheMachine(t *testing.T) {
 	joined := start.Add(-time.Minute)
 	tests := []struct {

@@ -15,7 +15,7 @@ import (
 	"github.com/modelberth/modelberth/pkg/render"
 )
 
-// machine is one of type A.
+// machine returns a machine of type A.
 func machine(change ...func(*capacity.Machine)) capacity.Machine {
 	out := capacity.Machine{
 		Name: "m", UID: "machine-1", InstanceType: "A", CapacityType: v1beta1.CapacityOnDemand, NodeName: "node-1", NodeReady: true,
@@ -27,12 +27,12 @@ func machine(change ...func(*capacity.Machine)) capacity.Machine {
 	return out
 }
 
-// planOf asks for machines of type A in some zones.
+// planOf returns a plan for machines of type A in some zones.
 func planOf(nodes int, zones ...string) *render.Revision {
 	return &render.Revision{Plan: planner.Plan{InstanceType: "A", CapacityType: v1beta1.CapacityOnDemand, Nodes: nodes, Zones: zones}}
 }
 
-// TestAreWanted covers which machines are kept if the plan names places.
+// TestAreWanted covers the machines that stay if the plan names zones.
 func TestAreWanted(t *testing.T) {
 	in := func(zone string) func(*capacity.Machine) { return func(m *capacity.Machine) { m.Zone = zone } }
 	attempt := begun(1, "m")
@@ -78,8 +78,8 @@ func TestPrice(t *testing.T) {
 	}
 }
 
-// TestTaintedMachineFitsNoEarlierPods: a plan whose pods could not run there does not take over a machine, for example after
-// an edit is taken back.
+// TestTaintedMachineFitsNoEarlierPods: a plan does not take over a machine on which its pods could not run, for
+// example after an edit is reverted.
 func TestTaintedMachineFitsNoEarlierPods(t *testing.T) {
 	plain := capacity.Machine{InstanceType: "A", CapacityType: v1beta1.CapacityOnDemand}
 	tainted := plain

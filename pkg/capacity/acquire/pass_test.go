@@ -25,7 +25,7 @@ import (
 
 var noon = metav1.NewTime(time.Date(2026, 11, 23, 12, 0, 0, 0, time.UTC))
 
-// known is a Lookup of the plans by name.
+// known is a Lookup with plans by name.
 type known map[string]*Plan
 
 func (k known) Plan(name string) *Plan { return k[name] }
@@ -70,7 +70,7 @@ func attemptFor(number int32, instanceType string, count int) v1beta1.Attempt {
 	}
 }
 
-// machineOf is a usable machine of an attempt.
+// machineOf returns a usable machine of an attempt.
 func machineOf(attempt int32, ordinal int, instanceType string, change ...func(*capacity.Machine)) capacity.Machine {
 	out := capacity.Machine{
 		Name: nameOf(attempt, ordinal), InstanceType: instanceType, CapacityType: v1beta1.CapacityOnDemand,
@@ -82,7 +82,7 @@ func machineOf(attempt int32, ordinal int, instanceType string, change ...func(*
 	return out
 }
 
-// begun is a pass with these attempts.
+// begun returns a pass with these attempts.
 func begun(attempts ...v1beta1.Attempt) *pass {
 	return &pass{Snapshot: Snapshot{
 		Workspace: &v1beta1.Workspace{}, Accepted: wanted(1), Attempts: attempts, Judge: Judge{Now: noon.Time}, Lookup: known{},
@@ -90,7 +90,7 @@ func begun(attempts ...v1beta1.Attempt) *pass {
 	}}
 }
 
-// TestObserveSurge finds the serving attempt, and the one that acquires machines.
+// TestObserveSurge covers the choice of the serving attempt.
 func TestObserveSurge(t *testing.T) {
 	closed := func(a v1beta1.Attempt) v1beta1.Attempt {
 		a.Reason = v1beta1.ReasonNoCapacity
@@ -101,7 +101,7 @@ func TestObserveSurge(t *testing.T) {
 		attempts []v1beta1.Attempt
 		pinned   int32
 		fault    nodehealth.Fault
-		// The first machine is on its way out, is gone, or its node is not Ready.
+		// The first machine is being deleted, is gone, or its node is not Ready.
 		leaves, gone, silent bool
 		serving              int32
 		needless             bool
@@ -162,7 +162,7 @@ func TestObserveSurge(t *testing.T) {
 	}
 }
 
-// TestSurgeNeedsTheBackEnd has a back end that cannot tell the machines of two attempts apart.
+// TestSurgeNeedsTheBackEnd has a back end that cannot distinguish the machines of two attempts.
 func TestSurgeNeedsTheBackEnd(t *testing.T) {
 	p := begun(readyOf(1, "B"))
 	p.Surge.IsPossible = false
@@ -171,7 +171,7 @@ func TestSurgeNeedsTheBackEnd(t *testing.T) {
 	}
 }
 
-// TestReadsBeforeACancel needs a confirmation before machines count as needless: the caches may lag.
+// TestReadsBeforeACancel: machines count as needless only after a confirmation, because the caches may lag.
 func TestReadsBeforeACancel(t *testing.T) {
 	tests := []struct {
 		reason   string
@@ -199,7 +199,7 @@ func TestReadsBeforeACancel(t *testing.T) {
 	}
 }
 
-// TestPinned has a StatefulSet name an attempt that the status may have lost.
+// TestPinned has a StatefulSet that names an attempt. The status may have lost that attempt.
 func TestPinned(t *testing.T) {
 	tests := []struct {
 		reason   string
@@ -228,7 +228,7 @@ func TestPinned(t *testing.T) {
 	}
 }
 
-// TestTroubleOfAGroup has a machine break in an attempt that can replace it alone.
+// TestTroubleOfAGroup has a broken machine in an attempt that can replace it without the others.
 func TestTroubleOfAGroup(t *testing.T) {
 	broken := nodehealth.Fault{Message: "GPU has fallen off the bus", Since: noon.Add(-time.Hour)}
 	for _, test := range []struct {
@@ -251,7 +251,8 @@ func TestTroubleOfAGroup(t *testing.T) {
 	}
 }
 
-// TestAdoptConfirms has a status lost. Only the machines show what was requested, and a cache that lags shows others.
+// TestAdoptConfirms: the status was lost. Only the machines show the earlier request, and a lagging cache shows other
+// machines.
 func TestAdoptConfirms(t *testing.T) {
 	first, second := nameOf(1, 0), nameOf(2, 0)
 	tests := []struct {
@@ -294,7 +295,7 @@ func TestAdoptConfirms(t *testing.T) {
 	}
 }
 
-// confirmed takes a step that needs a confirmation of the machines, and takes it again with one.
+// confirmed takes a step that needs a confirmation of the machines, and repeats it with the confirmation.
 func confirmed(t *testing.T, p *pass, held Machines, step func() error) error {
 	t.Helper()
 	if asked, isMissing := errors.AsType[*missing](step()); !isMissing || asked.Needs != NeedsMachines || p.Open() != nil && p.out.Ended != nil {
@@ -307,7 +308,8 @@ func confirmed(t *testing.T, p *pass, held Machines, step func() error) error {
 	return step()
 }
 
-// TestJudgesMachineOfTheSameName has an earlier leader request a machine again by the name of one that leaves.
+// TestJudgesMachineOfTheSameName: an earlier leader has requested a machine with the name of a machine that is being
+// deleted.
 func TestJudgesMachineOfTheSameName(t *testing.T) {
 	for _, test := range []struct {
 		reason string
@@ -334,7 +336,7 @@ func TestJudgesMachineOfTheSameName(t *testing.T) {
 	}
 }
 
-// TestMachinesAreJudgedByTheirOwnPlan edits a Workspace so that its machines have fewer GPUs than the accepted plan.
+// TestMachinesAreJudgedByTheirOwnPlan: after an edit, the machines have fewer GPUs than the accepted plan requests.
 func TestMachinesAreJudgedByTheirOwnPlan(t *testing.T) {
 	former := plan("former", "A", 1)
 	p := begun()
@@ -346,7 +348,7 @@ func TestMachinesAreJudgedByTheirOwnPlan(t *testing.T) {
 	}
 }
 
-// TestEndConfirms has a machine become usable, or another one take its name, when its attempt is about to end.
+// TestEndConfirms: an attempt is about to end when a machine becomes usable, or when another machine takes its name.
 func TestEndConfirms(t *testing.T) {
 	lost := refusal.Verdict{Cause: refusal.Lost, Final: true}
 	usable := func(isUsable bool) func(*capacity.Machine) {
@@ -388,7 +390,7 @@ func TestEndNeedsNoConfirmation(t *testing.T) {
 	}
 }
 
-// TestEndIsAboutTheAcceptedPlan ends an attempt that has outlived an edit. The edit is not tried on its own.
+// TestEndIsAboutTheAcceptedPlan ends an attempt that has outlived an edit. The edited plan gets no attempt of its own.
 func TestEndIsAboutTheAcceptedPlan(t *testing.T) {
 	attempt := attemptOf(1, "A")
 	attempt.Revision = "before"
@@ -401,7 +403,7 @@ func TestEndIsAboutTheAcceptedPlan(t *testing.T) {
 	}
 }
 
-// TestReplacedByItsLike releases a machine for another one of its kind: that rules out nothing.
+// TestReplacedByItsLike releases a machine for another one of its kind. That excludes no offer.
 func TestReplacedByItsLike(t *testing.T) {
 	for _, asksAgain := range []bool{false, true} {
 		p := begun(attemptOf(1, "A"))
@@ -419,7 +421,7 @@ func TestReplacedByItsLike(t *testing.T) {
 	}
 }
 
-// TestWaste has two machines at $3.00/h for an hour.
+// TestWaste has two machines at $3.00 per hour for an hour.
 func TestWaste(t *testing.T) {
 	priced := func(m *capacity.Machine) { m.HourlyPrice, m.CreatedAt = 3, noon.Time }
 	tests := []struct {
@@ -444,7 +446,7 @@ func TestWaste(t *testing.T) {
 	}
 }
 
-// TestReadySince has the last pass be an hour ago.
+// TestReadySince: the last pass was an hour ago.
 func TestReadySince(t *testing.T) {
 	at := func(after time.Duration) func(*capacity.Machine) {
 		return func(m *capacity.Machine) {
@@ -490,7 +492,7 @@ func TestAreUsable(t *testing.T) {
 	}
 }
 
-// TestIsVacated has the pods move from the machine of attempt 1 to that of attempt 2.
+// TestIsVacated: the pods move from the machine of attempt 1 to the machine of attempt 2.
 func TestIsVacated(t *testing.T) {
 	tests := []struct {
 		reason string

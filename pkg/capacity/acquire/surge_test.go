@@ -12,7 +12,7 @@ import (
 	"github.com/modelberth/modelberth/pkg/capacity/refusal"
 )
 
-// What happens while the machines of one attempt serve and those of another are got.
+// TestDecideBesideHeld covers the steps while the machines of one attempt serve and another attempt acquires its own.
 func TestDecideBesideHeld(t *testing.T) {
 	stands := acquire.Machine{Stands: true, Existed: true}
 	open := func(machines ...acquire.Machine) *acquire.Attempt {

@@ -17,7 +17,7 @@ import (
 	"github.com/modelberth/modelberth/pkg/capacity/admission"
 )
 
-// list makes a ResourceList of pairs.
+// list returns a ResourceList of name and quantity pairs.
 func list(pairs ...string) corev1.ResourceList {
 	out := corev1.ResourceList{}
 	for i := 0; i < len(pairs); i += 2 {
@@ -26,7 +26,7 @@ func list(pairs ...string) corev1.ResourceList {
 	return out
 }
 
-// engine is a set of this many pods with 2 GPUs each and a sidecar, like those of the renderer.
+// engine returns a StatefulSet with this many pods. Each has 2 GPUs and a sidecar, like the pods of the renderer.
 func engine(replicas int32, change ...func(*corev1.PodSpec)) *appsv1.StatefulSet {
 	always := corev1.ContainerRestartPolicyAlways
 	spec := corev1.PodSpec{
@@ -85,7 +85,7 @@ func checker(t *testing.T) *admission.Checker {
 	return out
 }
 
-// pod is one of a running set.
+// pod returns a running pod of a set.
 func pod(set *appsv1.StatefulSet) corev1.Pod { return corev1.Pod{Spec: set.Spec.Template.Spec} }
 
 func TestMachineForRefusedPodIsNotBought(t *testing.T) {
@@ -283,7 +283,7 @@ func TestMachineForRefusedPodIsNotBought(t *testing.T) {
 	}
 }
 
-// Two Workspaces in the same moment must not both buy for the last GPUs of a quota.
+// TestLastRoomIsPromisedOnce: two simultaneous Workspaces must not both buy for the last GPUs of a quota.
 func TestLastRoomIsPromisedOnce(t *testing.T) {
 	noon := time.Date(2026, 11, 20, 12, 0, 0, 0, time.UTC)
 	book := admission.NewBook(checker(t))
@@ -320,7 +320,7 @@ func TestLastRoomIsPromisedOnce(t *testing.T) {
 	}
 }
 
-// TestLastSetIsPromisedOnce: no answer of the API server is asked for each StatefulSet, so the quota of them counts here.
+// TestLastSetIsPromisedOnce: a promise also counts against the quota of StatefulSets.
 func TestLastSetIsPromisedOnce(t *testing.T) {
 	noon := time.Date(2026, 11, 20, 12, 0, 0, 0, time.UTC)
 	book := admission.NewBook(checker(t))

@@ -16,7 +16,7 @@ import (
 	"github.com/modelberth/modelberth/pkg/capacity/refusal"
 )
 
-// attemptsOf are ten attempts of each of many Workspaces, at forty machine types.
+// attemptsOf returns ten attempts of each of many Workspaces, at forty machine types.
 func attemptsOf(workspaces int) []refusal.Attempt {
 	var out []refusal.Attempt
 	for w := range workspaces {
@@ -64,7 +64,7 @@ func BenchmarkMemory(b *testing.B) {
 		})
 		b.Run(fmt.Sprintf("exclusions/%d", workspaces), func(b *testing.B) {
 			offers := catalogueOffers()
-			for w := range workspaces { // all of them ask, as after a restart
+			for w := range workspaces { // all of them request machines, as after a restart
 				a := refusal.Attempt{Asker: refusal.Asker{Workspace: types.UID(fmt.Sprintf("workspace-%d", w))}, Offering: offers[w%60], Started: start}
 				memory.Learn(start, a)
 			}

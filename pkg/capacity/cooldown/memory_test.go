@@ -22,7 +22,7 @@ func offer(name string) refusal.Offering {
 	return refusal.Offering{InstanceType: name, Family: "family-" + name, CapacityType: v1beta1.CapacityOnDemand}
 }
 
-// refusedFor is an attempt whose machine type is cooling down for a while.
+// refusedFor returns an attempt whose machine type is cooling down for a while.
 func refusedFor(name string, cooldown time.Duration) refusal.Attempt {
 	return refusal.Attempt{
 		Offering: offer(name), Started: start.Add(-time.Minute), Ended: start, Cause: refusal.Quota, Cooldown: cooldown,
@@ -62,7 +62,7 @@ func TestExclusionsAndReopens(t *testing.T) {
 	}
 }
 
-// One attempt that a wrong clock dated must not cost the memory of all others.
+// TestMemoryFromTheFuture: one attempt with a time from a wrong clock must not remove the memory of all others.
 func TestMemoryFromTheFuture(t *testing.T) {
 	far := refusedFor("b", time.Hour)
 	far.Started, far.Ended = start.AddDate(5, 0, 0), start.AddDate(5, 0, 0)
@@ -101,7 +101,7 @@ func TestMemoryLoadsOnce(t *testing.T) {
 	}
 }
 
-// After a cooldown one asks, and the others wait for what becomes of it.
+// TestMemoryHasOneAskFirst: after a cooldown, one Workspace requests the offer, and the others wait for the result.
 func TestMemoryHasOneAskFirst(t *testing.T) {
 	after := start.Add(time.Hour)
 	asks := func(workspace types.UID, name string, began time.Time) refusal.Attempt {

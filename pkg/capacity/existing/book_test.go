@@ -50,12 +50,13 @@ func TestPromisedNodes(t *testing.T) {
 	}
 }
 
-// owner is one of many.
+// owner returns one of many owners.
 func owner(i int) capacity.Owner {
 	return capacity.Owner{Namespace: "n", Name: fmt.Sprint(i), UID: types.UID(fmt.Sprint(i))}
 }
 
-// Many plan at once onto one node of eight GPUs: eight of them get one each.
+// TestBookPromisesEachGPUOnce: many Workspaces plan at once onto one node with eight GPUs. Eight of them get one GPU
+// each.
 func TestBookPromisesEachGPUOnce(t *testing.T) {
 	var book existing.Book
 	var mu sync.Mutex

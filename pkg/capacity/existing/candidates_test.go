@@ -20,7 +20,7 @@ import (
 	"github.com/modelberth/modelberth/pkg/sku"
 )
 
-// echo is a catalogue with every node, by its label.
+// echo is a catalogue that identifies every node by its label.
 type echo struct{}
 
 func (echo) Identify(n sku.Node) (sku.Machine, error) {
@@ -33,7 +33,7 @@ func (echo) Identify(n sku.Node) (sku.Machine, error) {
 	}, nil
 }
 
-// node is ready and has 8 GPUs, 96 CPUs less half of one, 800 GiB of memory and 100 GiB of disk.
+// node returns a Ready node with 8 GPUs, 95.5 CPUs, 800 GiB of memory and 100 GiB of disk.
 func node(name string, edits ...func(*corev1.Node)) corev1.Node {
 	n := corev1.Node{
 		ObjectMeta: metav1.ObjectMeta{Name: name, Labels: map[string]string{"nvidia.com/gpu.product": "G"}},
@@ -60,7 +60,7 @@ func tainted(key, value string, effect corev1.TaintEffect) func(*corev1.Node) {
 	}
 }
 
-// list leaves empty entries out.
+// list returns a ResourceList without the empty entries.
 func list(gpus, cpu, memory, disk string) corev1.ResourceList {
 	out := corev1.ResourceList{}
 	for name, text := range map[corev1.ResourceName]string{
@@ -77,7 +77,7 @@ func asks(gpus, cpu, memory, disk string) corev1.ResourceRequirements {
 	return corev1.ResourceRequirements{Requests: list(gpus, cpu, memory, disk)}
 }
 
-// pod is one of somebody else's with one container.
+// pod returns a pod with one container that is not of the Workspace.
 func pod(on string, asked corev1.ResourceRequirements, edits ...func(*corev1.Pod)) corev1.Pod {
 	p := corev1.Pod{
 		ObjectMeta: metav1.ObjectMeta{Namespace: "theirs"},
@@ -112,7 +112,7 @@ func candidates(t *testing.T, nodes []corev1.Node, pods []corev1.Pod, ask existi
 	return got
 }
 
-// slicer is a catalogue that reports what it is asked.
+// slicer is a catalogue that records the nodes to identify.
 type slicer struct{ asked *[]sku.Node }
 
 func (s slicer) Identify(n sku.Node) (sku.Machine, error) {
@@ -120,7 +120,7 @@ func (s slicer) Identify(n sku.Node) (sku.Machine, error) {
 	return sku.Machine{SKU: sku.SKU{GPUs: n.Slices["3g.40gb"], Resource: "nvidia.com/mig-3g.40gb"}}, nil
 }
 
-// Slices of GPUs with a resource of their own are counted as GPUs are, by a selector and without one.
+// TestSlicesAreCounted: MIG slices with their own resource count like GPUs, with and without a selector.
 func TestSlicesAreCounted(t *testing.T) {
 	sliced := node("a", func(n *corev1.Node) {
 		delete(n.Labels, "nvidia.com/gpu.product")
@@ -139,7 +139,7 @@ func TestSlicesAreCounted(t *testing.T) {
 	}
 }
 
-// The whole of two nodes, by name.
+// TestCandidates compares all fields of two nodes, by name.
 func TestCandidates(t *testing.T) {
 	got := candidates(t,
 		[]corev1.Node{
@@ -299,7 +299,7 @@ func TestWhyNodesAreLeftAlone(t *testing.T) {
 	}
 }
 
-// notIn keeps pods out of a zone.
+// notIn returns an affinity that keeps pods out of a zone.
 func notIn(zone string) *corev1.Affinity {
 	return &corev1.Affinity{NodeAffinity: &corev1.NodeAffinity{RequiredDuringSchedulingIgnoredDuringExecution: &corev1.NodeSelector{
 		NodeSelectorTerms: []corev1.NodeSelectorTerm{{MatchExpressions: []corev1.NodeSelectorRequirement{{
@@ -447,7 +447,8 @@ func TestCapacityTypes(t *testing.T) {
 	}
 }
 
-// A node whose GPUs have several sizes is a candidate once for each of them, with the free ones of that size.
+// TestNodesWithSeveralSizes: a node whose GPUs have several sizes is one candidate for each size, with the free GPUs
+// of that size.
 func TestNodesWithSeveralSizes(t *testing.T) {
 	mixed := node("a", func(n *corev1.Node) {
 		n.Status.Allocatable["nvidia.com/gpu"] = resource.MustParse("2")

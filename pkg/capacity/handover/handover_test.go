@@ -22,7 +22,7 @@ import (
 
 var owner = capacity.Owner{Namespace: "team-a", Name: "chat", UID: "1"}
 
-// backEnd has machines for owner; the cache may show fewer.
+// backEnd has machines of owner. The cache may show fewer.
 type backEnd struct {
 	capacity.Absent
 	name         string
@@ -31,7 +31,7 @@ type backEnd struct {
 	released     int
 	looks        int
 	broken       error
-	// meanwhile happens once while the last of it is let go.
+	// meanwhile is called once, during the release of the last machine.
 	meanwhile func()
 }
 
@@ -200,7 +200,7 @@ func TestHandedOverTwice(t *testing.T) {
 	}
 }
 
-// TestMachineCosts: everything is paid for, and nothing twice if two back ends see it.
+// TestMachineCosts: every machine counts, and none twice if two back ends report it.
 func TestMachineCosts(t *testing.T) {
 	all := handover.New(testclock.NewFakePassiveClock(time.Now()), (&backEnd{name: "set"}).hold("a", "c"), (&backEnd{name: "old"}).hold("a"), (&backEnd{name: "odd"}).hold("a", "b"))
 	costs, err := all.MachineCosts(t.Context())
@@ -227,7 +227,7 @@ func TestOwners(t *testing.T) {
 	}
 }
 
-// TestEvents: an event counts once, for any number of readers, also if only a previous back end watches it.
+// TestEvents: an event counts once for any number of back ends, even if only a previous back end reads it.
 func TestEvents(t *testing.T) {
 	tests := []struct {
 		reason   string

@@ -20,7 +20,7 @@ import (
 	"github.com/modelberth/modelberth/pkg/capacity/kaito"
 )
 
-// others are the costs of a back end.
+// others has the costs of a back end.
 type others struct{ capacity.CostSource }
 
 func (others) MachineCosts(context.Context) ([]capacity.MachineCost, error) {
@@ -31,7 +31,7 @@ func (o others) LiveMachineCosts(ctx context.Context) ([]capacity.MachineCost, e
 	return o.MachineCosts(ctx)
 }
 
-// held are KAITO's NodeClaims by the name of their Workspace.
+// held has KAITO's NodeClaims by the name of their Workspace.
 type held map[string][]metav1.PartialObjectMetadata
 
 func (h held) NodeClaims(_ context.Context, ws types.NamespacedName) ([]metav1.PartialObjectMetadata, error) {

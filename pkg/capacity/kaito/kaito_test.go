@@ -23,7 +23,7 @@ import (
 	"github.com/modelberth/modelberth/pkg/capacity/nodeclaim"
 )
 
-// machine is an object of Karpenter's with labels as pairs of keys and values.
+// machine returns one of Karpenter's objects with labels, given as keys and values in turn.
 func machine(kind, name string, labels ...string) client.Object {
 	out := &metav1.PartialObjectMetadata{ObjectMeta: metav1.ObjectMeta{Name: name, UID: types.UID(name), Labels: map[string]string{}}}
 	out.SetGroupVersionKind(nodeclaim.GroupVersion().WithKind(kind))
@@ -52,7 +52,7 @@ func agentClaim(namespace, workspace string, more ...string) client.Object {
 	}, more...)...)
 }
 
-// kinds of a cluster with Karpenter.
+// kinds returns the kinds of a cluster with Karpenter.
 func kinds() []schema.GroupKind {
 	return []schema.GroupKind{{Group: "karpenter.sh", Kind: "NodePool"}, {Group: "karpenter.sh", Kind: "NodeClaim"}}
 }
@@ -173,7 +173,7 @@ func TestReleaseFailsBeforeClaims(t *testing.T) {
 	}
 }
 
-// TestReleaseReadsOnlyServedKinds asks for no kind that the cluster does not serve.
+// TestReleaseReadsOnlyServedKinds: Release reads no kind that the cluster does not serve.
 func TestReleaseReadsOnlyServedKinds(t *testing.T) {
 	cluster := clusterOf(t, agentClaim("ns", "chat"))
 	claimsOnly := interceptor.NewClient(cluster, interceptor.Funcs{

@@ -21,7 +21,7 @@ import (
 
 var start = time.Date(2026, 1, 2, 3, 4, 5, 0, time.UTC)
 
-// source have the objects of an API server, and those of a lagging cache.
+// source has the objects of an API server, and the objects of a lagging cache.
 type source struct {
 	mu           sync.Mutex
 	live, cached []capacity.MachineCost
@@ -49,7 +49,7 @@ func bill(namespace, name, machine string, price float64) capacity.MachineCost {
 	}
 }
 
-// TestReserve reserves one machine at $4.00/h in addition to the existing ones.
+// TestReserve reserves one machine at $4.00 per hour in addition to the existing ones.
 func TestReserve(t *testing.T) {
 	tests := []struct {
 		reason   string
@@ -128,7 +128,7 @@ func TestReserve(t *testing.T) {
 	}
 }
 
-// A grant counts until its machine appears, or the API server confirms its absence.
+// TestGrantsAreBridged: a grant counts until its machine appears, or until the API server confirms its absence.
 func TestGrantsAreBridged(t *testing.T) {
 	b := &source{}
 	l := ledger.New(ledger.Ceilings{Cluster: 5}, b)
@@ -153,7 +153,7 @@ func TestGrantsAreBridged(t *testing.T) {
 	}
 }
 
-// A new leader counts its predecessor's purchases, whatever its cache shows.
+// TestLeaderChange: a new leader counts its predecessor's purchases, whatever its cache shows.
 func TestLeaderChange(t *testing.T) {
 	b := &source{live: []capacity.MachineCost{bill("a", "x", "m", 4)}}
 	l := ledger.New(ledger.Ceilings{Cluster: 5}, b)
@@ -168,8 +168,8 @@ func TestLeaderChange(t *testing.T) {
 	}
 }
 
-// TestNeverOver tells random stories: many Workspaces reserve, buy, fail and release in any order, at once, while
-// caches lag and processes die. The API server's objects never exceed a ceiling.
+// TestNeverOver runs random sequences: many Workspaces reserve, buy, fail and release concurrently in any order, while
+// caches lag and processes die. The objects in the API server never exceed a ceiling.
 func TestNeverOver(t *testing.T) {
 	for seed := range uint64(2000) {
 		if err := story(rand.New(rand.NewPCG(seed, 7))); err != nil {
@@ -192,7 +192,7 @@ func story(random *rand.Rand) error {
 			if len(b.live) > 0 {
 				b.live = b.live[:random.IntN(len(b.live))]
 			}
-		case 2: // the cache shows what there is
+		case 2: // the cache catches up
 			b.cached = append([]capacity.MachineCost(nil), b.live...)
 		default:
 			buy(random, l, b, now, step)
@@ -262,7 +262,8 @@ func (b *source) check(ceilings ledger.Ceilings) error {
 	return nil
 }
 
-// A namespace's own ceiling takes the place of the one for all namespaces, and the refusal names it.
+// TestNamespaceOwnCeiling: a namespace's own ceiling takes the place of the ceiling for all namespaces, and the
+// refusal names it.
 func TestNamespaceOwnCeiling(t *testing.T) {
 	ceilings := ledger.Ceilings{Workspace: 100, Namespace: 10, Cluster: 500}
 	own := ceilings

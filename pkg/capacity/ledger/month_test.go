@@ -13,7 +13,7 @@ import (
 	"github.com/modelberth/modelberth/pkg/capacity/ledger"
 )
 
-// TestReserveWithinMonth reserves machines under the budget of a month.
+// TestReserveWithinMonth reserves machines under a monthly budget.
 func TestReserveWithinMonth(t *testing.T) {
 	const raise = ": nothing more is bought before 2026-02-01 00:00 UTC, and running machines stay; to buy sooner, have the administrator " +
 		"raise the namespace's annotation modelberth.dev/monthly-budget to "
@@ -29,7 +29,7 @@ func TestReserveWithinMonth(t *testing.T) {
 		reason    string
 		spent     float64
 		err       error
-		age       time.Duration // of what is known of the costs
+		age       time.Duration // age of the known costs
 		namespace float64
 		held      []capacity.MachineCost
 		asked     []capacity.MachineCost
@@ -122,7 +122,8 @@ func TestReserveWithinMonth(t *testing.T) {
 	}
 }
 
-// TestFirstHoursAreReserved asks for machines at once under a budget with room for one, and for one in place of another.
+// TestFirstHoursAreReserved requests machines concurrently under a budget with room for one, and one machine in place
+// of another.
 func TestFirstHoursAreReserved(t *testing.T) {
 	books := ledger.New(ledger.Ceilings{}, &source{})
 	ceilings := ledger.Ceilings{Month: func() (ledger.Month, error) { return ledger.Month{Budget: 10, Ends: start.AddDate(0, 1, 0)}, nil }}

@@ -16,7 +16,8 @@ import (
 	"github.com/modelberth/modelberth/pkg/workload"
 )
 
-// TestStrangersPodFitsNoDedicatedMachine: to tolerate sku=gpu is not enough, whoever makes the machine.
+// TestStrangersPodFitsNoDedicatedMachine: a toleration of sku=gpu is not enough, whichever back end creates the
+// machine.
 func TestStrangersPodFitsNoDedicatedMachine(t *testing.T) {
 	gpus := corev1.Toleration{Key: v1beta1.TaintKey, Operator: corev1.TolerationOpExists}
 	stranger := corev1.PodSpec{Tolerations: []corev1.Toleration{gpus}}

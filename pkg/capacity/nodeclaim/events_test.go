@@ -26,7 +26,7 @@ import (
 	"github.com/modelberth/modelberth/pkg/capacity/refusal"
 )
 
-// eventAbout is an event about the NodeClaim with that UID.
+// eventAbout returns an event about the NodeClaim with that UID.
 func eventAbout(uid types.UID, name string, at time.Time) *corev1.Event {
 	return &corev1.Event{
 		ObjectMeta:     metav1.ObjectMeta{Namespace: "default", Name: name},

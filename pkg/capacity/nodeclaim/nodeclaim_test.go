@@ -39,7 +39,7 @@ func request(count int, instanceType string) capacity.Request {
 	}
 }
 
-// held is an existing claim of the back end.
+// held returns an existing claim of the back end.
 func held(ordinal, instanceType string, change ...func(*karpv1.NodeClaim)) *karpv1.NodeClaim {
 	claim := &karpv1.NodeClaim{
 		ObjectMeta: metav1.ObjectMeta{
@@ -72,7 +72,7 @@ func launched(claim *karpv1.NodeClaim) {
 	claim.StatusConditions().SetTrue(karpv1.ConditionTypeLaunched)
 }
 
-// oneZone requests two machines of type A near each other.
+// oneZone requests two machines of type A in one zone.
 func oneZone() capacity.Request {
 	r := request(2, "A")
 	r.OneZone = true
@@ -227,7 +227,7 @@ func TestEnsure(t *testing.T) {
 		t.Run(test.reason, func(t *testing.T) {
 			live := newClient(t, test.live...)
 			stale := newClient(t, test.cached...)
-			// Reads come from the stale cache, writes go to the API server.
+			// Reads come from the stale cache, and writes go to the API server.
 			split := interceptor.NewClient(live, interceptor.Funcs{
 				List: func(ctx context.Context, _ client.WithWatch, list client.ObjectList, options ...client.ListOption) error {
 					return stale.List(ctx, list, options...)
@@ -255,7 +255,7 @@ func TestEnsure(t *testing.T) {
 	}
 }
 
-// createdZones are the required zones of new claims.
+// createdZones returns the required zones of new claims.
 func createdZones(t *testing.T, c client.Reader, outcome capacity.Outcome) []string {
 	t.Helper()
 	var out []string
@@ -347,7 +347,7 @@ func TestRelease(t *testing.T) {
 	}
 }
 
-// A kept claim is neither released nor in the way.
+// TestKeep: a kept claim is not released, and does not delay the creation of others.
 func TestKeep(t *testing.T) {
 	ofLater := func(c *karpv1.NodeClaim) { c.Name = nodeclaim.Name(owner, 2, 0) }
 	later := request(1, "B")
@@ -404,7 +404,7 @@ func TestReleaseAsksTheServer(t *testing.T) {
 	}
 }
 
-// TestReleaseNamesUIDs: a new claim under the name of a deleted one is not released for it.
+// TestReleaseNamesUIDs: a release by UID does not delete a new claim with the name of a deleted one.
 func TestReleaseNamesUIDs(t *testing.T) {
 	var deleted []types.UID
 	c := interceptor.NewClient(newClient(t, held("0", "A")), interceptor.Funcs{
@@ -441,8 +441,8 @@ func TestHeldAsksTheServer(t *testing.T) {
 	}
 }
 
-// A lagging cache may show the previous claim of a name on its way out, after its successor was requested: it has no
-// meaning for the successor.
+// TestObserveSkipsPreviousClaimOfName: a lagging cache may still show a claim in deletion after the request for its
+// successor of the same name. That claim says nothing about the successor.
 func TestObserveSkipsPreviousClaimOfName(t *testing.T) {
 	uid := func(is types.UID) func(*karpv1.NodeClaim) {
 		return func(claim *karpv1.NodeClaim) { claim.UID = is }
@@ -497,7 +497,7 @@ func TestName(t *testing.T) {
 	}
 }
 
-// TestHolders returns the owners of single claims, and the reason for each reader.
+// TestHolders expects the owners of standalone claims, for each provisioner.
 func TestHolders(t *testing.T) {
 	other, agents := owner, v1beta1.NodeClassReference{Group: "kaito.sh", Kind: "KaitoNodeClass", Name: "default"}
 	other.UID = "other"

@@ -23,7 +23,7 @@ import (
 	"github.com/modelberth/modelberth/pkg/capacity/nodeclaim"
 )
 
-// TestParkedPool: some claims name a NodePool, and the pool exists before they do.
+// TestParkedPool: some claims name a NodePool, which must exist before them.
 func TestParkedPool(t *testing.T) {
 	aws := v1beta1.NodeClassReference{Group: "karpenter.k8s.aws", Kind: "EC2NodeClass", Name: "default"}
 	long := v1beta1.NodeClassReference{Group: class.Group, Kind: class.Kind, Name: strings.Repeat("a", 51) + ".b"}

@@ -23,7 +23,7 @@ import (
 
 var update = flag.Bool("update", false, "write the golden files")
 
-// agentPools is the class of gpu-provisioner's claims; it need not exist.
+// agentPools is the node class of gpu-provisioner's claims. It need not exist.
 var agentPools = v1beta1.NodeClassReference{Group: "kaito.sh", Kind: "KaitoNodeClass", Name: "default"}
 
 // TestClaims compares whole claims with golden files.
@@ -95,7 +95,7 @@ func TestAgentPoolNames(t *testing.T) {
 	}
 }
 
-// TestAgentPoolsServe: the back end's claims for gpu-provisioner serve the next pass, at once and in any zone.
+// TestAgentPoolsServe: the claims for gpu-provisioner match the request in the next pass, in any zone.
 func TestAgentPoolsServe(t *testing.T) {
 	c := newClient(t)
 	pools := nodeclaim.New(c, c, agentPools)
@@ -120,7 +120,7 @@ func TestAgentPoolsServe(t *testing.T) {
 	}
 }
 
-// TestKarpenterClaimsStayKarpenters: two controllers must not make a machine of one claim.
+// TestKarpenterClaimsStayKarpenters: two controllers must not create machines for one claim.
 func TestKarpenterClaimsStayKarpenters(t *testing.T) {
 	c := newClient(t)
 	if _, err := nodeclaim.New(c, c, class).Ensure(t.Context(), request(1, "A")); err != nil {

@@ -16,8 +16,8 @@ import (
 	"github.com/modelberth/modelberth/pkg/capacity/nodeclaim"
 )
 
-// claimsOfAll stores a claim of each possible creator, by name: ours, gpu-provisioner's ones of ours, KAITO's, and
-// somebody's.
+// claimsOfAll stores claims of all possible creators, by name: ours for Karpenter and for gpu-provisioner, KAITO's,
+// and others.
 func claimsOfAll(t *testing.T) client.WithWatch {
 	t.Helper()
 	c := newClient(t)
@@ -65,7 +65,7 @@ func machinesOf(costs []capacity.MachineCost) []string {
 	return names
 }
 
-// TestMachineCostsAreOurs: others' claims are neither counted against ceilings nor swept.
+// TestMachineCostsAreOurs: claims of others neither count towards ceilings nor get swept.
 func TestMachineCostsAreOurs(t *testing.T) {
 	c := claimsOfAll(t)
 	p := nodeclaim.New(c, c, class)
@@ -95,7 +95,7 @@ func TestStraysAreKAITOs(t *testing.T) {
 	if diff := cmp.Diff([]string{"team-b/old kaito"}, machinesOf(found)); diff != "" {
 		t.Errorf("(-want +got):\n%s", diff)
 	}
-	for range 2 { // somebody else may have deleted it
+	for range 2 { // it may be deleted already
 		if err := strays.Delete(t.Context(), "kaito-of-no-namespace"); err != nil {
 			t.Errorf("deleting: %v", err)
 		}
@@ -106,7 +106,7 @@ func TestStraysAreKAITOs(t *testing.T) {
 	}
 }
 
-// TestBillBeginsWithTheLaunch: the cloud charges from then on.
+// TestBillBeginsWithTheLaunch: the cloud charges from the launch on.
 func TestBillBeginsWithTheLaunch(t *testing.T) {
 	claim := &karpv1.NodeClaim{ObjectMeta: metav1.ObjectMeta{Name: "a", UID: "1"}}
 	if got := nodeclaim.MachineCostOf(claim); got.Launched || !got.LaunchedAt.IsZero() {

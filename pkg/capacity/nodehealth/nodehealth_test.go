@@ -77,7 +77,7 @@ func TestOf(t *testing.T) {
 	}
 }
 
-// TestSplit: a fault of single GPUs does not hide one of the node, whichever expires first.
+// TestSplit: a fault of single GPUs does not hide a fault of the node, whichever expires first.
 func TestSplit(t *testing.T) {
 	noon := metav1.NewTime(time.Unix(1_700_000_000, 0))
 	node := &corev1.Node{ObjectMeta: metav1.ObjectMeta{Name: "n"}}

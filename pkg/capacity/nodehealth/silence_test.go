@@ -17,7 +17,7 @@ import (
 
 var noon = time.Date(2026, 11, 21, 12, 0, 0, 0, time.UTC)
 
-// nodes are Ready or not since this many minutes past noon: the cluster's own, or bought ones.
+// nodes returns nodes with this Ready status since that many minutes past noon: the cluster's own, or bought ones.
 func nodes(isBought bool, count int, status corev1.ConditionStatus, minutes int) []corev1.Node {
 	node := corev1.Node{}
 	if isBought {

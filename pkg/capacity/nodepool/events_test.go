@@ -21,7 +21,7 @@ import (
 	"github.com/modelberth/modelberth/pkg/capacity/refusal"
 )
 
-// said is Karpenter's event about an object, this many seconds after the pool was created.
+// said returns an event from Karpenter about an object, this many seconds after the creation of the pool.
 func said(kind, namespace, name string, uid types.UID, seconds int, reason, message string) *corev1.Event {
 	at := metav1.NewTime(start.Add(time.Duration(seconds) * time.Second))
 	return &corev1.Event{
@@ -40,7 +40,7 @@ func podOn(node string) *corev1.Pod {
 	}
 }
 
-// TestKarpenterEvents has Karpenter explain, for a dynamic pool and its pod, a missing machine.
+// TestKarpenterEvents has Karpenter's events about a dynamic pool and its pod. They explain a missing machine.
 func TestKarpenterEvents(t *testing.T) {
 	const (
 		failed   = "Failed to schedule pod, "
@@ -135,7 +135,7 @@ func TestKarpenterEvents(t *testing.T) {
 	}
 }
 
-// TestDeaf: without a watch on events, nothing may read them from a cache, because that would start one.
+// TestDeaf: without a watch on events, nothing may read them from a cache, because that would start a watch.
 func TestDeaf(t *testing.T) {
 	pool := made(t, false, request(1, "A"))
 	event := said("NodePool", metav1.NamespaceDefault, pool.Name, pool.UID, 2, "NoCompatibleInstanceTypes", "hidden")

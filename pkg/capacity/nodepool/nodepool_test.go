@@ -50,7 +50,7 @@ func request(count int, instanceType string) capacity.Request {
 	}
 }
 
-// pair requests two machines near each other.
+// pair requests two machines in one zone.
 func pair(instanceType string) capacity.Request {
 	r := request(2, instanceType)
 	r.OneZone = true
@@ -69,7 +69,7 @@ func newClient(t *testing.T, objects ...client.Object) client.WithWatch {
 		WithIndex(&corev1.Event{}, events.SubjectIndex, events.Subject).Build()
 }
 
-// provisioner of one kind of pools.
+// provisioner returns a Provisioner of static or dynamic pools.
 func provisioner(cached client.Client, live client.Reader, isStatic bool) *nodepool.Provisioner {
 	claims := nodeclaim.New(cached, live, class)
 	if isStatic {
@@ -78,7 +78,7 @@ func provisioner(cached client.Client, live client.Reader, isStatic bool) *nodep
 	return nodepool.New(cached, live, claims)
 }
 
-// made is the pool for a request.
+// made returns the pool for a request.
 func made(t *testing.T, isStatic bool, req capacity.Request) *karpv1.NodePool {
 	t.Helper()
 	c := newClient(t)
@@ -93,7 +93,7 @@ func made(t *testing.T, isStatic bool, req capacity.Request) *karpv1.NodePool {
 	return pool
 }
 
-// claimOf is a claim as Karpenter makes it for a pool, that many seconds later.
+// claimOf returns a claim as Karpenter creates it for a pool, that many seconds later.
 func claimOf(pool *karpv1.NodePool, name string, seconds int, change ...func(*karpv1.NodeClaim)) *karpv1.NodeClaim {
 	claim := pool.Spec.Template.ToNodeClaim()
 	claim.Name, claim.UID = pool.Name+"-"+name, types.UID(name)
@@ -442,7 +442,7 @@ func TestEnsure(t *testing.T) {
 	}
 }
 
-// behind writes to the API server and lists from a stale cache.
+// behind returns a client that writes to the API server and lists from a stale cache.
 func behind(t *testing.T, live client.WithWatch, cached ...client.Object) client.Client {
 	t.Helper()
 	stale := newClient(t, cached...)
@@ -453,7 +453,7 @@ func behind(t *testing.T, live client.WithWatch, cached ...client.Object) client
 	})
 }
 
-// everything is each pool with its size and zone, and each claim.
+// everything returns each pool with its size and zone, and each claim.
 func everything(t *testing.T, c client.Reader) []string {
 	t.Helper()
 	pools, claims := &karpv1.NodePoolList{}, &karpv1.NodeClaimList{}
@@ -478,7 +478,7 @@ func everything(t *testing.T, c client.Reader) []string {
 	return out
 }
 
-// TestPodsComeFirst: a pool without pods would wait for them, and nobody would look.
+// TestPodsComeFirst: a pool without pods would wait for them unnoticed.
 func TestPodsComeFirst(t *testing.T) {
 	for _, isStatic := range []bool{false, true} {
 		c, asked := newClient(t), 0
@@ -574,7 +574,7 @@ func TestBooks(t *testing.T) {
 			Owner: owner, Machine: pool.Name + "-0", UID: "a", InstanceType: "A", HourlyPrice: 5.672, CapacityType: onDemand, Launched: true,
 			LaunchedAt: claims.Items[0].StatusConditions().Get(karpv1.ConditionTypeLaunched).LastTransitionTime.Time,
 		},
-		// Karpenter may buy it at any time.
+		// Karpenter may buy this machine at any time.
 		{Owner: owner, Machine: pool.Name + "-1", InstanceType: "A", HourlyPrice: 5.672, CapacityType: onDemand},
 	}
 	for _, read := range []func(context.Context) ([]capacity.MachineCost, error){pools.MachineCosts, pools.LiveMachineCosts} {
@@ -613,7 +613,7 @@ func TestName(t *testing.T) {
 	}
 }
 
-// TestKeep: the machines of another serving attempt are neither released nor in the way.
+// TestKeep: the machines of another serving attempt are not released, and do not delay the creation of others.
 func TestKeep(t *testing.T) {
 	old := made(t, true, request(1, "A"))
 	later := request(1, "B")
@@ -634,7 +634,7 @@ func TestKeep(t *testing.T) {
 	}
 }
 
-// TestHolders lists the owners of pools, and of machines without a pool. The pool named by claims on Azure has no
+// TestHolders expects the owners of pools, and of machines without a pool. The parked pool of claims on Azure has no
 // owner.
 func TestHolders(t *testing.T) {
 	waits, late := request(1, "p4d.24xlarge"), request(1, "p4d.24xlarge")

@@ -27,7 +27,7 @@ import (
 	"github.com/modelberth/modelberth/pkg/capacity/nodeuse"
 )
 
-// podOn is a pod of ordinary size on a node.
+// podOn returns a pod of ordinary size on a node.
 func podOn(node, name string) *corev1.Pod {
 	return &corev1.Pod{
 		ObjectMeta: metav1.ObjectMeta{
@@ -46,7 +46,7 @@ func podOn(node, name string) *corev1.Pod {
 	}
 }
 
-// server answers lists of pods in pages, and has a watch for a test's events.
+// server serves lists of pods in pages, and a watch with a test's events.
 type server struct {
 	client.WithWatch
 
@@ -92,7 +92,7 @@ func (s *server) watch(context.Context, client.WithWatch, client.ObjectList, ...
 	return s.events, nil
 }
 
-// nodesOf are the nodes of the pods in use, sorted, once known.
+// nodesOf returns the sorted nodes of the known pods, once the pods are known.
 func nodesOf(pods *nodeuse.Pods, nodes ...string) []string {
 	uses, isKnown := pods.Of(nodes)
 	if !isKnown {
@@ -156,7 +156,7 @@ func TestPodsAreKnownByNode(t *testing.T) {
 	}
 }
 
-// TestUnansweredListIsNotAnEmptyOne keeps a Workspace from GPUs in use.
+// TestUnansweredListIsNotAnEmptyOne: before the first list is complete, the use of nodes is unknown, not zero.
 func TestUnansweredListIsNotAnEmptyOne(t *testing.T) {
 	s := newServer(podOn("a", "pod"))
 	s.refuses.Store(true)

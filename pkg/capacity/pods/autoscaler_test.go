@@ -16,7 +16,7 @@ import (
 
 var start = time.Date(2026, 11, 21, 8, 0, 0, 0, time.UTC)
 
-// said is an event this many seconds after the start.
+// said returns an event this many seconds after the start.
 func said(seconds int, reason, message string) corev1.Event {
 	at := metav1.NewTime(start.Add(time.Duration(seconds) * time.Second))
 	return corev1.Event{
@@ -119,7 +119,7 @@ func TestAnswerOf(t *testing.T) {
 	}
 }
 
-// Every refusing answer has a rule.
+// TestAnswersAreClassified: every refusing event has a rule.
 func TestAnswersAreClassified(t *testing.T) {
 	rules, err := refusal.Shipped()
 	if err != nil {

@@ -15,7 +15,7 @@ import (
 	"github.com/modelberth/modelberth/api/v1beta1"
 )
 
-// TestAwaiting finds the Workspaces of a new node: the last event of the pod may be older than the node.
+// TestAwaiting finds the Workspaces that wait for a new node. The last event about a pod may be older than the node.
 func TestAwaiting(t *testing.T) {
 	set := setOf(2, 1)
 	aimed := &corev1.PodTemplateSpec{}

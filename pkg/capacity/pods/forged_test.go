@@ -19,7 +19,7 @@ import (
 
 const millionDollars = `{"attempt":1,"instanceType":"Standard_NC24ads_A100_v4","capacityType":"on-demand","hourlyPrice":1000000}`
 
-// forgedSet is a StatefulSet with our labels, after change.
+// forgedSet returns a StatefulSet with our labels, after change.
 func forgedSet(replicas int32, change func(*appsv1.StatefulSet)) *appsv1.StatefulSet {
 	set := setOf(1, 1)
 	set.UID, set.Spec.Replicas = "forged", &replicas
@@ -28,7 +28,7 @@ func forgedSet(replicas int32, change func(*appsv1.StatefulSet)) *appsv1.Statefu
 	return set
 }
 
-// TestForgedAnnotationIsNotBilled has tenants write the controller's annotations.
+// TestForgedAnnotationIsNotBilled: a tenant writes the controller's annotations.
 func TestForgedAnnotationIsNotBilled(t *testing.T) {
 	forgedPod := func(change func(*corev1.Pod)) *corev1.Pod {
 		pod := podOf(setOf(1, 1), 1, 0, "")
@@ -85,7 +85,7 @@ func TestForgedAnnotationIsNotBilled(t *testing.T) {
 	}
 }
 
-// TestForgedReplicasAreCapped has one StatefulSet ask for four million machines.
+// TestForgedReplicasAreCapped: one StatefulSet requests four million machines.
 func TestForgedReplicasAreCapped(t *testing.T) {
 	const millions = 4_000_000
 	tests := []struct {
@@ -114,7 +114,7 @@ func TestForgedReplicasAreCapped(t *testing.T) {
 	}
 }
 
-// BenchmarkHolders is the start of a leader with many forged sets.
+// BenchmarkHolders measures the start of a leader with many forged sets.
 func BenchmarkHolders(b *testing.B) {
 	sets := make([]appsv1.StatefulSet, 1000)
 	for i := range sets {
@@ -128,7 +128,7 @@ func BenchmarkHolders(b *testing.B) {
 	}
 }
 
-// TestHoldersAreLive leaves out owners named only by a forged StatefulSet.
+// TestHoldersAreLive: an owner that only a forged StatefulSet names is no holder.
 func TestHoldersAreLive(t *testing.T) {
 	elsewhere := forgedSet(1, func(set *appsv1.StatefulSet) { set.Namespace = "team-b" })
 	gone := forgedSet(1, func(set *appsv1.StatefulSet) {

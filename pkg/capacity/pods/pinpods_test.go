@@ -73,7 +73,7 @@ func TestAim(t *testing.T) {
 	}
 }
 
-// Whatever a cloud calls spot, a pod runs on the planned and paid capacity type.
+// TestPinPodsBySpotLabels: a pod runs on the planned capacity type, whichever label marks spot nodes in a cloud.
 func TestPinPodsBySpotLabels(t *testing.T) {
 	nodes := map[string]map[string]string{"on demand": {}, "Azure's name for on demand": {"kubernetes.azure.com/scalesetpriority": "regular"}}
 	for _, label := range capacity.SpotLabels() {

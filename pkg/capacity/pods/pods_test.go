@@ -45,7 +45,7 @@ func annotated(attempt int) map[string]string {
 		`{"attempt":%d,"instanceType":"Standard_NC24ads_A100_v4","capacityType":"on-demand","hourlyPrice":3.673}`, attempt)}
 }
 
-// setOf is a StatefulSet that requests machines under the number of an attempt.
+// setOf returns a StatefulSet that requests machines for an attempt.
 func setOf(attempt, replicas int) *appsv1.StatefulSet {
 	ws := &v1beta1.Workspace{ObjectMeta: metav1.ObjectMeta{Namespace: "team-a", Name: "chat", UID: "uid-1"}}
 	return &appsv1.StatefulSet{
@@ -60,7 +60,7 @@ func setOf(attempt, replicas int) *appsv1.StatefulSet {
 	}
 }
 
-// podOf is the pod of an ordinal, made a minute after its set, on the named node if any.
+// podOf returns the pod of an ordinal, created a minute after its set, on the named node if any.
 func podOf(set *appsv1.StatefulSet, attempt, ordinal int, node string) *corev1.Pod {
 	pod := &corev1.Pod{
 		ObjectMeta: metav1.ObjectMeta{
@@ -94,7 +94,7 @@ func nodeOf(gpus string, age time.Duration) *corev1.Node {
 	}
 }
 
-// leave marks an object as on its way out.
+// leave marks an object as being deleted.
 func leave[T client.Object](object T) T {
 	at := metav1.NewTime(start.Add(5 * time.Minute))
 	object.SetDeletionTimestamp(&at)
@@ -120,7 +120,7 @@ func clientOf(t *testing.T, objects ...client.Object) client.WithWatch {
 	return fake.NewClientBuilder().WithScheme(scheme).WithObjects(objects...).WithIndex(&corev1.Event{}, events.SubjectIndex, Subject).Build()
 }
 
-// prices are those of a catalogue with one machine type.
+// prices returns the prices of a catalogue with one machine type.
 func prices(instanceType string, _ v1beta1.CapacityType) float64 {
 	if instanceType != "Standard_NC24ads_A100_v4" {
 		return unpriced
@@ -254,7 +254,7 @@ func TestEnsure(t *testing.T) {
 	tests := []struct {
 		reason  string
 		objects []client.Object
-		stale   bool // the cache shows nothing of it
+		stale   bool // the cache is empty
 		count   int
 		want    string
 	}{
@@ -302,7 +302,7 @@ func TestEnsure(t *testing.T) {
 	}
 }
 
-// A pass with an outdated Workspace neither makes nor deletes anything.
+// TestEnsureUnconfirmed: a pass with an outdated Workspace neither creates nor deletes anything.
 func TestEnsureUnconfirmed(t *testing.T) {
 	unknown := errors.New("there is a newer one")
 	for _, objects := range [][]client.Object{nil, {setOf(1, 1)}} {
@@ -368,7 +368,8 @@ func TestRelease(t *testing.T) {
 	}
 }
 
-// If no kubelet will tell of a pod's end, it is deleted for good: not before it was to end.
+// TestReleaseDeletesStuckPods: if no kubelet can report the end of a pod, the pod is force-deleted, but not before its
+// deadline.
 func TestReleaseDeletesStuckPods(t *testing.T) {
 	silent := nodeOf("1", 0)
 	silent.Status.Conditions[0].Status = corev1.ConditionUnknown
@@ -407,7 +408,7 @@ func TestReleaseDeletesStuckPods(t *testing.T) {
 	}
 }
 
-// The objects alone show others of that name, and the live machines.
+// TestHeldOwnersAndMachineCosts: the objects alone show other owners of that name, and the live machines.
 func TestHeldOwnersAndMachineCosts(t *testing.T) {
 	stranger := podOf(setOf(1, 1), 1, 0, "")
 	stranger.Name, stranger.Labels[v1beta1.LabelWorkspaceUID] = "chat-5", "uid-0"
@@ -442,7 +443,8 @@ func TestHeldOwnersAndMachineCosts(t *testing.T) {
 	}
 }
 
-// A replaced pod frees nothing: a Workspace that waits for money is not woken by it.
+// TestOnlyAPodWithoutSuccessorFreesMoney: a replaced pod frees no money, so it wakes no Workspace that waits for
+// money.
 func TestOnlyAPodWithoutSuccessorFreesMoney(t *testing.T) {
 	set, smaller := setOf(1, 2), setOf(1, 1)
 	other := podOf(set, 1, 0, "")
@@ -469,7 +471,7 @@ func TestOnlyAPodWithoutSuccessorFreesMoney(t *testing.T) {
 	}
 }
 
-// TestHolders returns the owners of requesting pods, existing or due.
+// TestHolders expects the owners of pods that request machines, whether the pods exist or are due.
 func TestHolders(t *testing.T) {
 	stranger, idle := podOf(setOf(1, 1), 1, 0, ""), setOf(1, 1)
 	stranger.Name, stranger.Labels[v1beta1.LabelWorkspaceUID] = "chat-5", "uid-0"

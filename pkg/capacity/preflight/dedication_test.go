@@ -21,8 +21,8 @@ func daemonSet(name string, tolerations ...corev1.Toleration) appsv1.DaemonSet {
 	}
 }
 
-// TestTaintKeepsNoDaemonSetAway: what comes to a machine with the taint sku=gpu comes to one with a second taint, or it is
-// named with the toleration that it lacks.
+// TestTaintKeepsNoDaemonSetAway: a DaemonSet that runs on a machine with the taint sku=gpu also runs on a machine with
+// a second taint. Otherwise the message names it, with the missing toleration.
 func TestTaintKeepsNoDaemonSetAway(t *testing.T) {
 	const key = "modelberth.dev/workspace-uid"
 	gpus := corev1.Toleration{Key: "sku", Value: "gpu", Effect: corev1.TaintEffectNoSchedule}

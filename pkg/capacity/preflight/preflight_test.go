@@ -46,7 +46,7 @@ func (d described) Class(context.Context, v1beta1.NodeClassReference) (refusal.C
 	return d.state, d.words, nil
 }
 
-// site is a cluster. It has a node that is Ready, a node class and a device plugin, and each case takes one of them away.
+// site is a cluster with a Ready node, a node class and a device plugin. Each case removes one of them.
 type site struct {
 	nodes     []client.Object
 	class     preflight.Classes
@@ -57,7 +57,7 @@ type site struct {
 	// dedication is the policy for the taint of a Workspace.
 	dedication preflight.Dedication
 	change     func(*preflight.Purchase)
-	// lists counts how often the API server was asked for DaemonSets.
+	// lists counts the reads of DaemonSets from the API server.
 	lists int
 }
 
@@ -100,7 +100,7 @@ func (at *site) checker(t *testing.T, clock *testclock.FakePassiveClock) (*prefl
 	return preflight.New(policy, cluster, clock), kube
 }
 
-// purchase of a machine with GPUs.
+// purchase returns the purchase of a machine with GPUs.
 func purchase() preflight.Purchase {
 	return preflight.Purchase{
 		Workspace: types.NamespacedName{Namespace: "team-a", Name: "chat"}, UID: "uid-1",
@@ -127,7 +127,7 @@ func TestCheck(t *testing.T) {
 		reason string
 		change func(*site)
 		want   string
-		// isStalled: a person has to act.
+		// isStalled: a person must act.
 		isStalled bool
 	}{
 		{"all is there", func(*site) {}, "", false},
@@ -193,7 +193,7 @@ func TestCheck(t *testing.T) {
 	}
 }
 
-// TestReadsAreShared: Workspaces share what was read, and each retry of a failed check reads again.
+// TestReadsAreShared: Workspaces share the results of reads, and each retry of a failed check reads again.
 func TestReadsAreShared(t *testing.T) {
 	at := &site{class: described{state: refusal.ClassReady}, dedication: preflight.Auto}
 	clock := testclock.NewFakePassiveClock(now)
@@ -217,7 +217,7 @@ func TestReadsAreShared(t *testing.T) {
 	check(12*time.Minute, false, 3)
 }
 
-// TestIsDedicated: which machines get the taint of their Workspace.
+// TestIsDedicated covers which machines get the taint of their Workspace.
 func TestIsDedicated(t *testing.T) {
 	gpus := corev1.Toleration{Key: v1beta1.TaintKey, Operator: corev1.TolerationOpExists}
 	everything := corev1.Toleration{Operator: corev1.TolerationOpExists}
@@ -226,7 +226,7 @@ func TestIsDedicated(t *testing.T) {
 		policy preflight.Dedication
 		change func(*site)
 		want   bool
-		// refused is a part of the message that explains why nothing is bought; empty if something is.
+		// refused is a part of the message why nothing is bought; empty if the purchase is allowed.
 		refused string
 	}{
 		{"the device plugin tolerates everything", preflight.Auto, func(*site) {}, true, ""},
@@ -279,8 +279,8 @@ func TestIsDedicated(t *testing.T) {
 	}
 }
 
-// TestTenantsDaemonSetDecidesNothing: a DaemonSet in a namespace that is not an administrator's neither takes the taint off
-// the machines of others, nor stops their purchase, nor passes for a device plugin.
+// TestTenantsDaemonSetDecidesNothing: a DaemonSet in a tenant's namespace does not remove the taint from machines,
+// does not stop purchases, and does not count as a device plugin.
 func TestTenantsDaemonSetDecidesNothing(t *testing.T) {
 	gpus := corev1.Toleration{Key: v1beta1.TaintKey, Operator: corev1.TolerationOpExists}
 	everything := corev1.Toleration{Operator: corev1.TolerationOpExists}
@@ -343,7 +343,7 @@ func TestMissingTaintIsLoggedOnce(t *testing.T) {
 	check(2*time.Minute, 2)
 }
 
-// hanging answers nothing about node classes.
+// hanging never returns from a read of a node class.
 type hanging struct{}
 
 func (hanging) Class(ctx context.Context, _ v1beta1.NodeClassReference) (refusal.ClassState, string, error) {

@@ -43,7 +43,7 @@ func (c *Choice) affordableBut(ctx context.Context, number int32, deleting *cool
 	if err := c.checkPurchase(ctx, made); err != nil {
 		return nil, err
 	}
-	if _, err := planning.APIKey(ctx, c.Objects, c.Workspace); err != nil { // the key may be gone since the plan was pinned
+	if _, err := planning.APIKey(ctx, c.Objects, c.Workspace); err != nil { // the key may be gone by now
 		return nil, err
 	}
 	if err := c.CheckBeside(made); err != nil {

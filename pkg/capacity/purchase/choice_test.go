@@ -41,13 +41,13 @@ func accepted() *revision.Revision {
 	}}}
 }
 
-// noCatalog has no machine type.
+// noCatalog is a catalogue without machine types.
 type noCatalog struct{}
 
 func (noCatalog) ResolveSKU(string) (sku.SKU, error) { return sku.SKU{}, errors.New("unknown") }
 func (noCatalog) SKUs() []sku.SKU                    { return nil }
 
-// ranked plans are those of a planner, best first.
+// ranked is a planner with fixed plans, best first.
 type ranked []planner.Plan
 
 func (plans ranked) Plan(r planner.Request) (planner.Plan, error) {
@@ -66,13 +66,13 @@ func (ranked) Quote(accepted planner.Plan, _ planner.Constraints) (planner.Plan,
 	return accepted, ""
 }
 
-// pair plans with A or else B, whichever is not left alone.
+// pair plans with A, or else with B, unless they are excluded.
 var pair = ranked{
 	{InstanceType: "A", Nodes: 2, GPUsPerNode: 1, MachineGPUs: 1, Accelerator: "T4"},
 	{InstanceType: "B", Nodes: 2, GPUsPerNode: 1, MachineGPUs: 1, Accelerator: "T4"},
 }
 
-// TestHelp: if every type is cooling down, the message names the types that a larger quota would open, if any.
+// TestHelp: if every type is cooling down, the message names the types that a larger quota would allow, if any.
 func TestHelp(t *testing.T) {
 	const (
 		retry     = " (then set the annotation modelberth.dev/retry-capacity to a new value)"
@@ -130,7 +130,8 @@ func TestHelp(t *testing.T) {
 	}
 }
 
-// Of two passes with the same offer after its cooldown, one requests it first, and the other one reserves no money.
+// TestTakeTurn: of two passes with the same offer after its cooldown, one requests it first, and the other reserves no
+// money.
 func TestTakeTurn(t *testing.T) {
 	market := New(Market{
 		Memory: &cooldown.Memory{}, Catalog: noCatalog{}, Clock: testclock.NewFakePassiveClock(start), Ledger: ledger.New(ledger.Ceilings{}, nil),
@@ -156,7 +157,8 @@ func TestTakeTurn(t *testing.T) {
 	}
 }
 
-// An unreadable ceiling of a namespace is a condition: it is neither unlimited nor the default.
+// TestUnreadableCeilingIsNotNone: an invalid ceiling of a namespace is an error. It means neither no limit nor the
+// default.
 func TestUnreadableCeilingIsNotNone(t *testing.T) {
 	usual := ledger.Ceilings{Workspace: 150, Namespace: 300, Cluster: 600}
 	price := func(of float64) ledger.Ceilings {
@@ -197,7 +199,7 @@ func TestUnreadableCeilingIsNotNone(t *testing.T) {
 	}
 }
 
-// tolerant is a revision with pods that tolerate the taint of their Workspace; earlier versions made others.
+// tolerant returns a revision whose pods tolerate the taint of their Workspace, unlike those of earlier versions.
 func tolerant() *revision.Revision {
 	made := accepted()
 	made.Template.Spec.Tolerations = []corev1.Toleration{
@@ -235,7 +237,7 @@ func TestPurchase(t *testing.T) {
 	}
 }
 
-// TestZonesComeFirst: a mistake in the spec is reported whatever state the cluster is in.
+// TestZonesComeFirst: a mistake in the spec is reported, whatever the state of the cluster.
 func TestZonesComeFirst(t *testing.T) {
 	market := New(Market{
 		Catalog: noCatalog{}, NodeClasses: []v1beta1.NodeClassReference{{Group: "kaito.sh", Kind: "KaitoNodeClass", Name: "default"}},

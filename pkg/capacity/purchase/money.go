@@ -68,7 +68,7 @@ func (c *Choice) Reserve(ctx context.Context, made *revision.Revision, number in
 		return nil, err
 	}
 	bought := c.Attempts.Known()
-	costs = slices.DeleteFunc(costs, func(cost capacity.MachineCost) bool { // the cache may lag: this machine is not requested again
+	costs = slices.DeleteFunc(costs, func(cost capacity.MachineCost) bool { // its cache may lag: it is not requested again
 		return slices.ContainsFunc(bought, func(known capacity.Created) bool { return known.Name == cost.Machine })
 	})
 	ceilings, err := c.ceilings()

@@ -30,7 +30,7 @@ const (
 	iceAWS   = "NodeClaim chat-0 event: insufficient capacity, with fleet error(s), "
 )
 
-// claim is an observation of a new claim of Azure's Karpenter, changed.
+// claim returns an observation of a new claim for Karpenter on Azure, after changes.
 func claim(changes ...func(*Observation)) Observation {
 	o := Observation{Provider: KarpenterAzure, Offering: asked, UID: uid, CreatedAt: created, GPUsWanted: 8}
 	for _, change := range changes {
@@ -130,7 +130,7 @@ func runClassify(t *testing.T, tests []classifyCase) {
 	}
 }
 
-// The rows of the table of observable signals in the notes on Karpenter (§2.8), in order.
+// TestClassifyObservations has the rows of the table of observable signals in the notes on Karpenter (§2.8), in order.
 func TestClassifyObservations(t *testing.T) {
 	const at1, at5, at15 = 30 * time.Second, 5 * time.Minute, 15 * time.Minute
 	quota := "subscription level on-demand vCPU quota for big has been reached (may try provision an alternative instance type)"
@@ -231,8 +231,8 @@ func TestClassifyObservations(t *testing.T) {
 	})
 }
 
-// The rows of Azure's table of unavailability (§3.6), in order: as releases from 1.14 say it in the
-// reason, and as ARM's raw words say it through older ones and through gpu-provisioner.
+// TestClassifyAzureUnavailability has the rows of Azure's table of unavailability (§3.6), in order: with the reasons
+// of releases from 1.14, and with the raw ARM messages from older releases and from gpu-provisioner.
 func TestClassifyAzureUnavailability(t *testing.T) {
 	const soon = 30 * time.Second
 	exceeding := func(what, numbers string) string {
@@ -762,7 +762,7 @@ func TestProviderOf(t *testing.T) {
 	}
 }
 
-// Only a guess blames these on capacity.
+// TestClassifyGuesses: only for these is NoCapacity a guess.
 func TestClassifyGuesses(t *testing.T) {
 	const soon = 20 * time.Second
 	for _, test := range []struct {
@@ -784,7 +784,8 @@ func TestClassifyGuesses(t *testing.T) {
 	}
 }
 
-// Whatever blames the node class, in words or by its state, is seen to be mended by its state.
+// TestClassifyMendedByClass: if a message or the state of the node class blames the class, its state also shows the
+// fix.
 func TestClassifyMendedByClass(t *testing.T) {
 	const soon = 20 * time.Second
 	in := func(class ClassState) func(*Observation) { return func(o *Observation) { o.Class = class } }
@@ -822,7 +823,7 @@ func TestMended(t *testing.T) {
 		ClassMissing:  {ClassNotSeen, ClassReady},
 		ClassNotReady: {ClassNotSeen, ClassReady},
 		ClassNotSeen:  {ClassReady},
-		ClassReady:    nil, // or what is asked for again and again would be refused again and again
+		ClassReady:    nil, // otherwise a request would be repeated and refused without end
 	}
 	for then, mended := range better {
 		for _, now := range states {

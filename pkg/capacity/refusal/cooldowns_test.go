@@ -13,14 +13,14 @@ import (
 	"github.com/modelberth/modelberth/api/v1beta1"
 )
 
-// Workspaces of namespace a, and one of another.
+// Workspaces of namespace a, and one of another namespace.
 var (
 	ws1 = Asker{"ws-1", "a"}
 	ws2 = Asker{"ws-2", "a"}
 	ws9 = Asker{"ws-9", "b"}
 )
 
-// refused is an attempt at the request that began and ended at these minutes.
+// refused returns an attempt at the request that began and ended at these minutes.
 func refused(started, ended int, cause Cause, scope Scope, cooldown time.Duration) Attempt {
 	return Attempt{
 		Offering: asked, Started: minute(started), Ended: minute(ended), Cause: cause, Scope: scope, Cooldown: cooldown,
@@ -48,7 +48,7 @@ func TestCooldowns(t *testing.T) {
 	}
 	other := Offering{InstanceType: "small", Family: "fam", CapacityType: onDemand}
 	type answer struct {
-		Until int // minutes; 0 where it is free
+		Until int // minutes; 0 if the offer is not excluded
 		Cause Cause
 	}
 	tests := []struct {
@@ -180,8 +180,8 @@ func TestCooldowns(t *testing.T) {
 	}
 }
 
-// A message that does not name the capacity type must not keep on-demand machines from a request because spot is
-// refused again and again.
+// TestEveryCapacityTypeGetsItsTurn: a message that does not name the capacity type must not exclude on-demand machines
+// because spot is refused again and again.
 func TestEveryCapacityTypeGetsItsTurn(t *testing.T) {
 	const hour = 60
 	of := func(capacityType v1beta1.CapacityType, started, ended int) Attempt {
@@ -192,7 +192,7 @@ func TestEveryCapacityTypeGetsItsTurn(t *testing.T) {
 	tests := []struct {
 		reason         string
 		attempts       []Attempt
-		spot, onDemand int // minutes until when they are left alone; 0 where they are not
+		spot, onDemand int // minutes until when they are excluded; 0 if they are not
 	}{
 		{"it is refused: nobody knows of the other one", []Attempt{of(spot, 0, 2)}, 2 + hour, 2 + hour},
 		{"others that were under way are the same refusal", []Attempt{of(spot, 0, 2), of(spot, 1, 3)}, 3 + hour, 3 + hour},
@@ -216,14 +216,15 @@ func TestEveryCapacityTypeGetsItsTurn(t *testing.T) {
 	}
 }
 
-// A request that can never fit must not keep others from existing capacity, and never another namespace.
+// TestGuessesStayInTheirNamespace: a request that can never fit must not exclude existing capacity for others, and
+// never for another namespace.
 func TestGuessesStayInTheirNamespace(t *testing.T) {
 	guess := func(who Asker, started, ended int) Attempt {
 		a := refused(started, ended, NoCapacity, offering("", onDemand), time.Minute)
 		a.Asker, a.Guessed = who, true
 		return a
 	}
-	all := func(who Asker) []Attempt { // asked for again as soon as the cooldown is over
+	all := func(who Asker) []Attempt { // requested again as soon as the cooldown ends
 		var out []Attempt
 		for at := range 120 {
 			if _, _, ok := NewCooldowns(out).Active(minute(at), who, asked); !ok {
@@ -267,7 +268,7 @@ func TestGuessesStayInTheirNamespace(t *testing.T) {
 	}
 }
 
-// Clocks are corrected: a wrong date must not be believed for years, nor hide the rest.
+// TestCredible: after a clock is corrected, an attempt with a wrong date must not count for years, or hide the others.
 func TestCredible(t *testing.T) {
 	now := minute(60)
 	past := refused(50, 55, Quota, sku(onDemand), time.Hour)
@@ -317,7 +318,7 @@ func TestCooldownsList(t *testing.T) {
 	}
 }
 
-// randomAttempts are attempts of many Workspaces at few offerings.
+// randomAttempts returns attempts of many Workspaces at few offerings.
 func randomAttempts(random *rand.Rand) []Attempt {
 	workspaces := []Asker{ws1, ws2, ws9}
 	causes := []Cause{None, NoCapacity, Quota, NeverRegistered, Lost, Misconfigured}
@@ -333,7 +334,7 @@ func randomAttempts(random *rand.Rand) []Attempt {
 			Cooldown: time.Duration(random.IntN(120)) * time.Minute,
 		}
 		if i > 0 && random.IntN(4) == 0 {
-			attempts[i] = attempts[random.IntN(i)] // told twice
+			attempts[i] = attempts[random.IntN(i)] // learned twice
 		}
 		if random.IntN(10) == 0 {
 			attempts[i].Ended = time.Time{}
@@ -351,7 +352,7 @@ func randomOffering(random *rand.Rand) Offering {
 	}
 }
 
-// The same attempts make the same memory, in whichever order and however often they are learned.
+// TestOrderOfLearningDoesNotMatter: the same attempts yield the same memory, in any order and with any repetition.
 func TestOrderOfLearningDoesNotMatter(t *testing.T) {
 	for seed := range uint64(3000) {
 		random := rand.New(rand.NewPCG(seed, 1))
@@ -389,7 +390,7 @@ func TestOrderOfLearningDoesNotMatter(t *testing.T) {
 	}
 }
 
-// If machines of every type vanish, the request itself may be too large.
+// TestEscalateSuspectsTheRequest: if machines of every type vanish, the request itself may be too large.
 func TestEscalateSuspectsTheRequest(t *testing.T) {
 	now := Verdict{Cause: NoCapacity, Scope: offering("", onDemand), Cooldown: time.Minute, Message: "gone", Guessed: true, Final: true}
 	words := now
@@ -466,7 +467,8 @@ func TestEscalate(t *testing.T) {
 	}
 }
 
-// A node class's additions to a request rule out nothing for users of another one; limits of the account do.
+// TestCooldownsKnowNodeClasses: a refusal that may come from a node class excludes nothing for users of another class.
+// A limit of the account excludes the offer for all.
 func TestCooldownsKnowNodeClasses(t *testing.T) {
 	of := func(class string) Offering {
 		return Offering{InstanceType: "big", Family: "fam", Zone: "z", CapacityType: onDemand, NodeClass: class}
@@ -503,7 +505,7 @@ func TestCooldownsKnowNodeClasses(t *testing.T) {
 	}
 }
 
-// TestZones returns the zones left for a group after refusals, or none.
+// TestZones covers the zones to avoid for a group after refusals.
 func TestZones(t *testing.T) {
 	in := func(zone string) Offering {
 		return Offering{InstanceType: "big", Family: "fam", Zone: zone, CapacityType: onDemand, NodeClass: "a"}
@@ -524,7 +526,7 @@ func TestZones(t *testing.T) {
 	small := func(a *Attempt) { a.Scope.Name = "small" }
 	type answer struct {
 		Avoid []string
-		// Until are the minutes of cooldown for a request limited to zones 1 and 2.
+		// Until is the end of the cooldown, in minutes, for a request limited to zones 1 and 2.
 		Until int
 	}
 	for _, test := range []struct {

@@ -16,7 +16,7 @@ import (
 	"github.com/modelberth/modelberth/api/v1beta1"
 )
 
-// attemptAt is the attempt ended by a verdict.
+// attemptAt returns the attempt that a verdict ended.
 func attemptAt(who Asker, o Observation, v Verdict) Attempt {
 	return Attempt{
 		Asker: who, Offering: o.Offering, Started: o.CreatedAt, Ended: o.CreatedAt.Add(time.Minute),
@@ -24,8 +24,8 @@ func attemptAt(who Asker, o Observation, v Verdict) Attempt {
 	}
 }
 
-// TestRefusalIsSharedNoWiderThanItsEvidence has a Workspace of namespace a refused, with node class small, and lists
-// the other Workspaces in cooldown.
+// TestRefusalIsSharedNoWiderThanItsEvidence: a Workspace of namespace a with node class small is refused. The cases
+// list the other Workspaces in cooldown.
 func TestRefusalIsSharedNoWiderThanItsEvidence(t *testing.T) {
 	const soon = 30 * time.Second
 	in := func(zone string) func(*Observation) {
@@ -114,7 +114,8 @@ func TestRefusalIsSharedNoWiderThanItsEvidence(t *testing.T) {
 	}
 }
 
-// A tenant that deletes its waiting pods, over and over, stops only itself.
+// TestCancelledAttemptsOfOneTenantStopNobodyElse: a tenant that deletes its waiting pods over and over stops only
+// itself.
 func TestCancelledAttemptsOfOneTenantStopNobodyElse(t *testing.T) {
 	seen := claim(by(ClusterAutoscaler), gone(time.Minute))
 	var attempts []Attempt
@@ -131,7 +132,7 @@ func TestCancelledAttemptsOfOneTenantStopNobodyElse(t *testing.T) {
 	}
 }
 
-// A request for one machine is not in cooldown after refusals of requests for many.
+// TestRefusalOfTheLastMachineIsOnesOwn: refusals of requests for many machines do not exclude a request for one.
 func TestRefusalOfTheLastMachineIsOnesOwn(t *testing.T) {
 	seen := claim(by(KarpenterAWS), event(time.Minute, ice, iceAWS+"InsufficientInstanceCapacity: no"), gone(time.Minute))
 	v := mustRules(t).Classify(seen, limits, created.Add(time.Minute))
@@ -149,7 +150,7 @@ func TestRefusalOfTheLastMachineIsOnesOwn(t *testing.T) {
 	}
 }
 
-// TestLaunchDisprovesQuota: a launched machine, not yet a node, is evidence for others.
+// TestLaunchDisprovesQuota: a launched machine is evidence for other Workspaces, even before it is a node.
 func TestLaunchDisprovesQuota(t *testing.T) {
 	out := func(cause Cause, scope Scope) Attempt { return refused(0, 2, cause, scope, time.Hour) }
 	launch := func(started int) Attempt {
@@ -180,7 +181,8 @@ func TestLaunchDisprovesQuota(t *testing.T) {
 	}
 }
 
-// A tenant can invent zones, and Workspaces: the memory is bounded, and shared refusals are kept.
+// TestMemoryOfRefusalsIsBounded: a tenant can invent zones and Workspaces, but the memory is bounded and keeps shared
+// refusals.
 func TestMemoryOfRefusalsIsBounded(t *testing.T) {
 	cooldowns := &Cooldowns{}
 	shared := refused(0, 1, Quota, family(onDemand), 10*time.Minute)
@@ -211,13 +213,13 @@ func TestMemoryOfRefusalsIsBounded(t *testing.T) {
 	}
 }
 
-// Refusals beyond the individually kept ones count on.
+// TestOldRefusalsCountOn: refusals that are no longer kept individually still count.
 func TestOldRefusalsCountOn(t *testing.T) {
 	var attempts []Attempt
-	for i := range 4 { // each after the cooldown of the former one
+	for i := range 4 { // each after the cooldown of the previous one
 		attempts = append(attempts, refused(i*600, i*600+1, NoCapacity, sku(Any), time.Hour))
 	}
-	for i := range 3 * historySize { // heard by many at once
+	for i := range 3 * historySize { // one refusal of many Workspaces at once
 		a := refused(1800, 1801, NoCapacity, sku(Any), time.Hour)
 		a.Workspace, a.Ended = types.UID(fmt.Sprint(i)), a.Ended.Add(time.Duration(i)*time.Second)
 		a.Offering.CapacityType = v1beta1.CapacityOnDemand

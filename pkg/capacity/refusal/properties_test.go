@@ -59,8 +59,8 @@ func randomObservation(random *rand.Rand, rules Rules) Observation {
 	return o
 }
 
-// A verdict follows from the values alone; a final one stays, whatever time passes; another one changes at its stated
-// time and not before.
+// TestVerdictsInTime: a verdict depends only on the values. A final verdict never changes with time. Any other verdict
+// changes at its LookAgain, and not before.
 func TestVerdictsInTime(t *testing.T) {
 	rules := mustRules(t)
 	finals := 0
@@ -104,9 +104,9 @@ func TestVerdictsInTime(t *testing.T) {
 	}
 }
 
-// A scope is never wider than the words: without a rule it is the machine type at most, with one it
-// is no wider than the rule's, and it is about another zone, capacity type or family only if the
-// rule or the message says so. Only words, or a node class, are Misconfigured.
+// TestScopesAreNotWiderThanTheWords: a scope is never wider than the message allows. Without a rule, it is at most the
+// machine type. With a rule, it is no wider than the rule's scope. It covers another zone, capacity type or family
+// only if the rule or the message says so. Only a message or a node class leads to Misconfigured.
 func TestScopesAreNotWiderThanTheWords(t *testing.T) {
 	rules := mustRules(t)
 	for seed := range uint64(20000) {
@@ -161,7 +161,7 @@ func everySaid(o Observation) string {
 	return strings.Join(said, "\n")
 }
 
-// Whatever a cloud says, the verdict can be shown and stored.
+// FuzzClassify: the verdict on any message of a cloud can be displayed and stored.
 func FuzzClassify(f *testing.F) {
 	rules := mustRules(f)
 	for _, r := range rules.rules {

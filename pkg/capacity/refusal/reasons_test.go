@@ -8,8 +8,8 @@ import (
 	"time"
 )
 
-// TestClassifyAWSReasons reads each reason of Karpenter on AWS for the Launched condition, with an empty message, and
-// each error of a fleet that becomes an event.
+// TestClassifyAWSReasons classifies each reason of Karpenter on AWS for the Launched condition, with an empty message,
+// and each error of a fleet that becomes an event.
 func TestClassifyAWSReasons(t *testing.T) {
 	const soon = 30 * time.Second
 	stops := func(capacityType, rule string) outcome {
@@ -69,8 +69,8 @@ func TestClassifyAWSReasons(t *testing.T) {
 	runClassify(t, tests)
 }
 
-// TestClassifyThroughGPUProvisioner reads Resource Manager's messages through gpu-provisioner: it has one reason for
-// all and retries forever.
+// TestClassifyThroughGPUProvisioner classifies Resource Manager's messages from gpu-provisioner, which has one reason
+// for all of them and retries forever.
 func TestClassifyThroughGPUProvisioner(t *testing.T) {
 	const soon = 30 * time.Second
 	said := func(code, message string) Observation {

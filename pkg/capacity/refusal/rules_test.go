@@ -19,7 +19,7 @@ func mustRules(t testing.TB) Rules {
 	return rules
 }
 
-// Each provider has words for every row of Karpenter's table of observations.
+// TestShippedRulesTellCausesApart: the rules have messages of each provider for each of these causes.
 func TestShippedRulesTellCausesApart(t *testing.T) {
 	has := map[Provider]map[Cause]bool{}
 	for _, r := range mustRules(t).rules {
