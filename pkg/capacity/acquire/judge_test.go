@@ -118,8 +118,8 @@ func TestVanished(t *testing.T) {
 	}
 }
 
-// TestJudgeReadsNoMoreThanItNeeds covers the reads that a judgement needs: none for a machine without news, and the
-// events for a lost one.
+// TestJudgeReadsNoMoreThanItNeeds covers the reads that a judgement needs: none for a usable machine, and for a lost
+// one a confirmation and the reasons.
 func TestJudgeReadsNoMoreThanItNeeds(t *testing.T) {
 	leaving := machine(func(m *capacity.Machine) { m.Name, m.Deleting, m.DeletingSince = "a", true, start.Add(time.Minute) })
 	usable := machine(func(m *capacity.Machine) { m.Name = "a" })
@@ -167,8 +167,8 @@ func TestLostMachineIsNotJudgedAgain(t *testing.T) {
 	}
 }
 
-// TestFaultCountsFromTheMachine: the time without a node counts from the start of the machine, and not from an earlier
-// machine's loss. The node may appear in the cache later than the machine.
+// TestFaultCountsFromTheMachine: the status reports since when nodes are missing. That time counts for a machine only
+// from its own initialization on, because its node may appear in the cache later.
 func TestFaultCountsFromTheMachine(t *testing.T) {
 	joined := start.Add(-time.Minute)
 	tests := []struct {

@@ -29,7 +29,7 @@ func TestReserveWithinMonth(t *testing.T) {
 		reason    string
 		spent     float64
 		err       error
-		age       time.Duration // age of the known costs
+		age       time.Duration // of the known costs
 		namespace float64
 		held      []capacity.MachineCost
 		asked     []capacity.MachineCost

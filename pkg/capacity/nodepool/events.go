@@ -123,8 +123,8 @@ func wordsOf(event *corev1.Event, pool string) string {
 var (
 	// named matches the name of a pool in Karpenter's sentences. Earlier versions used the last two forms.
 	named = regexp.MustCompile(`(?:karpenter\.sh/nodepool In \[|NodePool=|\bnodepool "|\bnodepool: ")([a-z0-9.-]+)`)
-	// unnamed matches sentences that do not name their pool. They are about pools other than ours, because pods match
-	// the labels and taints of ours.
+	// unnamed matches sentences that do not name their pool. They are about pools whose labels or taints do not suit
+	// our pods. They can be about our pool only before it exists, or in an event that also names it.
 	unnamed = regexp.MustCompile(`^(?:incompatible requirements, |did not tolerate |nodepool requirements filtered out all )`)
 	// limits matches sentences about the limits of a pool. Karpenter reports these for every pod that has no room on
 	// the launching machines, and for a group's pods until the first machine has determined the zone.
