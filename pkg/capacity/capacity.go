@@ -201,13 +201,13 @@ type Created struct {
 type Replacing int
 
 const (
-	// ReplacesNone: the machines of an attempt are only released together.
+	// ReplacesNone means that the machines of an attempt are only released together.
 	ReplacesNone Replacing = iota
-	// ReplacesAtOnce: the provisioner buys another machine as soon as one is gone. It cannot wait.
+	// ReplacesAtOnce means that the provisioner buys another machine as soon as one is gone. It cannot wait.
 	ReplacesAtOnce
-	// ReplacesLater: the provisioner buys another machine only at the controller's request.
+	// ReplacesLater means that the provisioner buys another machine only at the controller's request.
 	ReplacesLater
-	// ReplacesPod: the pod of a machine requests another machine once it has been deleted and created again.
+	// ReplacesPod means that the pod of a machine requests another machine once it has been deleted and created again.
 	ReplacesPod
 )
 

@@ -252,7 +252,8 @@ func TestChatWaitsOutALapse(t *testing.T) {
 			c.faults.List = func(ctx context.Context, server client.WithWatch, list client.ObjectList, options ...client.ListOption) error {
 				err := server.List(ctx, list, options...)
 				if pods, ok := list.(*corev1.PodList); ok {
-					if lists++; lists == 1 {
+					lists++
+					if lists == 1 {
 						pods.Items[0] = *pod(0, test.pod)
 					}
 				}
