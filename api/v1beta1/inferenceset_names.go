@@ -56,6 +56,8 @@ const (
 	// ReasonRolloutStopped: a replica with the current template does not become ready, and the others keep the
 	// former one.
 	ReasonRolloutStopped = "RolloutStopped"
+	// ReasonRolledBack: the current template failed, and the replicas have the previous one again.
+	ReasonRolledBack = "RolledBack"
 	// ReasonWithinLimits: no limit keeps the set from creating replicas.
 	ReasonWithinLimits = "WithinLimits"
 	// ReasonNodeCountLimit: spec.nodeCountLimit does.

@@ -149,6 +149,19 @@ type InferenceSetRollingUpdate struct {
 	// Workspace is always replaced in this way.
 	// +optional
 	MaxUnavailable *intstr.IntOrString `json:"maxUnavailable,omitempty"`
+	// rollback returns all Workspaces to the previous template if a new one fails. If it is unset, a failed rollout
+	// stops, and the Workspaces that it did not reach keep the previous template. Modelberth only.
+	// +optional
+	Rollback *RollbackSpec `json:"rollback,omitempty"`
+}
+
+// RollbackSpec decides when a rollout has failed: a Workspace with the new template is stalled, for a reason other than
+// the supply of machines, or does not answer in time.
+type RollbackSpec struct {
+	// progressDeadline is how long a Workspace with the new template may take to answer, from the time when it has its
+	// machines. Unset means 1h.
+	// +optional
+	ProgressDeadline *metav1.Duration `json:"progressDeadline,omitempty"`
 }
 
 // UpgradeStrategy is how KAITO upgrades the base image of Workspaces.
@@ -211,12 +224,36 @@ type InferenceSetStatus struct {
 	// +listMapKey=type
 	// +optional
 	Conditions []metav1.Condition `json:"conditions,omitempty"`
+	// currentRevision is the ControllerRevision that holds the last template with which all Workspaces were ready: the
+	// target of a rollback. Recorded only with updateStrategy.rollingUpdate.rollback. Modelberth only.
+	// +kubebuilder:validation:MaxLength=253
+	// +optional
+	CurrentRevision string `json:"currentRevision,omitempty"`
+	// rollout is the state of the template in spec while it differs from currentRevision. Modelberth only.
+	// +optional
+	Rollout *RolloutStatus `json:"rollout,omitempty"`
 	// performance holds benchmark results of KAITO.
 	// +optional
 	Performance *Performance `json:"performance,omitempty"`
 	// autoUpgrade is KAITO's record of upgrades.
 	// +optional
 	AutoUpgrade *AutoUpgradeStatus `json:"autoUpgrade,omitempty"`
+}
+
+// RolloutStatus is the state of a new template.
+type RolloutStatus struct {
+	// revision names the template, as a ControllerRevision of it would be named.
+	// +kubebuilder:validation:MaxLength=253
+	Revision string `json:"revision"`
+	// startTime is when the rollout began.
+	StartTime metav1.Time `json:"startTime"`
+	// failedTime is when the rollout failed and the rollback began; unset while it has not failed.
+	// +optional
+	FailedTime *metav1.Time `json:"failedTime,omitempty"`
+	// message explains the failure.
+	// +kubebuilder:validation:MaxLength=2048
+	// +optional
+	Message string `json:"message,omitempty"`
 }
 
 // AutoUpgradeStatus is KAITO's record of upgrades.

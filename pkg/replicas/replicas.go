@@ -46,6 +46,10 @@ type Replica struct {
 	CanUpdate bool
 	// LacksMachine: it waits for a machine that is not available now.
 	LacksMachine bool
+	// IsStalled: nothing happens to it until a person acts.
+	IsStalled bool
+	// Starting is since when it has its machines and does not answer; zero if it answers or has none.
+	Starting time.Time
 	// Nodes is the number of its machines; 0 means that it has no plan yet.
 	Nodes int
 }

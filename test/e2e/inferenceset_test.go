@@ -5,6 +5,7 @@ package e2e
 
 import (
 	"context"
+	"strings"
 	"testing"
 	"time"
 
@@ -59,6 +60,30 @@ func replicasBehindOneService(t *testing.T) {
 			t.Errorf("machines are left of Workspace %s: %v, %v", replicas[i].Name, left, err)
 		}
 	}
+}
+
+// failedTemplateOfASet gives an engine of a set a flag that it refuses: one replica crashes, the other one serves, and both
+// return to the template that works.
+func failedTemplateOfASet(t *testing.T) {
+	ns := namespace(t)
+	apply(t, ns, strings.Replace(pair, "spec:\n", "spec:\n  updateStrategy: {rollingUpdate: {rollback: {progressDeadline: 10m}}}\n", 1))
+	service := types.NamespacedName{Namespace: ns, Name: "pair"}
+	waitSet(t, service)
+	kubectl(t, "patch", "inferenceset/pair", "--namespace="+ns, "--type=merge",
+		`--patch={"spec":{"template":{"inference":{"engine":{"args":{"no-such-flag":"1"}}}}}}`)
+	start := time.Now()
+	kubectl(t, "wait", "--for=condition=Stalled", "inferenceset/pair", "--namespace="+ns, "--timeout="+readyTimeout.String())
+	expectAnswersOf(t, service, service.Name)
+	kubectl(t, "wait", "--for=jsonpath={.status.readyReplicas}=2", "inferenceset/pair", "--namespace="+ns, "--timeout="+readyTimeout.String())
+	elapsed(t, "a template with a wrong flag, until both replicas have the previous one", start)
+	for _, ws := range replicasOf(t, service) {
+		if ws.Inference.Engine != nil {
+			t.Errorf("Workspace %s still has the engine settings %+v", ws.Name, ws.Inference.Engine)
+		}
+	}
+	message := kubectl(t, "get", "inferenceset/pair", "--namespace="+ns, `--output=jsonpath={.status.conditions[?(@.type=="Ready")].message}`)
+	expectText(t, message, "2/2 replicas are ready", "spec.template failed", "no-such-flag")
+	kubectl(t, "delete", "inferenceset/pair", "--namespace="+ns, "--timeout="+goneTimeout.String())
 }
 
 // waitSet waits as users wait.

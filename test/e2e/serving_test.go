@@ -50,7 +50,7 @@ func TestServing(t *testing.T) {
 		expectAnswers(t, kaito, tinyModel)
 		expectAnswers(t, planned, tinyModel)
 	})
-	t.Run("restart of the controller", func(t *testing.T) { expectSettled(t) })
+	t.Run("restart of the controller", func(t *testing.T) { expectSettled(t, kaito, planned) })
 	t.Run("weights", func(t *testing.T) { expectWeightFaults(t, planned) })
 	t.Run("deletion", func(t *testing.T) {
 		start := time.Now()

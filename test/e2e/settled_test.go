@@ -11,6 +11,7 @@ import (
 	"testing"
 	"time"
 
+	"github.com/modelberth/modelberth/api/v1beta1"
 	"github.com/modelberth/modelberth/test/privileges"
 )
 
@@ -25,8 +26,16 @@ func auditLog() ([]privileges.Request, error) {
 
 func auditPath() string { return filepath.Join(local.state, "logs", "audit.log") }
 
-// expectSettled restarts the controller and counts what it writes while everything is as it should be.
-func expectSettled(t *testing.T) {
+// expectSettled restarts the controller and counts what it writes while everything is as it should be. The last write
+// about a Workspace has the figures of its engine, half a minute after its first answer.
+func expectSettled(t *testing.T, workspaces ...*v1beta1.Workspace) {
+	for _, ws := range workspaces {
+		waitFor(t, "the figures of the engine of "+ws.Name, time.Minute, func(ctx context.Context) (bool, error) {
+			now := &v1beta1.Workspace{}
+			err := local.client.Get(ctx, keyOf(ws), now)
+			return err == nil && now.Status.Engine != nil, err
+		})
+	}
 	waitQuiet(t)
 	leader := waitLeader(t)
 	before, err := auditLog()

@@ -16,5 +16,6 @@ func TestTogether(t *testing.T) {
 		{"the command line", commandLine},
 		{"suspended, and a template", suspendAndTemplate},
 		{"replicas behind one Service", replicasBehindOneService},
+		{"a failed template of a set", failedTemplateOfASet},
 	})
 }

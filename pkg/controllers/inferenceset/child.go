@@ -21,12 +21,20 @@ func inherited() []string {
 	return []string{v1beta1.AnnotationRuntime, v1beta1.AnnotationDisableBenchmark}
 }
 
-// child returns the Workspace of that name, from the set's template.
-func child(set *v1beta1.InferenceSet, name string) (*v1beta1.Workspace, error) {
-	template := set.Spec.Template.DeepCopy()
+// template describes the Workspaces of a set. A ControllerRevision holds it as JSON.
+type template struct {
+	Labels      map[string]string      `json:"labels,omitempty"`
+	Annotations map[string]string      `json:"annotations,omitempty"`
+	Resource    v1beta1.ResourceSpec   `json:"resource,omitzero"`
+	Inference   *v1beta1.InferenceSpec `json:"inference,omitempty"`
+}
+
+// templateOf reads the template of a set's spec.
+func templateOf(set *v1beta1.InferenceSet) (template, error) {
+	spec := set.Spec.Template.DeepCopy()
 	labels, annotations := map[string]string{}, map[string]string{}
-	maps.Copy(labels, template.Metadata.Labels)
-	maps.Copy(annotations, template.Metadata.Annotations)
+	maps.Copy(labels, spec.Metadata.Labels)
+	maps.Copy(annotations, spec.Metadata.Annotations)
 	labels[v1beta1.LabelInferenceSet] = set.Name
 	for _, key := range inherited() {
 		if value, isSet := set.Annotations[key]; isSet && annotations[key] == "" {
@@ -35,23 +43,30 @@ func child(set *v1beta1.InferenceSet, name string) (*v1beta1.Workspace, error) {
 	}
 	hash, err := metadataHash(labels, annotations)
 	if err != nil {
-		return nil, fmt.Errorf("hashing the template's metadata: %w", err)
+		return template{}, fmt.Errorf("hashing the template's metadata: %w", err)
 	}
 	annotations[v1beta1.AnnotationTemplateMetadata] = hash
+	return template{
+		Labels: labels, Annotations: annotations, Inference: spec.Inference,
+		Resource: v1beta1.ResourceSpec{
+			InstanceType: spec.Resource.InstanceType, Partition: spec.Resource.Partition,
+			Placement: spec.Resource.Placement, LabelSelector: set.Spec.Selector.DeepCopy(),
+		},
+	}, nil
+}
+
+// child returns the Workspace of that name in a set.
+func (t template) child(set *v1beta1.InferenceSet, name string) *v1beta1.Workspace {
 	return &v1beta1.Workspace{
 		TypeMeta: metav1.TypeMeta{APIVersion: v1beta1.GroupVersion().String(), Kind: v1beta1.WorkspaceKind},
 		ObjectMeta: metav1.ObjectMeta{
-			Namespace: set.Namespace, Name: name, Labels: labels, Annotations: annotations,
+			Namespace: set.Namespace, Name: name, Labels: maps.Clone(t.Labels), Annotations: maps.Clone(t.Annotations),
 			OwnerReferences: []metav1.OwnerReference{
 				*metav1.NewControllerRef(set, v1beta1.GroupVersion().WithKind(v1beta1.InferenceSetKind)),
 			},
 		},
-		Resource: v1beta1.ResourceSpec{
-			InstanceType: template.Resource.InstanceType, Partition: template.Resource.Partition,
-			Placement: template.Resource.Placement, LabelSelector: set.Spec.Selector.DeepCopy(),
-		},
-		Inference: template.Inference,
-	}, nil
+		Resource: *t.Resource.DeepCopy(), Inference: t.Inference.DeepCopy(),
+	}
 }
 
 // metadataHash records a Workspace's labels and annotations, so that those removed from the template are removed

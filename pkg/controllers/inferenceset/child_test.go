@@ -25,11 +25,11 @@ func set(change ...func(*v1beta1.InferenceSet)) *v1beta1.InferenceSet {
 
 func childOf(t *testing.T, set *v1beta1.InferenceSet) *v1beta1.Workspace {
 	t.Helper()
-	out, err := child(set, "chat-abcde")
+	template, err := templateOf(set)
 	if err != nil {
 		t.Fatal(err)
 	}
-	return out
+	return template.child(set, "chat-abcde")
 }
 
 func TestChild(t *testing.T) {

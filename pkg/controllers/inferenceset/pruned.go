@@ -9,7 +9,6 @@ import (
 	"github.com/modelberth/modelberth/api/v1beta1"
 	"github.com/modelberth/modelberth/pkg/controllers/pruned"
 	"github.com/modelberth/modelberth/pkg/crd"
-	"github.com/modelberth/modelberth/pkg/replicas"
 )
 
 // holdsPruned keeps a set and its Workspaces as they are while the API server prunes fields of either: a template without
@@ -26,5 +25,5 @@ func (r *Reconciler) holdsPruned(ctx context.Context, set *v1beta1.InferenceSet)
 	if r.reports.Publish(r.Events, set, v1beta1.InferenceSetFinalizer, message) {
 		return true, nil
 	}
-	return true, r.report(ctx, set, nil, replicas.Decision{}, &waitError{problem: problem{v1beta1.ReasonAPIPruned, message}})
+	return true, r.report(ctx, newPass(set), &waitError{problem: problem{v1beta1.ReasonAPIPruned, message}})
 }

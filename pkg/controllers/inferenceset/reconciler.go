@@ -79,8 +79,9 @@ func (r *Reconciler) Reconcile(ctx context.Context, request ctrl.Request) (ctrl.
 		return ctrl.Result{}, client.IgnoreNotFound(err)
 	}
 	isHeld, err := r.holdsPruned(ctx, set)
+	var again time.Time
 	if err == nil && !isHeld {
-		err = r.reconcile(ctx, set)
+		again, err = r.reconcile(ctx, set)
 	}
 	if apierrors.IsConflict(err) { // the cache is behind, and its event comes
 		return ctrl.Result{RequeueAfter: leaving / 10}, nil
@@ -91,7 +92,10 @@ func (r *Reconciler) Reconcile(ctx context.Context, request ctrl.Request) (ctrl.
 	if err != nil {
 		return ctrl.Result{}, fmt.Errorf("reconciling inferenceset %s: %w", request.NamespacedName, err)
 	}
-	return ctrl.Result{}, nil
+	if again.IsZero() {
+		return ctrl.Result{}, nil
+	}
+	return ctrl.Result{RequeueAfter: max(again.Sub(r.Clock.Now()), time.Millisecond)}, nil
 }
 
 // waitError requests another pass after a failure in the status.
@@ -102,39 +106,39 @@ type waitError struct {
 
 func (e *waitError) Error() string { return e.problem.Reason + ": " + e.problem.Message }
 
-func (r *Reconciler) reconcile(ctx context.Context, set *v1beta1.InferenceSet) error {
+// reconcile returns the time of the next look; zero if an event leads to it.
+func (r *Reconciler) reconcile(ctx context.Context, set *v1beta1.InferenceSet) (time.Time, error) {
 	if !set.DeletionTimestamp.IsZero() && !controllerutil.ContainsFinalizer(set, v1beta1.InferenceSetFinalizer) {
-		return nil
+		return time.Time{}, nil
 	}
 	if text := unreadable(set); text != "" && set.DeletionTimestamp.IsZero() {
-		return r.report(ctx, set, nil, replicas.Decision{}, &waitError{problem: problem{v1beta1.ReasonSpecInvalid, text}})
-	}
-	desired, err := child(set, set.Name)
-	if err != nil {
-		return err
+		return time.Time{}, r.report(ctx, newPass(set), &waitError{problem: problem{v1beta1.ReasonSpecInvalid, text}})
 	}
 	children, err := r.cached(ctx, set)
 	if err != nil {
-		return err
+		return time.Time{}, err
 	}
-	views := viewsOf(children, desired)
-	decision := decide(set, views)
-	if !decision.IsIdle() || !set.DeletionTimestamp.IsZero() {
+	p, err := r.look(ctx, set, children)
+	if err == nil && !p.isIdle() {
 		// The cache may lag: a write is decided on a live read.
 		if set, children, err = r.live(ctx, set, children); err != nil || set == nil {
-			return err
+			return time.Time{}, err
 		}
-		if desired, err = child(set, set.Name); err != nil {
-			return err
-		}
-		views = viewsOf(children, desired)
-		decision = decide(set, views)
+		p, err = r.look(ctx, set, children)
 	}
-	if !set.DeletionTimestamp.IsZero() && len(views) == 0 {
-		return r.patchFinalizers(ctx, set, controllerutil.RemoveFinalizer)
+	if err != nil {
+		return time.Time{}, err
 	}
-	err = r.execute(ctx, set, children, views, decision)
-	return r.report(ctx, set, views, decision, err)
+	if p.lost != nil {
+		return time.Time{}, r.report(ctx, p, p.lost)
+	}
+	if !set.DeletionTimestamp.IsZero() && len(p.views) == 0 {
+		return time.Time{}, r.patchFinalizers(ctx, set, controllerutil.RemoveFinalizer)
+	}
+	if err := r.keep(ctx, p); err != nil {
+		return time.Time{}, err
+	}
+	return p.again, r.report(ctx, p, r.execute(ctx, p))
 }
 
 // decide returns the next steps for the Workspaces of a set; a deleted set deletes all of them.
@@ -152,25 +156,23 @@ func decide(set *v1beta1.InferenceSet, views []view) replicas.Decision {
 }
 
 // execute carries the decision out. A failed write does not prevent the others.
-func (r *Reconciler) execute(
-	ctx context.Context, set *v1beta1.InferenceSet, children []*v1beta1.Workspace, views []view, decision replicas.Decision,
-) error {
+func (r *Reconciler) execute(ctx context.Context, p *pass) error {
 	var failures []error
-	if set.DeletionTimestamp.IsZero() {
-		if err := r.patchFinalizers(ctx, set, controllerutil.AddFinalizer); err != nil {
+	if p.set.DeletionTimestamp.IsZero() {
+		if err := r.patchFinalizers(ctx, p.set, controllerutil.AddFinalizer); err != nil {
 			return err
 		}
-		_, err := r.Applier.Apply(ctx, set, workload.SetService(set))
+		_, err := r.Applier.Apply(ctx, p.set, workload.SetService(p.set))
 		failures = append(failures, err)
 	}
-	for _, name := range decision.Delete {
-		failures = append(failures, r.deleteChild(ctx, set, find(children, name)))
+	for _, name := range p.decision.Delete {
+		failures = append(failures, r.deleteChild(ctx, p.set, find(p.children, name)))
 	}
-	for _, name := range decision.Update {
-		failures = append(failures, r.updateChild(ctx, set, find(children, name)))
+	for _, name := range p.decision.Update {
+		failures = append(failures, r.updateChild(ctx, p, find(p.children, name)))
 	}
-	for _, name := range replicas.Names(set.Name, string(set.UID), replicasOf(views), decision.Create) {
-		_, err := r.applyChild(ctx, set, name, "ReplicaCreated", "created Workspace %s")
+	for _, name := range replicas.Names(p.set.Name, string(p.set.UID), replicasOf(p.views), p.decision.Create) {
+		_, err := r.applyChild(ctx, p, name, "ReplicaCreated", "created Workspace %s")
 		failures = append(failures, err)
 	}
 	for _, err := range failures {
@@ -181,30 +183,22 @@ func (r *Reconciler) execute(
 	return nil
 }
 
-func (r *Reconciler) applyChild(ctx context.Context, set *v1beta1.InferenceSet, name, reason, message string) (bool, error) {
-	desired, err := child(set, name)
-	if err != nil {
-		return false, err
-	}
-	isWritten, err := r.Applier.Apply(ctx, set, desired)
+func (r *Reconciler) applyChild(ctx context.Context, p *pass, name, reason, message string) (bool, error) {
+	isWritten, err := r.Applier.Apply(ctx, p.set, p.target.child(p.set, name))
 	if err == nil && isWritten {
-		r.Events.Eventf(set, corev1.EventTypeNormal, reason, message, name)
+		r.Events.Eventf(p.set, corev1.EventTypeNormal, reason, message, name)
 	}
 	return isWritten, err
 }
 
 // updateChild brings a Workspace to the current template. Apply keeps fields of other writers, such as a user or
 // KAITO's controller: if nothing else differs, they are removed.
-func (r *Reconciler) updateChild(ctx context.Context, set *v1beta1.InferenceSet, ws *v1beta1.Workspace) error {
-	isWritten, err := r.applyChild(ctx, set, ws.Name, "ReplicaUpdated", "updated Workspace %s to the current template")
+func (r *Reconciler) updateChild(ctx context.Context, p *pass, ws *v1beta1.Workspace) error {
+	isWritten, err := r.applyChild(ctx, p, ws.Name, "ReplicaUpdated", "updated Workspace %s to the current template")
 	if err != nil || isWritten {
 		return err
 	}
-	desired, err := child(set, ws.Name)
-	if err != nil {
-		return err
-	}
-	after := ws.DeepCopy()
+	desired, after := p.target.child(p.set, ws.Name), ws.DeepCopy()
 	desired.Resource.Count, desired.Resource.PreferredNodes = ws.Resource.Count, ws.Resource.PreferredNodes
 	after.Inference, after.Resource = desired.Inference, desired.Resource
 	return client.IgnoreNotFound(r.Client.Patch(ctx, after, client.MergeFromWithOptions(ws, client.MergeFromWithOptimisticLock{})))
@@ -235,23 +229,24 @@ func asWait(err error) error {
 }
 
 // report writes the status if something changed, and returns how the pass ended.
-func (r *Reconciler) report(
-	ctx context.Context, set *v1beta1.InferenceSet, views []view, decision replicas.Decision, passErr error,
-) error {
-	f := facts{set: set, views: views, decision: decision}
+func (r *Reconciler) report(ctx context.Context, p *pass, passErr error) error {
+	f := facts{pass: p}
 	if wait, ok := errors.AsType[*waitError](passErr); ok {
 		f.failure = wait.problem
 	} else if passErr != nil {
 		return passErr
 	}
-	before := set.DeepCopy()
-	set.Status = f.status(metav1.NewTime(r.Clock.Now()))
-	if equality.Semantic.DeepEqual(before.Status, set.Status) {
+	before, fails := p.set.DeepCopy(), p.fails()
+	p.set.Status = f.status(metav1.NewTime(r.Clock.Now()))
+	if equality.Semantic.DeepEqual(before.Status, p.set.Status) {
 		return passErr
 	}
-	err := r.Client.Status().Patch(ctx, set, client.MergeFromWithOptions(before, client.MergeFromWithOptimisticLock{}))
+	err := r.Client.Status().Patch(ctx, p.set, client.MergeFromWithOptions(before, client.MergeFromWithOptimisticLock{}))
 	if err != nil {
 		return client.IgnoreNotFound(err)
+	}
+	if fails {
+		r.Events.Event(p.set, corev1.EventTypeWarning, v1beta1.ReasonRolledBack, "returning to the previous template: "+p.rollout.Message)
 	}
 	return passErr
 }

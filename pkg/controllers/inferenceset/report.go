@@ -5,7 +5,9 @@ package inferenceset
 
 import (
 	"fmt"
+	"slices"
 	"strings"
+	"time"
 
 	"k8s.io/apimachinery/pkg/api/meta"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
@@ -22,10 +24,7 @@ const mostMessage = 2048
 
 // facts are the inputs of a set's status.
 type facts struct {
-	set   *v1beta1.InferenceSet
-	views []view
-	// decision about the views.
-	decision replicas.Decision
+	*pass
 	// failure is why something could not be written; empty if all was.
 	failure problem
 }
@@ -52,15 +51,15 @@ func (f *facts) count() count {
 		}
 		c.live++
 		c.ready += one(v.IsReady)
-		c.updated += one(v.IsCurrent)
+		c.updated += one(v.isUpdated)
 		c.updatedReady += one(v.IsCurrent && v.IsReady)
 		if v.IsReady {
 			continue
 		}
 		c.unready = first(c.unready, v, true)
 		c.blocked = first(c.blocked, v, v.blocked != (problem{}))
-		c.stalled = first(c.stalled, v, v.isStalled)
-		c.stuck = first(c.stuck, v, v.isStalled && v.IsCurrent)
+		c.stalled = first(c.stalled, v, v.IsStalled)
+		c.stuck = first(c.stuck, v, v.IsStalled && v.IsCurrent)
 	}
 	return c
 }
@@ -87,6 +86,7 @@ func (f *facts) status(now metav1.Time) v1beta1.InferenceSetStatus {
 	out.ObservedGeneration = f.set.Generation
 	out.Replicas, out.ReadyReplicas, out.UpdatedReplicas = int32(c.live), int32(c.ready), int32(c.updated)
 	out.Selector = v1beta1.LabelInferenceSet + "=" + f.set.Name
+	out.CurrentRevision, out.Rollout = f.current, f.rollout
 	out.HourlyPrice = ""
 	if c.price > 0 {
 		out.HourlyPrice = request.Price(c.price)
@@ -133,6 +133,8 @@ func (f *facts) ready(c count) metav1.Condition {
 	switch {
 	case f.failure != (problem{}):
 		return no(v1beta1.ConditionReady, f.failure.Reason, state+". "+f.failure.Message)
+	case f.isRolledBack():
+		return no(v1beta1.ConditionReady, v1beta1.ReasonRolledBack, state+". "+f.rolledBack())
 	case f.decision.IsRolling && c.stuck != nil:
 		return no(v1beta1.ConditionReady, v1beta1.ReasonRolloutStopped, state+". "+f.stopped(c))
 	case c.blocked != nil:
@@ -169,6 +171,27 @@ func (f *facts) stopped(c count) string {
 		"Fix the cause, or restore the previous template", strings.TrimSuffix(c.stuck.words(c.stuck.blocked), "."))
 }
 
+// rolledBack explains why the replicas have another template than the spec.
+func (f *facts) rolledBack() string {
+	progress := "have the previous template again"
+	if f.decision.IsRolling || f.fails() {
+		progress = "return to the previous template"
+	}
+	return fmt.Sprintf("spec.template failed, and the replicas %s. %s. Correct spec.template, or restore the previous one",
+		progress, strings.TrimSuffix(f.rollout.Message, "."))
+}
+
+// failureWords explains the failure of a rollout.
+func failureWords(views []view, failure replicas.Failure, deadline time.Duration) string {
+	i := slices.IndexFunc(views, func(v view) bool { return v.Name == failure.Replica })
+	v := &views[i]
+	text := v.words(v.blocked)
+	if failure.IsLate {
+		text = fmt.Sprintf("Workspace %s has had its machines for %s and does not answer: %s", v.Name, deadline, v.notReady.Message)
+	}
+	return wording.Clip(text, mostMessage/2)
+}
+
 func (f *facts) available(c count) metav1.Condition {
 	switch {
 	case c.ready > 0:
@@ -186,6 +209,8 @@ func (f *facts) stalled(c count) metav1.Condition {
 	switch {
 	case f.failure != (problem{}) && f.failure.Reason != v1beta1.ReasonProgressing:
 		return yes(v1beta1.ConditionStalled, f.failure.Reason, f.failure.Message)
+	case f.isRolledBack():
+		return yes(v1beta1.ConditionStalled, v1beta1.ReasonRolledBack, f.rolledBack())
 	case f.decision.IsRolling && c.stuck != nil:
 		return yes(v1beta1.ConditionStalled, v1beta1.ReasonRolloutStopped, f.stopped(c))
 	case c.stalled != nil && c.live >= f.set.DesiredReplicas():

@@ -6,6 +6,7 @@ package inferenceset
 import (
 	"slices"
 	"strconv"
+	"time"
 
 	"k8s.io/apimachinery/pkg/api/meta"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
@@ -20,8 +21,8 @@ type view struct {
 	replicas.Replica
 	// blocked is why the Workspace waits for a person, money or a machine; empty if it does not.
 	blocked problem
-	// isStalled: nothing happens to it until a person acts.
-	isStalled bool
+	// isUpdated: it has the template of the spec. After a rollback, that is not the current one.
+	isUpdated bool
 	// notReady is why it does not answer; empty if it does.
 	notReady problem
 	// price of its plan, in USD per hour; 0 if it is unknown.
@@ -43,7 +44,7 @@ func viewOf(ws, desired *v1beta1.Workspace) view {
 		out.notReady = problem{ready.Reason, ready.Message}
 	}
 	if stalled := current(ws, v1beta1.ConditionStalled); stalled != nil && stalled.Status == metav1.ConditionTrue {
-		out.isStalled, out.blocked = true, problem{stalled.Reason, stalled.Message}
+		out.IsStalled, out.blocked = true, problem{stalled.Reason, stalled.Message}
 	}
 	if resource := current(ws, v1beta1.ConditionResourceReady); resource != nil && resource.Status != metav1.ConditionTrue {
 		out.LacksMachine = isShortage(resource.Reason)
@@ -51,10 +52,23 @@ func viewOf(ws, desired *v1beta1.Workspace) view {
 			out.blocked = problem{resource.Reason, resource.Message}
 		}
 	}
+	out.Starting = startingSince(ws)
 	if plan := ws.Status.Plan; plan != nil {
 		out.price, _ = strconv.ParseFloat(plan.HourlyPrice, 64) // empty without a known price
 	}
 	return out
+}
+
+// startingSince returns since when a Workspace has its machines and does not answer; zero if it answers or has none.
+func startingSince(ws *v1beta1.Workspace) time.Time {
+	ready, resource := current(ws, v1beta1.ConditionReady), current(ws, v1beta1.ConditionResourceReady)
+	if ready == nil || ready.Status == metav1.ConditionTrue || resource == nil || resource.Status != metav1.ConditionTrue {
+		return time.Time{}
+	}
+	if since := resource.LastTransitionTime; since.After(ready.LastTransitionTime.Time) {
+		return since.Time
+	}
+	return ready.LastTransitionTime.Time
 }
 
 // isShortage reports whether the machine of another replica would help.

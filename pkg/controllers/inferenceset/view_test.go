@@ -49,7 +49,7 @@ func TestViewOf(t *testing.T) {
 			ws := childOf(t, set())
 			ws.Generation, ws.Status.Conditions = 2, test.have
 			v := viewOf(ws, ws)
-			got := seen{v.IsReady, v.IsLeaving, v.LacksMachine, v.isStalled, v.blocked.Reason, v.notReady.Reason}
+			got := seen{v.IsReady, v.IsLeaving, v.LacksMachine, v.IsStalled, v.blocked.Reason, v.notReady.Reason}
 			if diff := cmp.Diff(test.want, got); diff != "" {
 				t.Errorf("view (-want +got):\n%s", diff)
 			}

@@ -138,6 +138,8 @@ func TestSetsAreRefused(t *testing.T) {
 		{"settings of another strategy", "{name: a}", "updateStrategy: {type: OnDelete, rollingUpdate: {partition: 1}}\n" + template, "spec.updateStrategy.rollingUpdate is for type RollingUpdate only"},
 		{"a negative number", "{name: a}", "updateStrategy: {rollingUpdate: {maxUnavailable: -1}}\n" + template, "spec.updateStrategy.rollingUpdate.maxUnavailable must be a number from 0"},
 		{"no percentage", "{name: a}", "updateStrategy: {rollingUpdate: {maxUnavailable: half}}\n" + template, "spec.updateStrategy.rollingUpdate.maxUnavailable must be a number from 0"},
+		{"no time to answer", "{name: a}", "updateStrategy: {rollingUpdate: {rollback: {progressDeadline: 0s}}}\n" + template, "rollback.progressDeadline must be a duration of at least 1s"},
+		{"a time without a unit", "{name: a}", "updateStrategy: {rollingUpdate: {rollback: {progressDeadline: '30'}}}\n" + template, "rollback.progressDeadline must be a duration of at least 1s"},
 		{"a window has a schedule", "{name: a}", "autoUpgrade: {maintenanceWindow: {duration: 1h}}\n" + template, "spec.autoUpgrade.maintenanceWindow.schedule must be set"},
 		{"a schedule has five fields", "{name: a}", "autoUpgrade: {maintenanceWindow: {schedule: daily}}\n" + template, "must be a cron expression of five fields"},
 		{"a window lasts", "{name: a}", "autoUpgrade: {maintenanceWindow: {schedule: '0 3 * * 6', duration: 0h}}\n" + template, "must be a duration above zero"},

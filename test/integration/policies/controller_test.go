@@ -104,6 +104,8 @@ func TestControllerMakesOnlyForWorkspaces(t *testing.T) {
 			Spec: corev1.ServiceSpec{Ports: []corev1.ServicePort{{Port: 80}}},
 		}, true},
 		{"a StatefulSet of a set", set(func(set *appsv1.StatefulSet) { set.OwnerReferences = ownedBy("kaito.sh/v1beta1", "InferenceSet") }), false},
+		{"the former template of a set", revisionOf(ownedBy("kaito.sh/v1beta1", "InferenceSet")), true},
+		{"a revision of nobody", revisionOf(nil), false},
 		{"a Workspace of a set", replicaOf(ownedBy("kaito.sh/v1beta1", "InferenceSet")), true},
 		{"a Workspace of nobody", replicaOf(nil), false},
 		{"a Workspace of another Workspace", replicaOf(ownedBy("kaito.sh/v1beta1", "Workspace")), false},
@@ -117,6 +119,13 @@ func TestControllerMakesOnlyForWorkspaces(t *testing.T) {
 				t.Errorf("%v, want it to pass: %v", err, test.want)
 			}
 		})
+	}
+}
+
+func revisionOf(owners []metav1.OwnerReference) *appsv1.ControllerRevision {
+	return &appsv1.ControllerRevision{
+		ObjectMeta: metav1.ObjectMeta{Namespace: "team-a", Name: "made", Labels: ours(), OwnerReferences: owners},
+		Data:       runtime.RawExtension{Raw: []byte("{}")},
 	}
 }
 

@@ -417,6 +417,49 @@ func TestInferenceSetStopsABrokenRollout(t *testing.T) {
 	w.removeSet(t, set)
 }
 
+// TestInferenceSetRollsBack: a template that cannot work reaches one replica, or a surplus one, and both replicas return to
+// the previous one, with a restart of the controller in between.
+func TestInferenceSetRollsBack(t *testing.T) {
+	w := enter(t)
+	life := w.begin(t, faults.NewRecorder())
+	set := setForm(w.namespace(t), "chat", 2)
+	set.Spec.UpdateStrategy.RollingUpdate = &v1beta1.InferenceSetRollingUpdate{Rollback: &v1beta1.RollbackSpec{}}
+	w.createSet(t, set)
+	w.untilScaled(t, set, 2)
+	good := set.Status.CurrentRevision
+	for _, breakIt := range []func(*v1beta1.InferenceSpec){
+		func(inference *v1beta1.InferenceSpec) { inference.Config = "missing" },
+		func(inference *v1beta1.InferenceSpec) { inference.Config, inference.Preset.Name = "", "no-such-model" },
+	} {
+		w.edit(t, set, func(spec *v1beta1.InferenceSetSpec) { breakIt(spec.Template.Inference) })
+		w.untilSet(t, set, v1beta1.ConditionStalled, metav1.ConditionTrue, v1beta1.ReasonRolledBack)
+		life.end(t)
+		life = w.begin(t, faults.NewRecorder())
+		eventually(t, "two ready replicas with the previous template", func() (bool, string) {
+			if err := w.client.Get(t.Context(), client.ObjectKeyFromObject(set), set); err != nil {
+				return false, err.Error()
+			}
+			children := w.children(t, set)
+			for i := range children {
+				if inference := children[i].Inference; inference.Config != "" || inference.Preset.Name != "tiny-chat" {
+					return false, setSaying(set)
+				}
+			}
+			return len(children) == 2 && set.Status.ReadyReplicas == 2 && set.Status.UpdatedReplicas == 0, setSaying(set)
+		})
+		if set.Status.CurrentRevision != good || good == "" {
+			t.Errorf("the current revision is %q, want %q", set.Status.CurrentRevision, good)
+		}
+	}
+	w.checkSettled(t, life, set)
+	w.edit(t, set, func(spec *v1beta1.InferenceSetSpec) { spec.Template.Inference.Preset.Name = "tiny-chat" })
+	w.untilScaled(t, set, 2)
+	if set.Status.Rollout != nil {
+		t.Errorf("the rollout %+v is still recorded", set.Status.Rollout)
+	}
+	w.removeSet(t, set)
+}
+
 // TestInferenceSetLeavesStrangersAlone: a Workspace with the label of a set is not its replica, and a name that somebody
 // else has is reported.
 func TestInferenceSetLeavesStrangersAlone(t *testing.T) {

@@ -1,0 +1,128 @@
+// Copyright The Modelberth Authors.
+// SPDX-License-Identifier: Apache-2.0
+
+package inferenceset
+
+import (
+	"context"
+	"errors"
+	"time"
+
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+
+	"github.com/modelberth/modelberth/api/v1beta1"
+	"github.com/modelberth/modelberth/pkg/replicas"
+)
+
+// pass is one look at a set and its Workspaces, and what follows from it.
+type pass struct {
+	set      *v1beta1.InferenceSet
+	children []*v1beta1.Workspace
+	// target is the template that the replicas are to have: the spec's, or after a rollback the previous one.
+	target template
+	// spec is the ControllerRevision of the spec's template, which may not exist; nil without a rollback policy.
+	spec     *revision
+	views    []view
+	decision replicas.Decision
+	// current and rollout are the new values of these fields of the status.
+	current string
+	rollout *v1beta1.RolloutStatus
+	// lost is set if the previous template cannot be read after a rollback: the replicas stay as they are.
+	lost *waitError
+	// again is the time of the next look; zero if an event leads to it.
+	again time.Time
+}
+
+// newPass returns a pass that changes nothing.
+func newPass(set *v1beta1.InferenceSet) *pass {
+	return &pass{set: set, current: set.Status.CurrentRevision, rollout: set.Status.Rollout.DeepCopy()}
+}
+
+// look observes a set, decides about its Workspaces, and judges its rollout.
+func (r *Reconciler) look(ctx context.Context, set *v1beta1.InferenceSet, children []*v1beta1.Workspace) (*pass, error) {
+	p := newPass(set)
+	p.children = children
+	spec, err := templateOf(set)
+	if err != nil {
+		return nil, err
+	}
+	p.target = spec
+	if rollbackOf(set) != nil && set.DeletionTimestamp.IsZero() {
+		if p.spec, err = revisionOf(set, spec); err != nil {
+			return nil, err
+		}
+	}
+	if p.isRolledBack() {
+		p.target, err = r.stored(ctx, set)
+	}
+	if lost, ok := errors.AsType[*waitError](err); ok {
+		p.lost, p.target, err = lost, spec, nil
+	}
+	if err != nil {
+		return nil, err
+	}
+	p.views = viewsOf(children, p.target.child(set, set.Name), spec.child(set, set.Name))
+	if p.lost == nil {
+		p.decision = decide(set, p.views)
+	}
+	p.judge(metav1.NewTime(r.Clock.Now()))
+	return p, nil
+}
+
+// isIdle reports whether the pass writes nothing but a status about a rollout that goes on.
+func (p *pass) isIdle() bool {
+	return p.decision.IsIdle() && p.set.DeletionTimestamp.IsZero() && p.current == p.set.Status.CurrentRevision && !p.fails()
+}
+
+// fails reports whether the rollout fails in this pass.
+func (p *pass) fails() bool {
+	was := p.set.Status.Rollout
+	return p.rollout != nil && p.rollout.FailedTime != nil && (was == nil || was.FailedTime == nil || was.Revision != p.rollout.Revision)
+}
+
+// isRolledBack reports whether the status records the failure of the spec's template.
+func (p *pass) isRolledBack() bool {
+	return p.spec != nil && p.current != "" && p.rollout != nil && p.rollout.FailedTime != nil && p.rollout.Revision == p.spec.name
+}
+
+// judge decides on the record of the rollout. The replicas follow a failure in the next pass, when the status holds it: a
+// crash in between cannot lose it.
+func (p *pass) judge(now metav1.Time) {
+	switch {
+	case !p.set.DeletionTimestamp.IsZero() || p.isRolledBack():
+		return
+	case p.spec == nil:
+		p.current, p.rollout = "", nil
+		return
+	case p.isComplete():
+		p.current = p.spec.name
+	}
+	if p.current == "" || p.current == p.spec.name {
+		p.rollout = nil
+		return
+	}
+	if p.rollout == nil || p.rollout.Revision != p.spec.name {
+		p.rollout = &v1beta1.RolloutStatus{Revision: p.spec.name, StartTime: now}
+	}
+	deadline := deadlineOf(p.set)
+	failure := replicas.Fails(replicasOf(p.views), p.rollout.StartTime.Time, now.Time, deadline)
+	if failure.Replica == "" {
+		p.again = failure.Next
+		return
+	}
+	p.rollout.FailedTime, p.rollout.Message = &now, failureWords(p.views, failure, deadline)
+	p.decision = replicas.Decision{IsRolling: p.decision.IsRolling}
+}
+
+// isComplete reports whether all replicas are ready with the template of the spec.
+func (p *pass) isComplete() bool {
+	if want := p.set.DesiredReplicas(); want == 0 || len(p.views) != want {
+		return false
+	}
+	for i := range p.views {
+		if v := &p.views[i]; v.IsLeaving || !v.IsReady || !v.isUpdated {
+			return false
+		}
+	}
+	return true
+}

@@ -1,0 +1,117 @@
+// Copyright The Modelberth Authors.
+// SPDX-License-Identifier: Apache-2.0
+
+package inferenceset
+
+import (
+	"context"
+	"crypto/sha256"
+	"encoding/hex"
+	"encoding/json"
+	"fmt"
+	"time"
+
+	appsv1 "k8s.io/api/apps/v1"
+	apierrors "k8s.io/apimachinery/pkg/api/errors"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/apimachinery/pkg/runtime"
+	"sigs.k8s.io/controller-runtime/pkg/client"
+
+	"github.com/modelberth/modelberth/api/v1beta1"
+)
+
+// progressDeadline is the default of the field.
+const progressDeadline = time.Hour
+
+// rollbackOf returns the policy for failed rollouts; nil if they only stop.
+func rollbackOf(set *v1beta1.InferenceSet) *v1beta1.RollbackSpec {
+	if set.Spec.UpdateStrategy.RollingUpdate == nil || set.Spec.UpdateStrategy.Type == v1beta1.UpdateOnDelete {
+		return nil
+	}
+	return set.Spec.UpdateStrategy.RollingUpdate.Rollback
+}
+
+func deadlineOf(set *v1beta1.InferenceSet) time.Duration {
+	if policy := rollbackOf(set); policy != nil && policy.ProgressDeadline != nil && policy.ProgressDeadline.Duration > 0 {
+		return policy.ProgressDeadline.Duration
+	}
+	return progressDeadline
+}
+
+// revision is a template with the name of its ControllerRevision.
+type revision struct {
+	name string
+	data []byte
+}
+
+// revisionOf names a template by its content, so a crash between two writes leaves nothing to repair.
+func revisionOf(set *v1beta1.InferenceSet, t template) (*revision, error) {
+	data, err := json.Marshal(t)
+	if err != nil {
+		return nil, fmt.Errorf("encoding the template of InferenceSet %s/%s: %w", set.Namespace, set.Name, err)
+	}
+	return &revision{set.Name + "-" + digest(data), data}, nil
+}
+
+func digest(data []byte) string {
+	sum := sha256.Sum256(data)
+	return hex.EncodeToString(sum[:8])
+}
+
+// stored reads the previous template. Its name proves that nobody has replaced it.
+func (r *Reconciler) stored(ctx context.Context, set *v1beta1.InferenceSet) (template, error) {
+	name, object := set.Status.CurrentRevision, &appsv1.ControllerRevision{}
+	err := r.Live.Get(ctx, client.ObjectKey{Namespace: set.Namespace, Name: name}, object)
+	if client.IgnoreNotFound(err) != nil {
+		return template{}, fmt.Errorf("reading ControllerRevision %s/%s: %w", set.Namespace, name, err)
+	}
+	if err != nil || name != set.Name+"-"+digest(object.Data.Raw) {
+		return template{}, &waitError{problem{
+			v1beta1.ReasonRolledBack,
+			fmt.Sprintf("spec.template failed, and ControllerRevision %s does not have the previous one: edit spec.template", name),
+		}, refused}
+	}
+	var out template
+	if err := json.Unmarshal(object.Data.Raw, &out); err != nil {
+		return template{}, fmt.Errorf("decoding ControllerRevision %s/%s: %w", set.Namespace, name, err)
+	}
+	return out, nil
+}
+
+// keep stores the template of the spec if the status is about to name it, and deletes the set's other ones.
+func (r *Reconciler) keep(ctx context.Context, p *pass) error {
+	if p.current == p.set.Status.CurrentRevision {
+		return nil
+	}
+	if p.current != "" {
+		object := &appsv1.ControllerRevision{
+			ObjectMeta: metav1.ObjectMeta{
+				Namespace: p.set.Namespace, Name: p.current,
+				Labels: map[string]string{v1beta1.LabelManagedBy: v1beta1.ManagedBy, v1beta1.LabelInferenceSet: p.set.Name},
+				OwnerReferences: []metav1.OwnerReference{
+					*metav1.NewControllerRef(p.set, v1beta1.GroupVersion().WithKind(v1beta1.InferenceSetKind)),
+				},
+			},
+			Data: runtime.RawExtension{Raw: p.spec.data}, Revision: 1,
+		}
+		if err := r.Client.Create(ctx, object); err != nil && !apierrors.IsAlreadyExists(err) {
+			return fmt.Errorf("creating ControllerRevision %s/%s: %w", object.Namespace, object.Name, err)
+		}
+	}
+	list := &appsv1.ControllerRevisionList{}
+	ours := client.MatchingLabels{v1beta1.LabelManagedBy: v1beta1.ManagedBy, v1beta1.LabelInferenceSet: p.set.Name}
+	if err := r.Live.List(ctx, list, client.InNamespace(p.set.Namespace), ours); err != nil {
+		return fmt.Errorf("listing the revisions of InferenceSet %s/%s: %w", p.set.Namespace, p.set.Name, err)
+	}
+	for i := range list.Items {
+		object := &list.Items[i]
+		if object.Name == p.current || !metav1.IsControlledBy(object, p.set) {
+			continue
+		}
+		err := r.Client.Delete(ctx, object, client.Preconditions{UID: &object.UID})
+		if client.IgnoreNotFound(err) != nil {
+			return fmt.Errorf("deleting ControllerRevision %s/%s: %w", object.Namespace, object.Name, err)
+		}
+	}
+	return nil
+}

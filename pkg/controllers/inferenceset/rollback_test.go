@@ -1,0 +1,391 @@
+// Copyright The Modelberth Authors.
+// SPDX-License-Identifier: Apache-2.0
+
+package inferenceset
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"slices"
+	"testing"
+	"time"
+
+	"github.com/google/go-cmp/cmp"
+	appsv1 "k8s.io/api/apps/v1"
+	"k8s.io/apimachinery/pkg/api/meta"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/client-go/tools/record"
+	clocktesting "k8s.io/utils/clock/testing"
+	ctrl "sigs.k8s.io/controller-runtime"
+	"sigs.k8s.io/controller-runtime/pkg/client"
+	"sigs.k8s.io/controller-runtime/pkg/client/interceptor"
+
+	"github.com/modelberth/modelberth/api/v1beta1"
+	"github.com/modelberth/modelberth/pkg/apply"
+	"github.com/modelberth/modelberth/pkg/replicas"
+)
+
+// stage is a cluster with a clock, in which a Workspace answers if its template is good.
+type stage struct {
+	*cluster
+	clock *clocktesting.FakeClock
+	// broken is the state of a Workspace with the config "broken".
+	broken []metav1.Condition
+	// writes counts the controller's, and the one with the number of failing fails.
+	writes, failing int
+}
+
+var errLost = errors.New("the connection is lost")
+
+// newStage makes a set of two replicas with a rollback policy.
+func newStage(t *testing.T, change ...func(*v1beta1.InferenceSet)) *stage {
+	t.Helper()
+	s := &stage{clock: clocktesting.NewFakeClock(time.Unix(1_800_000_000, 0)), failing: -1}
+	policy := func(set *v1beta1.InferenceSet) {
+		set.Spec.UpdateStrategy.RollingUpdate = &v1beta1.InferenceSetRollingUpdate{
+			Rollback: &v1beta1.RollbackSpec{ProgressDeadline: &metav1.Duration{Duration: 30 * time.Minute}},
+		}
+	}
+	s.cluster = newCluster(t, set(append([]func(*v1beta1.InferenceSet){policy}, change...)...))
+	s.restart()
+	return s
+}
+
+// restart makes another controller.
+func (s *stage) restart() {
+	loses := func() error {
+		s.writes++
+		if s.writes-1 == s.failing {
+			return errLost
+		}
+		return nil
+	}
+	c := interceptor.NewClient(s.WithWatch, interceptor.Funcs{
+		Create: func(ctx context.Context, c client.WithWatch, object client.Object, options ...client.CreateOption) error {
+			return errors.Join(loses(), c.Create(ctx, object, options...)) // the answer is lost, not the request
+		},
+		Delete: func(ctx context.Context, c client.WithWatch, object client.Object, options ...client.DeleteOption) error {
+			return errors.Join(loses(), c.Delete(ctx, object, options...))
+		},
+		Patch: func(ctx context.Context, c client.WithWatch, object client.Object, patch client.Patch, options ...client.PatchOption) error {
+			return errors.Join(loses(), c.Patch(ctx, object, patch, options...))
+		},
+		SubResourcePatch: func(
+			ctx context.Context, c client.Client, name string, object client.Object, patch client.Patch, options ...client.SubResourcePatchOption,
+		) error {
+			if err := loses(); err != nil {
+				return err
+			}
+			return c.SubResource(name).Patch(ctx, object, patch, options...)
+		},
+	})
+	s.reconciler = New(Config{Client: c, Live: c, Applier: apply.New(c, c, s.clock), Events: record.NewFakeRecorder(1000), Clock: s.clock})
+}
+
+// goOn lets the controller and the Workspaces act until nothing is written any more.
+func (s *stage) goOn(t *testing.T) ctrl.Result {
+	t.Helper()
+	var result ctrl.Result
+	for range 60 {
+		before := s.writes
+		var err error
+		result, err = s.reconciler.Reconcile(t.Context(), ctrl.Request{NamespacedName: client.ObjectKeyFromObject(set())})
+		if err != nil {
+			if !errors.Is(err, errLost) {
+				t.Fatal(err)
+			}
+			s.restart()
+			continue
+		}
+		if isChanged := s.observe(t); !isChanged && s.writes == before {
+			return result
+		}
+	}
+	t.Fatal("the set is never settled")
+	return result
+}
+
+// observe sets the conditions of all Workspaces, as their controller does.
+func (s *stage) observe(t *testing.T) (isChanged bool) {
+	t.Helper()
+	for _, ws := range s.workspaces(t) {
+		before := ws.DeepCopy()
+		conditions := []metav1.Condition{yes(v1beta1.ConditionReady, v1beta1.ReasonServing, ""), yes(v1beta1.ConditionResourceReady, "Ready", "")}
+		if ws.Inference.Config == "broken" {
+			conditions = s.broken
+		}
+		ws.Status.TargetNodeCount = 1
+		meta.RemoveStatusCondition(&ws.Status.Conditions, v1beta1.ConditionStalled)
+		for _, c := range conditions {
+			c.ObservedGeneration, c.LastTransitionTime = ws.Generation, metav1.NewTime(s.clock.Now())
+			meta.SetStatusCondition(&ws.Status.Conditions, c)
+		}
+		if cmp.Equal(before.Status, ws.Status) {
+			continue
+		}
+		isChanged = true
+		if err := s.Status().Update(t.Context(), &ws); err != nil {
+			t.Fatal(err)
+		}
+	}
+	return isChanged
+}
+
+func (s *stage) set(t *testing.T) *v1beta1.InferenceSet {
+	t.Helper()
+	found := &v1beta1.InferenceSet{}
+	if err := s.Get(t.Context(), client.ObjectKeyFromObject(set()), found); err != nil {
+		t.Fatal(err)
+	}
+	return found
+}
+
+func (s *stage) edit(t *testing.T, change func(*v1beta1.InferenceSetSpec)) {
+	t.Helper()
+	found := s.set(t)
+	change(&found.Spec)
+	if err := s.Update(t.Context(), found); err != nil {
+		t.Fatal(err)
+	}
+}
+
+func breaks(spec *v1beta1.InferenceSetSpec) { spec.Template.Inference.Config = "broken" }
+
+// fixed breaks the template with a field that no Workspace changes.
+func fixed(spec *v1beta1.InferenceSetSpec) {
+	breaks(spec)
+	spec.Template.Inference.Preset.Name = "other"
+}
+
+func (s *stage) revisions(t *testing.T) []string {
+	t.Helper()
+	list := &appsv1.ControllerRevisionList{}
+	if err := s.List(t.Context(), list); err != nil {
+		t.Fatal(err)
+	}
+	var out []string
+	for _, item := range list.Items {
+		out = append(out, item.Name)
+	}
+	return out
+}
+
+// expect checks the reason of Ready, and the configs of the replicas.
+func (s *stage) expect(t *testing.T, reason string, configs ...string) {
+	t.Helper()
+	found := s.set(t)
+	ready := meta.FindStatusCondition(found.Status.Conditions, v1beta1.ConditionReady)
+	if ready == nil || ready.Reason != reason {
+		t.Errorf("Ready is %+v, want the reason %s", ready, reason)
+	}
+	var got []string
+	for _, ws := range s.workspaces(t) {
+		got = append(got, ws.Inference.Config)
+	}
+	slices.Sort(got)
+	if diff := cmp.Diff(configs, got); diff != "" {
+		t.Errorf("configs of the replicas (-want +got):\n%s", diff)
+	}
+	if names := s.revisions(t); len(names) != 1 || names[0] != found.Status.CurrentRevision {
+		t.Errorf("revisions %v, want the current one alone, %q", names, found.Status.CurrentRevision)
+	}
+}
+
+var (
+	stalledState = []metav1.Condition{
+		no(v1beta1.ConditionReady, "ConfigNotFound", "no such ConfigMap"), yes(v1beta1.ConditionStalled, "ConfigNotFound", "no such ConfigMap"),
+		yes(v1beta1.ConditionResourceReady, "Ready", ""),
+	}
+	startingState = []metav1.Condition{no(v1beta1.ConditionReady, "Progressing", "starting"), yes(v1beta1.ConditionResourceReady, "Ready", "")}
+	waitingState  = []metav1.Condition{
+		no(v1beta1.ConditionReady, "NoCapacity", "sold out"), no(v1beta1.ConditionResourceReady, "NoCapacity", "sold out"),
+	}
+)
+
+func TestFailedTemplateIsRolledBack(t *testing.T) {
+	for _, edit := range []struct {
+		reason string
+		change func(*v1beta1.InferenceSetSpec)
+	}{{"in place", breaks}, {"by a surplus replica", fixed}} {
+		t.Run(edit.reason, func(t *testing.T) {
+			s := newStage(t)
+			s.broken = stalledState
+			s.goOn(t)
+			s.expect(t, v1beta1.ReasonReplicasReady, "", "")
+			good := s.set(t).Status.CurrentRevision
+
+			s.edit(t, edit.change)
+			s.goOn(t)
+			s.expect(t, v1beta1.ReasonRolledBack, "", "")
+			found := s.set(t)
+			if found.Status.CurrentRevision != good || found.Status.UpdatedReplicas != 0 || found.Status.ReadyReplicas != 2 {
+				t.Errorf("status %+v, want the revision %s", found.Status, good)
+			}
+			stalled := meta.FindStatusCondition(found.Status.Conditions, v1beta1.ConditionStalled)
+			if stalled == nil || stalled.Reason != v1beta1.ReasonRolledBack {
+				t.Errorf("Stalled is %+v", stalled)
+			}
+
+			s.edit(t, func(spec *v1beta1.InferenceSetSpec) { spec.Replicas = new(int32(3)) })
+			s.goOn(t)
+			s.expect(t, v1beta1.ReasonRolledBack, "", "", "") // a new replica has the template that works
+
+			s.edit(t, func(spec *v1beta1.InferenceSetSpec) { spec.Template.Inference.Config = "better" })
+			s.goOn(t)
+			s.expect(t, v1beta1.ReasonReplicasReady, "better", "better", "better")
+			if found := s.set(t); found.Status.Rollout != nil || found.Status.CurrentRevision == good {
+				t.Errorf("status %+v after a template that works", found.Status)
+			}
+		})
+	}
+}
+
+func TestRollbackAfterTheDeadline(t *testing.T) {
+	s := newStage(t)
+	s.broken = startingState
+	s.goOn(t)
+	s.edit(t, breaks)
+	if result := s.goOn(t); result.RequeueAfter != 30*time.Minute {
+		t.Errorf("the next look is in %s, want 30m", result.RequeueAfter)
+	}
+	s.expect(t, v1beta1.ReasonRollingOut, "", "broken")
+	s.clock.Step(30 * time.Minute)
+	s.goOn(t)
+	s.expect(t, v1beta1.ReasonRolledBack, "", "")
+	if text := s.set(t).Status.Rollout.Message; text != "Workspace "+s.late(t)+" has had its machines for 30m0s and does not answer: starting" {
+		t.Errorf("the rollout says %q", text)
+	}
+}
+
+// late returns the name in the message of a failed rollout.
+func (s *stage) late(t *testing.T) string {
+	t.Helper()
+	var name string
+	if _, err := fmt.Sscanf(s.set(t).Status.Rollout.Message, "Workspace %s", &name); err != nil {
+		t.Fatal(err)
+	}
+	return name
+}
+
+func TestWithoutMachinesNothingIsRolledBack(t *testing.T) {
+	s := newStage(t)
+	s.broken = waitingState
+	s.goOn(t)
+	s.edit(t, breaks)
+	s.goOn(t)
+	s.clock.Step(24 * time.Hour)
+	s.goOn(t)
+	s.expect(t, v1beta1.ReasonReplicaBlocked, "", "broken")
+}
+
+func TestNothingIsRolledBack(t *testing.T) {
+	tests := []struct {
+		reason string
+		change func(*v1beta1.InferenceSet)
+	}{
+		{"without a policy", func(s *v1beta1.InferenceSet) { s.Spec.UpdateStrategy.RollingUpdate = nil }},
+		{"if no template has ever worked", func(s *v1beta1.InferenceSet) { breaks(&s.Spec) }},
+	}
+	for _, test := range tests {
+		t.Run(test.reason, func(t *testing.T) {
+			s := newStage(t, test.change)
+			s.broken = stalledState
+			s.goOn(t)
+			s.edit(t, breaks)
+			s.goOn(t)
+			found := s.set(t)
+			if found.Status.Rollout != nil || found.Status.CurrentRevision != "" || len(s.revisions(t)) > 0 {
+				t.Errorf("status %+v and revisions %v", found.Status, s.revisions(t))
+			}
+		})
+	}
+}
+
+// TestPolicyIsRemoved: the template of the spec is tried again, and no revision is left.
+func TestPolicyIsRemoved(t *testing.T) {
+	s := newStage(t)
+	s.broken = stalledState
+	s.goOn(t)
+	s.edit(t, breaks)
+	s.goOn(t)
+	s.edit(t, func(spec *v1beta1.InferenceSetSpec) { spec.UpdateStrategy.RollingUpdate = nil })
+	s.goOn(t)
+	found := s.set(t)
+	if ready := meta.FindStatusCondition(found.Status.Conditions, v1beta1.ConditionReady); ready.Reason != v1beta1.ReasonRolloutStopped {
+		t.Errorf("Ready is %+v", ready)
+	}
+	if found.Status.Rollout != nil || found.Status.CurrentRevision != "" || len(s.revisions(t)) > 0 {
+		t.Errorf("status %+v and revisions %v", found.Status, s.revisions(t))
+	}
+}
+
+// TestRollbackSurvivesCrashes: the answer to each write is lost once, and another controller goes on.
+func TestRollbackSurvivesCrashes(t *testing.T) {
+	for _, change := range []func(*v1beta1.InferenceSetSpec){breaks, fixed} {
+		for n := 0; ; n++ {
+			s := newStage(t)
+			s.broken, s.failing = stalledState, n
+			s.goOn(t)
+			s.edit(t, change)
+			s.goOn(t)
+			s.expect(t, v1beta1.ReasonRolledBack, "", "")
+			if t.Failed() {
+				t.Fatalf("after the loss of write %d", n)
+			}
+			if n >= s.writes {
+				break
+			}
+		}
+	}
+}
+
+// TestLostRevision: a set whose previous template somebody deleted or replaced stays as it is, and a person has to act.
+func TestLostRevision(t *testing.T) {
+	for _, isReplaced := range []bool{false, true} {
+		t.Run(fmt.Sprintf("replaced %t", isReplaced), func(t *testing.T) {
+			s := newStage(t)
+			s.broken = stalledState
+			s.goOn(t)
+			s.edit(t, breaks)
+			s.goOn(t)
+			list := &appsv1.ControllerRevisionList{}
+			if err := s.List(t.Context(), list); err != nil || len(list.Items) != 1 {
+				t.Fatal(list, err)
+			}
+			if err := s.Delete(t.Context(), &list.Items[0]); err != nil {
+				t.Fatal(err)
+			}
+			if isReplaced {
+				forged := list.Items[0].DeepCopy()
+				forged.ResourceVersion, forged.Data.Raw = "", []byte(`{"inference":{"preset":{"name":"another"}}}`)
+				if err := s.Create(t.Context(), forged); err != nil {
+					t.Fatal(err)
+				}
+			}
+			before := s.workspaces(t)
+			s.goOn(t)
+			if diff := cmp.Diff(before, s.workspaces(t)); diff != "" {
+				t.Errorf("Workspaces (-before +after):\n%s", diff)
+			}
+			found := s.set(t)
+			ready := meta.FindStatusCondition(found.Status.Conditions, v1beta1.ConditionReady)
+			if ready.Reason != v1beta1.ReasonRolledBack || found.Status.ReadyReplicas != 2 {
+				t.Errorf("%d ready replicas, and Ready is %+v", found.Status.ReadyReplicas, ready)
+			}
+		})
+	}
+}
+
+// TestFailureEndsTheRollout: in the pass that finds the failure, the template reaches no further replica.
+func TestFailureEndsTheRollout(t *testing.T) {
+	late := view{Replica: replicas.Replica{Name: "a", IsCurrent: true, IsStalled: true}, isUpdated: true}
+	p := &pass{
+		set: newStage(t).set(t), views: []view{late, old(ready("b"))}, spec: &revision{name: "chat-2"}, current: "chat-1",
+		decision: replicas.Decision{Update: []string{"b"}, IsRolling: true},
+	}
+	p.judge(metav1.Now())
+	if !p.decision.IsIdle() || !p.fails() {
+		t.Errorf("decision %+v and rollout %+v", p.decision, p.rollout)
+	}
+}
