@@ -14,8 +14,8 @@ import (
 	"github.com/modelberth/modelberth/pkg/progress"
 )
 
-// ensureCapacity gets the machines of the accepted plan, or those of the next best, and decides what the pods run
-// meanwhile.
+// ensureCapacity acquires the machines of the accepted plan, or of the next best plan, and decides which revision
+// the pods run meanwhile.
 func (r *Reconciler) ensureCapacity(ctx context.Context, s *scope.Scope) error {
 	s.CapacityErr = classify(r.executor.Acquire(ctx, s))
 	r.executor.DecidePods(s)
@@ -25,7 +25,8 @@ func (r *Reconciler) ensureCapacity(ctx context.Context, s *scope.Scope) error {
 	return s.CapacityErr
 }
 
-// serveOn keeps the serving pods in order, whatever prevents the purchase of further machines.
+// serveOn lets the pass go on with the serving pods although further machines cannot be bought. It turns a wait
+// or a stall into a later pass, and returns any other error.
 func (r *Reconciler) serveOn(s *scope.Scope, err error) error {
 	var after time.Duration
 	if wait, ok := errors.AsType[*progress.WaitingError](err); ok {

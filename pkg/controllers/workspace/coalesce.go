@@ -16,35 +16,37 @@ import (
 )
 
 const (
-	// progressPeriod is the shortest time from a write of a Workspace's status to one with mere progress. A start has
-	// a dozen stages, many of them a second apart, and each write costs the API server some milliseconds.
+	// progressPeriod is the shortest time from a write of a Workspace's status to the next write that shows only
+	// progress. A start has a dozen stages, many of them a second apart, and each write costs the API server some
+	// milliseconds.
 	progressPeriod = 10 * time.Second
-	// progressDelay is the shortest time that progress waits for more. A machine is usable a second or two after it
-	// registers, and a usable machine is reported at once: one write has both.
+	// progressDelay is the shortest time for which progress waits for more progress. A machine is usable a second
+	// or two after it registers, and a usable machine is reported at once: one write then shows both.
 	progressDelay = 3 * time.Second
-	// progressRate is the number of writes per second with mere progress or usable machines, of all Workspaces. If many
-	// start at once, such writes would delay the very machines and pods. A few starts never exceed the burst.
+	// progressRate is the number of writes per second, over all Workspaces, that show only progress or usable
+	// machines. If many Workspaces start at once, more such writes would delay their machines and pods. A few
+	// starts never exceed the burst.
 	progressRate  = 5
 	progressBurst = 10
 	// mostCoalesced bounds the Workspaces that a coalescer remembers.
 	mostCoalesced = 10_000
 )
 
-// coalescer decides when progress of a Workspace is worth a write of its status. It may forget a Workspace, or be new
-// after a restart: progress then waits progressDelay once more.
+// coalescer decides when progress of a Workspace is worth a write of its status. If it forgets a Workspace, or
+// starts empty after a restart, progress waits progressDelay once more.
 type coalescer struct {
 	clock   clock.PassiveClock
 	entries *cache.LRUExpireCache // of coalesced, by UID
 	budget  *rate.Limiter
 }
 
-// coalesced is what a coalescer remembers of a Workspace. A zero time is unknown.
+// coalesced is the state of one Workspace in a coalescer. A zero time is unknown.
 type coalesced struct {
 	// written is when the status was last written.
 	written time.Time
-	// since is when the first progress was seen that no write has.
+	// since is when the first progress appeared that is not yet written.
 	since time.Time
-	// turn is the reserved place in the budget, and due its time; nil before the first wait is over.
+	// turn is the reservation in the budget, and due its time. turn is nil before the first wait is over.
 	turn *rate.Reservation
 	due  time.Time
 }
@@ -61,14 +63,14 @@ func (c *coalescer) waitFor(workspace types.UID, before, after *v1beta1.Workspac
 	switch {
 	case events == 0 && status.IsProgress(before, after):
 		return c.wait(workspace)
-	case events <= 1 && status.AreMachinesUsable(before, after): // the event says the same
+	case events <= 1 && status.AreMachinesUsable(before, after): // the one event reports the same
 		return c.takeTurn(workspace)
 	default:
 		return 0
 	}
 }
 
-// wait returns how long progress of a Workspace has to wait; 0 if it may be written now.
+// wait returns how long progress of a Workspace must wait; 0 if it may be written now.
 func (c *coalescer) wait(workspace types.UID) time.Duration {
 	known, now := c.recall(workspace), c.clock.Now()
 	if known.since.IsZero() {
@@ -81,7 +83,7 @@ func (c *coalescer) wait(workspace types.UID) time.Duration {
 	return c.takeTurn(workspace)
 }
 
-// takeTurn returns how long a Workspace waits for its turn in the budget of all; 0 if it may be written now.
+// takeTurn returns how long a Workspace must wait for its turn in the common budget; 0 if it may be written now.
 func (c *coalescer) takeTurn(workspace types.UID) time.Duration {
 	known, now := c.recall(workspace), c.clock.Now()
 	if known.turn == nil {
@@ -107,7 +109,7 @@ func (c *coalescer) recall(workspace types.UID) coalesced {
 	return known
 }
 
-// remember keeps an entry for longer than any wait, so that a late pass does not start the wait again.
+// remember keeps an entry longer than any wait, so that a late pass does not start the wait again.
 func (c *coalescer) remember(workspace types.UID, entry coalesced) {
 	c.entries.Add(workspace, entry, 10*progressPeriod+max(0, entry.due.Sub(c.clock.Now())))
 }

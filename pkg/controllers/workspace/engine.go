@@ -27,19 +27,19 @@ type EngineProbe interface {
 	Read(ctx context.Context, engine string, at engineprobe.Endpoint) (engineprobe.Result, error)
 }
 
-// Speeds returns how fast the engine in a pod of a Workspace serves; false if that is not known yet.
+// Speeds returns how fast the engine in a pod of a Workspace serves; false if that is not yet known.
 type Speeds interface {
 	Of(ws, pod types.UID) (v1beta1.EngineSpeed, bool)
 }
 
-// probeDelay is the time from the first answer of an engine to its probe. No user waits for the figures.
+// probeDelay is the time from an engine's first answer to its probe. No user waits for the figures.
 const probeDelay = 30 * time.Second
 
 // mostProbes bounds concurrent probes to half of the chart's workers: a probe of a silent engine blocks its worker.
 const mostProbes = 16
 
-// awaitProbe requests another pass to probe the engine once the status reports an answering model: this controller's
-// own writes cause no pass.
+// awaitProbe requests another pass for the probe of the engine once the status reports an answering model,
+// because this controller's own writes trigger no pass.
 func (r *Reconciler) awaitProbe(s *scope.Scope) {
 	isReady := meta.IsStatusConditionTrue(s.Workspace.Status.Conditions, v1beta1.ConditionReady)
 	wasReady := meta.IsStatusConditionTrue(s.Before.Conditions, v1beta1.ConditionReady)
@@ -48,8 +48,8 @@ func (r *Reconciler) awaitProbe(s *scope.Scope) {
 	}
 }
 
-// observeEngine probes the engine once for each revision, some time after the model answers. A failed probe is not
-// repeated.
+// observeEngine probes the engine once per revision, some time after the model first answers. It does not repeat
+// a failed probe.
 func (r *Reconciler) observeEngine(ctx context.Context, s *scope.Scope) error {
 	leader := s.Leader()
 	ready := meta.FindStatusCondition(s.Before.Conditions, v1beta1.ConditionReady)
@@ -85,7 +85,7 @@ func (r *Reconciler) observeEngine(ctx context.Context, s *scope.Scope) error {
 	return nil
 }
 
-// observeSpeed takes the speed of the probed engine if the status lacks it, or has a former one for long.
+// observeSpeed takes the speed of the probed engine if the status has none, or has had a different one for a day.
 func (r *Reconciler) observeSpeed(_ context.Context, s *scope.Scope) error {
 	leader, known, runs := s.Leader(), s.Workspace.Status.Engine, s.Running()
 	if r.Speeds == nil || leader == nil || runs == nil || !s.IsCurrent() || known == nil || known.Revision != runs.Name {
@@ -97,7 +97,7 @@ func (r *Reconciler) observeSpeed(_ context.Context, s *scope.Scope) error {
 	return nil
 }
 
-// lacksFigures reports whether the engine of the pods' revision has not been probed.
+// lacksFigures reports whether the engine of the pods' revision has not been probed yet.
 func lacksFigures(s *scope.Scope) bool {
 	known, runs := s.Workspace.Status.Engine, s.Running()
 	return runs != nil && runs.Plan.Engine != "" && s.IsCurrent() && (known == nil || known.Revision != runs.Name)

@@ -23,7 +23,7 @@ const (
 	retryTerminating = 2 * time.Second
 )
 
-// classify gives an error of an effect its kind; others stay transient.
+// classify turns a known error into a stall or a wait; any other error stays transient.
 func classify(err error) error {
 	var taken *apply.TakenError
 	var claimTaken *capacity.TakenError
@@ -50,7 +50,7 @@ func classify(err error) error {
 	}
 }
 
-// isBrief reports whether an error is a wait that the next pass most often ends.
+// isBrief reports whether an error is a wait that usually ends with the next pass.
 func isBrief(err error) bool {
 	wait, isWait := errors.AsType[*progress.WaitingError](err)
 	return isWait && wait.IsBrief

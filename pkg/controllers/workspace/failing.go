@@ -17,10 +17,10 @@ import (
 	"github.com/modelberth/modelberth/pkg/isolation"
 )
 
-// A machine is paid for and serves nobody if the cluster refuses its pods, if its engine fails permanently, or if its
-// group may not start because other pods reach it. The attempt records when that began, and ends after a deadline.
-// Then the controller buys nothing until a person has acted. If no pod is ever ready for another reason, package acquire
-// ends the attempt after a longer deadline.
+// A paid machine serves nobody if the cluster refuses its pods, if its engine fails permanently, or if its group
+// must not start because other pods can reach it. The attempt records when that began, and ends after a deadline.
+// Then the controller buys nothing until a person has acted. If no pod is ever ready for another reason, package
+// acquire ends the attempt after a longer deadline.
 
 // noteFailing records when the pods of the open attempt began to fail permanently.
 func (r *Reconciler) noteFailing(_ context.Context, s *scope.Scope) error {
@@ -43,7 +43,7 @@ func (r *Reconciler) noteFailing(_ context.Context, s *scope.Scope) error {
 	return nil
 }
 
-// observeWarnings reads the events about delayed pods and sets without a reason of their own.
+// observeWarnings reads the events about delayed pods and StatefulSets whose own status gives no reason.
 func (r *Reconciler) observeWarnings(ctx context.Context, s *scope.Scope) error {
 	was := meta.FindStatusCondition(s.Before.Conditions, v1beta1.ConditionInferenceReady)
 	isQuoted := was != nil && slices.Contains(diagnosis.PublishedReasons(), was.Reason)

@@ -17,8 +17,8 @@ import (
 	"github.com/modelberth/modelberth/pkg/workload"
 )
 
-// ensureGroup replaces the members of a group together. The number of the next group is written before any pod goes:
-// a successor finds the pods of the former one by their template, and deletes them.
+// ensureGroup replaces all members of a group together. It writes the number of the next group before it deletes
+// a pod: later passes recognize the pods of the former group by their template, and delete them.
 func (w *workloads) ensureGroup(ctx context.Context, s *scope.Scope) error {
 	if !s.IsGroup() || s.IsRolling {
 		return nil // fresh sets do not yet identify former pods
@@ -37,7 +37,8 @@ func (w *workloads) ensureGroup(ctx context.Context, s *scope.Scope) error {
 		s.Group = workload.Group{Number: s.Group.Number + 1, NotBefore: step.Until, Failures: step.Failures, Failure: step.Failure}
 		return w.ensureWorkload(ctx, s)
 	case group.Delete:
-		// The cache may lack the newest templates: their pods, and each of their successors, would count as former ones.
+		// If the cache lacks the newest templates, their pods and all later pods would count as pods of a former
+		// group.
 		var sets []client.Object
 		for _, set := range s.Sets() {
 			sets = append(sets, set)
@@ -52,7 +53,8 @@ func (w *workloads) ensureGroup(ctx context.Context, s *scope.Scope) error {
 	}
 }
 
-// ensureIsolation lets the engines of a group start once strangers are found not to reach its pods.
+// ensureIsolation allows the engines of a group to start once a probe shows that other pods cannot reach the
+// group.
 func (r *Reconciler) ensureIsolation(ctx context.Context, s *scope.Scope) error {
 	if !s.IsGroup() {
 		return nil

@@ -65,7 +65,7 @@ func New(config Config) *Reconciler {
 	return r
 }
 
-// effects are what acquisitions change besides machines.
+// effects implements acquisition.Effects with the steps of the Reconciler.
 type effects struct {
 	*pins
 	*records

@@ -32,7 +32,7 @@ import (
 	"github.com/modelberth/modelberth/pkg/workload"
 )
 
-// observer reads what a pass needs of the cluster.
+// observer reads the state of the cluster for a pass.
 type observer struct {
 	Client      client.Client
 	Live        client.Reader
@@ -43,8 +43,8 @@ type observer struct {
 	Clock       clock.PassiveClock
 }
 
-// observe reads the cluster's state once from caches, and asks the API server where they lack what the status implies.
-// Revisions and pods are the cache's own objects and must not be changed.
+// observe reads the cluster's state once from caches. Where the caches lack objects that the status implies, it
+// reads them from the API server. The revisions and pods belong to the cache and must not be changed.
 func (o *observer) observe(ctx context.Context, s *scope.Scope) error {
 	if err := o.observeRevisions(ctx, s); err != nil {
 		return err
@@ -70,10 +70,11 @@ func (o *observer) observe(ctx context.Context, s *scope.Scope) error {
 	return nil
 }
 
-// observeRevisions lists the revisions of this Workspace. If the status names none, it may have been lost; then the
-// newest counts, and the cache may lack it. The cache may also lack one that the status names: an older one would pass
-// for it, and machines be bought or released for an outdated plan. In both cases the API server is asked. A frozen
-// Workspace has no plan, and keeps the revisions of edits that were reverted.
+// observeRevisions lists the revisions of this Workspace. In two cases it reads them from the API server. First, if the
+// status names no plan, the status may have been lost: then the newest revision counts, and the cache may lack it.
+// Second, if the cache lacks a revision that the status names, an older one would take its place, and the controller
+// would buy or release machines for an outdated plan. A frozen Workspace has no plan, but keeps the revisions of
+// reverted edits.
 func (o *observer) observeRevisions(ctx context.Context, s *scope.Scope) error {
 	known, err := o.Revisions.List(ctx, s.Workspace)
 	isLost := s.Workspace.Status.Plan == nil && len(known.Objects) > 0 && !isFrozen(s.Workspace)
@@ -85,14 +86,15 @@ func (o *observer) observeRevisions(ctx context.Context, s *scope.Scope) error {
 	return err
 }
 
-// isFrozen reports whether the stored status says that a Workspace is frozen after a takeover, and it still is.
+// isFrozen reports whether the stored status says that a Workspace is frozen after a takeover, and this is still
+// so.
 func isFrozen(ws *v1beta1.Workspace) bool {
 	planned := meta.FindStatusCondition(ws.Status.Conditions, v1beta1.ConditionPlanned)
 	return planned != nil && planned.Reason == v1beta1.ReasonFrozen && takeover.StateOf(ws) == takeover.Frozen
 }
 
-// awaitSet returns an error while the cache lacks the StatefulSet although machines work: the serving machines would be
-// released before others have taken their place.
+// awaitSet returns an error while machines are usable but the cache lacks the StatefulSet. Without it, the pass
+// would release the serving machines before others replace them.
 func (o *observer) awaitSet(ctx context.Context, s *scope.Scope) error {
 	wasUsable := slices.ContainsFunc(s.Attempts.Open(), func(open *v1beta1.Attempt) bool { return open.ReadyTime != nil }) ||
 		slices.ContainsFunc(s.Machines.Standing(), func(machine capacity.Machine) bool { return machine.Initialized })
@@ -106,7 +108,7 @@ func (o *observer) awaitSet(ctx context.Context, s *scope.Scope) error {
 	return err
 }
 
-// observeWorkload reads our StatefulSets and their pods.
+// observeWorkload reads the StatefulSets of the Workspace and their pods.
 func (o *observer) observeWorkload(ctx context.Context, s *scope.Scope) error {
 	var err error
 	if s.StatefulSet, err = observeSet(ctx, o.Client, s.Workspace, s.Workspace.Name); err != nil {
@@ -141,7 +143,8 @@ func (o *observer) observeWorkload(ctx context.Context, s *scope.Scope) error {
 	return nil
 }
 
-// observeSet reads one StatefulSet of the Workspace, whoever made it; nil if there is none.
+// observeSet reads a StatefulSet that the Workspace owns, whether this controller or KAITO's made it; nil if
+// there is none.
 func observeSet(ctx context.Context, from client.Reader, ws *v1beta1.Workspace, name string) (*appsv1.StatefulSet, error) {
 	set := &appsv1.StatefulSet{}
 	err := client.IgnoreNotFound(from.Get(ctx, client.ObjectKey{Namespace: ws.Namespace, Name: name}, set))
@@ -178,7 +181,7 @@ func (o *observer) observeMachines(ctx context.Context, s *scope.Scope) error {
 	return o.ObserveNodes(ctx, s, names)
 }
 
-// ObserveNodes reads the machines of the Workspace, the named nodes, and those of its pods.
+// ObserveNodes reads the nodes of the Workspace's machines, the named nodes, and the nodes of its pods.
 func (o *observer) ObserveNodes(ctx context.Context, s *scope.Scope, names []string) error {
 	list := &corev1.NodeList{}
 	err := o.Client.List(ctx, list, client.MatchingLabels{v1beta1.LabelWorkspaceUID: string(s.Workspace.UID)})
@@ -208,12 +211,12 @@ func (o *observer) ObserveNodes(ctx context.Context, s *scope.Scope, names []str
 	return o.listen(ctx, s)
 }
 
-// stillLeft returns the nodes that a plan avoids, until that expires.
+// stillLeft returns the nodes that a plan still avoids.
 func stillLeft(accepted *revision.Revision, now time.Time) []render.LeftNode {
 	return slices.DeleteFunc(slices.Clone(accepted.LeftNodes), func(n render.LeftNode) bool { return !now.Before(n.Until.Time) })
 }
 
-// listen finds out whether the silence of the Workspace's nodes is their own.
+// listen decides, if a node of the Workspace is not Ready, whether such nodes count as lost.
 func (o *observer) listen(ctx context.Context, s *scope.Scope) error {
 	s.Silence = nodehealth.Silence{}
 	isSilent := func(node corev1.Node) bool {
@@ -228,7 +231,7 @@ func (o *observer) listen(ctx context.Context, s *scope.Scope) error {
 	return err
 }
 
-// silenceOf returns the silence of all nodes, from the cache.
+// silenceOf reads all nodes from the cache, and decides whether those that are not Ready count as lost.
 func silenceOf(ctx context.Context, from client.Reader) (nodehealth.Silence, error) {
 	all := &corev1.NodeList{}
 	if err := from.List(ctx, all, client.UnsafeDisableDeepCopy); err != nil {
@@ -247,7 +250,8 @@ func observeNamespace(ctx context.Context, from client.Reader, name string) (met
 	return object.ObjectMeta, nil
 }
 
-// IsGone asks the API server itself: moving away from a node may buy a machine.
+// IsGone reports whether the API server has no node of that name. It reads past the cache, because a move away
+// from a node may buy a machine.
 func (o *observer) IsGone(ctx context.Context, name string) (bool, error) {
 	nodes := &corev1.NodeList{}
 	if err := o.Live.List(ctx, nodes, client.MatchingFields{metav1.ObjectNameField: name}, client.Limit(1)); err != nil {

@@ -17,20 +17,20 @@ import (
 	"github.com/modelberth/modelberth/pkg/revision"
 )
 
-// pins makes accepted plans last.
+// pins stores accepted plans as revisions.
 type pins struct {
 	store     *revision.Store
 	records   *records
 	workloads *workloads
 }
 
-// Kinds of revisions: the first one of some inputs, and its successors.
+// Whether a revision is the first one for its inputs, or replaces an earlier one.
 const (
 	firstRevision    = false
 	fallbackRevision = true
 )
 
-// create pins a revision.
+// create pins a revision to the Workspace.
 func (p *pins) create(
 	ctx context.Context, s *scope.Scope, in render.Inputs, made *revision.Revision, isFallback bool,
 ) (*revision.Revision, error) {
@@ -39,8 +39,9 @@ func (p *pins) create(
 	})
 }
 
-// Pin pins a new plan before its purchase; the accepted one has to be the newest. A plan from a pass over an old
-// Workspace would be taken for the next attempt's, and the machines of the open one be released.
+// Pin pins a new plan before its purchase. It confirms that the pass has the newest Workspace: a plan from an
+// outdated one would count as the plan of the next attempt, and the machines of the open attempt would be
+// released. If the plan is the accepted one, Pin checks that no newer revision exists.
 func (p *pins) Pin(ctx context.Context, s *scope.Scope, made *revision.Revision) error {
 	if made == s.Revision {
 		return p.awaitRevision(ctx, s)
@@ -52,7 +53,7 @@ func (p *pins) Pin(ctx context.Context, s *scope.Scope, made *revision.Revision)
 	if err != nil {
 		return err
 	}
-	if !purchase.SameMachines(&pinned.Plan, &made.Plan) { // another pass has pinned its own under that name
+	if !purchase.SameMachines(&pinned.Plan, &made.Plan) { // another pass has pinned its own plan under that name
 		return progress.Behind("revision")
 	}
 	former := s.Revision
@@ -66,9 +67,9 @@ func (p *pins) Pin(ctx context.Context, s *scope.Scope, made *revision.Revision)
 	return p.workloads.ensureNames(ctx, s)
 }
 
-// awaitRevision returns an error while the cache lacks a successor of the accepted plan: an earlier leader pinned it
-// after a refusal or a ceiling, and recorded no attempt for it. Machines requested here would be released for that
-// plan. A Workspace's first pass has no earlier leader.
+// awaitRevision returns an error while the cache lacks a successor of the accepted plan. An earlier leader may
+// have pinned a successor after a refusal or a ceiling, without recording an attempt for it. Machines requested
+// now would be released for that plan. The first pass of a Workspace has no earlier leader.
 func (p *pins) awaitRevision(ctx context.Context, s *scope.Scope) error {
 	if s.IsNew {
 		return nil

@@ -18,10 +18,10 @@ import (
 	"github.com/modelberth/modelberth/pkg/revision"
 )
 
-// ensurePlan finds the pinned revision of the current spec, or makes and pins one. If that fails, the last accepted
-// one stays in force as long as the spec has no plan.
+// ensurePlan finds the pinned revision of the current spec, or makes a plan and pins it. If the current spec has
+// no plan, the last accepted revision stays in force.
 func (r *Reconciler) ensurePlan(ctx context.Context, s *scope.Scope) error {
-	if s.Attempts.IsRetry(s.Workspace) { // the user may have closed the network meanwhile, and pays for another try
+	if s.Attempts.IsRetry(s.Workspace) { // the user may have isolated the network since, and pays for another try
 		r.Isolation.Forget(s.Workspace.Namespace)
 	}
 	err := r.findOrMakePlan(ctx, s)

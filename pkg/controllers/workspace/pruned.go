@@ -17,8 +17,9 @@ import (
 	"github.com/modelberth/modelberth/pkg/progress"
 )
 
-// holdsPruned keeps a Workspace as it is while the API server prunes its fields: a suspended one looks as if it ran, and
-// one with limits as if it had none. Nothing is bought, released or rendered. Deletions continue.
+// holdsPruned leaves a Workspace as it is while the API server prunes its fields. Without these fields, a
+// suspended Workspace seems to run, and a Workspace with limits seems to have none. So the controller buys,
+// releases and renders nothing. Deletions continue.
 func (r *Reconciler) holdsPruned(ctx context.Context, ws *v1beta1.Workspace) (bool, error) {
 	if !ws.DeletionTimestamp.IsZero() {
 		return false, nil

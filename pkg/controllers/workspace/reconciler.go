@@ -1,11 +1,11 @@
 // Copyright The Modelberth Authors.
 // SPDX-License-Identifier: Apache-2.0
 
-// Package workspace reconciles Workspaces: it observes, has a plan made, acquires machines, applies the serving
-// objects, and reports.
+// Package workspace reconciles Workspaces: it observes the cluster, makes a plan, acquires machines, applies the
+// serving objects, and reports the status.
 //
-// It decides the order of these steps and the conditions of a Workspace. It must not know the physics of models, an
-// engine's flags, the shape of pods or a provisioner's objects: other packages decide those.
+// It decides the order of these steps and the conditions of a Workspace. It must not depend on how models use
+// memory, an engine's flags, the shape of pods or a provisioner's objects: other packages decide those.
 package workspace
 
 import (
@@ -49,16 +49,16 @@ import (
 	"github.com/modelberth/modelberth/pkg/watched"
 )
 
-// Applier writes objects and leaves those of others alone.
+// Applier writes this controller's objects, and never changes an object that somebody else owns.
 type Applier interface {
 	State(ctx context.Context, owner, desired client.Object) (apply.State, error)
 	Check(ctx context.Context, owner, desired client.Object) error
 	Apply(ctx context.Context, owner, desired client.Object) (bool, error)
 }
 
-// Endpoints makes the Services of Workspaces, in its own time.
+// Endpoints writes the Services of Workspaces in the background.
 type Endpoints interface {
-	// Order has a Service written, and returns how the last try ended.
+	// Order requests a Service, and returns the result of the last try.
 	Order(owner *v1beta1.Workspace, service client.Object) error
 	Forget(owner types.NamespacedName)
 }
@@ -68,17 +68,17 @@ type Config struct {
 	// Client reads from caches and writes; Live reads past the caches.
 	Client client.Client
 	Live   client.Reader
-	// The decisions and effects in the Reconciler's order.
+	// Planner makes plans, and Catalog has the facts about models, engines and machine types.
 	Planner planning.Planner
 	Catalog planning.Catalog
-	// Hub is nil if the controller may ask none.
+	// Hub is nil if the controller must not contact a model hub.
 	Hub         planning.Hub
 	Provisioner acquisition.Provisioner
-	// Uses are the requests of pods on nodes; nil if they are unknown, and then no existing node is used.
+	// Uses returns the resource requests of the pods on nodes. If it is nil, plans use no existing node.
 	Uses planning.Uses
-	// Namespaces of the Workspaces to serve.
+	// Namespaces are the namespaces of the Workspaces to serve.
 	Namespaces watched.Namespaces
-	// Schema is nil if pruned fields are not watched.
+	// Schema is nil if the controller does not check for pruned fields.
 	Schema pruned.Schema
 	// KAITO is nil if the cluster lacks the kinds of KAITO's machines.
 	KAITO     foreign.Machines
@@ -86,33 +86,34 @@ type Config struct {
 	Endpoints Endpoints
 	Events    record.EventRecorder
 	Clock     clock.PassiveClock
-	// EngineErrors are the engines' error messages. Engines reads the figures of answering engines; nil reads none.
+	// EngineErrors are the engines' error messages. Engines reads the figures of engines that answer; nil reads
+	// none.
 	EngineErrors diagnosis.Signatures
 	Engines      EngineProbe
-	// Isolation reports whether several machines may serve one model; nil lets them.
+	// Isolation decides whether several machines may serve one model; nil always allows it.
 	Isolation *isolation.Guard
-	// Acquisition has the rules and deadlines by which machines are judged. Memory holds the refusals of all Workspaces.
+	// Acquisition has the rules and deadlines for judging machines. Memory holds the refusals of all Workspaces.
 	Acquisition acquire.Settings
 	Memory      *cooldown.Memory
 	Metrics     *meter.Metrics
-	// Ledger grants the money for machines; nil means no ceiling. Limits are the administrator's other limits.
+	// Ledger grants the money for machines; nil means no ceiling. Limits has the administrator's other limits.
 	Ledger *ledger.Ledger
-	// Costs are what namespaces spend in a month; nil if no cost ledger is kept.
+	// Costs returns the monthly spending of namespaces; nil if the installation records no costs.
 	Costs  purchase.Costs
 	Limits purchase.Limits
 	// Preflight is the administrator's policy for the checks before a purchase.
 	Preflight preflight.Policy
 	// Render shapes pods.
 	Render render.Settings
-	// Signatures are the administrator's demands on artifacts.
+	// Signatures are the administrator's requirements for signed artifacts.
 	Signatures planning.Signatures
-	// AdapterRanks reads the ranks of adapters from the hub by their repositories; nil reads none.
+	// AdapterRanks reads the ranks of adapters from their repositories on the hub; nil reads none.
 	AdapterRanks func(ctx context.Context, repositories []string) ([]int, error)
 	// Starts returns the memory and the speed of engines that already run a Workspace's model; nil returns none.
 	Starts func(ctx context.Context, ws *v1beta1.Workspace) ([]catalog.Measurement, error)
 	// Speeds returns how fast engines serve; nil returns none.
 	Speeds Speeds
-	// NodeClasses for Workspaces to name; empty means only the installation's.
+	// NodeClasses are the node classes that Workspaces may name; if empty, only the installation's own.
 	NodeClasses []v1beta1.NodeClassReference
 }
 
@@ -127,36 +128,36 @@ type Reconciler struct {
 	pins      *pins
 	records   *records
 
-	// waiting are the Workspaces that wait for others.
+	// waiting holds the Workspaces that wait for money or for a refused offering.
 	waiting *watch.Waiting
 	// preflight checks purchases.
 	preflight *preflight.Checker
-	// backoff delays passes while they find a lagging cache.
+	// backoff delays passes while the cache lags.
 	backoff *stale.Backoff
-	// probes has an entry for each engine under a probe.
+	// probes holds an entry for each running probe of an engine.
 	probes chan struct{}
 	// planning makes plans.
 	planning *planning.Pipeline
-	// lessons have all Workspaces learn from the attempts of each.
+	// lessons shares the outcome of each Workspace's attempts with all Workspaces.
 	lessons *lessons.Lessons
-	// reports are the events about pruned fields.
+	// reports remembers the published events about pruned fields.
 	reports pruned.Reports
 	// warnings reads events about delayed pods.
 	warnings *warnings.Reader
-	// isolate lets groups start.
+	// isolate allows the engines of groups to start.
 	isolate *isolate.Starter
 }
 
-// step is one job of a pass. It may be run first, last or twice.
+// step is one step of a pass. A step must tolerate any order and repetition.
 type step struct {
 	name string
 	run  func(context.Context, *scope.Scope) error
 }
 
-// Reconcile brings one Workspace a step further.
+// Reconcile moves one Workspace closer to its spec.
 func (r *Reconciler) Reconcile(ctx context.Context, request ctrl.Request) (ctrl.Result, error) {
 	if !r.Namespaces.Has(request.Namespace) {
-		return ctrl.Result{}, nil // nodes name the Workspaces of other installations, too
+		return ctrl.Result{}, nil // a node's labels may name a Workspace of another installation
 	}
 	ws := &v1beta1.Workspace{}
 	err := r.Client.Get(ctx, request.NamespacedName, ws)
@@ -227,7 +228,7 @@ func (r *Reconciler) run(ctx context.Context, s *scope.Scope) error {
 			{"plan", r.ensurePlan},
 		}
 	}
-	// Once, and before a Workspace is deleted: its refusals go with its status.
+	// Load the refusals once, before a Workspace is deleted: its refusals disappear with its status.
 	err := r.Memory.Load(r.Clock.Now(), func() ([]refusal.Attempt, error) { return r.lessons.All(ctx) })
 	if err != nil {
 		return err
@@ -243,8 +244,8 @@ func (r *Reconciler) run(ctx context.Context, s *scope.Scope) error {
 	return nil
 }
 
-// result turns the kind of an error into the next step: conflicts and waiting come back on their own, errors of the
-// user wait for the user, all others back off.
+// result chooses the next pass by the kind of the error. Conflicts and waits come back after their own delay, a
+// stall waits for the user, and any other error backs off.
 func (r *Reconciler) result(ctx context.Context, s *scope.Scope, err error) (ctrl.Result, error) {
 	var wait *progress.WaitingError
 	var stall *progress.StalledError
@@ -271,7 +272,7 @@ func (r *Reconciler) result(ctx context.Context, s *scope.Scope, err error) (ctr
 	}
 }
 
-// sooner returns the shorter of two delays; zero stands for none.
+// sooner returns the shorter of two delays; zero means none.
 func sooner(a, b time.Duration) time.Duration {
 	if a == 0 || b > 0 && b < a {
 		return b
@@ -279,8 +280,8 @@ func sooner(a, b time.Duration) time.Duration {
 	return a
 }
 
-// forget drops the state of a deleted Workspace. Those that waited for its end look again: the first to request an
-// offer again, or to use the money for a machine that never came.
+// forget drops the state of a deleted Workspace, and wakes the Workspaces that waited for its end: one that may
+// request an offering again, and those that may use the money for machines that never came.
 func (r *Reconciler) forget(ws *v1beta1.Workspace) {
 	r.records.expectations.Forget(client.ObjectKeyFromObject(ws))
 	r.warnings.Forget(ws.UID)

@@ -26,19 +26,19 @@ type records struct {
 	Events  record.EventRecorder
 	Metrics *meter.Metrics
 	Lessons *lessons.Lessons
-	// coalescer decides when mere progress is worth a write.
+	// coalescer decides when to write a status that shows only progress.
 	coalescer *coalescer
-	// expectations are the overwritten versions of Workspaces.
+	// expectations holds the versions of Workspaces that this process has overwritten.
 	expectations *stale.Expectations
 }
 
-// isUnwritten reports whether the attempts differ from those in the status.
+// isUnwritten reports whether the attempts of the pass differ from the attempts in the status.
 func isUnwritten(s *scope.Scope) bool {
 	return !equality.Semantic.DeepEqual(s.Workspace.Status.Attempts, []v1beta1.Attempt(s.Attempts))
 }
 
-// Persist writes changed attempts. Nothing is bought or released before the status has the reason. A pass over an old
-// Workspace fails to write; Confirm stops a pass with nothing to write.
+// Persist writes changed attempts to the status. Nothing is bought or released before the status has the reason.
+// The write fails if the pass has an outdated Workspace; if there is nothing to write, Confirm makes that check.
 func (r *records) Persist(ctx context.Context, s *scope.Scope) error {
 	if !isUnwritten(s) {
 		return nil
@@ -58,9 +58,9 @@ func (r *records) Persist(ctx context.Context, s *scope.Scope) error {
 	return nil
 }
 
-// Confirm returns a conflict unless this pass has the newest Workspace: a machine that came and went unseen would be
-// requested again, and one of an unseen attempt would be released. A pass that has added the finalizer or written the
-// attempts has it.
+// Confirm returns a conflict unless this pass has the newest Workspace. With an outdated one, the pass would
+// request a machine again that came and went unseen, and release a machine of an unseen attempt. A pass that has
+// added the finalizer or written the attempts has the newest Workspace.
 func (r *records) Confirm(ctx context.Context, s *scope.Scope) error {
 	if s.IsPersisted || s.IsNew {
 		return nil
@@ -68,8 +68,8 @@ func (r *records) Confirm(ctx context.Context, s *scope.Scope) error {
 	return stale.Confirm(ctx, r.Live, s.Workspace)
 }
 
-// patchStatus writes the status over the one that was read, from which it was computed. It does not overwrite a newer
-// one.
+// patchStatus writes the status. The write fails if the Workspace has changed since read, the version from which
+// the status was computed.
 func (r *records) patchStatus(ctx context.Context, read, ws *v1beta1.Workspace) error {
 	patch := client.MergeFromWithOptions(read, client.MergeFromWithOptimisticLock{})
 	err := r.expectations.Write(ws, func() error { return r.Client.Status().Patch(ctx, ws, patch) })

@@ -18,7 +18,7 @@ import (
 	"github.com/modelberth/modelberth/pkg/controllers/workspace/scope"
 )
 
-// ensureFinalizer keeps the Workspace until its machines are gone. The pass that adds it comes before any purchase.
+// ensureFinalizer keeps the Workspace until its machines are gone. It adds the finalizer before any purchase.
 func (r *Reconciler) ensureFinalizer(ctx context.Context, s *scope.Scope) error {
 	before := s.Workspace.ResourceVersion
 	err := r.patchFinalizers(ctx, s, controllerutil.AddFinalizer)
@@ -51,7 +51,7 @@ func (r *Reconciler) ensureReleased(ctx context.Context, s *scope.Scope) error {
 	return err
 }
 
-// ensureSuspended lets the machines go and keeps the Workspace, its plan and its Service.
+// ensureSuspended releases the machines, but keeps the Workspace, its plan and its Service.
 func (r *Reconciler) ensureSuspended(ctx context.Context, s *scope.Scope) error {
 	if len(s.Sets()) > 0 { // the Workspace may have been resumed since
 		if err := r.records.Confirm(ctx, s); err != nil {
@@ -64,10 +64,10 @@ func (r *Reconciler) ensureSuspended(ctx context.Context, s *scope.Scope) error 
 	return r.releaseMachines(ctx, s, "the machines were released because the Workspace is suspended")
 }
 
-// releaseMachines releases all machines, and keeps the Workspace.
+// releaseMachines releases all machines, but keeps the Workspace.
 func (r *Reconciler) releaseMachines(ctx context.Context, s *scope.Scope, why string) error {
 	if len(s.Machines) == 0 && len(s.Attempts.Open()) == 0 {
-		return nil // nothing is held, and the status says so
+		return nil // there are no machines, and the status says so
 	}
 	s.Attempts.Release(why, s.Workspace.Generation, r.Clock.Now())
 	if err := r.records.Persist(ctx, s); err != nil {
@@ -80,8 +80,8 @@ func (r *Reconciler) releaseMachines(ctx context.Context, s *scope.Scope, why st
 	return err
 }
 
-// releaseOrphans releases machines of earlier Workspaces of that name. A Workspace counts as gone only after a live
-// read.
+// releaseOrphans releases the machines of earlier Workspaces of that name. A Workspace counts as gone only after
+// a live read.
 func (r *Reconciler) releaseOrphans(ctx context.Context, key types.NamespacedName, known types.UID) error {
 	owners, err := r.Provisioner.Owners(ctx, key.Namespace, key.Name)
 	orphans := slices.DeleteFunc(owners, func(owner capacity.Owner) bool { return owner.UID == known })
@@ -116,7 +116,7 @@ func (r *Reconciler) patchFinalizers(
 	if !change(s.Workspace, v1beta1.Finalizer) {
 		return nil
 	}
-	// The list is replaced as a whole, so it must be the list from our read.
+	// The patch replaces the whole list, so it must start from the list that was read.
 	patch := client.MergeFromWithOptions(before, client.MergeFromWithOptimisticLock{})
 	status := s.Workspace.Status.DeepCopy()
 	if err := r.records.expectations.Write(s.Workspace, func() error { return r.Client.Patch(ctx, s.Workspace, patch) }); err != nil {

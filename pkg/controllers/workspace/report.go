@@ -20,7 +20,7 @@ import (
 	"github.com/modelberth/modelberth/pkg/controllers/workspace/status"
 )
 
-// briefSilence is how long a brief wait may last until the status shows it.
+// briefSilence is how long a brief wait may last before the status shows it.
 const briefSilence = 2 * time.Second
 
 // report writes the results of the pass as one status patch, if anything changed, and publishes the events of that
@@ -48,8 +48,8 @@ func (r *Reconciler) report(ctx context.Context, s *scope.Scope, err error) erro
 	return nil
 }
 
-// postpones reports whether a new status is left to a later pass. A brief wait most often ends with the next pass, so a
-// write would be in vain; new attempts are written before anything is bought. Progress waits for its turn.
+// postpones reports whether a later pass should write the status. A brief wait usually ends with the next pass,
+// so its write would be useless; changed attempts are written anyway. Mere progress waits for its turn.
 func (r *Reconciler) postpones(s *scope.Scope, err error, after *v1beta1.WorkspaceStatus, events int) bool {
 	before := &s.Workspace.Status
 	if isBrief(err) {
@@ -66,7 +66,7 @@ func (r *Reconciler) postpones(s *scope.Scope, err error, after *v1beta1.Workspa
 	return wait > 0
 }
 
-// emit publishes events after the write of their status.
+// emit publishes the events of a status after it is written.
 func emit(to record.EventRecorder, ws *v1beta1.Workspace, events []status.Event) {
 	for _, event := range events {
 		kind := corev1.EventTypeNormal

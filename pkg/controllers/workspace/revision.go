@@ -15,12 +15,13 @@ import (
 	"github.com/modelberth/modelberth/pkg/render"
 )
 
-// A plan names its verified weights and the demands of its day. After a change of the requirements, a serving model
-// continues; no machine is bought and no pod starts before the weights are verified again
-// (docs/adr/0014-verified-weights.md).
+// A plan records its verified weights and the requirements at that time. After a change of the requirements, a
+// serving model continues. But the controller buys no machine and starts no pod until it has verified the weights
+// again (docs/adr/0014-verified-weights.md).
 
-// ensureVerified verifies the weights of a stored revision again before something begins with it under other demands. The
-// error is a *progress.StalledError if they cannot be verified, and the revision is not the accepted one.
+// ensureVerified verifies the weights of a stored revision again if the requirements have changed and the
+// revision needs new machines or pods. It returns a *progress.StalledError if it cannot verify the weights of a
+// revision that is not accepted yet.
 func (r *Reconciler) ensureVerified(ctx context.Context, s *scope.Scope, in render.Inputs) error {
 	err := r.noteUnverified(ctx, s)
 	if err != nil || s.Revision.Unverified == "" {
@@ -48,10 +49,11 @@ func (r *Reconciler) ensureVerified(ctx context.Context, s *scope.Scope, in rend
 	if err := r.noteUnverified(ctx, s); err != nil || s.Revision.Unverified == "" {
 		return err
 	}
-	return progress.Behind("revision") // another pass has pinned its own under that name
+	return progress.Behind("revision") // another pass has pinned its own revision under that name
 }
 
-// noteUnverified notes why nothing may begin with the revision. A revision serving from held machines begins nothing.
+// noteUnverified notes in the revision why it must not get new machines or pods. A revision that already serves
+// from its machines needs none.
 func (r *Reconciler) noteUnverified(ctx context.Context, s *scope.Scope) error {
 	if s.IsRunning(s.Revision) && (s.IsOnNodes() || s.Attempts.Suffice(s.Machines, &s.Revision.Revision)) {
 		return nil
@@ -61,7 +63,7 @@ func (r *Reconciler) noteUnverified(ctx context.Context, s *scope.Scope) error {
 	return err
 }
 
-// ensureCommit keeps the commit of the weights.
+// ensureCommit stores the commit of the weights for later pods.
 func (r *Reconciler) ensureCommit(ctx context.Context, s *scope.Scope) error {
 	return commits.Ensure(ctx, r.Client, s.Workspace, s.Pods, s.Revisions)
 }

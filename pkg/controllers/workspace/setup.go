@@ -11,7 +11,8 @@ import (
 	"github.com/modelberth/modelberth/pkg/controllers/workspace/watch"
 )
 
-// SetupWithManager registers the Reconciler and its watches. Sources are those of its Provisioner. The indexes must exist.
+// SetupWithManager registers the Reconciler and its watches. sources are the watches of its Provisioner. The
+// field indexes must already exist.
 func (r *Reconciler) SetupWithManager(mgr manager.Manager, sources []watch.Source, options controller.Options) error {
 	return r.watches().Setup(mgr, r, sources, options)
 }

@@ -39,7 +39,7 @@ func (w *workloads) ensureNoStuckPods(ctx context.Context, s *scope.Scope) error
 	return nil
 }
 
-// stuck explains why no kubelet will ever report a pod's end; empty if one may.
+// stuck explains why no kubelet will ever report the end of a pod; empty if a kubelet may.
 func (w *workloads) stuck(ctx context.Context, s *scope.Scope, pod *corev1.Pod) (string, error) {
 	if pod.Spec.NodeName == "" {
 		return "", nil
@@ -61,14 +61,14 @@ func (w *workloads) stuck(ctx context.Context, s *scope.Scope, pod *corev1.Pod) 
 	return "its node does not answer", nil
 }
 
-// lostMachine describes how the machine of a pod is permanently gone; empty if that is not certain. Kubernetes'
+// lostMachine explains that the machine of a pod is permanently gone; empty if that is not certain. Kubernetes'
 // own garbage collector deletes a pod without a node only after 40 to 60 seconds.
 //
-// A StatefulSet's pod must not run twice, and here it cannot: the pod fits only nodes with this
-// Workspace's UID, which only its own machines have. Karpenter takes the Node of such a machine
-// away only when the cloud no longer knows the machine, and the NodeClaim only after that (finalizer
-// karpenter.sh/termination on both). So with both gone nothing is left that could run it. A Node that
-// somebody deleted by hand is covered by its NodeClaim, one that nobody bought says nothing of its machine.
+// A StatefulSet's pod must not run twice. Here it cannot: the pod fits only nodes labeled with this Workspace's
+// UID, and only this Workspace's machines have that label. The finalizer karpenter.sh/termination keeps the Node
+// until the cloud no longer has the machine, and keeps the NodeClaim until the Node is gone. Once both are gone,
+// nothing can run the pod. If somebody deletes a Node by hand, its NodeClaim still proves the machine. If this
+// Workspace did not buy the node, its absence proves nothing about the machine.
 func (w *workloads) lostMachine(ctx context.Context, s *scope.Scope, pod *corev1.Pod) (string, error) {
 	isBought := pod.Spec.NodeSelector[v1beta1.LabelWorkspaceUID] == string(s.Workspace.UID)
 	isHeld := slices.ContainsFunc(s.Machines, func(m capacity.Machine) bool { return m.NodeName == pod.Spec.NodeName })

@@ -22,8 +22,8 @@ import (
 	"github.com/modelberth/modelberth/pkg/takeover"
 )
 
-// ensureLeftAlone ends the pass of a Workspace whose objects of KAITO's controller stay as they are. If an edit, or the
-// consent, was reverted before the pods were replaced, the machines of the edit are released.
+// ensureLeftAlone ends the pass while KAITO's objects for the Workspace must stay as they are. If the user has
+// reverted an edit or the consent before our pods replace KAITO's, it releases the machines for that edit.
 func (r *Reconciler) ensureLeftAlone(ctx context.Context, s *scope.Scope) (err error) {
 	s.KAITO, err = r.observer.Foreign.Look(ctx, seen(s))
 	_, isStalled := errors.AsType[*progress.StalledError](err)
@@ -40,15 +40,15 @@ func seen(s *scope.Scope) foreign.Seen {
 	return foreign.Seen{Workspace: s.Workspace, Set: s.KAITO.Set, IsPlanned: len(s.Revisions.Objects) > 0, IsNew: s.IsNew}
 }
 
-// ensureAdmitted has the API server check the pods of an edit before machines are bought for them.
+// ensureAdmitted checks that the API server would admit the pods of an edit, before machines are bought for them.
 func (r *Reconciler) ensureAdmitted(ctx context.Context, s *scope.Scope) error {
 	if !s.KAITO.IsReplaced() || len(s.Machines) > 0 || s.OpenAttempt() != nil {
 		return nil
 	}
-	return r.rehearse(ctx, s, s.DesiredSets(), true) // the purchase looks at the quotas
+	return r.rehearse(ctx, s, s.DesiredSets(), true) // the purchase checks the quotas
 }
 
-// rehearse checks that the API server would admit the sets with their pods in place of KAITO's.
+// rehearse checks that the API server would admit the sets and their pods in place of KAITO's.
 func (r *Reconciler) rehearse(ctx context.Context, s *scope.Scope, desired []render.Object, hasRoom bool) error {
 	rehearsal := foreign.Rehearsal{Replaced: s.KAITO.Set, HasRoom: hasRoom}
 	for _, object := range desired {
@@ -59,7 +59,7 @@ func (r *Reconciler) rehearse(ctx context.Context, s *scope.Scope, desired []ren
 	return r.observer.Foreign.Rehearse(ctx, r.Client, rehearsal)
 }
 
-// ensureRoom checks both the quotas and the pods, right before KAITO's go.
+// ensureRoom checks both the quotas and the pods, right before KAITO's pods are deleted.
 func (r *Reconciler) ensureRoom(ctx context.Context, s *scope.Scope) error {
 	hasRoom, err := r.executor.Choice(s).CheckRoom(ctx, s.Running(), "KAITO's pods stay: ")
 	if err != nil {
@@ -72,8 +72,8 @@ func (r *Reconciler) ensureRoom(ctx context.Context, s *scope.Scope) error {
 	return r.rehearse(ctx, s, desired, hasRoom)
 }
 
-// ensureReplaced has the pods of KAITO's controller make room for ours after an edit, once the machines of ours are
-// usable. The Service keeps its address, and selects both.
+// ensureReplaced deletes KAITO's pods after an edit once our machines are usable, to make room for our pods. The
+// Service keeps its address, and selects the pods of both.
 func (r *Reconciler) ensureReplaced(ctx context.Context, s *scope.Scope) error {
 	if !s.KAITO.IsReplaced() {
 		return nil
@@ -87,7 +87,8 @@ func (r *Reconciler) ensureReplaced(ctx context.Context, s *scope.Scope) error {
 	if err := r.ensureRoom(ctx, s); err != nil {
 		return err
 	}
-	// The rehearsal takes seconds, and nothing brings KAITO's pods back: the edit may have been reverted meanwhile.
+	// The rehearsal takes seconds, and the user may have reverted the edit meanwhile. Nothing brings KAITO's pods
+	// back.
 	if err := stale.Confirm(ctx, r.Live, s.Workspace); err != nil {
 		return err
 	}
@@ -102,8 +103,8 @@ func (r *Reconciler) ensureReplaced(ctx context.Context, s *scope.Scope) error {
 	return &progress.WaitingError{Message: "deleting KAITO's pods to make room for the new plan's pods", IsBrief: true}
 }
 
-// ensureNoLeftovers releases the machines of KAITO's controller once the pods that replace its own answer, and ends the
-// takeover then.
+// ensureNoLeftovers releases KAITO's machines once the pods that replace KAITO's pods answer, and then ends the
+// takeover.
 func (r *Reconciler) ensureNoLeftovers(ctx context.Context, s *scope.Scope) error {
 	if takeover.StateOf(s.Workspace) == takeover.Unadopted || s.KAITO.Set != nil || s.StatefulSet == nil || !s.IsCurrent() ||
 		!diagnosis.Inference(s.Diagnosed()).Ready || runsOnKAITOs(s) {
@@ -128,7 +129,7 @@ func (r *Reconciler) ensureNoLeftovers(ctx context.Context, s *scope.Scope) erro
 	return nil
 }
 
-// runsOnKAITOs reports whether the plan, or a pod, uses a machine of KAITO's controller. Then the machines stay.
+// runsOnKAITOs reports whether the plan or a pod uses a machine of KAITO's controller. Then these machines stay.
 func runsOnKAITOs(s *scope.Scope) bool {
 	names := slices.Clone(s.Running().Plan.NodeNames)
 	for i := range s.Pods {

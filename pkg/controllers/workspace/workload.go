@@ -24,7 +24,7 @@ import (
 	"github.com/modelberth/modelberth/pkg/workload"
 )
 
-// workloads makes the serving objects of Workspaces, and keeps their pods in order.
+// workloads writes the serving objects of Workspaces, and removes pods that cannot run.
 type workloads struct {
 	Client    client.Client
 	Live      client.Reader
@@ -32,7 +32,7 @@ type workloads struct {
 	Endpoints Endpoints
 	Settings  workload.Settings
 	Clock     clock.PassiveClock
-	// NodeGrace is how long a node may be not Ready before it counts as lost; 0 means forever.
+	// NodeGrace is how long a node may be not Ready before it counts as lost; 0 means no limit.
 	NodeGrace time.Duration
 	// PinPods makes pods run on the machines of the open attempt.
 	PinPods func(*scope.Scope, *corev1.PodTemplateSpec) error
@@ -40,8 +40,8 @@ type workloads struct {
 	IsGone func(ctx context.Context, name string) (bool, error)
 }
 
-// ensureNames checks before a purchase that the names of the Workspace's Services are free or ours. The Services of a
-// running Workspace stay, whatever happens to its machines.
+// ensureNames checks before a purchase that the names of the Workspace's objects are free or ours. For a running
+// Workspace, it writes its Services and policies, whatever happens to its machines.
 func (w *workloads) ensureNames(ctx context.Context, s *scope.Scope) error {
 	around := w.network(s)
 	if s.StatefulSet != nil {
@@ -66,7 +66,8 @@ func (w *workloads) ensureNames(ctx context.Context, s *scope.Scope) error {
 	return nil
 }
 
-// network returns the objects around the pods of the accepted revision, and of the one they still run.
+// network returns the objects around the pods, for the accepted revision and for the revision that the pods still
+// run. The Service of the endpoint comes first.
 func (w *workloads) network(s *scope.Scope) []render.Object {
 	var runs *render.Revision
 	if serving := s.RevisionOf(s.StatefulSet); serving != nil {
@@ -75,10 +76,10 @@ func (w *workloads) network(s *scope.Scope) []render.Object {
 	return s.Revision.Network(s.Workspace, w.Settings, runs)
 }
 
-// ensureEndpoint requests the Service of the Workspace unless it is up to date. Pods start without it.
+// ensureEndpoint requests the Service of the Workspace unless it is up to date. Pods start without this Service.
 func (w *workloads) ensureEndpoint(ctx context.Context, s *scope.Scope, service render.Object) error {
 	state, err := w.Applier.State(ctx, s.Workspace, service)
-	if err != nil || state == apply.Applied { // how an earlier try ended tells nothing of the next one
+	if err != nil || state == apply.Applied { // the result of an earlier try says nothing about the next one
 		w.Endpoints.Forget(client.ObjectKeyFromObject(s.Workspace))
 	}
 	if err != nil {
@@ -88,12 +89,12 @@ func (w *workloads) ensureEndpoint(ctx context.Context, s *scope.Scope, service 
 	if state == apply.Applied {
 		return nil
 	}
-	s.LookAgain(acquire.CacheLag) // should it vanish before the cache shows it
+	s.LookAgain(acquire.CacheLag) // in case it vanishes before the cache shows it
 	return classify(w.Endpoints.Order(s.Workspace, service))
 }
 
-// ensureGuards makes the objects that precede pods: NetworkPolicies, and the Service by which members find each
-// other.
+// ensureGuards writes the objects that must precede the pods: the policies, and the Service through which the
+// members of a group find each other.
 func (w *workloads) ensureGuards(ctx context.Context, s *scope.Scope, objects []render.Object) error {
 	for _, object := range objects {
 		if _, err := w.Applier.Apply(ctx, s.Workspace, object); err != nil && !mayLack(s, object, err) {
@@ -103,8 +104,7 @@ func (w *workloads) ensureGuards(ctx context.Context, s *scope.Scope, objects []
 	return nil
 }
 
-// mayLack reports whether a running Workspace continues without an object: its name may belong to an object of the
-// user.
+// mayLack reports whether a running Workspace continues without a policy whose name an object of the user has.
 func mayLack(s *scope.Scope, object render.Object, err error) bool {
 	_, isTaken := errors.AsType[*apply.TakenError](err)
 	_, isPolicy := object.(*networkingv1.NetworkPolicy)
@@ -112,9 +112,10 @@ func mayLack(s *scope.Scope, object render.Object, err error) bool {
 	return isTaken && (isPolicy || isBudget) && s.StatefulSet != nil
 }
 
-// ensureWorkload makes the StatefulSets while the machines are on their way, unless pods request the machines: the
-// pods fit this Workspace's machines only, so no autoscaler buys for them meanwhile. The pass after the request for
-// machines does that, so that the status is written first.
+// ensureWorkload writes the StatefulSets while the machines are still on their way. No autoscaler buys for these
+// pods, because they fit only this Workspace's machines. The pass that requests machines writes no StatefulSets,
+// so that it reports the status first. If pods request the machines, that request has already written the
+// StatefulSets.
 func (w *workloads) ensureWorkload(ctx context.Context, s *scope.Scope) error {
 	if s.StatefulSet == nil && (len(s.Created) > 0 || !s.HasMachines()) {
 		return nil
@@ -126,7 +127,7 @@ func (w *workloads) ensureWorkload(ctx context.Context, s *scope.Scope) error {
 		return nil // running pods stay: their machines are unknown
 	}
 	var around []render.Object
-	if s.StatefulSet == nil { // else they have been seen to with the names
+	if s.StatefulSet == nil { // otherwise ensureNames has written them
 		around = w.network(s)
 		if err := w.ensureGuards(ctx, s, around[1:]); err != nil {
 			return err
@@ -143,10 +144,10 @@ func (w *workloads) ensureWorkload(ctx context.Context, s *scope.Scope) error {
 	if s.IsGroup() || s.Workers == nil {
 		return nil
 	}
-	return deleteSet(ctx, w.Client, s.Workers) // of a plan with several machines
+	return deleteSet(ctx, w.Client, s.Workers) // left from a plan with several machines
 }
 
-// ApplyPods writes the StatefulSets as they are to be, aimed at the machines of the open attempt.
+// ApplyPods writes the desired StatefulSets, with their pods pinned to the machines of the open attempt.
 func (w *workloads) ApplyPods(ctx context.Context, s *scope.Scope) error {
 	desired, err := w.pinned(s)
 	if err != nil {
@@ -163,7 +164,7 @@ func (w *workloads) ApplyPods(ctx context.Context, s *scope.Scope) error {
 	return nil
 }
 
-// pinned returns the StatefulSets as they are to be, with their pods on the machines of the open attempt.
+// pinned returns the desired StatefulSets, with their pods pinned to the machines of the open attempt.
 func (w *workloads) pinned(s *scope.Scope) ([]render.Object, error) {
 	desired := s.DesiredSets()
 	for _, object := range desired {

@@ -25,13 +25,13 @@ func (e *Executor) Choice(s *scope.Scope) *purchase.Choice {
 	})
 }
 
-// exposure describes how other pods can reach the group of this Workspace; empty without evidence of it.
+// exposure describes how other pods can reach the group of this Workspace; empty if nothing shows that they can.
 func (e *Executor) exposure(s *scope.Scope) string {
 	return e.Exposure(isolation.Group(client.ObjectKeyFromObject(s.Workspace)))
 }
 
-// deleting returns the offer of machines about to be lost, if it is to be avoided. It is requested again only if
-// nothing else fits.
+// deleting returns the offering of the serving machines if they are about to be lost and that loss puts the offering
+// into a cooldown; otherwise nil. The controller requests that offering again only if nothing else fits.
 func (e *Executor) deleting(s *scope.Scope) *cooldown.Exclusion {
 	serving, now := s.ServingAttempt(), e.Clock.Now()
 	if serving == nil || s.Surge.Fault == "" {

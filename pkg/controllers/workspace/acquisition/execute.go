@@ -19,11 +19,11 @@ import (
 	"github.com/modelberth/modelberth/pkg/progress"
 )
 
-// retryClass is when to look again at a node class that is not ready.
+// retryClass is the interval for looking again at a node class that is not ready.
 const retryClass = time.Minute
 
-// Release releases the machines outside open attempts. A pass over an old Workspace might miss the attempt that holds
-// one.
+// Release releases all machines except those of the serving attempt. It confirms first that the pass has the newest
+// Workspace: an outdated one may lack the attempt that holds a machine.
 func (e *Executor) Release(ctx context.Context, s *scope.Scope) error {
 	if err := e.Effects.Confirm(ctx, s); err != nil {
 		return err
@@ -36,8 +36,8 @@ func (e *Executor) Release(ctx context.Context, s *scope.Scope) error {
 	return s.AwaitRelease(left)
 }
 
-// ask requests the missing machines of the open attempt and releases all others. An attempt whose machines have other
-// names than recorded is not over: they are written first.
+// ask requests the missing machines of the open attempt and releases all others. If the machines have other names than
+// the attempt records, ask only updates the attempt, so that the next step writes the names before the request.
 func (e *Executor) ask(ctx context.Context, s *scope.Scope) (isOver bool, err error) {
 	open := s.OpenAttempt()
 	names, err := e.Provisioner.Names(s.Owner, open.Number, s.Revision.Plan.Nodes)
@@ -54,7 +54,7 @@ func (e *Executor) ask(ctx context.Context, s *scope.Scope) (isOver bool, err er
 	return true, e.buy(ctx, s, open)
 }
 
-// buy requests the missing machines of an attempt within the money.
+// buy requests the missing machines of an attempt once their money is reserved.
 func (e *Executor) buy(ctx context.Context, s *scope.Scope, open *v1beta1.Attempt) error {
 	isDedicated, err := e.Preflight.IsDedicated(ctx, e.Choice(s).Purchase(s.Revision))
 	if err != nil {
@@ -80,12 +80,13 @@ func (e *Executor) buy(ctx context.Context, s *scope.Scope, open *v1beta1.Attemp
 			"instanceType", s.Revision.Plan.InstanceType)
 	}
 	if err == nil {
-		s.LookAgain(acquire.CacheLag) // should they vanish before the cache shows them
+		s.LookAgain(acquire.CacheLag) // in case they vanish before the cache shows them
 	}
 	return err
 }
 
-// Stop reports the obstacle. A watch shows a repaired node class; all else needs a change of the Workspace.
+// Stop reports why no further attempt is possible. If the node class was the reason and is repaired, the pass
+// continues; any other reason needs a change of the Workspace.
 func (e *Executor) Stop(ctx context.Context, s *scope.Scope) (isOver bool, err error) {
 	last := s.Attempts.Last()
 	stalled := &progress.StalledError{Reason: last.Reason, Message: last.Message}
@@ -109,7 +110,7 @@ func (e *Executor) Stop(ctx context.Context, s *scope.Scope) (isOver bool, err e
 	return true, stalled
 }
 
-// await explains the wait before the next request.
+// await explains why the next request must wait.
 func (e *Executor) await(s *scope.Scope) error {
 	known := e.Snapshot(s)
 	if left := s.Machines.Leaving(); len(left) > 0 || !known.IsMoved() {

@@ -1,10 +1,10 @@
 // Copyright The Modelberth Authors.
 // SPDX-License-Identifier: Apache-2.0
 
-// Package acquisition carries out what package acquire decides about the machines of a Workspace: it reads what a
-// decision needs, and carries out its step. What a step changes besides machines goes through Effects.
+// Package acquisition carries out the decisions of package acquire about the machines of a Workspace. It reads the
+// facts for a decision, and takes the step that was decided. Changes to anything besides machines go through Effects.
 //
-// It must not know how a decision is reached, how plans are ranked, or how pods are rendered.
+// It must not depend on how a decision is made, how plans are ranked, or how pods are rendered.
 package acquisition
 
 import (
@@ -27,13 +27,13 @@ import (
 	"github.com/modelberth/modelberth/pkg/revision"
 )
 
-// Provisioner gets machines and deletes them.
+// Provisioner observes, requests and deletes machines.
 type Provisioner interface {
 	capacity.Observer
 	capacity.Actor
 }
 
-// Effects change what a Workspace has besides machines.
+// Effects change the parts of a Workspace other than its machines.
 type Effects interface {
 	// Pin pins a plan as the accepted one before its purchase, and checks that the names of its objects are free.
 	Pin(ctx context.Context, s *scope.Scope, made *revision.Revision) error
@@ -48,7 +48,7 @@ type Effects interface {
 
 // Observer reads nodes.
 type Observer interface {
-	// ObserveNodes reads the nodes of a Workspace again, with those of the given names.
+	// ObserveNodes reads the nodes of a Workspace again, including the nodes of the given names.
 	ObserveNodes(ctx context.Context, s *scope.Scope, names []string) error
 	// IsGone reports whether the API server has no node of that name.
 	IsGone(ctx context.Context, name string) (bool, error)
@@ -65,20 +65,20 @@ type Executor struct {
 	Market    *purchase.Market
 	Preflight *preflight.Checker
 	Memory    *cooldown.Memory
-	// Lessons and Waiting are for the other Workspaces.
+	// Lessons share the outcome of attempts with other Workspaces. Waiting holds the Workspaces to wake.
 	Lessons *lessons.Lessons
 	Waiting *watch.Waiting
-	// Settings are the rules and deadlines by which machines are judged.
+	// Settings has the rules and deadlines for judging machines.
 	Settings acquire.Settings
-	// Exposure describes how other pods can reach a group; empty without evidence of it.
+	// Exposure describes how other pods can reach a group; empty if nothing shows that they can.
 	Exposure func(isolation.Group) string
 	Clock    clock.PassiveClock
 }
 
-// mostSteps bounds the steps of one pass: at most record, next, record and ask follow each other.
+// mostSteps bounds the steps of one pass. At most four follow each other: record, next, record and ask.
 const mostSteps = 8
 
-// Acquire gets the machines of the accepted plan, or those of the next best.
+// Acquire acquires the machines of the accepted plan, or of the next best plan.
 func (e *Executor) Acquire(ctx context.Context, s *scope.Scope) error {
 	return e.orOnNodes(ctx, s, e.steps(ctx, s))
 }
@@ -95,7 +95,7 @@ func (e *Executor) DecidePods(s *scope.Scope) {
 	}
 }
 
-// steps repeats deciding and acting until the pass must wait.
+// steps alternates decisions and steps until the pass must wait.
 func (e *Executor) steps(ctx context.Context, s *scope.Scope) error {
 	for range mostSteps {
 		if s.IsOnNodes() {

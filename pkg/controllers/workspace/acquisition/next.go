@@ -18,9 +18,10 @@ import (
 	"github.com/modelberth/modelberth/pkg/revision"
 )
 
-// Next chooses an affordable plan outside the cooldowns and begins an attempt for it. The end of the last attempt has
-// been written: the plan pinned here hides the previous request. While the spec has no plan, another attempt follows only
-// if the spec lets machines be bought and the model has answered with the accepted plan: nobody would miss it otherwise.
+// Next chooses an affordable plan outside the cooldowns and begins an attempt for it. The end of the last attempt is
+// already written, so the plan pinned here may replace that attempt's plan. While the current spec has no plan, Next
+// begins another attempt only if the spec allows purchases and the model has answered with the accepted plan: otherwise
+// nobody depends on the model.
 func (e *Executor) Next(ctx context.Context, s *scope.Scope) error {
 	if s.PlanErr != nil && (buysNothing(s.Workspace) || !s.HasServed()) {
 		return s.PlanErr
@@ -41,15 +42,15 @@ func (e *Executor) Next(ctx context.Context, s *scope.Scope) error {
 	return nil
 }
 
-// choose chooses an affordable plan outside the cooldowns, and pins it. It returns nil if the serving machines are to be
+// choose chooses an affordable plan outside the cooldowns, and pins it. It returns nil if the serving machines must be
 // released first.
 func (e *Executor) choose(ctx context.Context, s *scope.Scope, number int32) (*revision.Revision, error) {
-	// An earlier leader may have written the end of its attempt when this one had read all the others.
+	// An earlier leader may have written the end of its attempt after this one had read all Workspaces.
 	now := e.Clock.Now()
 	own := e.Market.Remember(lessons.Asker(s.Workspace), s.Workspace.Status.Attempts)
 	e.Lessons.Wake(e.Memory.Learn(now, refusal.Credible(own, now)...))
 	key := client.ObjectKeyFromObject(s.Workspace)
-	e.Waiting.Add(key) // before the look: later changes must wake it
+	e.Waiting.Add(key) // before the choice, so that later changes wake the Workspace
 	choice := e.Choice(s)
 	made, err := choice.Affordable(ctx, number)
 	if alone, ok := errors.AsType[*acquire.RecreateError](err); ok {
@@ -57,7 +58,7 @@ func (e *Executor) choose(ctx context.Context, s *scope.Scope, number int32) (*r
 		e.Waiting.Remove(key)
 		return nil, nil
 	}
-	if err == nil && len(s.Attempts) == 0 && !s.IsNew && !made.IsOnNodes() { // a lost status has none, either
+	if err == nil && len(s.Attempts) == 0 && !s.IsNew && !made.IsOnNodes() { // a lost status has no attempts, either
 		err = e.confirmMachines(ctx, s)
 	}
 	if err == nil {

@@ -21,17 +21,18 @@ import (
 )
 
 const (
-	// schedulingGrace is how long the scheduler may reject a pod for its planned node: earlier pods may still leave.
+	// schedulingGrace is how long the scheduler may reject a pod for its planned node: earlier pods may still be
+	// leaving.
 	schedulingGrace = 30 * time.Second
-	// leftFor is how long a node is avoided after the scheduler rejected a pod for it despite enough free
-	// resources, so that pods do not move back and forth.
+	// leftFor is how long plans avoid a node after the scheduler rejected a pod for it although its free resources
+	// seemed to suffice. Otherwise pods would move back and forth.
 	leftFor = 10 * time.Minute
-	// retryNodes is when to look again whether pods have left room: no event tells.
+	// retryNodes is the interval for checking whether pods have left room, because no watch reports that.
 	retryNodes = time.Minute
 )
 
-// ensureNodes keeps the Workspace on the nodes of its plan, and plans again if one of them becomes unsuitable.
-// Machines from an earlier purchase are released.
+// ensureNodes keeps the Workspace on the nodes of its plan, and plans again if one of them becomes unsuitable. It
+// releases the machines of an earlier purchase.
 func (e *Executor) ensureNodes(ctx context.Context, s *scope.Scope) error {
 	if len(s.Machines.Standing()) > 0 || len(s.Attempts.Open()) > 0 {
 		s.Attempts.Release("the machines were released: the plan uses existing nodes", s.Workspace.Generation, e.Clock.Now())
@@ -53,8 +54,8 @@ func (e *Executor) ensureNodes(ctx context.Context, s *scope.Scope) error {
 	return e.moveOn(ctx, s, problem)
 }
 
-// nodeProblem explains why the nodes of the plan are unsuitable; empty if they are not. It returns the nodes for
-// which the scheduler rejected the pods.
+// nodeProblem explains why the nodes of the plan are unsuitable; empty if they are suitable. It also returns the nodes
+// for which the scheduler rejected the pods.
 func (e *Executor) nodeProblem(ctx context.Context, s *scope.Scope) (string, []render.LeftNode, error) {
 	for _, name := range s.Revision.Plan.NodeNames {
 		node := s.Node(name)
@@ -74,8 +75,8 @@ func (e *Executor) nodeProblem(ctx context.Context, s *scope.Scope) (string, []r
 	return problem, left, nil
 }
 
-// rejected returns the scheduler's message if it puts a pod of the plan on none of its nodes, and the nodes without
-// a pod.
+// rejected returns the scheduler's message if the scheduler puts a pod of the plan on none of the planned nodes. It
+// also returns the planned nodes without a pod.
 func rejected(s *scope.Scope, now time.Time) (string, []render.LeftNode) {
 	isSeen := s.StatefulSet != nil && s.StatefulSet.Annotations[v1beta1.AnnotationRevision] == s.Revision.Name
 	if !isSeen || !s.IsCurrent() {
@@ -108,14 +109,14 @@ func rejected(s *scope.Scope, now time.Time) (string, []render.LeftNode) {
 			left = append(left, render.LeftNode{Name: name, Reason: reason, Until: acquire.Seconds(now.Add(leftFor))})
 		}
 	}
-	if len(left) == 0 { // its own pods still exist: once they are gone, there is room
+	if len(left) == 0 { // every planned node still has a pod of this Workspace: once the old pods are gone, there is room
 		return "", nil
 	}
 	return "the scheduler does not put the pod on the planned node: " + words, left
 }
 
-// moveOn plans without the unsuitable nodes, and pins that plan. If there is none, the old plan stays until something
-// changes.
+// moveOn makes and pins a plan without the unsuitable nodes. If there is no such plan, the old plan stays until
+// something changes.
 func (e *Executor) moveOn(ctx context.Context, s *scope.Scope, problem string) error {
 	made, err := e.Choice(s).Elsewhere(ctx)
 	if stalled, ok := errors.AsType[*progress.StalledError](err); ok {
@@ -132,7 +133,7 @@ func (e *Executor) moveOn(ctx context.Context, s *scope.Scope, problem string) e
 	return e.Observer.ObserveNodes(ctx, s, s.Revision.Plan.NodeNames)
 }
 
-// orOnNodes uses nodes that have joined since the plan, if machines would be bought and no provisioner is installed.
+// orOnNodes plans for nodes that have joined meanwhile, if machines are needed but no provisioner is installed.
 func (e *Executor) orOnNodes(ctx context.Context, s *scope.Scope, err error) error {
 	_, isMissing := errors.AsType[*capacity.NotInstalledError](err)
 	if !isMissing || s.Spec.Resource.EffectiveNodeSource() == v1beta1.NodeSourceProvisioned {

@@ -21,14 +21,14 @@ import (
 	"github.com/modelberth/modelberth/pkg/progress"
 )
 
-// An attempt that got its machines keeps them when one is lost: scarce capacity is not returned while it may be useful.
-// The attempt records the lost machine, releases only that one, and requests another one by the same name once it is
+// An attempt that has lost a machine keeps the others: scarce capacity is not returned while it may be useful. The
+// attempt records the lost machine, releases only that one, and requests a replacement of the same name once it is
 // gone.
 
-// replaceLost records the lost machines of the open attempt, and reports whether this pass ends with that. If
-// machines come for pods, the machine's name stays: its pod is deleted, and the next one waits for another node. If
-// machines of the type may no longer be bought, and no machine of another plan can join the remaining ones, the attempt
-// ends for that plan.
+// replaceLost records the lost machines of the open attempt, and reports whether the pass is over. If an autoscaler
+// buys machines for pods, replaceLost deletes the pod of the lost machine, and the next pod of that name waits for
+// another node. If a lost machine may not be bought again, and another plan's machines cannot be acquired beside the
+// remaining machines, the attempt ends in favor of another plan.
 func (e *Executor) replaceLost(ctx context.Context, s *scope.Scope, lost []acquire.Machine) (isOver bool, err error) {
 	open := s.OpenAttempt()
 	if s.Surge.Replaces == capacity.ReplacesPod {
@@ -48,7 +48,7 @@ func (e *Executor) replaceLost(ctx context.Context, s *scope.Scope, lost []acqui
 	}
 	_, err = e.Choice(s).Elsewhere(ctx)
 	if _, isStalled := errors.AsType[*progress.StalledError](err); isStalled {
-		return false, nil // the rest serves
+		return false, nil // no other plan: the remaining machines serve
 	}
 	if err == nil {
 		s.EndAttempt(acquire.Released("the machines were released for another plan: "+why), e.Clock.Now())
@@ -56,8 +56,8 @@ func (e *Executor) replaceLost(ctx context.Context, s *scope.Scope, lost []acqui
 	return err != nil, err
 }
 
-// lostPods returns the pods on lost machines. A pod without a machine waits, whatever its autoscaler reported: the
-// others serve meanwhile.
+// lostPods returns the pods on lost machines. A pod without a node stays and waits, whatever its autoscaler reported:
+// the other pods serve meanwhile.
 func lostPods(s *scope.Scope, lost []acquire.Machine) []group.Leaving {
 	var out []group.Leaving
 	for i := range s.Pods {
@@ -74,8 +74,8 @@ func lostPods(s *scope.Scope, lost []acquire.Machine) []group.Leaving {
 	return out
 }
 
-// awaitReplacements returns until when no replacement of a lost machine is requested. Replacements in a group are
-// requested at once or not at all.
+// awaitReplacements returns a *progress.WaitingError while a cooldown delays the replacement of a lost machine. A group
+// and a retry do not wait.
 func (e *Executor) awaitReplacements(s *scope.Scope, open *v1beta1.Attempt) error {
 	isLost := func(claim v1beta1.AttemptClaim) bool { return claim.UID == "" && claim.Lost != nil }
 	i := slices.IndexFunc(open.Claims, isLost)

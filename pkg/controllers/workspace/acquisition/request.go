@@ -36,7 +36,7 @@ func (e *Executor) Request(s *scope.Scope) capacity.Request {
 		MakePods:     func(ctx context.Context) error { return e.Effects.ApplyPods(ctx, s) },
 		Confirm:      func(ctx context.Context) error { return e.Effects.Confirm(ctx, s) },
 	}
-	if s.Revision.IsGroup() { // a provisioner of single machines changes the zone on its own
+	if s.Revision.IsGroup() { // for a single machine, the provisioner itself changes the zone
 		offer := e.Market.Offering(open.InstanceType, open.Zone, open.CapacityType, open.NodeClassName)
 		out.AvoidZones = e.Memory.Zones(e.Clock.Now(), lessons.Asker(s.Workspace), offer)
 	}
@@ -51,8 +51,8 @@ func (e *Executor) Request(s *scope.Scope) capacity.Request {
 	return out
 }
 
-// PinPods makes pods run on the machines of the open attempt. Pods on existing nodes, or without an attempt, stay as they
-// are.
+// PinPods makes pods run on the machines of the open attempt. Without such an attempt, or with a plan for existing
+// nodes, pods stay unchanged.
 func (e *Executor) PinPods(s *scope.Scope, pods *corev1.PodTemplateSpec) error {
 	if s.IsOnNodes() || s.OpenAttempt() == nil {
 		return nil

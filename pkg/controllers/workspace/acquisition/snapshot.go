@@ -20,7 +20,7 @@ import (
 	"github.com/modelberth/modelberth/pkg/controllers/workspace/stale"
 )
 
-// Snapshot returns what this pass knows about the machines of the Workspace.
+// Snapshot returns the facts of this pass about the machines of the Workspace.
 func (e *Executor) Snapshot(s *scope.Scope) *acquire.Snapshot {
 	now := e.Clock.Now()
 	return &acquire.Snapshot{
@@ -36,7 +36,7 @@ func (e *Executor) Snapshot(s *scope.Scope) *acquire.Snapshot {
 	}
 }
 
-// lookups look up what a decision needs beyond the snapshot.
+// lookups implements acquire.Lookup: it looks up facts for a decision that the snapshot lacks.
 type lookups struct {
 	*Executor
 	s *scope.Scope
@@ -71,7 +71,7 @@ func (l lookups) Failing(attempt *v1beta1.Attempt) (string, bool) {
 
 func (l lookups) Fault() string { return l.s.LastFault() }
 
-// decide returns the next step, and asks the API server what the decision needs.
+// decide returns the next step. It decides again after each live read that the decision needs.
 func (e *Executor) decide(ctx context.Context, s *scope.Scope) (acquire.Decision, error) {
 	if surger, isSurger := e.Provisioner.(capacity.Surger); isSurger {
 		s.Surge.IsPossible, s.Surge.Replaces = surger.CanSurge(s.Owner), surger.Replaces(s.Owner)
@@ -92,7 +92,7 @@ func (e *Executor) decide(ctx context.Context, s *scope.Scope) (acquire.Decision
 	}
 }
 
-// note takes over what a decision found.
+// note copies the results of a decision into the scope.
 func note(ctx context.Context, s *scope.Scope, found *acquire.Decision) {
 	s.Attempts, s.Surge, s.Foreign, s.Verdict = found.Attempts, found.Surge, found.Foreign, found.Verdict
 	s.Wasted += found.Wasted
@@ -110,8 +110,7 @@ func note(ctx context.Context, s *scope.Scope, found *acquire.Decision) {
 	}
 }
 
-// Read does the live reads that a decision needs. The error is a conflict or a *progress.WaitingError if the
-// caches lag.
+// Read does the live reads that a decision needs. It returns a conflict or a *progress.WaitingError if the caches lag.
 func (e *Executor) Read(ctx context.Context, s *scope.Scope, read acquire.Read) (err error) {
 	switch read.Needs {
 	case acquire.NeedsMachines:
@@ -124,7 +123,7 @@ func (e *Executor) Read(ctx context.Context, s *scope.Scope, read acquire.Read) 
 	}
 }
 
-// confirmMachines confirms the machines, once in a pass.
+// confirmMachines checks, once per pass, that the cache shows the machines that the API server has.
 func (e *Executor) confirmMachines(ctx context.Context, s *scope.Scope) error {
 	if s.Live.AreMachinesConfirmed {
 		return nil
@@ -137,7 +136,7 @@ func (e *Executor) confirmMachines(ctx context.Context, s *scope.Scope) error {
 	return err
 }
 
-// confirmPods confirms the StatefulSet, and the nodes of the machines of an attempt.
+// confirmPods checks that the caches show the newest StatefulSet, and the newest nodes of an attempt's machines.
 func (e *Executor) confirmPods(ctx context.Context, s *scope.Scope, of *v1beta1.Attempt) error {
 	shown := []client.Object{s.StatefulSet}
 	for _, machine := range s.Machines.Of(of) {
@@ -150,7 +149,7 @@ func (e *Executor) confirmPods(ctx context.Context, s *scope.Scope, of *v1beta1.
 	return err
 }
 
-// reasons reads explanations for the end of machines.
+// reasons reads the events and the node class, which may explain why machines were lost.
 func (e *Executor) reasons(ctx context.Context, s *scope.Scope, lost []types.UID) (*acquire.Reasons, error) {
 	out := &acquire.Reasons{}
 	var err error

@@ -15,9 +15,9 @@ import (
 	"github.com/modelberth/modelberth/pkg/progress"
 )
 
-// Reserve reserves the money for the missing machines of the open attempt: a restart may have lost the
-// reservation, the plan may have grown, a ceiling may have been lowered. Serving machines stay; an attempt that
-// cannot be completed is released.
+// Reserve reserves the money for the missing machines of the open attempt: a restart may have lost the reservation, the
+// plan may have grown, or a ceiling may have been lowered. If the money is short, an attempt that has had all its
+// machines keeps them, and any other attempt is released.
 func (e *Executor) Reserve(ctx context.Context, s *scope.Scope) error {
 	open, key := s.OpenAttempt(), client.ObjectKeyFromObject(s.Workspace)
 	if s.PlanErr != nil && buysNothing(s.Workspace) && acquire.Misses(open, s.Revision.Plan.Nodes) {
@@ -32,7 +32,7 @@ func (e *Executor) Reserve(ctx context.Context, s *scope.Scope) error {
 	if over := budget.Beside(accepted.Plan.InstanceType, accepted.Plan.HourlyPrice); over != nil { // the limit was lowered meanwhile
 		return abandon(s, v1beta1.ReasonSpendingCeiling, over.Error(), e.Clock.Now())
 	}
-	e.Waiting.Add(key) // before the look: money that is freed later must wake it
+	e.Waiting.Add(key) // before the check, so that money freed later wakes the Workspace
 	over, err := choice.Reserve(ctx, accepted, open.Number)
 	if over == nil {
 		e.Waiting.Remove(key)
@@ -45,7 +45,7 @@ func (e *Executor) Reserve(ctx context.Context, s *scope.Scope) error {
 	return short
 }
 
-// stopBuying ends purchases for the open attempt: its serving machines stay.
+// stopBuying buys nothing more for the open attempt. It keeps the machines of an attempt that has had them all.
 func stopBuying(s *scope.Scope, open *v1beta1.Attempt, why string, now time.Time) error {
 	if open.ReadyTime == nil {
 		return abandon(s, v1beta1.ReasonSpendingCeiling, why, now)
@@ -53,7 +53,7 @@ func stopBuying(s *scope.Scope, open *v1beta1.Attempt, why string, now time.Time
 	return &progress.WaitingError{Reason: v1beta1.ReasonNoMachineAllowed, Message: why}
 }
 
-// abandon releases the machines of the open attempt, as it may not be completed.
+// abandon ends the open attempt, which must not be completed, and releases its machines.
 func abandon(s *scope.Scope, reason, why string, now time.Time) error {
 	s.EndAttempt(acquire.Released("the machines were released: "+why), now)
 	return &progress.WaitingError{Reason: reason, Message: why, IsBrief: true}

@@ -1,7 +1,7 @@
 // Copyright The Modelberth Authors.
 // SPDX-License-Identifier: Apache-2.0
 
-// Package commits keeps the commit of weights from the first pod of a revision, for all later pods.
+// Package commits stores the commit of the weights that the first pod of a revision resolved, for all later pods.
 package commits
 
 import (
@@ -22,8 +22,8 @@ import (
 	"github.com/modelberth/modelberth/pkg/workload"
 )
 
-// Ensure stores the commit of a revision's first pod if the plan could not resolve it: later pods of that revision get the
-// same. The commit stays in the pod's status, so a crash before this write loses nothing.
+// Ensure stores the commit that a revision's first pod resolved, if the plan could not: later pods of that revision use
+// the same commit. The pod's status keeps the commit, so a crash before this write loses nothing.
 func Ensure(ctx context.Context, in client.Client, ws *v1beta1.Workspace, pods []corev1.Pod, known revision.History) error {
 	if ws.Inference == nil || ws.Inference.Preset == nil {
 		return nil
@@ -38,7 +38,7 @@ func Ensure(ctx context.Context, in client.Client, ws *v1beta1.Workspace, pods [
 		stored.SetGroupVersionKind(corev1.SchemeGroupVersion.WithKind("ConfigMap"))
 		err := in.Get(ctx, client.ObjectKey{Namespace: ws.Namespace, Name: name}, stored)
 		if err == nil {
-			continue // the first one counts
+			continue // the first commit counts
 		}
 		if !apierrors.IsNotFound(err) {
 			return fmt.Errorf("reading ConfigMap %s: %w", name, err)
@@ -53,7 +53,8 @@ func Ensure(ctx context.Context, in client.Client, ws *v1beta1.Workspace, pods [
 	return nil
 }
 
-// keep stores a commit. If a quota, for example, forbids it, each pod resolves its own.
+// keep stores a commit. If the API server forbids that, for example because of a quota, each pod resolves its own
+// commit.
 func keep(ctx context.Context, to client.Writer, keeper *corev1.ConfigMap) error {
 	err := to.Create(ctx, keeper, client.FieldOwner(apply.FieldOwner))
 	switch {
@@ -67,8 +68,8 @@ func keep(ctx context.Context, to client.Writer, keeper *corev1.ConfigMap) error
 	return nil
 }
 
-// keeperOf returns the newest revision whose commit a ConfigMap stores; nil if there is none. Other ConfigMaps in a
-// pod get no write.
+// keeperOf returns the newest revision whose commit belongs into a ConfigMap; nil if there is none. The controller
+// writes no other ConfigMap that a pod may name.
 func keeperOf(ws *v1beta1.Workspace, known revision.History, configMap string) *appsv1.ControllerRevision {
 	for i, object := range slices.Backward(known.Objects) {
 		hash := object.Annotations[v1beta1.AnnotationHash]

@@ -1,11 +1,11 @@
 // Copyright The Modelberth Authors.
 // SPDX-License-Identifier: Apache-2.0
 
-// Package foreign recognises Workspaces that KAITO's controller serves, whether a user has agreed to have them taken over,
-// and releases what it made for them.
+// Package foreign recognizes the Workspaces that KAITO's controller serves. It checks whether a user has agreed to a
+// takeover, and releases the objects that KAITO's controller made.
 //
-// It changes none of these objects before the Workspace is deleted, or edited after a takeover. It must not know plans or
-// machines of this controller.
+// It changes none of these objects before the Workspace is deleted, or edited after a takeover. It must not depend on
+// plans or on this controller's machines.
 package foreign
 
 import (
@@ -26,40 +26,42 @@ import (
 	"github.com/modelberth/modelberth/pkg/takeover"
 )
 
-// retry is the time to the next look for a Deployment of KAITO's. No watch covers them.
+// retry is the interval for looking for KAITO's Deployments, because no watch covers them.
 const retry = 5 * time.Minute
 
 // Machines finds and releases the machines of KAITO's controller for a Workspace.
 type Machines interface {
-	// Of names them, from a cache.
+	// Of returns the names of the machines, from a cache.
 	Of(ctx context.Context, workspace types.NamespacedName) ([]string, error)
-	// Release deletes them, and names the remaining ones.
+	// Release deletes the machines, and returns the names of the remaining ones.
 	Release(ctx context.Context, workspace types.NamespacedName) ([]string, error)
 }
 
 // Guard recognises the Workspaces of KAITO's controller.
 type Guard struct {
-	// Cached has the pods of Workspaces. Live reads past the caches.
+	// Cached reads pods from the cache. Live reads past the caches.
 	Cached client.Reader
 	Live   client.Reader
 	// Machines is nil if the cluster lacks the kinds of KAITO's machines.
 	Machines Machines
 }
 
-// Seen is what a pass knows of a Workspace.
+// Seen holds the facts of a pass about a Workspace.
 type Seen struct {
 	Workspace *v1beta1.Workspace
 	// Set is the StatefulSet of KAITO's controller, or nil.
 	Set *appsv1.StatefulSet
-	// IsPlanned: this controller has stored plans for it. IsNew: this pass has added the finalizer.
+	// IsPlanned reports whether this controller has stored plans for it, and IsNew whether this pass added the
+	// finalizer.
 	IsPlanned, IsNew bool
 }
 
-// Look returns the objects of KAITO's for a Workspace. If they stay as they are, nothing is written to them, and nothing
-// is bought for the Workspace: the error is a *progress.StalledError, or a *progress.WaitingError after a takeover.
+// Look returns KAITO's objects for a Workspace. While they must stay as they are, this controller writes nothing to
+// them and buys nothing for the Workspace: then the error is a *progress.StalledError, or a *progress.WaitingError
+// after a takeover.
 //
 // KAITO's StatefulSet concerns every pass, because ours would have the same name. KAITO's other objects concern only a
-// Workspace that this controller has never planned: one that it serves goes on beside what was left behind.
+// Workspace without a plan of this controller: a planned Workspace goes on serving beside the objects that KAITO left.
 func (g *Guard) Look(ctx context.Context, seen Seen) (takeover.Holding, error) {
 	held := takeover.Holding{Set: seen.Set, State: takeover.StateOf(seen.Workspace)}
 	objects, deployment, err := g.objects(ctx, seen, held.State)
@@ -95,7 +97,7 @@ func (g *Guard) stall(seen Seen, message string) error {
 	return &progress.StalledError{Reason: v1beta1.ReasonServedByKAITO, Message: message, RetryAfter: g.lookAgain(seen)}
 }
 
-// lookAgain is the time to the next look for objects without a watch; 0 if there are none.
+// lookAgain returns the time to the next look for objects without a watch; 0 if a StatefulSet shows the changes.
 func (g *Guard) lookAgain(seen Seen) time.Duration {
 	if seen.Set != nil {
 		return 0
@@ -103,7 +105,7 @@ func (g *Guard) lookAgain(seen Seen) time.Duration {
 	return retry
 }
 
-// objects names the objects, and the Deployment among them.
+// objects returns the names of KAITO's objects, and the name of the Deployment among them.
 func (g *Guard) objects(ctx context.Context, seen Seen, state takeover.State) (all []string, deployment string, err error) {
 	if seen.Set == nil && seen.IsPlanned {
 		return nil, "", nil
@@ -131,7 +133,7 @@ func (g *Guard) objects(ctx context.Context, seen Seen, state takeover.State) (a
 }
 
 // wasServed reports whether the Workspace bears marks of KAITO's controller: its annotations, or conditions or a
-// finalizer from another writer. Without them no request is made.
+// finalizer from another writer. Without such marks, the guard makes no request.
 func (s *Seen) wasServed() bool {
 	_, hasHash := s.Workspace.Annotations[v1beta1.AnnotationHash]
 	_, hasRevision := s.Workspace.Annotations[v1beta1.AnnotationRevision]
@@ -156,7 +158,7 @@ func hasDeployment(ctx context.Context, live client.Reader, ws *v1beta1.Workspac
 }
 
 // IsOurs reports whether this controller made a StatefulSet of a Workspace. The cache drops labels and annotations of
-// objects without our label, so a set that lost it is read again.
+// objects without our label, so IsOurs reads a set again that has lost its label.
 func (g *Guard) IsOurs(ctx context.Context, set *appsv1.StatefulSet, isPlanned bool) (bool, error) {
 	if set.Labels[v1beta1.LabelManagedBy] == v1beta1.ManagedBy {
 		return true, nil
@@ -175,8 +177,9 @@ func (g *Guard) IsOurs(ctx context.Context, set *appsv1.StatefulSet, isPlanned b
 	return true, nil
 }
 
-// Release deletes what KAITO's controller holds for a Workspace, and returns the names of the rest. The finalizer of
-// both controllers has the same name. It asks the API server only where the cache, or the Workspace, shows traces.
+// Release deletes the machines of KAITO's controller for a Workspace, and returns the names of the remaining ones. Both
+// controllers use the same finalizer, so this one must do KAITO's cleanup. Release makes no request unless the cache or
+// the Workspace shows traces of KAITO.
 func (g *Guard) Release(ctx context.Context, seen Seen) ([]string, error) {
 	if g.Machines == nil {
 		return nil, nil

@@ -16,7 +16,7 @@ import (
 	"github.com/modelberth/modelberth/pkg/takeover"
 )
 
-// pods counts the pods in the cache, which has no fields of KAITO's StatefulSet.
+// pods counts the ready pods in the cache, because the cache drops the fields of KAITO's StatefulSet.
 func (g *Guard) pods(ctx context.Context, seen Seen) (takeover.Pods, error) {
 	out := takeover.Pods{Wanted: takeover.WantedPods(seen.Workspace)}
 	all, err := g.list(ctx, seen)
@@ -28,7 +28,7 @@ func (g *Guard) pods(ctx context.Context, seen Seen) (takeover.Pods, error) {
 	return out, err
 }
 
-// members are the pods of KAITO's StatefulSet.
+// members returns the pods of KAITO's StatefulSet.
 func (g *Guard) members(ctx context.Context, seen Seen) ([]corev1.Pod, error) {
 	if seen.Set == nil {
 		return nil, nil

@@ -26,24 +26,24 @@ import (
 	"github.com/modelberth/modelberth/pkg/wording"
 )
 
-// Of a rehearsal: its longest duration, the time to the next one after a refusal, and the longest quotation.
+// Limits of a rehearsal: its longest duration, the time to the next one after a refusal, and the longest quotation.
 const (
 	rehearsalLimit = 5 * time.Second
 	rehearseAgain  = time.Minute
 	mostQuoted     = 400
 )
 
-// Rehearsal is a dry run of StatefulSets and their pods before KAITO's make room.
+// Rehearsal is a dry run of StatefulSets and their pods before KAITO's pods make room for them.
 type Rehearsal struct {
 	Sets []*appsv1.StatefulSet
 	// Replaced is KAITO's StatefulSet.
 	Replaced *appsv1.StatefulSet
-	// HasRoom reports whether the namespace's quotas admit the pods in place of KAITO's. The dry run counts both.
+	// HasRoom reports whether the quotas admit the pods in place of KAITO's. The dry run counts the pods of both.
 	HasRoom bool
 }
 
-// Rehearse returns an error unless the API server, with its webhooks and policies, would create the sets and their pods. The
-// error is a *progress.StalledError if it refuses them.
+// Rehearse returns an error unless the API server, with its webhooks and policies, would create the sets and their
+// pods. It returns a *progress.StalledError if the API server refuses them.
 func (g *Guard) Rehearse(ctx context.Context, writer client.Writer, r Rehearsal) error {
 	ctx, cancel := context.WithTimeout(ctx, rehearsalLimit)
 	defer cancel()
@@ -58,7 +58,7 @@ func (g *Guard) Rehearse(ctx context.Context, writer client.Writer, r Rehearsal)
 	return nil
 }
 
-// podOf is the first pod of a set, as the cluster would create it. Its owner is KAITO's set: ours has no UID yet.
+// podOf returns the first pod of a set as the cluster would create it. Its owner is KAITO's set: ours has no UID yet.
 func (r Rehearsal) podOf(set *appsv1.StatefulSet) *corev1.Pod {
 	ordinal := 0
 	if set.Spec.Ordinals != nil {
@@ -66,7 +66,7 @@ func (r Rehearsal) podOf(set *appsv1.StatefulSet) *corev1.Pod {
 	}
 	template := set.Spec.Template.DeepCopy()
 	owner := metav1.NewControllerRef(r.Replaced, appsv1.SchemeGroupVersion.WithKind("StatefulSet"))
-	owner.BlockOwnerDeletion = nil // some clusters ask for a further right then
+	owner.BlockOwnerDeletion = nil // otherwise some clusters require another permission
 	out := &corev1.Pod{ObjectMeta: template.ObjectMeta, Spec: template.Spec}
 	out.Namespace, out.Name, out.OwnerReferences = set.Namespace, set.Name+"-"+strconv.Itoa(ordinal), []metav1.OwnerReference{*owner}
 	out.Labels = maps.Clone(out.Labels)
@@ -77,8 +77,8 @@ func (r Rehearsal) podOf(set *appsv1.StatefulSet) *corev1.Pod {
 	return out
 }
 
-// judge turns an answer into an error. An existing object of the name is KAITO's: the API server answers so after all
-// checks.
+// judge converts the API server's answer to a dry run into an error. An object that already exists is KAITO's: the API
+// server reports it only after all its checks.
 func (r Rehearsal) judge(err error, name string) error {
 	var status apierrors.APIStatus
 	switch {

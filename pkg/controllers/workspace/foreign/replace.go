@@ -19,8 +19,9 @@ import (
 	"github.com/modelberth/modelberth/pkg/apply"
 )
 
-// Cede turns a Service of KAITO's into the desired one of the same name. It keeps the address. Server-side apply alone
-// would keep KAITO's ports, and its traffic to pods that are not ready. Other objects are left to it.
+// Cede turns KAITO's Service into the desired Service of the same name, and keeps its address. Server-side apply alone
+// would keep KAITO's ports and the traffic to pods that are not ready. For objects other than Services, server-side
+// apply suffices.
 func (g *Guard) Cede(ctx context.Context, writer client.Writer, desired client.Object) error {
 	want, isService := desired.(*corev1.Service)
 	if !isService {
@@ -54,8 +55,8 @@ func (g *Guard) Cede(ctx context.Context, writer client.Writer, desired client.O
 	return nil
 }
 
-// DeleteSet deletes KAITO's StatefulSet with its pods. It has no label, and the controller may delete nothing without
-// one, so it gets one first.
+// DeleteSet deletes KAITO's StatefulSet with its pods. This controller may delete only objects with its label, so
+// DeleteSet adds the label first.
 func (g *Guard) DeleteSet(ctx context.Context, writer client.Writer, set *appsv1.StatefulSet) error {
 	if !set.DeletionTimestamp.IsZero() {
 		return nil
@@ -72,8 +73,8 @@ func (g *Guard) DeleteSet(ctx context.Context, writer client.Writer, set *appsv1
 	return nil
 }
 
-// ReleaseMachines deletes the machines of KAITO's controller for a Workspace, and names the remaining ones. It asks the
-// API server itself.
+// ReleaseMachines deletes KAITO's machines for a Workspace, and returns the names of the remaining ones. It reads past
+// the cache.
 func (g *Guard) ReleaseMachines(ctx context.Context, ws *v1beta1.Workspace) ([]string, error) {
 	if g.Machines == nil {
 		return nil, nil

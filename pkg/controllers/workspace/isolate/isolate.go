@@ -1,8 +1,8 @@
 // Copyright The Modelberth Authors.
 // SPDX-License-Identifier: Apache-2.0
 
-// Package isolate lets the engines of a group start once strangers are found not to reach its pods. It must not know plans or
-// machines.
+// Package isolate allows the engines of a group to start once a probe shows that other pods cannot reach the group. It
+// must not depend on plans or machines.
 package isolate
 
 import (
@@ -28,36 +28,36 @@ import (
 )
 
 const (
-	// programmedWithin is how long a network plug-in may take to apply NetworkPolicies to a new pod: some admit
-	// everything before.
+	// programmedWithin is how long a network plug-in may take to apply NetworkPolicies to a new pod. Until then, some
+	// plug-ins admit all traffic.
 	programmedWithin = time.Minute
-	// probeAgain is the time to the next probe of a group that may soon be isolated, probeExposed that of an exposed
-	// one.
+	// probeAgain is the time to the next probe of a group that may soon be isolated. probeExposed is that time for an
+	// exposed group.
 	probeAgain   = 5 * time.Second
 	probeExposed = time.Minute
 )
 
-// Starter lets groups start.
+// Starter allows groups to start.
 type Starter struct {
 	Client client.Writer
-	// Guard decides whether several machines may serve one model; nil lets them.
+	// Guard decides whether several machines may serve one model; nil always allows it.
 	Guard *isolation.Guard
 	Clock clock.PassiveClock
 }
 
-// Start lets the engines of a group of this many members start, or returns why they wait. It is called again after a
-// while, unless that is 0.
+// Start allows the engines of a group of count members to start, or returns an error that explains why they wait. If
+// again is not 0, the caller calls Start again after that time.
 func (s *Starter) Start(ctx context.Context, group isolation.Group, all []*corev1.Pod, count int) (again time.Duration, err error) {
 	held := slices.DeleteFunc(slices.Clone(all), func(pod *corev1.Pod) bool { return !workload.IsHeld(pod) })
 	if len(held) == 0 {
 		return 0, nil
 	}
-	if !s.Guard.HoldsGroups() { // they were rendered under another policy
+	if !s.Guard.HoldsGroups() { // the pods were rendered under another policy
 		return 0, writeIsolation(ctx, s.Client, held, v1beta1.IsolationWaived)
 	}
 	members := membersOf(all)
 	if len(members) < count {
-		return 0, nil // the news of the other pods leads back here
+		return 0, nil // an event of the missing pods triggers the next pass
 	}
 	found, isProbed := s.Guard.Check(ctx, group, members)
 	if ctx.Err() != nil {
@@ -84,7 +84,7 @@ func (s *Starter) Start(ctx context.Context, group isolation.Group, all []*corev
 	}
 }
 
-// membersOf returns the pods with running agents.
+// membersOf returns the pods whose agents run.
 func membersOf(pods []*corev1.Pod) []isolation.Member {
 	var out []isolation.Member
 	for _, pod := range pods {
@@ -106,7 +106,7 @@ func agentSince(pod *corev1.Pod) time.Time {
 	return pod.Status.InitContainerStatuses[at].State.Running.StartedAt.Time
 }
 
-// lastAgent is when the last of the pods' agents began to run.
+// lastAgent returns when the last of the pods' agents began to run.
 func lastAgent(pods []*corev1.Pod) time.Time {
 	var last time.Time
 	for _, pod := range pods {
@@ -117,7 +117,8 @@ func lastAgent(pods []*corev1.Pod) time.Time {
 	return last
 }
 
-// writeIsolation writes the finding for the agents of pods. The successor of a vanished pod gets it later.
+// writeIsolation writes the finding into the pods, for their agents. A later pass writes it into the successor of a
+// vanished pod.
 func writeIsolation(ctx context.Context, to client.Writer, pods []*corev1.Pod, found string) error {
 	for _, pod := range pods {
 		patch, err := json.Marshal(map[string]any{"metadata": map[string]any{

@@ -1,8 +1,8 @@
 // Copyright The Modelberth Authors.
 // SPDX-License-Identifier: Apache-2.0
 
-// Package lessons has all Workspaces learn from the attempts of each, and look again once an offer opens. It must not know
-// why an attempt ended.
+// Package lessons shares the outcome of each Workspace's attempts with all Workspaces, and wakes those that wait for a
+// reopened offering. It must not depend on the reasons of outcomes.
 package lessons
 
 import (
@@ -24,7 +24,7 @@ import (
 	"github.com/modelberth/modelberth/pkg/controllers/workspace/watch"
 )
 
-// Lessons have all Workspaces learn from the attempts of each.
+// Lessons shares the outcome of each Workspace's attempts with all Workspaces.
 type Lessons struct {
 	Reader  client.Reader
 	Memory  *cooldown.Memory
@@ -34,21 +34,21 @@ type Lessons struct {
 	Clock   clock.PassiveClock
 }
 
-// Note counts the ends of a Workspace's attempts, once they are written, and has all Workspaces learn from them.
+// Note counts the ends of a Workspace's attempts once they are written, and shares them with all Workspaces.
 func (l *Lessons) Note(who refusal.Asker, before, after []v1beta1.Attempt) {
 	l.Metrics.Count(before, after)
 	l.Learn(who, before, after)
 }
 
-// Unanswered has all Workspaces learn from attempts whose write failed but may have been done: the next pass would
-// find nothing new in them. A refused write came from an old Workspace.
+// Unanswered shares attempts whose write failed but may have reached the API server: the next pass would find nothing
+// new in them. After a conflict, it shares nothing, because the attempts came from an outdated Workspace.
 func (l *Lessons) Unanswered(err error, who refusal.Asker, before, after []v1beta1.Attempt) {
 	if !apierrors.IsConflict(err) && !apierrors.IsNotFound(err) {
 		l.Learn(who, before, after)
 	}
 }
 
-// Learn has all Workspaces learn from changed attempts. Those that wait for a reopened offer look again.
+// Learn shares changed attempts with all Workspaces, and wakes those that wait for a reopened offering.
 func (l *Lessons) Learn(who refusal.Asker, before, after []v1beta1.Attempt) {
 	changed := slices.DeleteFunc(slices.Clone(after), func(a v1beta1.Attempt) bool {
 		return slices.ContainsFunc(before, func(b v1beta1.Attempt) bool { return equality.Semantic.DeepEqual(a, b) })
@@ -63,15 +63,15 @@ func (l *Lessons) Learn(who refusal.Asker, before, after []v1beta1.Attempt) {
 	l.Wake(opened)
 }
 
-// Launched has all Workspaces learn of a launched machine before the status reports it: a launch disproves a refusal
-// for want of quota.
+// Launched shares a launched machine before the status reports it, because a launch disproves a refusal for lack of
+// quota.
 func (l *Lessons) Launched(who refusal.Asker, open *v1beta1.Attempt) {
 	if open.ReadyTime == nil && acquire.HasLaunched(open, "") {
 		l.Wake(l.Memory.Learn(l.Clock.Now(), l.Market.Remember(who, []v1beta1.Attempt{*open})...))
 	}
 }
 
-// Wake has the Workspaces look again that wait for an opened scope.
+// Wake wakes the Workspaces that wait for an offering in one of the opened scopes.
 func (l *Lessons) Wake(opened []refusal.Scope) {
 	now := l.Clock.Now()
 	l.Waiting.WakeFor(opened, func(who refusal.Asker, offers []refusal.Offering) bool { return l.Memory.IsOpen(now, who, offers) })

@@ -11,24 +11,24 @@ import (
 	apierrors "k8s.io/apimachinery/pkg/api/errors"
 )
 
-// Causes of failed passes in the metric.
+// Causes of failed passes, as label values of the metric.
 const (
-	// causeForbidden: the API server denies the request; usually a right is missing.
+	// causeForbidden means that the API server denies the request, usually because a permission is missing.
 	causeForbidden = "forbidden"
-	// causeRejected: the API server or an admission policy rejects an object.
+	// causeRejected means that the API server or an admission policy rejects an object.
 	causeRejected = "rejected"
-	// causeOverloaded: the API server demands fewer requests.
+	// causeOverloaded means that the API server demands fewer requests.
 	causeOverloaded = "overloaded"
-	// causeTimeout: an answer took too long.
+	// causeTimeout means that an answer took too long.
 	causeTimeout = "timeout"
-	// causeServer: the API server failed.
+	// causeServer means that the API server failed.
 	causeServer = "server"
-	// causeNetwork: no connection.
+	// causeNetwork means that there is no connection.
 	causeNetwork = "network"
 	causeOther   = "other"
 )
 
-// causes lists all values of the label.
+// causes returns all values of the label.
 func causes() []string {
 	return []string{causeForbidden, causeRejected, causeOverloaded, causeTimeout, causeServer, causeNetwork, causeOther}
 }

@@ -1,10 +1,10 @@
 // Copyright The Modelberth Authors.
 // SPDX-License-Identifier: Apache-2.0
 
-// Package meter declares the metrics of Workspaces: attempts to get machines, starts, plans, failed passes, states, and the
-// cost of machines.
+// Package meter declares the metrics of Workspaces: attempts to acquire machines, starts, plans, failed passes, states,
+// and the cost of machines.
 //
-// It counts what others have decided and written. It must not decide or write anything.
+// It counts the decisions and writes of other packages. It must not decide or write anything.
 package meter
 
 import (
@@ -22,7 +22,7 @@ import (
 	"github.com/modelberth/modelberth/pkg/planning"
 )
 
-// outcomeReady is the outcome of complete attempts; the others are an attempt's reasons.
+// outcomeReady is the outcome of an attempt that got its machines. Any other outcome is the reason of the attempt.
 const outcomeReady = "Ready"
 
 // Metrics count the outcomes of attempts, starts, plans and passes.
@@ -36,7 +36,7 @@ type Metrics struct {
 	errors   *prometheus.CounterVec
 }
 
-// New registers the metrics. A second set takes the place of the first.
+// New registers the metrics. A second call replaces the metrics of the first.
 func New(registry prometheus.Registerer, memory *cooldown.Memory, now clock.PassiveClock) (*Metrics, error) {
 	m := &Metrics{
 		attempts: prometheus.NewCounterVec(prometheus.CounterOpts{
@@ -99,7 +99,7 @@ func (m *Metrics) timings() {
 	})
 }
 
-// replace registers a collector in the place of its like.
+// replace registers a collector in place of an equal one.
 func replace(registry prometheus.Registerer, collector prometheus.Collector) error {
 	err := registry.Register(collector)
 	if former, again := errors.AsType[prometheus.AlreadyRegisteredError](err); again {
@@ -112,7 +112,7 @@ func replace(registry prometheus.Registerer, collector prometheus.Collector) err
 	return nil
 }
 
-// Count counts the outcomes between two statuses.
+// Count counts the outcomes that attempts reached between two statuses.
 func (m *Metrics) Count(before, after []v1beta1.Attempt) {
 	if m == nil {
 		return
@@ -152,7 +152,7 @@ func (m *Metrics) Started(before, after []v1beta1.StartupStage) {
 	}
 }
 
-// Planner observes how long plans take.
+// Planner measures how long plans take.
 type Planner struct {
 	planning.Planner
 	Clock   clock.PassiveClock

@@ -15,20 +15,20 @@ import (
 	"github.com/modelberth/modelberth/api/v1beta1"
 )
 
-// States of Workspaces in the metric.
+// States of Workspaces, as label values of the metric.
 const (
 	stateReady = "ready"
 	// stateStarting Workspaces have not answered yet.
 	stateStarting = "starting"
-	// stateUnready Workspaces answered before and do not now.
+	// stateUnready Workspaces answered before, but do not answer now.
 	stateUnready = "unready"
-	// stateStalled Workspaces do not answer and wait for their user.
+	// stateStalled Workspaces do not answer, and wait for the user.
 	stateStalled   = "stalled"
 	stateSuspended = "suspended"
 	stateDeleting  = "deleting"
 )
 
-// kaitoPhases are the phases of KAITO's metric by our states.
+// kaitoPhases maps our states to the phases of KAITO's metric.
 func kaitoPhases() map[string]string {
 	return map[string]string{
 		stateReady: "succeeded", stateStarting: "pending", stateUnready: "error", stateStalled: "error", stateSuspended: "pending",
@@ -36,8 +36,8 @@ func kaitoPhases() map[string]string {
 	}
 }
 
-// RegisterPopulation registers the numbers of Workspaces, read from caches at each scrape. A replica without leadership
-// reports nothing, so replicas may be summed.
+// RegisterPopulation registers the numbers of Workspaces, read from caches at each scrape. Only the leader reports
+// them, so the values of all replicas may be summed.
 func RegisterPopulation(registry prometheus.Registerer, reader client.Reader, leads <-chan struct{}) error {
 	return replace(registry, population{
 		reader: reader, leads: leads,
@@ -53,7 +53,7 @@ func RegisterPopulation(registry prometheus.Registerer, reader client.Reader, le
 	})
 }
 
-// population is a collector without state.
+// population is a stateless collector.
 type population struct {
 	reader                        client.Reader
 	leads                         <-chan struct{}
@@ -84,7 +84,7 @@ func (p population) Collect(out chan<- prometheus.Metric) {
 	p.send(out, list.Items)
 }
 
-// send reports the numbers; a state or phase without Workspaces is 0.
+// send reports the numbers. It reports 0 for a state or phase without Workspaces.
 func (p population) send(out chan<- prometheus.Metric, all []v1beta1.Workspace) {
 	states, phases, stalls, plans := map[string]float64{}, map[string]float64{}, map[string]float64{}, map[[2]string]float64{}
 	for state, phase := range kaitoPhases() {
@@ -110,7 +110,7 @@ func (p population) send(out chan<- prometheus.Metric, all []v1beta1.Workspace) 
 	}
 }
 
-// sendAll reports numbers by one label.
+// sendAll reports the numbers of one metric by its label.
 func sendAll(out chan<- prometheus.Metric, desc *prometheus.Desc, numbers map[string]float64) {
 	for _, label := range slices.Sorted(maps.Keys(numbers)) {
 		out <- prometheus.MustNewConstMetric(desc, prometheus.GaugeValue, numbers[label], label)

@@ -17,17 +17,17 @@ import (
 	"github.com/modelberth/modelberth/pkg/capacity/acquire"
 )
 
-// States of machines in the metric.
+// States of machines, as label values of the metric.
 const (
-	// spentPending machines are requested and not launched yet.
+	// spentPending machines are requested, but not launched yet.
 	spentPending = "pending"
 	// spentRunning machines are launched, and a model answers on them.
 	spentRunning = "running"
-	// spentIdle machines are launched, and no model answers on them.
+	// spentIdle machines are launched, but no model answers on them.
 	spentIdle = "idle"
 )
 
-// scrapeLimit bounds a scrape.
+// scrapeLimit bounds the duration of a scrape.
 const scrapeLimit = 10 * time.Second
 
 // MachineCosts returns the costs of all machines from caches.
@@ -35,8 +35,8 @@ type MachineCosts interface {
 	MachineCosts(ctx context.Context) ([]capacity.MachineCost, error)
 }
 
-// RegisterSpending registers the hourly cost of all machines, read from caches at each scrape. A replica without
-// leadership has no machines and reports nothing, so replicas may be summed.
+// RegisterSpending registers the hourly cost of all machines, read from caches at each scrape. Only the leader reports
+// it, so the values of all replicas may be summed.
 func RegisterSpending(registry prometheus.Registerer, reader client.Reader, costs MachineCosts, leads <-chan struct{}) error {
 	return replace(registry, spending{reader: reader, costs: costs, leads: leads, rate: prometheus.NewDesc(
 		"modelberth_spending_usd_per_hour",
@@ -44,7 +44,7 @@ func RegisterSpending(registry prometheus.Registerer, reader client.Reader, cost
 		[]string{"state"}, nil)})
 }
 
-// spending is a collector without state.
+// spending is a stateless collector.
 type spending struct {
 	reader client.Reader
 	costs  MachineCosts
@@ -95,7 +95,7 @@ func (s spending) sums(ctx context.Context) (map[string]float64, error) {
 	return sums, nil
 }
 
-// spentFor returns the state of a machine of a Workspace; nil stands for a deleted Workspace.
+// spentFor returns the state of a machine; a nil Workspace stands for a deleted one.
 func spentFor(ws *v1beta1.Workspace, bill capacity.MachineCost) string {
 	switch {
 	case !bill.Launched:

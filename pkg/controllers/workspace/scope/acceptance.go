@@ -9,23 +9,23 @@ import (
 	"github.com/modelberth/modelberth/pkg/revision"
 )
 
-// Acceptance is the accepted outcome of the spec for the pods.
+// Acceptance holds the accepted plan, and the revision for the pods.
 type Acceptance struct {
-	// IsPlanned: the current spec has been decided on, with a plan or without one.
+	// IsPlanned reports whether this pass has decided on the current spec, with or without a plan.
 	IsPlanned bool
-	// PlanErr is why there is no plan for the current spec.
+	// PlanErr explains why the current spec has no plan.
 	PlanErr *progress.StalledError
-	// Inputs of the accepted plan.
+	// Inputs are the inputs of the accepted plan.
 	Inputs render.Inputs
-	// Revision is the accepted one: the plan and the rendered pods.
+	// Revision is the accepted revision: the plan and the rendered pods.
 	Revision *revision.Revision
 	// Previous is the revision of the pods while the machines of the accepted one are acquired; nil otherwise.
 	Previous *revision.Revision
-	// PinnedTo is the attempt whose machines alone the pods may use; 0 allows all of the Workspace's.
+	// PinnedTo is the only attempt whose machines the pods may use; 0 allows all machines of the Workspace.
 	PinnedTo int32
 }
 
-// Running returns the revision for the pods now.
+// Running returns the revision that the pods run now.
 func (a *Acceptance) Running() *revision.Revision {
 	if a.Previous != nil {
 		return a.Previous

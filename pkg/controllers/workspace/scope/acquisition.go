@@ -11,42 +11,43 @@ import (
 	"github.com/modelberth/modelberth/pkg/revision"
 )
 
-// Acquisition is how machines are got for the accepted revision.
+// Acquisition is the state of acquiring machines for the accepted revision.
 type Acquisition struct {
-	// Attempts as they are now. IsPersisted: this pass has written them, so it has the newest Workspace.
+	// Attempts are the attempts as of now. IsPersisted reports whether this pass has written them, so that it has the
+	// newest Workspace.
 	Attempts    acquire.Attempts
 	IsPersisted bool
-	// Surge is how the machines of two attempts exist at once.
+	// Surge describes how the machines of two attempts exist at the same time.
 	Surge acquire.Surge
-	// Recreates is the reason to release the serving machines before others are acquired.
+	// Recreates is the reason to release the serving machines before others are acquired; empty if there is none.
 	Recreates string
-	// AsksAgain: others of the same kind replace them. Their loss rules out nothing then.
+	// AsksAgain reports whether machines of the same kind replace the released ones. Then their loss rules nothing out.
 	AsksAgain bool
-	// IsMended: what stopped the last attempt has been mended.
+	// IsMended reports whether the obstacle that stopped the last attempt is repaired.
 	IsMended bool
-	// Foreign are held machines without a possible attempt.
+	// Foreign are the names of held machines that cannot belong to any attempt.
 	Foreign []string
 	// LeftNodes are the nodes to avoid now.
 	LeftNodes []render.LeftNode
-	// CannotBuy: no provisioner is installed.
+	// CannotBuy reports whether no provisioner is installed.
 	CannotBuy bool
-	// Live is what was read past the caches for a decision.
+	// Live holds the live reads for a decision.
 	Live acquire.Live
-	// Verdict is the preliminary one on the awaited machines.
+	// Verdict is the preliminary verdict on the awaited machines.
 	Verdict refusal.Verdict
-	// CapacityErr is why machines could not be requested.
+	// CapacityErr explains why machines could not be requested.
 	CapacityErr error
 }
 
-// OpenAttempt returns the open attempt, or nil. The serving one does not count.
+// OpenAttempt returns the open attempt other than the serving one, or nil.
 func (a *Acquisition) OpenAttempt() *v1beta1.Attempt { return a.Attempts.OpenBut(a.Surge.Serving) }
 
-// ServingAttempt returns the attempt that serves while the latest acquires machines, or nil.
+// ServingAttempt returns the attempt that serves while a later one acquires machines, or nil.
 func (a *Acquisition) ServingAttempt() *v1beta1.Attempt {
 	return a.Attempts.OpenNumber(a.Surge.Serving)
 }
 
-// ServingNames returns the names of the machines of the serving attempt.
+// ServingNames returns the names of the serving attempt's machines.
 func (a *Acquisition) ServingNames() []string {
 	if serving := a.ServingAttempt(); serving != nil {
 		return serving.NodeClaims
@@ -54,7 +55,7 @@ func (a *Acquisition) ServingNames() []string {
 	return nil
 }
 
-// PlanOf returns a revision as package acquire takes it; nil for nil.
+// PlanOf converts a revision for package acquire; nil for nil.
 func PlanOf(made *revision.Revision) *acquire.Plan {
 	if made == nil {
 		return nil

@@ -24,7 +24,7 @@ func (s *Scope) Status(err error, now metav1.Time) (v1beta1.WorkspaceStatus, []s
 	return status.Compute(factsOf(s), err, now)
 }
 
-// factsOf gathers the inputs of the status.
+// factsOf collects the inputs of the status.
 func factsOf(s *Scope) *status.Facts {
 	out := &status.Facts{
 		Workspace: workspaceFacts(s),
@@ -69,7 +69,7 @@ func workspaceFacts(s *Scope) status.Workspace {
 	}
 }
 
-// frozenOf describes a Workspace after a takeover from KAITO's controller; nil if nothing is frozen.
+// frozenOf describes a Workspace that is frozen after a takeover from KAITO's controller; nil if it is not frozen.
 func frozenOf(kaito *takeover.Holding) *status.Frozen {
 	if !kaito.IsFrozen() {
 		return nil
@@ -97,7 +97,7 @@ func podFacts(s *Scope) status.Pods {
 	return out
 }
 
-// nodeFacts are how the nodes of the plan are, in its order.
+// nodeFacts describes the nodes of the plan, in the plan's order.
 func nodeFacts(s *Scope) []status.Node {
 	var out []status.Node
 	for _, name := range s.Revision.Plan.NodeNames {
@@ -121,7 +121,8 @@ func replacement(s *Scope) string {
 	return s.GroupStep.Describe(s.Running().Plan.Nodes)
 }
 
-// wayBack explains how to undo an edit after which the model fails; empty if no other inputs have answered.
+// wayBack explains how to undo an edit after which the model fails; empty unless a revision with other inputs has
+// answered.
 func wayBack(s *Scope) string {
 	served, current := s.Revisions.Object(s.Workspace.Status.LatestReadyRevision), s.Revisions.Object(s.Running().Name)
 	if served == nil || current == nil || revision.HasSameInputs(served, current) {

@@ -10,9 +10,9 @@ import (
 	"github.com/modelberth/modelberth/pkg/diagnosis"
 )
 
-// FailsForGood reports whether the pods of the open attempt fail permanently, and how. Between two tries they only
-// seem to start: a recorded failure stays until a pod answers or its spec changes. Exposure is why strangers reach the
-// pods of a group; empty if they do not.
+// FailsForGood reports whether the pods of the open attempt fail permanently, and how. Between two restarts the pods
+// only seem to start, so a recorded failure holds until a pod answers or the pods' spec changes. exposure explains how
+// other pods can reach the pods of a group; empty if nothing shows that they can.
 func (s *Scope) FailsForGood(open *v1beta1.Attempt, exposure string) (string, bool) {
 	if s.IsRolling || s.StatefulSet == nil || s.HasReadyPod() {
 		return "", false

@@ -14,8 +14,8 @@ import (
 	"github.com/modelberth/modelberth/pkg/diagnosis"
 )
 
-// HasAnsweringPod reports whether a pod that answers requests is ready. Workers of a group are ready without their
-// leader, and do not answer.
+// HasAnsweringPod reports whether a pod that answers requests is ready. Workers of a group do not answer, and may be
+// ready without their leader.
 func (o *Observation) HasAnsweringPod() bool {
 	return slices.ContainsFunc(o.Pods, func(pod corev1.Pod) bool {
 		isWorker := o.Workers != nil && metav1.IsControlledBy(&pod, o.Workers)
@@ -23,7 +23,7 @@ func (o *Observation) HasAnsweringPod() bool {
 	})
 }
 
-// LastFault returns the last known fault of the pods. The stored condition also has that of their events.
+// LastFault returns the last known fault of the pods. The stored condition also includes faults from events.
 func (s *Scope) LastFault() string {
 	was := meta.FindStatusCondition(s.Before.Conditions, v1beta1.ConditionInferenceReady)
 	if was != nil && was.Status != metav1.ConditionTrue && was.Message != "" {

@@ -21,7 +21,7 @@ func (s *Scope) EndAttempt(verdict refusal.Verdict, now time.Time) {
 	}
 }
 
-// AddCreated adds the requested machines to the observation, as the next pass will see them.
+// AddCreated adds the requested machines to the observation, as the next pass will observe them.
 func (s *Scope) AddCreated(created []capacity.Created, now time.Time) {
 	plan := &s.Revision.Plan
 	for _, made := range created {
@@ -31,7 +31,7 @@ func (s *Scope) AddCreated(created []capacity.Created, now time.Time) {
 	}
 }
 
-// AwaitRelease explains the wait and names the remaining machines: one of them may be stuck.
+// AwaitRelease explains the wait and names the remaining machines, because one of them may be stuck.
 func (s *Scope) AwaitRelease(left []string) error {
 	wait := s.WaitForRelease(left)
 	last := s.Attempts.Last()

@@ -23,29 +23,29 @@ import (
 	"github.com/modelberth/modelberth/pkg/workload"
 )
 
-// RetryRelease is when to look again for machines under deletion.
+// RetryRelease is the interval for looking again at machines under deletion.
 const RetryRelease = time.Minute
 
-// Observation is the observed state. One step writes it; later steps add the machines they request and the
-// StatefulSets they write.
+// Observation is the observed state. The first step writes it. Later steps add the machines that they request and the
+// StatefulSets that they write.
 type Observation struct {
 	Revisions   revision.History
 	StatefulSet *appsv1.StatefulSet
 	Workers     *appsv1.StatefulSet
 	// Group is the stored state of the serving group.
 	Group workload.Group
-	// KAITO is what KAITO's controller holds for the Workspace.
+	// KAITO holds the objects of KAITO's controller for the Workspace.
 	KAITO    takeover.Holding
 	Machines acquire.Machines
-	// MachineKind is kubectl's name for the machines' objects.
+	// MachineKind is the name of the machines' kind in kubectl.
 	MachineKind string
 	Pods        []corev1.Pod
 	Nodes       []corev1.Node
-	// Silence is the meaning of nodes that are not Ready.
+	// Silence decides whether nodes that are not Ready count as lost.
 	Silence nodehealth.Silence
-	// Namespace is the metadata of the Workspace's namespace, as far as it decides something.
+	// Namespace has the labels and annotations of the Workspace's namespace.
 	Namespace metav1.ObjectMeta
-	// Warnings are events about silent objects.
+	// Warnings are the events about delayed objects whose own status gives no reason.
 	Warnings []diagnosis.Warning
 	// Signatures are the engines' error messages.
 	Signatures diagnosis.Signatures
@@ -72,7 +72,7 @@ func (o *Observation) Sets() []*appsv1.StatefulSet {
 	return sets
 }
 
-// ReplacedSets returns the existing StatefulSets and that of KAITO's controller, if it makes room.
+// ReplacedSets returns the existing StatefulSets, and KAITO's StatefulSet if it makes room for them.
 func (o *Observation) ReplacedSets() []*appsv1.StatefulSet {
 	sets := o.Sets()
 	if o.KAITO.IsReplaced() {
@@ -81,7 +81,7 @@ func (o *Observation) ReplacedSets() []*appsv1.StatefulSet {
 	return sets
 }
 
-// ReplacedPods returns the pods of these sets.
+// ReplacedPods returns the pods of ReplacedSets.
 func (o *Observation) ReplacedPods() []corev1.Pod {
 	if !o.KAITO.IsReplaced() {
 		return o.Pods
@@ -89,7 +89,7 @@ func (o *Observation) ReplacedPods() []corev1.Pod {
 	return slices.Concat(o.Pods, o.KAITO.Members)
 }
 
-// IsRolledOut reports whether the pods match the sets that were read.
+// IsRolledOut reports whether all pods match the observed StatefulSets.
 func (o *Observation) IsRolledOut() bool {
 	for _, set := range o.Sets() {
 		if set.Status.ObservedGeneration != set.Generation {
@@ -103,7 +103,7 @@ func (o *Observation) IsRolledOut() bool {
 	})
 }
 
-// LacksPods reports whether pods of a set have not been created.
+// LacksPods reports whether a StatefulSet has not yet created all its pods.
 func (o *Observation) LacksPods() bool {
 	for _, set := range o.Sets() {
 		if set.Status.ObservedGeneration == set.Generation && set.Spec.Replicas != nil && set.Status.Replicas < *set.Spec.Replicas {
@@ -124,7 +124,7 @@ func (o *Observation) CurrentPods() []*corev1.Pod {
 	return current
 }
 
-// RevisionOf returns the revision of a set, or nil.
+// RevisionOf returns the revision of a StatefulSet, or nil.
 func (o *Observation) RevisionOf(set *appsv1.StatefulSet) *revision.Revision {
 	if set == nil {
 		return nil
@@ -132,7 +132,7 @@ func (o *Observation) RevisionOf(set *appsv1.StatefulSet) *revision.Revision {
 	return o.Revisions.Named(set.Annotations[v1beta1.AnnotationRevision])
 }
 
-// WaitForRelease looks again after a while, should the event of a machine's end be missed.
+// WaitForRelease returns a wait that ends after a while even if the event of a machine's end is missed.
 func (o *Observation) WaitForRelease(names []string) error {
 	return &progress.WaitingError{
 		Message: fmt.Sprintf("waiting for machines to be deleted: %s; if one is stuck, kubectl describe %s shows why",

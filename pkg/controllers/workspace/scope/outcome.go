@@ -13,39 +13,39 @@ import (
 	"github.com/modelberth/modelberth/pkg/group"
 )
 
-// Outcome holds the results of this pass, and the time of the next look.
+// Outcome holds the results of this pass, and the time of the next pass.
 type Outcome struct {
-	// IsNew: it added the finalizer, before any purchase.
+	// IsNew reports whether the pass added the finalizer, which happens before any purchase.
 	IsNew bool
-	// IsObserved: the observation is complete.
+	// IsObserved reports whether the observation is complete.
 	IsObserved bool
-	// HasService: the Services of the Workspace exist and are its own.
+	// HasService reports whether the Service of the Workspace exists and is its own.
 	HasService bool
-	// IsRolling: it changed the pods, so their observation is outdated.
+	// IsRolling reports whether the pass changed the pods, so that their observation is outdated.
 	IsRolling bool
 	// GroupStep is the step for the serving group.
 	GroupStep group.Step
 	// Created are the requested machines.
 	Created []capacity.Created
-	// Exposed warns that pods can read the metadata of the requested machines; empty without evidence.
+	// Exposed warns that pods can read the metadata of the requested machines; empty if nothing shows that they can.
 	Exposed string
-	// Wasted is the cost in USD of machines released before they were of use.
+	// Wasted is the cost in USD of machines that ended without ever serving.
 	Wasted float64
-	// FellBackFrom is the plan that another one replaced; empty otherwise.
+	// FellBackFrom is the plan that this pass replaced by another one; empty if it replaced none.
 	FellBackFrom string
-	// Unheard is the reason to ignore nodes that are not Ready; empty otherwise.
+	// Unheard explains why nodes that are not Ready do not count as lost; empty otherwise.
 	Unheard string
-	// Engine has the figures of the engine; nil without a probe.
+	// Engine has the engine's figures; nil if the pass did not probe the engine.
 	Engine *status.Engine
-	// Speed of the probed engine; nil if the status has it.
+	// Speed is the speed of the probed engine; nil if the status keeps its own.
 	Speed *v1beta1.EngineSpeed
-	// IsFinalized: the Workspace is gone, so there is nothing to report on.
+	// IsFinalized reports whether the Workspace is gone, so that no status is written.
 	IsFinalized bool
-	// RequeueAfter requests another pass although nothing may happen.
+	// RequeueAfter requests another pass even if no event arrives.
 	RequeueAfter time.Duration
 }
 
-// LookAgain requests another pass after a while, or sooner.
+// LookAgain requests another pass after this time at the latest.
 func (o *Outcome) LookAgain(after time.Duration) {
 	after = max(after, acquire.ShortestLook)
 	if o.RequeueAfter == 0 || after < o.RequeueAfter {

@@ -32,7 +32,7 @@ func (s *Scope) IsCurrent() bool {
 	return !s.IsRolling && (!s.IsGroup() || s.Workers != nil) && s.IsRolledOut()
 }
 
-// Leader returns the answering pod once it is ready; nil before.
+// Leader returns the pod that answers requests, once it is ready; nil before.
 func (s *Scope) Leader() *corev1.Pod {
 	for i := range s.Pods {
 		pod := &s.Pods[i]
@@ -52,7 +52,7 @@ func isPodReady(pod *corev1.Pod) bool {
 	return false
 }
 
-// IsServing reports whether the pods answer, or will again shortly.
+// IsServing reports whether the pods answer now, or will answer again shortly.
 func (s *Scope) IsServing(now time.Time) bool {
 	for i := range s.Pods {
 		pod := &s.Pods[i]
@@ -70,7 +70,7 @@ func (s *Scope) IsServing(now time.Time) bool {
 	return false
 }
 
-// HasReadyPod reports whether a pod is ready for requests now. IsServing also counts one that restarts.
+// HasReadyPod reports whether a pod is ready for requests now. IsServing also counts a restarting pod.
 func (s *Scope) HasReadyPod() bool {
 	if s.IsGroup() {
 		return s.Leader() != nil
@@ -83,12 +83,12 @@ func (s *Scope) HasReadyPod() bool {
 	return false
 }
 
-// IsHeldBack reports whether the engines of a group wait until strangers are found not to reach its pods.
+// IsHeldBack reports whether the engines of a group wait until a probe shows that other pods cannot reach it.
 func (s *Scope) IsHeldBack() bool {
 	return s.IsGroup() && slices.ContainsFunc(s.CurrentPods(), workload.IsHeld)
 }
 
-// PodState returns what a decision about machines takes into account of the pods.
+// PodState returns the facts about pods for a decision about machines.
 func (s *Scope) PodState(now time.Time) acquire.Pods {
 	out := acquire.Pods{
 		HasSet: s.StatefulSet != nil, Pinned: workload.PinnedAttempt(s.StatefulSet),

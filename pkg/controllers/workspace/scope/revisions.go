@@ -15,7 +15,7 @@ import (
 	"github.com/modelberth/modelberth/pkg/revision"
 )
 
-// RevisionsInUse returns the revisions in the status, the attempts and the StatefulSets, by name.
+// RevisionsInUse returns the names of the revisions in the status, the attempts and the StatefulSets.
 func (s *Scope) RevisionsInUse() []string {
 	names := s.NamedRevisions()
 	for _, set := range s.Sets() {
@@ -24,8 +24,8 @@ func (s *Scope) RevisionsInUse() []string {
 	return names
 }
 
-// NamedRevisions returns the revisions in the status and the attempts, by name. Of failed attempts, only the last one
-// counts.
+// NamedRevisions returns the names of the revisions in the status and the attempts. Of the attempts that have ended,
+// only the last attempt counts.
 func (s *Scope) NamedRevisions() []string {
 	names := []string{s.Workspace.Status.LatestReadyRevision}
 	if s.Workspace.Status.Plan != nil {
@@ -40,8 +40,8 @@ func (s *Scope) NamedRevisions() []string {
 	return slices.DeleteFunc(slices.Compact(names), func(name string) bool { return name == "" })
 }
 
-// CheckVerified returns a *progress.StalledError if pods of the revision would begin with weights not verified under the
-// demands of today.
+// CheckVerified returns a *progress.StalledError if new pods would start with weights that are not verified under the
+// current requirements.
 func (s *Scope) CheckVerified() error {
 	runs := s.Running()
 	if runs.Unverified == "" || s.IsRunning(runs) {
@@ -50,33 +50,33 @@ func (s *Scope) CheckVerified() error {
 	return &progress.StalledError{Reason: v1beta1.ReasonWeightsNotVerified, Message: runs.Unverified}
 }
 
-// IsRunning reports whether the StatefulSet has a revision.
+// IsRunning reports whether the StatefulSet has this revision.
 func (s *Scope) IsRunning(made *revision.Revision) bool {
 	return s.StatefulSet != nil && s.StatefulSet.Annotations[v1beta1.AnnotationRevision] == made.Name
 }
 
-// IsAccepted reports whether the status names a revision, or the StatefulSet has it.
+// IsAccepted reports whether the status names this revision, or the StatefulSet has it.
 func (s *Scope) IsAccepted(made *revision.Revision) bool {
 	return s.IsRunning(made) || s.Workspace.Status.Plan != nil && s.Workspace.Status.Plan.Revision == made.Name
 }
 
-// HasServed reports whether a model has answered with the inputs of the accepted revision.
+// HasServed reports whether the model has answered with the inputs of the accepted revision.
 func (s *Scope) HasServed() bool {
 	ready := s.Revisions.Object(s.Workspace.Status.LatestReadyRevision)
 	current := s.Revisions.Object(s.Revision.Name)
 	return ready != nil && current != nil && revision.HasSameInputs(ready, current)
 }
 
-// IsRepair reports whether the open attempt has machines whose pods answered with the accepted plan, so that the missing
-// ones are replacements.
+// IsRepair reports whether the open attempt already had all its machines, and its pods answered with the accepted plan.
+// Then missing machines are replacements.
 func (s *Scope) IsRepair() bool {
 	open := s.OpenAttempt()
 	return open != nil && open.ReadyTime != nil && s.Revision != nil && open.Revision == s.Revision.Name &&
 		s.Workspace.Status.LatestReadyRevision == s.Revision.Name
 }
 
-// LastAccepted returns the newest revision with the inputs of the accepted one. The last one may be in the attempts
-// only: an attempt is written before the status of its plan.
+// LastAccepted returns the newest revision with the inputs of the accepted one. Only the open attempt may name the
+// newest accepted revision, because an attempt is written before the plan's status.
 func (s *Scope) LastAccepted() *revision.Revision {
 	accepted := s.Accepted()
 	if accepted == nil {
@@ -96,7 +96,7 @@ func (s *Scope) LastAccepted() *revision.Revision {
 	return accepted
 }
 
-// UseAccepted plans from the inputs of the accepted revision.
+// UseAccepted makes later steps plan from the inputs of the accepted revision.
 func (s *Scope) UseAccepted() {
 	from := s.Revision.Inputs
 	if from == nil {
@@ -110,7 +110,7 @@ func (s *Scope) UseAccepted() {
 	for key, value := range from.Annotations {
 		metav1.SetMetaDataAnnotation(&s.Spec.ObjectMeta, key, value)
 	}
-	if limit := request.MaxHourlyPrice(s.Workspace); limit > 0 { // the last word about money counts
+	if limit := request.MaxHourlyPrice(s.Workspace); limit > 0 { // the newest limit on cost counts
 		placement := s.Spec.Resource.Placement.DeepCopy()
 		if placement == nil {
 			placement = &v1beta1.PlacementSpec{}

@@ -2,7 +2,8 @@
 // SPDX-License-Identifier: Apache-2.0
 
 // Package scope holds one pass over one Workspace as values: the observed state, the accepted plan, its acquisition and
-// the outcome. Its methods derive facts from these. The package reads and writes nothing: the controller's steps do.
+// the outcome. Its methods derive facts from these values. The package reads and writes nothing: the controller's steps
+// do that.
 package scope
 
 import (
@@ -16,7 +17,8 @@ import (
 type Scope struct {
 	Workspace *v1beta1.Workspace
 	Owner     capacity.Owner
-	// Spec is the Workspace to plan for: the current one, or the last accepted one if its spec has no plan.
+	// Spec is the Workspace to plan for: the current one, or one with the last accepted inputs if the current spec has
+	// no plan.
 	Spec *v1beta1.Workspace
 	// Before is the status at the beginning of this pass.
 	Before v1beta1.WorkspaceStatus
@@ -27,7 +29,7 @@ type Scope struct {
 	Outcome
 }
 
-// New returns the scope of a pass that begins.
+// New returns the scope for a new pass.
 func New(ws *v1beta1.Workspace) *Scope {
 	return &Scope{
 		Workspace: ws,
@@ -39,7 +41,7 @@ func New(ws *v1beta1.Workspace) *Scope {
 	}
 }
 
-// PlannedMachines returns the standing machines of the accepted plan's kind, except those of the serving attempt.
+// PlannedMachines returns the standing machines that match the accepted plan, except those of the serving attempt.
 func (s *Scope) PlannedMachines() acquire.Machines {
 	if s.Revision == nil {
 		return nil
@@ -48,13 +50,13 @@ func (s *Scope) PlannedMachines() acquire.Machines {
 	return known.PlannedMachines()
 }
 
-// HasMachines reports whether every machine of the plan has been requested, or already exists.
+// HasMachines reports whether every machine of the plan exists or has been requested.
 func (s *Scope) HasMachines() bool {
 	return s.IsOnNodes() || s.Revision != nil && len(s.PlannedMachines()) == s.Revision.Plan.Nodes
 }
 
-// Accepted returns the revision in use: the one in the status, else that of the pods, else the newest; nil if there
-// is none.
+// Accepted returns the revision in use: the revision in the status, else the revision of the pods, else the newest; nil
+// if there is none.
 func (s *Scope) Accepted() *revision.Revision {
 	var names []string
 	if s.Workspace.Status.Plan != nil {

@@ -11,7 +11,7 @@ import (
 	"github.com/modelberth/modelberth/pkg/workload"
 )
 
-// DesiredSets are the StatefulSets as they are to be.
+// DesiredSets returns the StatefulSets in their desired state.
 func (s *Scope) DesiredSets() []render.Object {
 	runs := s.Running()
 	desired := runs.Pods(s.Workspace, runs.Name, s.RevisionGroup())
@@ -23,7 +23,8 @@ func (s *Scope) DesiredSets() []render.Object {
 	if !s.IsGroup() {
 		return desired
 	}
-	// The number of the group is that of the read version: from any other it would go back.
+	// The number of the group comes from the observed version. Over another version, the write could decrease the
+	// number.
 	for _, set := range s.Sets() {
 		for _, object := range desired {
 			if object.GetName() == set.Name {
@@ -34,7 +35,7 @@ func (s *Scope) DesiredSets() []render.Object {
 	return desired
 }
 
-// RevisionGroup returns the stored group without failures of other revisions.
+// RevisionGroup returns the stored group, without the failures of other revisions.
 func (s *Scope) RevisionGroup() workload.Group {
 	if s.StatefulSet != nil && s.StatefulSet.Annotations[v1beta1.AnnotationRevision] != s.Running().Name {
 		return workload.Group{Number: s.Group.Number}

@@ -16,7 +16,7 @@ import (
 	"github.com/modelberth/modelberth/pkg/progress"
 )
 
-// RetrySilence is when to judge silent nodes again.
+// RetrySilence is the interval for judging nodes again that are not Ready.
 const RetrySilence = time.Minute
 
 // MachineNodes returns the state of the nodes of the Workspace's machines.
@@ -29,8 +29,8 @@ func (s *Scope) MachineNodes(grace time.Duration) acquire.Nodes {
 	return out
 }
 
-// countsSince returns when the silence of a node begins to count against its machine; zero while it does not, and then
-// the conditions say so. No event reports that other nodes are Ready again, so the pass repeats.
+// countsSince returns the time from which a node counts as not Ready. It returns zero while the node does not count;
+// then the conditions explain that, and the pass repeats, because no event reports that other nodes are Ready again.
 func countsSince(s *Scope, since time.Time) time.Time {
 	counted, whyNot := s.Silence.Counts(since)
 	if whyNot != "" {
@@ -40,8 +40,8 @@ func countsSince(s *Scope, since time.Time) time.Time {
 	return counted
 }
 
-// Unfit explains why a node's machine is broken or not Ready for too long; empty while it may come back. Broken GPUs that the
-// plan does not need do not count.
+// Unfit explains why a node's machine is broken, or has not been Ready for too long; empty while it may recover. Broken
+// GPUs that the plan does not need do not count.
 func (s *Scope) Unfit(node *corev1.Node, now time.Time, grace time.Duration) string {
 	if fault := s.faultOf(node); fault.Message != "" {
 		left := fault.Expires().Sub(now)

@@ -12,14 +12,14 @@ import (
 
 // Delays between two passes over a lagging cache.
 const (
-	// ShortestDelay lets the cache catch up with another write.
+	// ShortestDelay gives the cache time for another write.
 	ShortestDelay = 200 * time.Millisecond
-	// LongestDelay is the longest time between two looks.
+	// LongestDelay is the longest time between two passes.
 	LongestDelay = 10 * time.Second
 )
 
-// Backoff records since when passes end because the cache lags. Most often it catches up at once. If it does not, the
-// time between two looks doubles: each such pass may cost a request and achieves nothing.
+// Backoff records since when passes end early because the cache lags. Usually the cache catches up at once. If it does
+// not, the time between two passes doubles, because each such pass may cost a request and achieves nothing.
 type Backoff struct {
 	mu    sync.Mutex
 	since map[types.NamespacedName]time.Time
@@ -28,7 +28,7 @@ type Backoff struct {
 // NewBackoff returns a Backoff without delays.
 func NewBackoff() *Backoff { return &Backoff{since: map[types.NamespacedName]time.Time{}} }
 
-// Next returns when to look again: as long from now as it has lasted.
+// Next returns the delay before the next pass: as long as the lag has lasted so far.
 func (b *Backoff) Next(workspace types.NamespacedName, now time.Time) time.Duration {
 	b.mu.Lock()
 	defer b.mu.Unlock()
@@ -39,7 +39,7 @@ func (b *Backoff) Next(workspace types.NamespacedName, now time.Time) time.Durat
 	return min(max(now.Sub(since), ShortestDelay), LongestDelay)
 }
 
-// Lasted returns how long passes have ended early. It is zero after a completed pass.
+// Lasted returns how long passes have been ending early; zero after a completed pass.
 func (b *Backoff) Lasted(workspace types.NamespacedName, now time.Time) time.Duration {
 	b.mu.Lock()
 	defer b.mu.Unlock()

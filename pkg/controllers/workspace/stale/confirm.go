@@ -14,8 +14,8 @@ import (
 	"sigs.k8s.io/controller-runtime/pkg/client"
 )
 
-// Confirm returns a conflict unless the API server has these objects in the versions that a cache showed. It reads each of
-// them.
+// Confirm returns a conflict unless the API server has these objects in the versions that a cache showed. It makes one
+// request per object.
 func Confirm(ctx context.Context, live client.Reader, shown ...client.Object) error {
 	for _, object := range shown {
 		kind := reflect.TypeOf(object).Elem()

@@ -1,11 +1,12 @@
 // Copyright The Modelberth Authors.
 // SPDX-License-Identifier: Apache-2.0
 
-// Package stale finds passes over outdated objects: a cache shows an object until the event of its last write arrives.
-// Such passes end without an effect, and the next one is soon.
+// Package stale detects passes over outdated objects: a cache shows an object until the event of its last write
+// arrives. Such passes end without effect, and are soon repeated.
 //
-// Expectations cover the writes of this process, and cost no request. Confirm covers everybody's writes, those of a former
-// leader among them, before money is spent or something is deleted. The package must not know what a pass does.
+// Expectations cover the writes of this process, and cost no request. Confirm covers everybody's writes, including
+// those of a former leader, before money is spent or something is deleted. The package must not depend on the steps of
+// a pass.
 package stale
 
 import (
@@ -16,8 +17,8 @@ import (
 	"sigs.k8s.io/controller-runtime/pkg/client"
 )
 
-// Expectations records the newest version of each object that this process has overwritten. The cache shows such versions
-// until the event of the write arrives, and the API server refuses every write of a pass over one.
+// Expectations records the newest version of each object that this process has overwritten. The cache shows that
+// version until the event of the write arrives. Meanwhile, the API server refuses every write based on it.
 type Expectations struct {
 	mu          sync.Mutex
 	overwritten map[types.NamespacedName]version
@@ -33,13 +34,13 @@ func versionOf(object client.Object) version {
 	return version{object.GetUID(), object.GetResourceVersion()}
 }
 
-// NewExpectations returns Expectations of no write.
+// NewExpectations returns Expectations without any write.
 func NewExpectations() *Expectations {
 	return &Expectations{overwritten: map[types.NamespacedName]version{}}
 }
 
-// Write overwrites an object. Its version counts as overwritten from before the write, because the event may precede the
-// response, unless the response rules a write out.
+// Write overwrites an object. The read version counts as overwritten even before the write, because the event may
+// precede the response. It no longer counts if the write fails or changes nothing.
 func (e *Expectations) Write(object client.Object, patch func() error) error {
 	key, read := client.ObjectKeyFromObject(object), versionOf(object)
 	former := e.replace(key, read)
@@ -61,7 +62,7 @@ func (e *Expectations) replace(key types.NamespacedName, by version) version {
 	return former
 }
 
-// IsOwn reports whether this process has overwritten a version of an object, or a later one.
+// IsOwn reports whether this process has overwritten this version of an object or a later one.
 func (e *Expectations) IsOwn(before client.Object) bool {
 	e.mu.Lock()
 	defer e.mu.Unlock()
@@ -70,7 +71,7 @@ func (e *Expectations) IsOwn(before client.Object) bool {
 	return err == nil && order <= 0 && before.GetUID() == known.uid
 }
 
-// IsStale is IsOwn for an object from the cache. The record is dropped once the cache shows a later version.
+// IsStale is IsOwn for an object from the cache. It drops the record once the cache shows a later version.
 func (e *Expectations) IsStale(shown client.Object) bool {
 	isStale := e.IsOwn(shown)
 	if !isStale {
@@ -79,5 +80,5 @@ func (e *Expectations) IsStale(shown client.Object) bool {
 	return isStale
 }
 
-// Forget drops what is known about an object.
+// Forget drops the record of an object.
 func (e *Expectations) Forget(key types.NamespacedName) { e.replace(key, version{}) }

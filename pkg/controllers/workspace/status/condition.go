@@ -13,7 +13,7 @@ import (
 	"github.com/modelberth/modelberth/pkg/progress"
 )
 
-// suspendedMessage names the machines under deletion, or else the remedy.
+// suspendedMessage names the machines that still run, or else explains how to resume.
 func (p pass) suspendedMessage(why string) string {
 	switch {
 	case p.Workspace.HasKAITOsPods:
@@ -25,7 +25,7 @@ func (p pass) suspendedMessage(why string) string {
 	return "the Workspace is suspended: set suspend to false to " + why
 }
 
-// stalled returns the error for the user to mend; nil if there is none.
+// stalled returns the error that the user must fix; nil if there is none.
 func stalled(facts *Facts, err error) *progress.StalledError {
 	for _, problem := range []error{err, facts.Attempts.Err} {
 		if out, ok := errors.AsType[*progress.StalledError](problem); ok {
@@ -35,7 +35,7 @@ func stalled(facts *Facts, err error) *progress.StalledError {
 	return facts.Plan.Err
 }
 
-// isNameTaken reports whether the name of the endpoint belongs to another object.
+// isNameTaken reports whether another object has the name of the endpoint.
 func (p pass) isNameTaken() bool {
 	return p.stalled != nil && p.stalled.Reason == v1beta1.ReasonNameTaken
 }
@@ -52,7 +52,7 @@ func unknown(kind, reason, message string) metav1.Condition {
 	return metav1.Condition{Type: kind, Status: metav1.ConditionUnknown, Reason: reason, Message: message}
 }
 
-// absent is a condition to remove.
+// absent returns a condition without a status, which setConditions removes.
 func absent(kind string) metav1.Condition { return metav1.Condition{Type: kind} }
 
 func holds(condition metav1.Condition) bool { return condition.Status == metav1.ConditionTrue }

@@ -13,7 +13,7 @@ import (
 	"github.com/modelberth/modelberth/pkg/progress"
 )
 
-// conditions are all conditions after the pass.
+// conditions returns all conditions after the pass.
 func (p pass) conditions() []metav1.Condition {
 	if p.Workspace.IsDeleting {
 		message := "releasing the machines"
@@ -34,7 +34,7 @@ func (p pass) conditions() []metav1.Condition {
 	if !holds(ready) {
 		succeeded = no(v1beta1.ConditionWorkspaceSucceeded, v1beta1.ReasonWorkspacePending, ready.Message)
 	}
-	if p.stalled != nil && !holds(ready) { // if it is Ready, ResourceReady has the problem
+	if p.stalled != nil && !holds(ready) { // if it is Ready, ResourceReady reports the problem
 		stall = yes(v1beta1.ConditionStalled, p.stalled.Reason, p.stalled.Message)
 		succeeded.Reason = v1beta1.ReasonWorkspaceFailed
 	}
@@ -56,7 +56,7 @@ func (p pass) planned() metav1.Condition {
 	}
 }
 
-// ready sums up. An answering model stays ready despite an error of this pass.
+// ready returns the summarizing condition Ready. An answering model stays ready despite an error of this pass.
 func (p pass) ready(planned, resource, inference metav1.Condition) metav1.Condition {
 	switch {
 	case p.Workspace.IsSuspended:
@@ -73,7 +73,7 @@ func (p pass) ready(planned, resource, inference metav1.Condition) metav1.Condit
 	}
 }
 
-// unready names the obstacle of a model with a plan: first an error, then the next stage.
+// unready names the obstacle for a model with a plan: an error first, then the next stage.
 func (p pass) unready(resource, inference metav1.Condition) metav1.Condition {
 	switch {
 	case p.stalled != nil:

@@ -11,11 +11,11 @@ import (
 	"github.com/modelberth/modelberth/pkg/request"
 )
 
-// engineMessageLimit is that of the schema.
+// engineMessageLimit is the limit in the API schema.
 const engineMessageLimit = 512
 
-// figures returns the figures of the engine after a pass, given the stored ones. Another probe drops the speed of a
-// former revision.
+// figures returns the engine's figures after a pass, given the stored ones. Figures of a new probe replace all stored
+// ones, including the speed of a former revision.
 func (e *Endpoint) figures(stored *v1beta1.EngineStatus) *v1beta1.EngineStatus {
 	switch {
 	case e.Engine != nil:
@@ -29,7 +29,7 @@ func (e *Endpoint) figures(stored *v1beta1.EngineStatus) *v1beta1.EngineStatus {
 	}
 }
 
-// status compares the figures of an engine with those of its plan.
+// status compares the figures of an engine with the estimates of its plan.
 func (e *Engine) status() *v1beta1.EngineStatus {
 	out := &v1beta1.EngineStatus{Revision: e.Revision}
 	if e.KVCacheTokens > 0 {
@@ -50,7 +50,8 @@ func (e *Engine) status() *v1beta1.EngineStatus {
 
 func gibibytes(bytes int64) float64 { return float64(bytes) / (1 << 30) }
 
-// compare is a figure with this many digits, compared with its plan. A plan of zero has no estimate.
+// compare formats a figure with this many digits, and compares it with the plan. A planned value of 0 means no
+// estimate.
 func compare(planned, actual float64, digits int) *v1beta1.EngineFigure {
 	text := func(number float64) string { return strconv.FormatFloat(number, 'f', digits, 64) }
 	out := &v1beta1.EngineFigure{Actual: text(actual)}

@@ -15,25 +15,25 @@ import (
 	"github.com/modelberth/modelberth/pkg/capacity/refusal"
 )
 
-// Event is a change to publish.
+// Event is an event to publish.
 type Event struct {
-	// IsWarning distinguishes the type Warning from Normal.
+	// IsWarning selects the type Warning instead of Normal.
 	IsWarning bool
 	Reason    string
 	Message   string
 }
 
-// Reasons of events in addition to those of conditions.
+// Reasons of events that are not reasons of conditions.
 const (
 	eventCreated  = "NodeClaimCreated"
 	eventFallback = "FallingBack"
-	// eventRecreating: the serving machines are released before others are requested.
+	// eventRecreating means that the serving machines are released before others are requested.
 	eventRecreating = "Recreating"
-	// eventExposed: pods can read the metadata of their machine.
+	// eventExposed means that pods can read the metadata of their machine.
 	eventExposed = "MetadataExposed"
 )
 
-// changes are the transitions between two statuses, as events.
+// changes returns an event for each important transition between two statuses.
 func changes(before, after *v1beta1.WorkspaceStatus) []Event {
 	var events []Event
 	for _, kind := range []string{
@@ -53,13 +53,13 @@ func changes(before, after *v1beta1.WorkspaceStatus) []Event {
 	return events
 }
 
-// Refusals returns an event for each attempt with a refusal as its end between two lists of attempts, and for each machine
-// that an attempt lost while it kept the others.
+// Refusals compares two lists of attempts. It returns an event for each attempt that a refusal has ended, and for each
+// machine that an attempt lost while it kept the others.
 func Refusals(before, after []v1beta1.Attempt) []Event {
 	var events []Event
 	for i := range after {
 		a := &after[i]
-		isTold := refusal.Cause(a.Reason).NeedsPerson() // by Stalled
+		isTold := refusal.Cause(a.Reason).NeedsPerson() // the condition Stalled reports it
 		if a.Reason == "" || a.Reason == v1beta1.ReasonReleased || isTold || hasEnded(before, a.Number) {
 			continue
 		}
@@ -72,12 +72,12 @@ func Refusals(before, after []v1beta1.Attempt) []Event {
 	return append(events, losses(before, after)...)
 }
 
-// hasEnded reports whether the attempt of a number had ended.
+// hasEnded reports whether the attempt of this number had ended.
 func hasEnded(attempts []v1beta1.Attempt, number int32) bool {
 	return slices.ContainsFunc(attempts, func(a v1beta1.Attempt) bool { return a.Number == number && a.Reason != "" })
 }
 
-// losses are the machines lost between two statuses while their attempt kept the others.
+// losses returns the events about machines that an attempt lost, between two statuses, while it kept the others.
 func losses(before, after []v1beta1.Attempt) []Event {
 	var events []Event
 	for i := range after {
@@ -100,7 +100,7 @@ func wasLost(before []v1beta1.Attempt, lost *v1beta1.LostClaim) bool {
 	})
 }
 
-// happened are the events of this pass, except those of refusals in the stored status.
+// happened returns the events of this pass, except those of refusals in the stored status.
 func (p pass) happened() []Event {
 	events := Refusals(p.Stored.Attempts, p.Attempts.All)
 	if p.Pass.ReplacesGroup && !meta.IsStatusConditionTrue(p.Stored.Conditions, v1beta1.ConditionInferenceReady) {

@@ -17,12 +17,12 @@ import (
 // Facts are all inputs of a status. Compute changes none of them.
 type Facts struct {
 	Workspace Workspace
-	// Stored is the status of the API server.
+	// Stored is the status as read by the pass.
 	Stored   *v1beta1.WorkspaceStatus
 	Plan     Plan
 	Attempts Attempts
 	Machines Machines
-	// Nodes are those of the plan, in its order; empty if machines are acquired.
+	// Nodes are the nodes of a plan for existing nodes, in its order; empty if machines are acquired.
 	Nodes    []Node
 	Pods     Pods
 	Endpoint Endpoint
@@ -38,13 +38,13 @@ type Workspace struct {
 	IsSuspended     bool
 	// IsTuning reports whether the Workspace tunes a model.
 	IsTuning bool
-	// FetchesWeights reports whether the pods are ours, so that an init container fetches the weights.
+	// FetchesWeights reports whether the pods are rendered by us, with an init container that fetches the weights.
 	FetchesWeights bool
 	// IsKAITOs reports whether KAITO's controller serves the Workspace.
 	IsKAITOs bool
 	// HasKAITOsPods reports whether KAITO's pods still serve after an edit, until ours replace them.
 	HasKAITOsPods bool
-	// Frozen is set if it was taken over from there and runs on as it was.
+	// Frozen is set if the Workspace was taken over from KAITO's controller and runs on unchanged.
 	Frozen *Frozen
 }
 
@@ -54,35 +54,35 @@ type Plan struct {
 	Revision string
 	// Plan is nil if there is none.
 	Plan *planner.Plan
-	// IsForSpec reports whether this pass decided about the current spec: a plan, or none.
+	// IsForSpec reports whether this pass decided about the current spec, with or without a plan.
 	IsForSpec bool
-	// Message is the plan in one line.
+	// Message is the summary of the plan in one line.
 	Message string
-	// Err says why the current spec has no plan; nil if it may have one.
+	// Err explains why the current spec has no plan; nil if it may have one.
 	Err *progress.StalledError
 }
 
 // Attempts are the attempts to acquire machines.
 type Attempts struct {
-	// All of them after this pass, oldest first.
+	// All are all attempts after this pass, oldest first.
 	All []v1beta1.Attempt
-	// Open is the number of the open attempt, with or without its machines; 0 if there is none.
+	// Open is the number of the open attempt, whether or not it has its machines; 0 if there is none.
 	Open int32
-	// Verdict is on the machines of the open attempt.
+	// Verdict is the verdict on the machines of the open attempt.
 	Verdict refusal.Verdict
-	// Err says why machines cannot be requested.
+	// Err explains why machines cannot be requested.
 	Err error
 }
 
-// Machines are those of the Workspace.
+// Machines are the machines of the Workspace.
 type Machines struct {
-	// Serving are those of the accepted plan.
+	// Serving are the machines of the accepted plan.
 	Serving []capacity.Machine
 	// NodeNames are the nodes of all standing machines, in any order.
 	NodeNames []string
-	// Count includes those under deletion.
+	// Count is the number of machines, including those under deletion.
 	Count int
-	// Unheard is the reason to ignore nodes that are not Ready; empty otherwise.
+	// Unheard explains why nodes that are not Ready do not count as lost; empty otherwise.
 	Unheard string
 }
 
@@ -91,9 +91,9 @@ type Node struct {
 	Name    string
 	Exists  bool
 	IsReady bool
-	// GPUs of the node for pods.
+	// GPUs is the number of GPUs that pods can use.
 	GPUs int64
-	// Shortage describes GPUs that nobody can use; empty if there are none.
+	// Shortage describes GPUs of the node that no pod can use; empty if there are none.
 	Shortage string
 }
 
@@ -103,16 +103,16 @@ type Pods struct {
 	HasSet bool
 	// ArePlaced reports whether a pod has a node.
 	ArePlaced bool
-	// AreCurrent reports whether the pods are those of the StatefulSet as it should be.
+	// AreCurrent reports whether all pods match the desired StatefulSet.
 	AreCurrent bool
-	// Diagnosis is the state of the pods, and Milestones are the times of their stages.
+	// Diagnosis is the state of the pods, and Milestones are the ends of their stages.
 	Diagnosis  diagnosis.Finding
 	Milestones diagnosis.Milestones
-	// Replacement says why all members of a group are replaced; empty if they are not.
+	// Replacement explains why all members of a group are replaced; empty if they are not.
 	Replacement string
-	// RestartReason says why a group restarts; empty if it does not.
+	// RestartReason explains why a group restarts; empty if it does not.
 	RestartReason string
-	// Rollback is the way back to the last answering revision; empty if there is no other.
+	// Rollback explains how to return to the last answering revision; empty if there is no other.
 	Rollback string
 }
 
@@ -120,16 +120,16 @@ type Pods struct {
 type Endpoint struct {
 	// HasService reports whether the Service exists and is the Workspace's own.
 	HasService bool
-	// Revision is the name of the pods' revision, and Models its served names.
+	// Revision is the name of the pods' revision, and Models are its served model names.
 	Revision string
 	Models   []string
 	// ServesSpec reports whether the pods run the current spec while other machines are acquired.
 	ServesSpec bool
-	// Meanwhile names the serving machines while others are acquired; empty if none serve.
+	// Meanwhile describes the serving machines while others are acquired; empty if none serve.
 	Meanwhile string
 	// Engine has the engine's own figures; nil if this pass did not probe the engine.
 	Engine *Engine
-	// Speed of the engine with stored figures; nil if it stays as stored.
+	// Speed is a new speed for the stored figures; nil if the stored speed stays.
 	Speed *v1beta1.EngineSpeed
 }
 
@@ -138,23 +138,23 @@ type Engine struct {
 	// Revision is the name of the engine's revision, and Plan its plan.
 	Revision string
 	Plan     *planner.Plan
-	// KVCacheTokens of one replica, and WeightBytes of one replica of the model; 0 if the engine does not report them.
+	// KVCacheTokens and WeightBytes are figures of one replica of the model; 0 if the engine does not report them.
 	KVCacheTokens, WeightBytes int64
-	// Err says why the probe failed; nil if it did not.
+	// Err explains why the probe failed; nil if it did not.
 	Err error
 }
 
-// Pass has the deeds of the pass for events.
+// Pass has the actions of the pass that become events.
 type Pass struct {
 	// Created are the names of the requested machines.
 	Created []string
-	// FellBackFrom is the plan before a fallback in this pass; empty without one.
+	// FellBackFrom is the plan before a fallback in this pass; empty if there was no fallback.
 	FellBackFrom string
-	// Recreates is the reason to release serving machines before others are requested; empty without one.
+	// Recreates is the reason to release serving machines before others are requested; empty if there is none.
 	Recreates string
 	// Exposed warns that pods can read the metadata of the requested machines; empty if they cannot.
 	Exposed string
-	// ReplacesGroup reports whether it replaces all members of a group.
+	// ReplacesGroup reports whether the pass replaces all members of a group.
 	ReplacesGroup bool
 }
 

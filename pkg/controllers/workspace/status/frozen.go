@@ -10,20 +10,20 @@ import (
 	"github.com/modelberth/modelberth/api/v1beta1"
 )
 
-// Frozen is a Workspace that was taken over from KAITO's controller and runs on as KAITO left it.
+// Frozen describes a Workspace that was taken over from KAITO's controller and runs on as KAITO left it.
 type Frozen struct {
-	// Answers reports whether its pods are ready, and Message how they are and what an edit does.
+	// Answers reports whether its pods are ready. Message describes the pods, and the effect of an edit.
 	Answers bool
 	Message string
 	// Nodes is the number of its nodes.
 	Nodes int
 }
 
-// unplanned is the message of Planned for a frozen Workspace.
+// unplanned is the message of the condition Planned for a frozen Workspace.
 const unplanned = "taken over from KAITO's controller unchanged: the first edit of resource or inference makes a plan"
 
-// status returns the status after a pass, and the events of the changes. A condition of KAITO's controller is kept while
-// its status is still true.
+// status returns the status after a pass, and the events of the changes. It keeps a condition of KAITO's controller
+// while that condition's status is still true.
 func (f *Frozen) status(stored *v1beta1.WorkspaceStatus, generation int64, now metav1.Time) (v1beta1.WorkspaceStatus, []Event) {
 	out := *stored.DeepCopy()
 	out.ObservedGeneration = generation
@@ -47,14 +47,14 @@ func (f *Frozen) status(stored *v1beta1.WorkspaceStatus, generation int64, now m
 	return out, events
 }
 
-// wasEdited reports whether the stored status is about an edit, even one that never got a plan.
+// wasEdited reports whether the stored status describes an edit, even an edit that never got a plan.
 func wasEdited(stored *v1beta1.WorkspaceStatus) bool {
 	planned := meta.FindStatusCondition(stored.Conditions, v1beta1.ConditionPlanned)
 	return planned != nil && planned.Reason != v1beta1.ReasonFrozen && planned.Reason != v1beta1.ReasonServedByKAITO
 }
 
-// forgetEdit removes what an edit has written that was reverted: none of it is about the machines that serve. KAITO's
-// controller would read the number again.
+// forgetEdit removes the traces of a reverted edit, because none of them describes the serving machines. KAITO's
+// controller reads the node count if it takes the Workspace back.
 func (f *Frozen) forgetEdit(out *v1beta1.WorkspaceStatus) {
 	out.Plan, out.TargetNodeCount, out.WorkerNodes, out.Startup = nil, int32(f.Nodes), nil, nil
 	for _, kind := range []string{v1beta1.ConditionResourceReady, v1beta1.ConditionNodesReady, v1beta1.ConditionNodeClaimReady} {

@@ -12,7 +12,7 @@ import (
 	"github.com/modelberth/modelberth/pkg/diagnosis"
 )
 
-// inference is the condition InferenceReady.
+// inference returns the condition InferenceReady.
 func (p pass) inference() metav1.Condition {
 	pending := func(message string) metav1.Condition {
 		return no(v1beta1.ConditionInferenceReady, v1beta1.ReasonInferencePending, message)
@@ -41,8 +41,8 @@ func (p pass) inference() metav1.Condition {
 	return no(v1beta1.ConditionInferenceReady, seen.Reason, seen.Message)
 }
 
-// areMachinesComing reports whether no pod has a node, and the machines of the open attempt were not usable by the
-// stored status: the scheduler's messages about the pods are about the previous nodes.
+// areMachinesComing reports whether no pod has a node, and the machines of the open attempt were not yet usable in the
+// stored status. Then the scheduler's messages about the pods concern the previous nodes.
 func (p pass) areMachinesComing() bool {
 	if p.Plan.isOnNodes() || p.Pods.ArePlaced || p.Attempts.Open == 0 {
 		return false

@@ -18,7 +18,7 @@ import (
 	"github.com/modelberth/modelberth/pkg/progress"
 )
 
-// machines are the conditions NodeClaimReady, NodesReady and ResourceReady.
+// machines returns the conditions NodeClaimReady, NodesReady and ResourceReady.
 func (p pass) machines() (claims, nodes, resource metav1.Condition) {
 	claims = absent(v1beta1.ConditionNodeClaimReady)
 	nodes = no(v1beta1.ConditionNodesReady, v1beta1.ReasonNodeNotReady, "no machine yet")
@@ -51,7 +51,7 @@ func (p pass) machines() (claims, nodes, resource metav1.Condition) {
 	return claims, nodes, resource
 }
 
-// successOf is the reason of ResourceReady while NodesReady holds.
+// successOf returns the reason of ResourceReady while NodesReady is true.
 func successOf(nodes metav1.Condition) string {
 	if nodes.Reason == v1beta1.ReasonFaultRepeats {
 		return nodes.Reason
@@ -59,8 +59,7 @@ func successOf(nodes metav1.Condition) string {
 	return v1beta1.ReasonResourceSuccess
 }
 
-// claims reports the progress of the requested machines. If one is delayed, it quotes the provisioner's reason and
-// message.
+// claims returns the condition NodeClaimReady. For a delayed machine, it quotes the provisioner's reason and message.
 func (p pass) claims() metav1.Condition {
 	serving, want := p.Machines.Serving, p.Plan.Plan.Nodes
 	for i := range serving {
@@ -76,7 +75,7 @@ func (p pass) claims() metav1.Condition {
 		fmt.Sprintf("%d of %d machines initialised", want, want))
 }
 
-// pending is about a machine before it is usable.
+// pending returns the condition NodeClaimReady for a machine that is not yet usable.
 func (p pass) pending(machine *capacity.Machine) metav1.Condition {
 	reason, message := machine.Reason, machine.Message
 	if reason != "" && refusal.IsNeutral(reason) { // the provisioner has not looked at the machine yet
@@ -101,7 +100,7 @@ func (p pass) pending(machine *capacity.Machine) metav1.Condition {
 	return no(v1beta1.ConditionNodeClaimReady, cmp.Or(reason, v1beta1.ReasonNodeClaimNotReady), text)
 }
 
-// nodesOf is the condition NodesReady of the machines of a plan.
+// nodesOf returns the condition NodesReady for the machines of a plan.
 func nodesOf(machines []capacity.Machine, plan *planner.Plan, unheard string) metav1.Condition {
 	ready, withheld, spared := 0, "", ""
 	for i := range machines {
@@ -122,7 +121,7 @@ func nodesOf(machines []capacity.Machine, plan *planner.Plan, unheard string) me
 		}
 		ready++
 	}
-	message := fmt.Sprintf("%d of %d nodes ready", min(ready, plan.Nodes), plan.Nodes) // a former machine may not have left yet
+	message := fmt.Sprintf("%d of %d nodes ready", min(ready, plan.Nodes), plan.Nodes) // a replaced machine may still exist
 	if ready < plan.Nodes {
 		return no(v1beta1.ConditionNodesReady, v1beta1.ReasonNodeNotReady, message)
 	}
@@ -132,7 +131,7 @@ func nodesOf(machines []capacity.Machine, plan *planner.Plan, unheard string) me
 	return yes(v1beta1.ConditionNodesReady, v1beta1.ReasonNodesReady, message+spared)
 }
 
-// existingNodes is the condition NodesReady of the existing nodes of a plan.
+// existingNodes returns the condition NodesReady for the existing nodes of a plan.
 func (p pass) existingNodes() metav1.Condition {
 	plan := p.Plan.Plan
 	if p.Attempts.Err != nil {
@@ -152,7 +151,8 @@ func (p pass) existingNodes() metav1.Condition {
 		fmt.Sprintf("%d of %d nodes ready: %s", plan.Nodes, plan.Nodes, strings.Join(plan.NodeNames, ", ")))
 }
 
-// nodeNotReady also explains why nothing is replaced, if that is so.
+// nodeNotReady returns the condition NodesReady for a node that is not Ready. If unheard is not empty, the message adds
+// it to explain why nothing is replaced.
 func nodeNotReady(name, unheard string) metav1.Condition {
 	message := fmt.Sprintf("node %s is not Ready", name)
 	if unheard != "" {
@@ -161,13 +161,14 @@ func nodeNotReady(name, unheard string) metav1.Condition {
 	return no(v1beta1.ConditionNodesReady, v1beta1.ReasonNodeNotReady, message)
 }
 
-// lacksGPUs is about a node with too few usable GPUs. shortage is what is known of those that it has; empty if nothing is.
+// lacksGPUs returns the condition NodesReady for a node with too few usable GPUs. shortage explains which GPUs no pod
+// can use; empty if that is unknown.
 func lacksGPUs(name string, gpus int64, plan *planner.Plan, shortage string) metav1.Condition {
 	return no(v1beta1.ConditionNodesReady, v1beta1.ReasonNodePluginsNotReady, cmp.Or(shortage, fmt.Sprintf(
 		"node %s advertises %d of %d %s: check that the device plugin runs there", name, gpus, plan.GPUsPerNode, plan.GPUResource)))
 }
 
-// replaced describes the shortage of a bought machine; empty without one.
+// replaced describes the shortage of GPUs on a bought machine; empty without a shortage.
 func replaced(machine *capacity.Machine) string {
 	if machine.Shortage == "" {
 		return ""
@@ -175,7 +176,7 @@ func replaced(machine *capacity.Machine) string {
 	return machine.Shortage + "; the machine is replaced if that lasts"
 }
 
-// kept describes the shortage of an existing node; empty without one.
+// kept describes the shortage of GPUs on an existing node; empty without a shortage.
 func kept(node *Node) string {
 	if node.Shortage == "" {
 		return ""
@@ -183,7 +184,8 @@ func kept(node *Node) string {
 	return node.Shortage + "; an existing node is never replaced: repair or replace it yourself"
 }
 
-// workerNodes are the names of the nodes in use: those of the plan in its order, or those of machines, sorted.
+// workerNodes returns the names of the nodes in use: the nodes of the plan in its order, or the sorted nodes of
+// machines.
 func (p pass) workerNodes() []string {
 	if !p.Plan.isOnNodes() {
 		return slices.Sorted(slices.Values(p.Machines.NodeNames))

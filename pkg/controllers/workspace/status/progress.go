@@ -12,13 +12,13 @@ import (
 )
 
 // IsProgress reports whether two statuses differ only in the progress of machines and pods. Such changes are not
-// urgent: plans, machines, answers and problems are not mere progress.
+// urgent. Plans, machines, answers and problems are more than progress.
 func IsProgress(before, after *v1beta1.WorkspaceStatus) bool {
 	return equality.Semantic.DeepEqual(withoutProgress(before), withoutProgress(after))
 }
 
-// AreMachinesUsable reports whether two statuses differ only in their progress and in machines that have become usable.
-// The model answers some time later.
+// AreMachinesUsable reports whether two statuses differ only in progress and in machines that have become usable. The
+// model itself answers some time later.
 func AreMachinesUsable(before, after *v1beta1.WorkspaceStatus) bool {
 	if meta.IsStatusConditionTrue(before.Conditions, v1beta1.ConditionResourceReady) ||
 		!meta.IsStatusConditionTrue(after.Conditions, v1beta1.ConditionResourceReady) {
@@ -27,7 +27,7 @@ func AreMachinesUsable(before, after *v1beta1.WorkspaceStatus) bool {
 	return equality.Semantic.DeepEqual(withoutMachines(before), withoutMachines(after))
 }
 
-// withoutMachines drops from a status its progress and whether machines are usable.
+// withoutMachines returns a copy of a status without progress, and without whether machines are usable.
 func withoutMachines(status *v1beta1.WorkspaceStatus) *v1beta1.WorkspaceStatus {
 	out := withoutProgress(status)
 	for i := range out.Attempts {
@@ -37,7 +37,8 @@ func withoutMachines(status *v1beta1.WorkspaceStatus) *v1beta1.WorkspaceStatus {
 	return out
 }
 
-// withoutProgress drops from a status the stages of the startup, of machines and of pods, and all messages.
+// withoutProgress returns a copy of a status without the stages of the startup, of machines and of pods, and without
+// messages.
 func withoutProgress(status *v1beta1.WorkspaceStatus) *v1beta1.WorkspaceStatus {
 	out := status.DeepCopy()
 	out.Startup, out.WorkerNodes = nil, nil
@@ -51,13 +52,13 @@ func withoutProgress(status *v1beta1.WorkspaceStatus) *v1beta1.WorkspaceStatus {
 		condition := &out.Conditions[i]
 		condition.Message = ""
 		switch condition.Type {
-		case v1beta1.ConditionNodeClaimReady, v1beta1.ConditionNodesReady: // ResourceReady sums them up
+		case v1beta1.ConditionNodeClaimReady, v1beta1.ConditionNodesReady: // ResourceReady summarizes them
 			*condition = metav1.Condition{Type: condition.Type, ObservedGeneration: condition.ObservedGeneration}
 		case v1beta1.ConditionInferenceReady:
-			if condition.Reason == v1beta1.ReasonUnschedulable { // most often the scheduler has not seen the node yet
+			if condition.Reason == v1beta1.ReasonUnschedulable { // usually because the scheduler has not seen the node yet
 				condition.Reason = v1beta1.ReasonInferencePending
 			}
-		case v1beta1.ConditionResourceReady, v1beta1.ConditionReady: // their reasons are those of other conditions
+		case v1beta1.ConditionResourceReady, v1beta1.ConditionReady: // their reasons repeat other conditions
 			if condition.Status == metav1.ConditionFalse {
 				condition.Reason = ""
 			}

@@ -11,7 +11,7 @@ import (
 	"github.com/modelberth/modelberth/pkg/progress"
 )
 
-// Reason is the reason of a condition about machines if an error prevents their purchase.
+// Reason returns the reason of a condition about machines if an error prevents their purchase.
 func Reason(err error) string {
 	if stalled, ok := errors.AsType[*progress.StalledError](err); ok {
 		return stalled.Reason

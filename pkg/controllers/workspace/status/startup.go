@@ -15,8 +15,8 @@ import (
 	"github.com/modelberth/modelberth/pkg/diagnosis"
 )
 
-// startup keeps the stages of the first start, with their times. A stage that has ended stays as it is, and nothing is
-// added after the first answer.
+// startup returns the stages of the first start, with their times. An ended stage stays as it is, and no stage is added
+// after the first answer.
 func (p pass) startup(out *v1beta1.WorkspaceStatus, now metav1.Time) []v1beta1.StartupStage {
 	if p.Workspace.IsDeleting || p.Workspace.IsSuspended || p.Workspace.IsTuning || hasEndedStage(out.Startup, v1beta1.StageReady) {
 		return out.Startup
@@ -47,7 +47,8 @@ type stageEnd struct {
 	diagnosis.Milestone
 }
 
-// stageEnds are in the order of the stages. A stage without a noted time ends when this pass sees its end.
+// stageEnds returns the ends in the order of the stages. A stage without a recorded time ends when this pass sees its
+// end.
 func (p pass) stageEnds(conditions []metav1.Condition) []stageEnd {
 	seen := func(isReached bool) diagnosis.Milestone { return diagnosis.Milestone{Reached: isReached} }
 	out := []stageEnd{
@@ -67,8 +68,8 @@ func (p pass) stageEnds(conditions []metav1.Condition) []stageEnd {
 		stageEnd{v1beta1.StageReady, seen(meta.IsStatusConditionTrue(conditions, v1beta1.ConditionReady))})
 }
 
-// usableSince is when the last machine became usable, as reported by the provisioner; zero unless it reports that for
-// all.
+// usableSince returns when the last machine became usable, as reported by the provisioner; zero unless the provisioner
+// reports that for all machines.
 func usableSince(machines []capacity.Machine) time.Time {
 	var since time.Time
 	for i := range machines {
@@ -83,7 +84,7 @@ func usableSince(machines []capacity.Machine) time.Time {
 	return since
 }
 
-// within is a time of another clock, between two of ours; now if there is none.
+// within limits a time of another clock to the range between two times of ours. A zero time becomes now.
 func within(at, earliest, now time.Time) time.Time {
 	if at.IsZero() || at.After(now) {
 		at = now

@@ -19,18 +19,18 @@ import (
 	"github.com/modelberth/modelberth/pkg/request"
 )
 
-// messageLimit in bytes bounds a cloud's or an engine's text in a condition.
+// messageLimit is the longest message of a condition in bytes. It bounds the text of a cloud or an engine.
 const messageLimit = 1024
 
-// pass is the computation for one pass, with its error or nil.
+// pass is the computation of the status for one pass. err is the pass's error, or nil.
 type pass struct {
 	*Facts
 	err     error
 	stalled *progress.StalledError
 }
 
-// Compute returns the status after a pass that ended with err (nil if it did not fail), and the events of the changes,
-// in order. The same facts give the same result.
+// Compute returns the status after a pass that ended with err, or with nil, and the events of the changes in order. The
+// same facts give the same result.
 func Compute(facts *Facts, err error, now metav1.Time) (v1beta1.WorkspaceStatus, []Event) {
 	p := pass{Facts: facts, err: err, stalled: stalled(facts, err)}
 	out := *facts.Stored.DeepCopy()
@@ -45,7 +45,7 @@ func Compute(facts *Facts, err error, now metav1.Time) (v1beta1.WorkspaceStatus,
 	}
 	out.Attempts = (&v1beta1.WorkspaceStatus{Attempts: facts.Attempts.All}).DeepCopy().Attempts
 	out.WorkerNodes = p.workerNodes()
-	if facts.Plan.Plan != nil && facts.Plan.IsForSpec { // another plan may be for a former spec
+	if facts.Plan.Plan != nil && facts.Plan.IsForSpec { // otherwise the plan may be for a former spec
 		out.Plan = request.Status(facts.Plan.Plan, facts.Plan.Revision)
 		out.TargetNodeCount = int32(facts.Plan.Plan.Nodes)
 	}
@@ -64,8 +64,8 @@ func Compute(facts *Facts, err error, now metav1.Time) (v1beta1.WorkspaceStatus,
 	return out, events
 }
 
-// Kept returns the status of a Workspace that is not managed, of a generation, and the events of the changes: our own
-// conditions say why, and everything else stays as stored.
+// Kept returns the status for a generation of a Workspace that this controller leaves alone, and the events of the
+// changes. Our own conditions give the reason, and everything else stays as stored.
 func Kept(
 	stored *v1beta1.WorkspaceStatus, generation int64, why *progress.StalledError, now metav1.Time,
 ) (v1beta1.WorkspaceStatus, []Event) {
@@ -80,7 +80,7 @@ func Kept(
 	return out, events
 }
 
-// endpoint is the address of the model, from its first answer on. It goes if the name belongs to another object.
+// endpoint returns the address of the model once it has first answered; nil if another object has the name.
 func (p pass) endpoint() *v1beta1.Endpoint {
 	switch {
 	case p.isNameTaken():
@@ -90,11 +90,11 @@ func (p pass) endpoint() *v1beta1.Endpoint {
 	}
 	return &v1beta1.Endpoint{
 		URL:    fmt.Sprintf("http://%s.%s.svc", p.Workspace.Name, p.Workspace.Namespace),
-		Models: slices.Clone(p.Endpoint.Models), // the answer to the patch is decoded into the status
+		Models: slices.Clone(p.Endpoint.Models), // the response to the patch is decoded into the status
 	}
 }
 
-// nextState is Pending until the first answer, then Ready or NotReady.
+// nextState returns Pending until the first answer, and then Ready or NotReady.
 func nextState(previous v1beta1.WorkspaceState, isReady bool) v1beta1.WorkspaceState {
 	switch {
 	case isReady:
@@ -106,7 +106,7 @@ func nextState(previous v1beta1.WorkspaceState, isReady bool) v1beta1.WorkspaceS
 	}
 }
 
-// setConditions writes conditions into a status, and removes those without a status.
+// setConditions writes conditions into a status. It removes the conditions that have no status.
 func setConditions(out *v1beta1.WorkspaceStatus, conditions []metav1.Condition, now metav1.Time) {
 	for _, condition := range conditions {
 		if condition.Status == "" {

@@ -1,8 +1,8 @@
 // Copyright The Modelberth Authors.
 // SPDX-License-Identifier: Apache-2.0
 
-// Package warnings reads the events about objects that do not report why they are delayed. It reads them rarely, and must not
-// know what they mean.
+// Package warnings reads the events about delayed objects whose own status gives no reason. It reads them rarely, and
+// must not depend on their meaning.
 package warnings
 
 import (
@@ -24,13 +24,14 @@ import (
 )
 
 const (
-	// grace is the time before events about a silent object are read: most objects are through by then.
+	// grace is the time before the first read of events about a silent object. Most objects are no longer silent by
+	// then.
 	grace = 20 * time.Second
-	// askAgain is when to read events again while the object is silent. There is no watch on events.
+	// askAgain is the interval for reading events again while the object is silent, because no watch covers events.
 	askAgain = time.Minute
 )
 
-// Reader reads events about silent objects, by Workspace and object. It may be lost: then they are read again.
+// Reader reads and keeps events about silent objects, by Workspace and object. After a restart, it reads them again.
 type Reader struct {
 	// Live reads past the caches.
 	Live  client.Reader
@@ -42,12 +43,12 @@ type Reader struct {
 
 // hearing holds the events about one object.
 type hearing struct {
-	// when it became silent, and when events were read last.
+	// since is when the object became silent, and asked is when its events were last read.
 	since, asked time.Time
 	warnings     []diagnosis.Warning
 }
 
-// of returns the events about objects of a Workspace, and forgets others.
+// of returns the kept events about objects of a Workspace.
 func (p *Reader) of(workspace types.UID, objects []types.UID) map[types.UID]hearing {
 	p.mu.Lock()
 	defer p.mu.Unlock()
@@ -74,8 +75,9 @@ func (p *Reader) keep(workspace types.UID, known map[types.UID]hearing) {
 // Forget drops the events of a Workspace.
 func (p *Reader) Forget(workspace types.UID) { p.keep(workspace, nil) }
 
-// Read returns the events about silent objects of a Workspace, and when to read them again; 0 without such objects.
-// isQuoted: the status quotes an event that another process has read, so it is read at once.
+// Read returns the events about silent objects of a Workspace, and the time until the next read; 0 without such
+// objects. isQuoted means that the status quotes an event that another process has read, so Read reads the events at
+// once.
 func (p *Reader) Read(
 	ctx context.Context, ws *v1beta1.Workspace, silent []types.UID, isQuoted bool,
 ) (out []diagnosis.Warning, again time.Duration, err error) {
@@ -109,10 +111,11 @@ func (p *Reader) Read(
 	return out, again, nil
 }
 
-// warningAge is how long ago a warning may have been published last to count still.
+// warningAge is the longest time since the last publication of a warning that still counts.
 const warningAge = 5 * time.Minute
 
-// warnings about one object, by their text: those of several volumes take turns in being the newest.
+// warnings returns the warnings about one object, sorted by their text, because the warnings of several volumes take
+// turns in being the newest.
 func warnings(ctx context.Context, live client.Reader, namespace string, uid types.UID, now time.Time) ([]diagnosis.Warning, error) {
 	list, err := events.About(ctx, live, namespace, uid)
 	if err != nil {

@@ -21,7 +21,7 @@ import (
 	"github.com/modelberth/modelberth/pkg/capacity/nodehealth"
 )
 
-// isWaitingForNodes is the one value of waitingIndex.
+// isWaitingForNodes is the only value of waitingIndex.
 const isWaitingForNodes = "true"
 
 // usedNodes returns the nodes of a Workspace's pods.
@@ -33,8 +33,8 @@ func usedNodes(object client.Object) []string {
 	return ws.Status.WorkerNodes
 }
 
-// waitsForNodes reports whether a new or repaired node may help a Workspace: it has no machines, and none on their
-// way.
+// waitsForNodes returns isWaitingForNodes if a new or repaired node may help a Workspace: it may use existing nodes,
+// and it neither has nor acquires machines.
 func waitsForNodes(object client.Object) []string {
 	ws, ok := object.(*v1beta1.Workspace)
 	if !ok || ws.Inference == nil || ws.Suspend || ws.Resource.EffectiveNodeSource() == v1beta1.NodeSourceProvisioned {
@@ -51,7 +51,8 @@ func waitsForNodes(object client.Object) []string {
 	return []string{isWaitingForNodes}
 }
 
-// byNode finds the Workspace of a node's purchase, those that run on it, and those that wait for such a node.
+// byNode finds the Workspace that bought a node, or the Workspaces that run on the node and those that wait for such a
+// node.
 func (w *Watches) byNode(ctx context.Context, object client.Object) []reconcile.Request {
 	node, ok := object.(*corev1.Node)
 	if !ok || node.Labels[v1beta1.LabelWorkspaceUID] != "" {
@@ -63,7 +64,7 @@ func (w *Watches) byNode(ctx context.Context, object client.Object) []reconcile.
 	})...)
 }
 
-// indexed finds Workspaces by an index. The cache answers, and nothing of it is changed.
+// indexed finds Workspaces by an index in the cache. isMeant must not change them.
 func (w *Watches) indexed(ctx context.Context, index, value string, isMeant func(*v1beta1.Workspace) bool) []reconcile.Request {
 	list := &v1beta1.WorkspaceList{}
 	if err := w.Client.List(ctx, list, client.MatchingFields{index: value}, client.UnsafeDisableDeepCopy); err != nil {
@@ -79,7 +80,7 @@ func (w *Watches) indexed(ctx context.Context, index, value string, isMeant func
 	return requests
 }
 
-// nodeChanged passes changes with an effect on a Workspace's plan or conditions; kubelets write nodes all the time.
+// nodeChanged passes changes that affect a Workspace's plan or conditions, because kubelets write nodes all the time.
 func nodeChanged() predicate.Predicate {
 	return predicate.Funcs{UpdateFunc: func(e ctrlevent.UpdateEvent) bool {
 		before, ok := e.ObjectOld.(*corev1.Node)
@@ -97,8 +98,8 @@ func nodeChanged() predicate.Predicate {
 	}}
 }
 
-// hasOtherFault reports whether a fault has begun, ended or changed. One of the whole node and one of a GPU may be there at
-// the same time, and the latter may not matter.
+// hasOtherFault reports whether a fault has begun, ended or changed. A fault of the whole node and a fault of a GPU may
+// exist at the same time, and the GPU's fault may not matter.
 func hasOtherFault(before, after *corev1.Node) bool {
 	whole, ofGPUs := nodehealth.Split(before)
 	wholeNow, ofGPUsNow := nodehealth.Split(after)

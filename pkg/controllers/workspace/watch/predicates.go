@@ -11,8 +11,8 @@ import (
 	"sigs.k8s.io/controller-runtime/pkg/predicate"
 )
 
-// namespaceChanged passes changes of a namespace with an effect on its Workspaces. A namespace's first event counts,
-// too: a pass may have read it before its rules changed.
+// namespaceChanged passes changes of a namespace that affect its Workspaces. It also passes the first event of a
+// namespace, because a pass may have read the namespace before its labels changed.
 func namespaceChanged() predicate.Predicate {
 	return predicate.Funcs{
 		CreateFunc: func(e ctrlevent.CreateEvent) bool {
@@ -26,7 +26,7 @@ func namespaceChanged() predicate.Predicate {
 	}
 }
 
-// quotaLoosened passes changes of a ResourceQuota that may admit more: another spec, or less use.
+// quotaLoosened passes changes of a ResourceQuota that may admit more: another spec, or less usage.
 func quotaLoosened() predicate.Predicate {
 	return predicate.Funcs{UpdateFunc: func(e ctrlevent.UpdateEvent) bool {
 		before, ok := e.ObjectOld.(*corev1.ResourceQuota)

@@ -24,32 +24,32 @@ import (
 	"github.com/modelberth/modelberth/pkg/request"
 )
 
-// Queue is the controller's queue.
+// Queue is the queue of the controller.
 type Queue = workqueue.TypedRateLimitingInterface[reconcile.Request]
 
-// Waiting holds the Workspaces that wait for money or for a refused offer. A change wakes them, and none of them
-// polls.
+// Waiting holds the Workspaces that wait for money or for a refused offering. Events wake these Workspaces, so none of
+// them polls.
 type Waiting struct {
 	mu    sync.Mutex
 	keys  map[types.NamespacedName]Interest
 	queue Queue
 }
 
-// NewWaiting returns an empty one.
+// NewWaiting returns an empty Waiting.
 func NewWaiting() *Waiting { return &Waiting{keys: map[types.NamespacedName]Interest{}} }
 
-// Interest is the reason of a Workspace's wait.
+// Interest describes the change for which a Workspace waits.
 type Interest struct {
-	// isUndecided: its look is not over, so anything may matter.
+	// isUndecided means that the pass is still choosing a plan, so any change may matter.
 	isUndecided bool
-	// Money: it continues once machines of others are gone.
+	// Money means that the Workspace can continue once other Workspaces release machines.
 	Money bool
-	// Offers in a cooldown, one of which it would request.
+	// Offers are offerings in a cooldown; the Workspace would request any of them.
 	Offers []refusal.Offering
 	Asker  refusal.Asker
 }
 
-// Start is the source of a controller: it keeps the queue.
+// Start implements a controller's source: it keeps the queue.
 func (w *Waiting) Start(_ context.Context, queue Queue) error {
 	w.mu.Lock()
 	defer w.mu.Unlock()
@@ -57,14 +57,14 @@ func (w *Waiting) Start(_ context.Context, queue Queue) error {
 	return nil
 }
 
-// Add records a Workspace before its look at money and offers.
+// Add records a Workspace before its pass checks money and offerings.
 func (w *Waiting) Add(key types.NamespacedName) {
 	w.mu.Lock()
 	defer w.mu.Unlock()
 	w.keys[key] = Interest{isUndecided: true}
 }
 
-// Narrow records the interest of a Workspace. If a change came meanwhile, it looks again first.
+// Narrow replaces the undecided interest of a Workspace, unless a change has woken the Workspace meanwhile.
 func (w *Waiting) Narrow(key types.NamespacedName, to Interest) {
 	w.mu.Lock()
 	defer w.mu.Unlock()
@@ -73,7 +73,7 @@ func (w *Waiting) Narrow(key types.NamespacedName, to Interest) {
 	}
 }
 
-// Remove records the end of a wait.
+// Remove ends the wait of a Workspace.
 func (w *Waiting) Remove(key types.NamespacedName) {
 	w.mu.Lock()
 	defer w.mu.Unlock()
@@ -85,7 +85,7 @@ func (w *Waiting) WakeForMoney() {
 	w.wake(func(known Interest) bool { return known.Money })
 }
 
-// WakeFor wakes the Workspaces that wait for an offer within some scopes, if it is open for them now.
+// WakeFor wakes the Workspaces that wait for an offering within the opened scopes, if isOpen confirms it for them.
 func (w *Waiting) WakeFor(opened []refusal.Scope, isOpen func(refusal.Asker, []refusal.Offering) bool) {
 	if len(opened) == 0 {
 		return
@@ -104,7 +104,8 @@ func (w *Waiting) WakeFor(opened []refusal.Scope, isOpen func(refusal.Asker, []r
 	})
 }
 
-// wake wakes undecided Workspaces and those with a matching interest. Those that still have to wait record it again.
+// wake wakes undecided Workspaces and those with a matching interest. A Workspace that must wait on is added again by
+// its next pass.
 func (w *Waiting) wake(isMeant func(Interest) bool) {
 	w.mu.Lock()
 	defer w.mu.Unlock()
@@ -126,7 +127,7 @@ func (w *Waiting) wake(isMeant func(Interest) bool) {
 	}
 }
 
-// InterestOf returns the interest of a Workspace from the error of its look and the offers in a cooldown.
+// InterestOf returns the interest of a Workspace, given the error of its pass and the offerings in a cooldown.
 func InterestOf(who refusal.Asker, ws *v1beta1.Workspace, leftAlone []refusal.Offering, err error) Interest {
 	out := Interest{Money: progress.LacksMoney(err), Asker: who}
 	asked := request.Constraints(ws)
@@ -138,7 +139,7 @@ func InterestOf(who refusal.Asker, ws *v1beta1.Workspace, leftAlone []refusal.Of
 	return out
 }
 
-// mayAsk reports whether a Workspace with these constraints could request an offer.
+// mayAsk reports whether a Workspace with these constraints could request an offering.
 func mayAsk(asked planner.Constraints, offer refusal.Offering) bool {
 	types := asked.CapacityTypes
 	if len(types) == 0 {
@@ -149,11 +150,11 @@ func mayAsk(asked planner.Constraints, offer refusal.Offering) bool {
 		(len(asked.InstanceTypes) == 0 || slices.ContainsFunc(asked.InstanceTypes, isNamed))
 }
 
-// machineHandler maps machines to their Workspaces. The deletion of other objects, such as an expired Event, is
-// ignored.
+// machineHandler maps machines to their Workspaces. It ignores the deletion of objects that are not machines, such as
+// expired Events.
 type machineHandler struct {
 	handler.EventHandler
-	// frees reports whether a deletion ends a machine's cost; nil for objects that are no machines.
+	// frees reports whether a deletion ends a machine's cost; nil for objects that are not machines.
 	frees   func(ctx context.Context, deleted client.Object) bool
 	waiting *Waiting
 }

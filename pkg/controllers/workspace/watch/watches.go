@@ -1,8 +1,8 @@
 // Copyright The Modelberth Authors.
 // SPDX-License-Identifier: Apache-2.0
 
-// Package watch decides which events lead to passes over which Workspaces: events of their own objects and machines,
-// and those that end a wait. It must not know the steps of a pass.
+// Package watch decides which events lead to passes over which Workspaces: the events of a Workspace's own objects and
+// machines, and the events that end a wait. It must not depend on the steps of a pass.
 package watch
 
 import (
@@ -34,28 +34,28 @@ import (
 // ControllerName is the name of the controller in logs and metrics.
 const ControllerName = "workspace"
 
-// configIndex finds Workspaces by ConfigMap.
+// configIndex indexes Workspaces by their ConfigMap.
 const configIndex = "inference.config"
 
-// Indexes of Workspaces by the nodes they share, and of those that wait for nodes.
+// Indexes of Workspaces: nodeIndex by the nodes of their pods, and waitingIndex for those that wait for nodes.
 const (
 	nodeIndex    = "status.workerNodes"
 	waitingIndex = "waitsForNodes"
 )
 
-// Source is a kind of object about the machines of Workspaces.
+// Source is a kind of objects that describe the machines of Workspaces.
 type Source struct {
 	Object client.Object
-	// WorkspacesOf returns the Workspaces of an object; nil reads the labels of machines.
+	// WorkspacesOf returns the Workspaces of an object; if nil, the labels of the object name its Workspace.
 	WorkspacesOf func(ctx context.Context, object client.Object) []types.NamespacedName
-	// Frees reports whether a deletion ends a machine's cost, for which others may wait; nil for objects that are no
-	// machines.
+	// Frees reports whether a deletion ends a machine's cost, so that waiting Workspaces may have its money; nil for
+	// objects that are not machines.
 	Frees func(ctx context.Context, deleted client.Object) bool
 	// From is the cache with the objects; nil means the manager's.
 	From cache.Cache
 }
 
-// Watches of Workspaces.
+// Watches configures the watches of Workspaces.
 type Watches struct {
 	// Client reads from caches.
 	Client client.Reader
@@ -63,11 +63,11 @@ type Watches struct {
 	Waiting *Waiting
 	// IsOurs reports whether this process has overwritten a version of a Workspace.
 	IsOurs func(before client.Object) bool
-	// Refused returns the Workspaces with refused pods in a namespace; nil if they are not checked.
+	// Refused returns the Workspaces whose pods a namespace would refuse; nil if the controller does not check that.
 	Refused func(namespace string) []types.NamespacedName
 }
 
-// Index requests the indexes of a Reconciler.
+// Index registers the indexes for a Reconciler.
 func Index(ctx context.Context, indexer client.FieldIndexer) error {
 	for name, value := range map[string]client.IndexerFunc{
 		configIndex: usedConfig, nodeIndex: usedNodes, waitingIndex: waitsForNodes,
@@ -88,7 +88,8 @@ func usedConfig(object client.Object) []string {
 	return []string{ws.Inference.Config}
 }
 
-// Setup registers a Reconciler of Workspaces with its watches. Sources are those of its machines. The indexes must exist.
+// Setup registers a Reconciler of Workspaces with its watches. sources are the objects that describe its machines. The
+// indexes must already exist.
 func (w *Watches) Setup(mgr manager.Manager, r reconcile.Reconciler, sources []Source, options controller.Options) error {
 	changed := predicate.Or[client.Object](
 		predicate.GenerationChangedPredicate{}, predicate.AnnotationChangedPredicate{}, predicate.LabelChangedPredicate{},
@@ -126,8 +127,8 @@ func (w *Watches) Setup(mgr manager.Manager, r reconcile.Reconciler, sources []S
 	return nil
 }
 
-// StatusChanged passes writes of others to a status: a restored backup, or a late write of an earlier leader. This
-// process's own writes do not count.
+// StatusChanged passes status writes by others: a restored backup, or a late write of an earlier leader. It ignores the
+// writes of this process.
 func (w *Watches) StatusChanged() predicate.Predicate {
 	return predicate.Funcs{UpdateFunc: func(e ctrlevent.UpdateEvent) bool {
 		before, ok := e.ObjectOld.(*v1beta1.Workspace)
@@ -192,7 +193,7 @@ func (w *Watches) byNamespace(ctx context.Context, object client.Object) []recon
 	return requests
 }
 
-// byRules finds the Workspaces with refused pods in the namespace of a ResourceQuota or a LimitRange.
+// byRules finds the Workspaces whose pods were refused in the namespace of a ResourceQuota or a LimitRange.
 func (w *Watches) byRules(_ context.Context, object client.Object) []reconcile.Request {
 	var requests []reconcile.Request
 	for _, key := range w.Refused(object.GetNamespace()) {

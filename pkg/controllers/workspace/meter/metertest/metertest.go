@@ -13,7 +13,7 @@ import (
 	"github.com/prometheus/client_golang/prometheus"
 )
 
-// Lines returns the metrics of a registry with one of the prefixes, one line each.
+// Lines returns the metrics of a registry that begin with one of the prefixes, one per line.
 func Lines(t *testing.T, registry *prometheus.Registry, prefixes ...string) []string {
 	t.Helper()
 	families, err := registry.Gather()
