@@ -22,35 +22,35 @@ import (
 	"github.com/modelberth/modelberth/pkg/workload"
 )
 
-// Limits are the limits that apply to a plan at present.
+// Limits are the current limits for a plan.
 type Limits struct {
-	// Ceiling on the price.
+	// Ceiling is the ceiling on the price.
 	Ceiling planner.Ceiling
-	// OneMachine is the reason for which no model may spread over several machines; empty otherwise.
+	// OneMachine explains why no model may spread over several machines; empty if models may.
 	OneMachine string
-	// Excluded offers are not considered, for example while they are cooling down.
+	// Excluded are the offerings that must not be used, for example while they are cooling down.
 	Excluded []planner.Exclusion
-	// MaxNodes replaces the Workspace's limit of machines; 0 keeps it.
+	// MaxNodes replaces the Workspace's limit on machines; 0 keeps it.
 	MaxNodes int
 }
 
-// Settings of the installation for revisions.
+// Settings are the installation's settings for revisions.
 type Settings struct {
 	Render render.Settings
-	// InstanceTypes on sale, as patterns of path.Match; empty means all.
+	// InstanceTypes are the machine types that may be bought, as patterns of path.Match; empty allows all.
 	InstanceTypes []string
-	// NodeClass of machines for Workspaces without one.
+	// NodeClass is the node class for Workspaces that name none.
 	NodeClass v1beta1.NodeClassReference
 }
 
-// Builder decides without I/O.
+// Builder restricts, prices and renders plans, without I/O.
 type Builder struct {
 	Planner  Planner
 	Catalog  Catalog
 	Settings Settings
 
-	// skus returns one copy of the catalogue's machine types, because the catalogue copies them on each call. Callers must
-	// not change it.
+	// skus returns one copy of the catalogue's machine types, because the catalogue copies them on each call. Callers
+	// must not change it.
 	skus func() []sku.SKU
 }
 
@@ -62,8 +62,8 @@ func NewBuilder(plans Planner, known Catalog, settings Settings) *Builder {
 	}
 }
 
-// Restrict adds the limits to the constraints of a Workspace that names a NodeClass, or none. The error is a
-// *progress.StalledError: the Workspace asks for a machine type that the administrator does not allow.
+// Restrict adds the limits to the constraints of a Workspace. class is the NodeClass that the Workspace names, or nil.
+// The error is a *progress.StalledError if the administrator does not allow the machine type that the Workspace names.
 func (b *Builder) Restrict(c *planner.Constraints, class *v1beta1.NodeClassReference, limits Limits) error {
 	if class == nil {
 		class = &b.Settings.NodeClass
@@ -112,12 +112,12 @@ func (b *Builder) allows(name string) bool {
 	})
 }
 
-// buysOnDemandOnly reports whether machines of a NodeClass are on demand, in a zone of the cloud's choice.
+// buysOnDemandOnly reports whether machines of a NodeClass are always on demand, in a zone that the cloud chooses.
 func buysOnDemandOnly(class v1beta1.NodeClassReference) bool {
 	return refusal.ProviderOf(class.Group, class.Kind) == refusal.GPUProvisioner
 }
 
-// withoutDiscounts excludes reserved and spot machines.
+// withoutDiscounts returns exclusions of all reserved and spot machines.
 func (b *Builder) withoutDiscounts() []planner.Exclusion {
 	var out []planner.Exclusion
 	for _, known := range b.skus() {
@@ -130,7 +130,7 @@ func (b *Builder) withoutDiscounts() []planner.Exclusion {
 	return out
 }
 
-// ZoneProblem returns why machines of a NodeClass cannot be bought in the zones of a plan; empty if they can.
+// ZoneProblem explains why machines of a NodeClass cannot be bought in the zones of a plan; empty if they can.
 func ZoneProblem(plan *planner.Plan, class v1beta1.NodeClassReference) string {
 	if !buysOnDemandOnly(class) || len(plan.Zones) == 0 {
 		return ""
@@ -139,9 +139,9 @@ func ZoneProblem(plan *planner.Plan, class v1beta1.NodeClassReference) string {
 		strings.Join(plan.Zones, ", "))
 }
 
-// Quote returns an accepted revision at the current price, or why its machines may not be bought now. A revision
-// whose price has not changed is returned as it is. A pinned plan decides how a model is laid out, but not what may be
-// spent: each purchase is made within the current limits.
+// Quote returns an accepted revision at the current price, or explains why its machines may not be bought now. If the
+// price has not changed, it returns the revision itself. A pinned plan fixes how a model is laid out, but not the
+// spending: each purchase must be within the current limits.
 func (b *Builder) Quote(accepted *revision.Revision, ws *v1beta1.Workspace, limits Limits) (*revision.Revision, string) {
 	constraints := request.Constraints(ws)
 	if err := b.Restrict(&constraints, accepted.NodeClass, limits); err != nil {
@@ -157,7 +157,7 @@ func (b *Builder) Quote(accepted *revision.Revision, ws *v1beta1.Workspace, limi
 }
 
 // Build renders the pods of a plan. The error is a *progress.StalledError if the engine cannot run what the Workspace
-// asks for.
+// specifies.
 func (b *Builder) Build(d *Demand, plan planner.Plan) (*revision.Revision, error) {
 	out := &revision.Revision{Revision: render.Revision{Plan: plan, NodeClass: d.NodeClass}}
 	if d.Workspace.Inference.Template != nil {
@@ -196,8 +196,8 @@ func (b *Builder) render(d *Demand, out *revision.Revision) error {
 	return nil
 }
 
-// foreignDomains are label domains of the cluster, the provisioner or Modelberth. On a machine they decide things
-// beyond a namespace's user.
+// foreignDomains returns the label domains of the cluster, the provisioners and Modelberth. The user of a namespace
+// must not set such labels on a machine.
 func foreignDomains() []string {
 	return []string{
 		"kubernetes.io", "k8s.io", "karpenter.sh", "karpenter.azure.com", "karpenter.k8s.aws", "kaito.sh", "modelberth.dev",
@@ -205,7 +205,7 @@ func foreignDomains() []string {
 	}
 }
 
-// nodeLabels returns the user's labels for machines, and a warning with the omitted ones.
+// nodeLabels returns the user's labels for machines, and a warning that names the omitted labels.
 func nodeLabels(ws *v1beta1.Workspace) (map[string]string, []string) {
 	out := map[string]string{}
 	if ws.Resource.LabelSelector == nil {
@@ -222,7 +222,7 @@ func nodeLabels(ws *v1beta1.Workspace) (map[string]string, []string) {
 	for _, key := range slices.Sorted(maps.Keys(out)) {
 		if isForeign(key) {
 			delete(out, key)
-			if !slices.Contains(reserved, key) { // those are known to be left out
+			if !slices.Contains(reserved, key) { // reserved keys need no warning
 				left = append(left, key)
 			}
 		}

@@ -18,21 +18,22 @@ import (
 	"github.com/modelberth/modelberth/pkg/request"
 )
 
-// Hub describes models outside the catalogue, at a revision, and returns the commit of a file.
+// Hub describes models outside the catalogue at a revision, and returns the commit of a file.
 type Hub interface {
 	Describe(ctx context.Context, repo, revision, token string) (describe.Description, error)
 	Commit(ctx context.Context, f hub.File, token string) (string, error)
 }
 
-// ClusterModels finds models for the Workspaces of a cluster: in the catalogue, or on the hub with the Workspace's token.
+// ClusterModels finds the models of Workspaces in a cluster: in the catalogue, or on the hub with the Workspace's
+// token.
 type ClusterModels struct {
 	Catalog Catalog
-	// Hub is nil if the administrator does not allow it.
+	// Hub is nil if the administrator does not allow the hub.
 	Hub     Hub
 	Objects Objects
 }
 
-// Model returns a Workspace's model. The error is a *progress.StalledError if there is none.
+// Model returns a Workspace's model. The error is a *progress.StalledError if the model cannot be found.
 func (c *ClusterModels) Model(ctx context.Context, ws *v1beta1.Workspace, commit string) (model.Model, []string, error) {
 	name := ws.Inference.Preset.Name
 	known, err := c.Catalog.ResolveModel(name)
@@ -64,7 +65,7 @@ func (c *ClusterModels) Model(ctx context.Context, ws *v1beta1.Workspace, commit
 	return request.Sized(found.Model, c.Catalog), found.Notes, nil
 }
 
-// hubToken returns the token in the Workspace's Secret; empty if it names none.
+// hubToken returns the token in the Workspace's Secret; empty if the Workspace names no Secret.
 func hubToken(ctx context.Context, from Objects, ws *v1beta1.Workspace) (string, error) {
 	name := ws.Inference.Preset.PresetOptions.ModelAccessSecret
 	if name == "" {

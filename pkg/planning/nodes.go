@@ -19,33 +19,33 @@ import (
 	"github.com/modelberth/modelberth/pkg/workload"
 )
 
-// Uses returns the requests of pods on nodes; false if they are not known yet.
+// Uses returns the resource requests of the pods on nodes; false if they are not yet known.
 type Uses interface {
 	Of(nodes []string) ([]existing.Use, bool)
 }
 
-// Nodes are existing nodes. A plan's nodes are promised to its Workspace before another one is planned.
+// Nodes plans with existing nodes. It promises a plan's nodes to its Workspace before it makes another plan.
 type Nodes struct {
-	// List returns all nodes. Callers do not change them.
+	// List returns all nodes. Callers must not change them.
 	List func(ctx context.Context) ([]corev1.Node, error)
-	// Uses of the nodes; nil if they cannot be known, and no node is used.
+	// Uses reads the requests of pods. If it is nil, no existing node is used.
 	Uses Uses
-	// Promises of the accepted plans; nil if there are none.
+	// Promises returns the nodes of the accepted plans; nil if there are none.
 	Promises func(ctx context.Context) ([]existing.Promise, error)
 	Clock    clock.PassiveClock
 
 	book existing.Book
 }
 
-// offer holds the nodes for a Workspace.
+// offer holds the nodes for a Workspace, and the requests of their pods.
 type offer struct {
 	nodes []corev1.Node
 	uses  []existing.Use
-	// isOpen: at least one may be used as soon as enough of it is free.
+	// isOpen reports whether at least one node may be used once enough of it is free.
 	isOpen bool
 }
 
-// plan has the planner decide between existing nodes and machines to buy.
+// plan lets the planner choose between existing nodes and machines to buy.
 func (n *Nodes) plan(ctx context.Context, b *Builder, ask Ask, asked planner.Request) (planner.Plan, error) {
 	ws := ask.Workspace
 	wanted := existing.Ask{
@@ -65,7 +65,7 @@ func (n *Nodes) plan(ctx context.Context, b *Builder, ask Ask, asked planner.Req
 	return plan, there.untilRoom(Classify(err))
 }
 
-// choose plans with the nodes outside other plans, and promises the ones in use.
+// choose plans with the nodes that other plans leave free, and promises the nodes of the plan to the Workspace.
 func (n *Nodes) choose(ctx context.Context, b *Builder, asked planner.Request, there offer, wanted existing.Ask) (planner.Plan, error) {
 	var accepted []existing.Promise
 	var err error
@@ -88,7 +88,7 @@ func (n *Nodes) choose(ctx context.Context, b *Builder, asked planner.Request, t
 	return plan, err
 }
 
-// find returns the nodes for the Workspace, and the requests of their pods.
+// find returns the nodes that the Workspace selects, and the requests of their pods.
 func (n *Nodes) find(ctx context.Context, b *Builder, wanted existing.Ask) (offer, error) {
 	all, err := n.List(ctx)
 	if err != nil {
@@ -113,7 +113,7 @@ func (n *Nodes) find(ctx context.Context, b *Builder, wanted existing.Ask) (offe
 	if out.isOpen = len(open) > 0; !out.isOpen {
 		return out, nil
 	}
-	uses, isKnown := n.Uses.Of(slices.Compact(open)) // sorted; a node with GPUs of several sizes is there for each
+	uses, isKnown := n.Uses.Of(slices.Compact(open)) // sorted; GPUs of several sizes repeat a node
 	if !isKnown {
 		return offer{}, progress.Behind("pods of nodes")
 	}
@@ -121,8 +121,7 @@ func (n *Nodes) find(ctx context.Context, b *Builder, wanted existing.Ask) (offe
 	return out, nil
 }
 
-// untilRoom asks for another look at intervals while a Workspace waits for room on nodes: no watch reports the end of
-// pods.
+// untilRoom sets a retry interval while a Workspace waits for room on nodes, because no watch reports the end of pods.
 func (o offer) untilRoom(err error) error {
 	if stalled, ok := errors.AsType[*progress.StalledError](err); ok && o.isOpen {
 		stalled.RetryAfter = retryNodes
@@ -130,7 +129,7 @@ func (o offer) untilRoom(err error) error {
 	return err
 }
 
-// reasons are why nodes are not used, by their names.
+// reasons returns why nodes are not used, by the names of the nodes.
 func reasons(left []render.LeftNode) map[string]string {
 	out := map[string]string{}
 	for _, node := range left {

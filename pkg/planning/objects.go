@@ -16,7 +16,7 @@ import (
 	"github.com/modelberth/modelberth/pkg/request"
 )
 
-// Config returns the text of a Workspace's ConfigMap, or nothing if it names none. The error is a
+// Config returns the text of a Workspace's ConfigMap; empty if the Workspace names none. The error is a
 // *progress.StalledError if the ConfigMap or its key does not exist.
 func Config(ctx context.Context, from Objects, ws *v1beta1.Workspace) (string, error) {
 	name := ws.Inference.Config
@@ -46,8 +46,8 @@ func Config(ctx context.Context, from Objects, ws *v1beta1.Workspace) (string, e
 	return text, nil
 }
 
-// APIKey returns the key of the Workspace's endpoint; empty if it names no Secret. The error is a
-// *progress.StalledError if engines cannot use the key.
+// APIKey returns the API key of the Workspace's endpoint; empty if the Workspace names no Secret. The error is a
+// *progress.StalledError if the Secret is missing, or if engines cannot use the key.
 func APIKey(ctx context.Context, from Objects, ws *v1beta1.Workspace) (string, error) {
 	name := ws.Inference.APIKeySecretName()
 	if name == "" {
@@ -72,8 +72,8 @@ func APIKey(ctx context.Context, from Objects, ws *v1beta1.Workspace) (string, e
 	return "", &progress.StalledError{Reason: v1beta1.ReasonSecretNotFound, Message: message, RetryAfter: retrySecret}
 }
 
-// secretKey returns the value of a Secret's key. The error is a *progress.StalledError with the problem if the Secret
-// or the value is missing.
+// secretKey returns the value of a key in a Secret. If the Secret or the value is missing, the error is a
+// *progress.StalledError with problem as its message.
 func secretKey(ctx context.Context, from Objects, name client.ObjectKey, key, problem string) ([]byte, error) {
 	secret := &corev1.Secret{}
 	err := from.Get(ctx, name, secret)
@@ -86,7 +86,7 @@ func secretKey(ctx context.Context, from Objects, name client.ObjectKey, key, pr
 	return nil, &progress.StalledError{Reason: v1beta1.ReasonSecretNotFound, Message: problem, RetryAfter: retrySecret}
 }
 
-// configMapKey returns the value of a ConfigMap's key; empty if it is missing.
+// configMapKey returns the value of a key in a ConfigMap; empty if the ConfigMap or the key is missing.
 func configMapKey(ctx context.Context, from Objects, name client.ObjectKey, key string) (string, error) {
 	object := &corev1.ConfigMap{}
 	err := client.IgnoreNotFound(from.Get(ctx, name, object))

@@ -4,9 +4,10 @@
 // Package planning turns a Workspace into a revision: a plan, and its pods. The controller and the command line plan
 // with the same code.
 //
-// It decides about the reads for a plan, their order, and the report on a Workspace without a plan. The reads come
-// first (Resolver), then the decision without I/O (Builder). Only the commit or digest of the chosen weights is read
-// in between, because a plan names them. It must not know attempts, machines, money, or the fate of a revision.
+// It decides what to read for a plan, in which order, and how to report a Workspace without a plan. The Resolver reads
+// first, then the Builder decides without I/O. Only the commit or the digest of the chosen weights is read in between,
+// because it depends on the plan. The package must not depend on attempts, on bought machines, or on the later use of a
+// revision.
 package planning
 
 import (
@@ -39,7 +40,7 @@ const (
 // Planner makes plans.
 type Planner interface {
 	Plan(request planner.Request) (planner.Plan, error)
-	// Quote returns an accepted plan at the price of the day, or why its machines may not be bought today.
+	// Quote returns an accepted plan at the current price, or explains why its machines may not be bought now.
 	Quote(accepted planner.Plan, constraints planner.Constraints) (planner.Plan, string)
 }
 
@@ -62,7 +63,7 @@ type Objects interface {
 type Pipeline struct {
 	Resolver *Resolver
 	Builder  *Builder
-	// Nodes that exist come before a purchase; nil if there are none.
+	// Nodes plans with existing nodes before a purchase; nil uses none.
 	Nodes *Nodes
 	// Weights pins the chosen weights; nil pins nothing.
 	Weights *Weights
@@ -70,17 +71,17 @@ type Pipeline struct {
 
 // Ask is a request for a revision.
 type Ask struct {
-	// Workspace to plan for.
+	// Workspace is the Workspace to plan for.
 	Workspace *v1beta1.Workspace
-	// Inputs of the revision.
+	// Inputs are the inputs of the revision.
 	Inputs render.Inputs
-	// Replaces is the former plan; nil if there is none. The weights stay the same.
+	// Replaces is the former plan; nil if there is none. A new plan keeps its weights.
 	Replaces *planner.Plan
-	// Limits of the plan.
+	// Limits are the limits for the plan.
 	Limits Limits
-	// LeftNodes are not used.
+	// LeftNodes are the nodes to avoid.
 	LeftNodes []render.LeftNode
-	// CannotBuy: no provisioner is installed.
+	// CannotBuy reports whether no provisioner is installed.
 	CannotBuy bool
 }
 
@@ -94,7 +95,7 @@ func (p *Pipeline) Make(ctx context.Context, ask Ask) (*revision.Revision, error
 	return p.Decide(ctx, ask, demand)
 }
 
-// Decide returns a revision for a demand, with the errors of Make.
+// Decide returns a revision for a demand. Its errors are the same as those of Make.
 func (p *Pipeline) Decide(ctx context.Context, ask Ask, demand *Demand) (*revision.Revision, error) {
 	plan, err := p.plan(ctx, ask, demand.Request)
 	if err != nil {
@@ -113,8 +114,9 @@ func (p *Pipeline) Decide(ctx context.Context, ask Ask, demand *Demand) (*revisi
 	return out, nil
 }
 
-// Verify returns an accepted revision once its weights are verified under the demands of today. Its machines, layout and
-// digest stay; pods that named no digest are rendered again. The errors are those of Make.
+// Verify returns an accepted revision after it has verified the weights under the current requirements. The machines,
+// the layout and the digest stay. If the plan had no digest, Verify renders the pods again. Its errors are the same as
+// those of Make.
 func (p *Pipeline) Verify(ctx context.Context, ask Ask, accepted *revision.Revision) (*revision.Revision, error) {
 	ask.Replaces = &accepted.Plan
 	demand, err := p.Resolver.Resolve(ctx, ask)
@@ -138,7 +140,7 @@ func (p *Pipeline) Verify(ctx context.Context, ask Ask, accepted *revision.Revis
 	return out, nil
 }
 
-// distinct are texts in their order, each once.
+// distinct returns the texts in their order, each once.
 func distinct(texts []string) []string {
 	var out []string
 	for _, text := range texts {
@@ -149,7 +151,7 @@ func distinct(texts []string) []string {
 	return out
 }
 
-// Demand returns a Workspace's demand within the limits.
+// Demand returns a Workspace's demand, restricted by the limits.
 func (p *Pipeline) Demand(ctx context.Context, ask Ask) (*Demand, error) {
 	out, err := p.Resolver.Resolve(ctx, ask)
 	if err != nil {
@@ -158,7 +160,7 @@ func (p *Pipeline) Demand(ctx context.Context, ask Ask) (*Demand, error) {
 	return out, p.Builder.Restrict(&out.Request.Constraints, out.NodeClass, ask.Limits)
 }
 
-// plan has the planner decide between existing nodes and machines to buy.
+// plan lets the planner choose between existing nodes and machines to buy.
 func (p *Pipeline) plan(ctx context.Context, ask Ask, asked planner.Request) (planner.Plan, error) {
 	if p.Nodes == nil || asked.NodeSource == v1beta1.NodeSourceProvisioned {
 		plan, err := p.Builder.Planner.Plan(asked)

@@ -20,17 +20,17 @@ import (
 	"github.com/modelberth/modelberth/pkg/request"
 )
 
-// hubDeadline is how long a plan waits for the ranks of adapters. An unknown rank is assumed.
+// hubDeadline bounds the wait for the ranks of adapters. A plan assumes a rank if it is unknown.
 const hubDeadline = 10 * time.Second
 
-// Demand is the input of a plan: all facts that were read, and no decision.
+// Demand is the input of a plan: all facts for the decision, but no decision.
 type Demand struct {
 	Workspace *v1beta1.Workspace
 	Inputs    render.Inputs
 	Request   planner.Request
-	// NodeClass of the Workspace; nil if it names none.
+	// NodeClass is the node class of the Workspace; nil if the Workspace names none.
 	NodeClass *v1beta1.NodeClassReference
-	// Model and Config are those of a preset. Notes are the assumptions about the model.
+	// Model and Config are set for a preset only. Notes are the assumptions about the model.
 	Model  model.Model
 	Config engine.Config
 	Notes  []string
@@ -41,19 +41,19 @@ type Demand struct {
 
 // Models finds models.
 type Models interface {
-	// Model returns a Workspace's model, and the assumptions about it. commit is the commit of its repository; empty
-	// for the newest.
+	// Model returns a Workspace's model, and the assumptions about it. commit is a commit of the model's repository;
+	// empty means the newest.
 	Model(ctx context.Context, ws *v1beta1.Workspace, commit string) (model.Model, []string, error)
 }
 
-// Supply checks whether the files of a model can be read.
+// Supply checks whether the files of a model can be read, and returns the credentials for them.
 type Supply interface {
 	Check(ctx context.Context, ws *v1beta1.Workspace, m model.Model) (Credentials, error)
 }
 
-// Credentials of the Workspace.
+// Credentials are the Workspace's credentials.
 type Credentials struct {
-	// Token for the hub.
+	// Token is the token for the hub.
 	Token string
 	// Registries is a .dockerconfigjson for the registry of the weights.
 	Registries []byte
@@ -63,13 +63,13 @@ type Credentials struct {
 type Resolver struct {
 	Catalog Catalog
 	Models  Models
-	// Supply checks what the Workspace refers to; nil checks nothing.
+	// Supply checks the objects that the Workspace names; nil checks nothing.
 	Supply Supply
-	// AdapterRanks asks the hub for the ranks of adapters by their repositories; nil asks nobody.
+	// AdapterRanks reads the ranks of adapters from their repositories on the hub; nil reads none.
 	AdapterRanks func(ctx context.Context, repositories []string) ([]int, error)
 	// Starts returns the memory and the speed of engines that already run a Workspace's model; nil returns none.
 	Starts func(ctx context.Context, ws *v1beta1.Workspace) ([]catalog.Measurement, error)
-	// NodeClasses for Workspaces; AnyNodeClass allows all.
+	// NodeClasses are the node classes that Workspaces may name; AnyNodeClass allows all.
 	NodeClasses  []v1beta1.NodeClassReference
 	AnyNodeClass bool
 }
@@ -116,8 +116,8 @@ func (r *Resolver) Resolve(ctx context.Context, ask Ask) (*Demand, error) {
 	return out, err
 }
 
-// NodeClass returns the Workspace's NodeClass, or nil. The error is a *progress.StalledError if the administrator
-// does not allow it.
+// NodeClass returns the Workspace's node class; nil if it names none, or if all are allowed. The error is a
+// *progress.StalledError if the administrator does not allow the node class.
 func (r *Resolver) NodeClass(ws *v1beta1.Workspace) (*v1beta1.NodeClassReference, error) {
 	isNamed := func(class v1beta1.NodeClassReference) bool {
 		return class.Name == ws.Annotations[v1beta1.AnnotationNodeClassName]
@@ -141,7 +141,7 @@ func (r *Resolver) NodeClass(ws *v1beta1.Workspace) (*v1beta1.NodeClassReference
 		field, name, strings.Join(append(allowed, "or leave it out"), ", ")))
 }
 
-// adapterRanks returns the hub's ranks of the Workspace's adapters.
+// adapterRanks returns the ranks of the Workspace's adapters on the hub.
 func (r *Resolver) adapterRanks(ctx context.Context, ws *v1beta1.Workspace) ([]int, error) {
 	var repositories []string
 	for _, adapter := range ws.Inference.Adapters {

@@ -13,18 +13,18 @@ import (
 	"github.com/modelberth/modelberth/pkg/progress"
 )
 
-// Signatures are the administrator's demands on artifacts.
+// Signatures are the administrator's requirements for signed artifacts.
 type Signatures struct {
-	// Registries open to the controller, some with a path; empty means none.
+	// Registries are the registries that the controller may read, some with a path; empty means none.
 	Registries []string
-	// Signers are the administrator's keys: one of them must have signed each artifact; empty demands nothing.
+	// Signers are the administrator's keys. One of them must have signed each artifact; empty requires nothing.
 	Signers []cosign.Key
-	// VerifiesIdentities: there is a verifier of signatures without keys. TrustedRoots identifies its present roots
-	// of trust; nil if they are unknown.
+	// VerifiesIdentities reports whether the controller can verify keyless signatures. TrustedRoots identifies the
+	// current roots of trust; nil if they are unknown.
 	VerifiesIdentities bool
 	TrustedRoots       func() (string, error)
-	// Verify returns the reference by digest of an artifact with the required signatures. It trusts authorities
-	// besides the system's.
+	// Verify verifies the required signatures of an artifact, and returns the artifact's reference by digest. It trusts
+	// authorities in addition to the system's authorities.
 	Verify func(ctx context.Context, artifact cosign.Artifact, authorities []byte, required []cosign.Requirement) (string, error)
 }
 
@@ -34,7 +34,7 @@ func notVerified(message string) error {
 	return &progress.StalledError{Reason: v1beta1.ReasonWeightsNotVerified, Message: message, RetryAfter: retryHub}
 }
 
-// unverifiable names a source without a verifier, although the administrator demands signatures; empty if there is
+// unverifiable reports a source without a verifier although the administrator requires signatures; empty if there is
 // none.
 func (s Signatures) unverifiable(in *v1beta1.InferenceSpec) string {
 	if len(s.Signers) == 0 {
@@ -53,12 +53,12 @@ func (s Signatures) unverifiable(in *v1beta1.InferenceSpec) string {
 	return ""
 }
 
-// demands reports whether somebody demands a signature of a Workspace's weights.
+// demands reports whether the administrator or the Workspace requires a signature of the Workspace's weights.
 func (s Signatures) demands(in *v1beta1.InferenceSpec) bool {
 	return in.Weights != nil && in.Weights.OCI != nil && (in.Weights.OCI.Verify != nil || len(s.Signers) > 0)
 }
 
-// fingerprint of the present demands.
+// fingerprint identifies the current requirements, including the roots of trust.
 func (s Signatures) fingerprint(required []cosign.Requirement) (string, error) {
 	roots := ""
 	isIdentity := func(r cosign.Requirement) bool { return r.Identity != nil }

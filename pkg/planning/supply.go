@@ -18,11 +18,11 @@ import (
 	"github.com/modelberth/modelberth/pkg/progress"
 )
 
-// ClusterSupply checks before a purchase that the model's files are readable from the Workspace's source, and that
-// its endpoint has its key.
+// ClusterSupply checks before a purchase that the model's files are available from the Workspace's source, and that the
+// endpoint's API key exists.
 type ClusterSupply struct {
 	Objects Objects
-	// HostPaths are the allowed directories of nodes for weights; empty means none.
+	// HostPaths are the directories of nodes that may hold weights; empty means none.
 	HostPaths  []string
 	Signatures Signatures
 }
@@ -52,7 +52,7 @@ func (c *ClusterSupply) Check(ctx context.Context, ws *v1beta1.Workspace, m mode
 	return out, err
 }
 
-// checkSource returns the credentials for the registry of the weights; empty if there are none.
+// checkSource checks the source of the weights. It returns the credentials for its registry; empty if there are none.
 func (c *ClusterSupply) checkSource(ctx context.Context, ws *v1beta1.Workspace) ([]byte, error) {
 	from := ws.Inference.Weights
 	switch {
@@ -78,7 +78,7 @@ func (c *ClusterSupply) pullSecret(ctx context.Context, ws *v1beta1.Workspace, f
 			field, name, ws.Namespace, corev1.DockerConfigJsonKey))
 }
 
-// checkClaim checks that a claim exists. Only its pod can see its content, and the scheduler waits until it is bound.
+// checkClaim checks that a claim exists. Only a pod can read its content, and the scheduler waits until it is bound.
 func (c *ClusterSupply) checkClaim(ctx context.Context, ws *v1beta1.Workspace, name string) error {
 	claim := &corev1.PersistentVolumeClaim{}
 	err := c.Objects.Get(ctx, client.ObjectKey{Namespace: ws.Namespace, Name: name}, claim)
@@ -103,7 +103,7 @@ func (c *ClusterSupply) checkClaim(ctx context.Context, ws *v1beta1.Workspace, n
 	}
 }
 
-// checkHostPath keeps pods out of the nodes' directories, except the administrator's choice.
+// checkHostPath rejects directories of nodes that the administrator does not allow.
 func (c *ClusterSupply) checkHostPath(path string) error {
 	isAllowed := slices.ContainsFunc(c.HostPaths, func(prefix string) bool {
 		prefix = strings.TrimSuffix(prefix, "/")

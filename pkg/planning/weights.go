@@ -23,30 +23,30 @@ import (
 )
 
 const (
-	// verifyDeadline bounds the reads of one artifact's signatures, mostVerifying the number of concurrent reads: a
-	// silent registry must not hold all workers.
+	// verifyDeadline bounds the reads of one artifact's signatures, and mostVerifying the number of concurrent reads: a
+	// silent registry must not block all workers.
 	verifyDeadline = 10 * time.Second
 	mostVerifying  = 4
-	// signerKey is a ConfigMap's key for a public key, authoritiesKey that for authorities.
+	// signerKey is the key of a ConfigMap for a public key, and authoritiesKey the key for certificate authorities.
 	signerKey      = "cosign.pub"
 	authoritiesKey = "ca.crt"
 )
 
-// Weights pins the weights of plans, so that all pods of a revision serve the same: a branch or tag to its commit, an
-// artifact to its digest. Signatures are verified once, for the digest that is pinned, and the agents compare each byte
-// with it. After a change of what is demanded, they are verified again before anything begins with the plan
-// (docs/adr/0014-verified-weights.md).
+// Weights pins the weights of plans, so that all pods of a revision serve the same weights: a branch or tag to its
+// commit, an artifact to its digest. It verifies signatures once, for the pinned digest, and the agents compare each
+// byte with that digest. After a change of the requirements, it verifies them again before a machine or a pod is added
+// for the plan (docs/adr/0014-verified-weights.md).
 type Weights struct {
 	objects    Objects
 	hub        Hub
 	signatures Signatures
-	// authorities is the ConfigMap with further certificates for pods; empty if there is none.
+	// authorities is the ConfigMap with additional certificate authorities; empty if there is none.
 	authorities string
-	// verifying has an entry for each artifact under verification.
+	// verifying holds an entry for each artifact under verification.
 	verifying chan struct{}
 }
 
-// NewWeights returns a Weights. The hub is nil if the administrator does not allow it; then the agents fetch the
+// NewWeights returns a Weights. asked is nil if the administrator does not allow the hub; then the agents fetch the
 // newest files of a branch. authorities names a ConfigMap in each namespace; empty if there is none.
 func NewWeights(objects Objects, asked Hub, signatures Signatures, authorities string) *Weights {
 	return &Weights{
@@ -54,8 +54,8 @@ func NewWeights(objects Objects, asked Hub, signatures Signatures, authorities s
 	}
 }
 
-// Pin pins the revision of a plan's weights. It returns a *progress.StalledError if access to them is denied. If the hub
-// does not answer, the revision stays as it is, and the agents ask the hub again.
+// Pin pins the weights of a plan. The error is a *progress.StalledError if access to them is denied. If the hub does
+// not answer, the revision of the weights stays as it is, and the agents resolve it later.
 func (w *Weights) Pin(ctx context.Context, d *Demand, plan *planner.Plan) error {
 	if d.Workspace.Inference.Weights != nil {
 		return w.pinDigest(ctx, d, plan)
@@ -63,7 +63,7 @@ func (w *Weights) Pin(ctx context.Context, d *Demand, plan *planner.Plan) error 
 	if w.hub == nil || plan.Artifact == nil || plan.Artifact.Repo == "" || hub.IsCommit(plan.Artifact.Revision) {
 		return nil
 	}
-	artifact, commit := *plan.Artifact, pinnedCommit(d.replaces, plan.Artifact.Repo) // other machines need no other weights
+	artifact, commit := *plan.Artifact, pinnedCommit(d.replaces, plan.Artifact.Repo) // other machines use the same weights
 	if commit == "" {
 		var err error
 		if commit, err = w.commitOf(ctx, d.credentials.Token, plan); err != nil || commit == "" {
@@ -75,8 +75,8 @@ func (w *Weights) Pin(ctx context.Context, d *Demand, plan *planner.Plan) error 
 	return nil
 }
 
-// commitOf asks the hub for the commit of a plan's weights. If the hub does not answer, the commit is empty and the plan
-// gets a warning.
+// commitOf returns the commit of a plan's weights from the hub. If the hub does not answer, the commit is empty and the
+// plan gets a warning.
 func (w *Weights) commitOf(ctx context.Context, token string, plan *planner.Plan) (string, error) {
 	artifact := plan.Artifact
 	asked := hub.File{Repo: artifact.Repo, Revision: artifact.Revision, Path: "config.json"}
@@ -89,7 +89,7 @@ func (w *Weights) commitOf(ctx context.Context, token string, plan *planner.Plan
 	commit, err := w.hub.Commit(ctx, asked, token)
 	_, isRefused := errors.AsType[*hub.UnauthorizedError](err)
 	missing, isMissing := errors.AsType[*hub.NotFoundError](err)
-	// A repository need not have a config.json; the files that an artifact lists it must have.
+	// A repository may lack config.json, but not the files that an artifact lists.
 	isMissing = isMissing && (missing.Missing == "repository" || missing.Missing == "revision" || len(artifact.Files) > 0)
 	switch {
 	case isRefused || isMissing:
@@ -111,9 +111,9 @@ func pinnedCommit(plan *planner.Plan, repo string) string {
 	return plan.Artifact.Revision
 }
 
-// Unverified says why nothing may be begun with an accepted plan of a Workspace: neither a purchase nor pods that run
-// nowhere yet. Its weights were verified under other requirements than the current ones. It is empty if the requirements
-// are the same; then nothing is read unless a ConfigMap holds the key.
+// Unverified explains why no machine may be bought and no new pod started for an accepted plan: its weights were
+// verified under other requirements than the current ones. It is empty if the requirements are the same; then nothing
+// is read unless a ConfigMap holds the key.
 func (w *Weights) Unverified(ctx context.Context, ws *v1beta1.Workspace, accepted *planner.Plan) (string, error) {
 	in := ws.Inference
 	if in == nil || in.Preset == nil {
@@ -136,13 +136,13 @@ func (w *Weights) Unverified(ctx context.Context, ws *v1beta1.Workspace, accepte
 	return "its weights were not verified with the current keys, identities and roots of trust", nil
 }
 
-// pinDigest verifies the signatures of an artifact on demand, and pins the signed digest.
+// pinDigest verifies the signatures of an artifact if they are required, and pins the signed digest.
 func (w *Weights) pinDigest(ctx context.Context, d *Demand, plan *planner.Plan) error {
 	if !w.signatures.demands(d.Workspace.Inference) {
 		return nil
 	}
 	reference := d.Workspace.Inference.Weights.OCI.Reference
-	var former *planner.VerifiedWeights // other machines need no other weights
+	var former *planner.VerifiedWeights // other machines use the same weights
 	if d.replaces != nil {
 		former = d.replaces.Weights
 	}
@@ -176,7 +176,7 @@ func (w *Weights) pinDigest(ctx context.Context, d *Demand, plan *planner.Plan) 
 	return nil
 }
 
-// mayAsk returns an error for an artifact in a registry that the controller may not ask.
+// mayAsk returns an error if the controller may not read the registry of an artifact.
 func (w *Weights) mayAsk(reference string) error {
 	if cosign.IsBelow(reference, w.signatures.Registries) {
 		return nil
@@ -189,7 +189,7 @@ func (w *Weights) mayAsk(reference string) error {
 		"read %s: have the administrator add its registry (chart value weights.oci.registries)", reference, allowed))
 }
 
-// verify returns a reference by the digest with the required signatures.
+// verify verifies the required signatures, and returns a reference by the signed digest.
 func (w *Weights) verify(ctx context.Context, d *Demand, reference string, required []cosign.Requirement) (string, error) {
 	select {
 	case w.verifying <- struct{}{}:
@@ -218,7 +218,7 @@ func (w *Weights) verify(ctx context.Context, d *Demand, reference string, requi
 	return signed, nil
 }
 
-// required are the keys of the administrator and of the Workspace: each has to be satisfied.
+// required returns the requirements of the administrator and of the Workspace. All of them must be satisfied.
 func (w *Weights) required(ctx context.Context, ws *v1beta1.Workspace) ([]cosign.Requirement, error) {
 	var out []cosign.Requirement
 	if len(w.signatures.Signers) > 0 {
@@ -257,7 +257,7 @@ func (w *Weights) required(ctx context.Context, ws *v1beta1.Workspace) ([]cosign
 	return append(out, cosign.Requirement{Field: field, Keys: keys}), nil
 }
 
-// credentialsOf returns the Workspace's credentials; anonymous ones if it names none.
+// credentialsOf returns the Workspace's credentials; anonymous ones if the Workspace names none.
 func credentialsOf(d *Demand) (cosign.Credentials, error) {
 	if len(d.credentials.Registries) == 0 {
 		return cosign.Credentials{}, nil
