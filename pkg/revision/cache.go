@@ -10,16 +10,16 @@ import (
 	"github.com/modelberth/modelberth/pkg/render"
 )
 
-// cacheLimit is the number of cached revisions, of some 16 KB each. It covers the Workspaces with frequent passes.
+// cacheLimit bounds the cached revisions, of some 16 KB each. It suffices for the Workspaces with frequent passes.
 const cacheLimit = 256
 
-// cache keeps decoded revisions by their UIDs. The content of a revision never changes, each pass reads several of
-// them, and decoding was a third of a pass. Callers share the content and must not write to it.
+// cache keeps decoded revisions by their UIDs. The content of a revision never changes, each pass reads several
+// revisions, and decoding took a third of a pass. Callers share the content and must not change it.
 type cache struct{ decoded *lru.Cache }
 
 func newCache() *cache { return &cache{decoded: lru.New(cacheLimit)} }
 
-// decode returns the content of a ControllerRevision. A nil cache keeps nothing.
+// decode returns the content of a ControllerRevision. A nil cache stores nothing.
 func (c *cache) decode(object *appsv1.ControllerRevision) (*Revision, error) {
 	if c != nil {
 		known, _ := c.decoded.Get(object.UID)

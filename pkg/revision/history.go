@@ -13,9 +13,9 @@ import (
 	"github.com/modelberth/modelberth/pkg/render"
 )
 
-// History is the revisions of one Workspace. Its zero value has none.
+// History holds the revisions of one Workspace. The zero value has none.
 type History struct {
-	// Objects, oldest first.
+	// Objects are the ControllerRevisions, oldest first.
 	Objects []appsv1.ControllerRevision
 
 	cache *cache
@@ -29,7 +29,7 @@ func (h History) Next() int64 {
 	return 1
 }
 
-// Object returns the stored revision by name, or nil.
+// Object returns the ControllerRevision of that name, or nil.
 func (h History) Object(name string) *appsv1.ControllerRevision {
 	for i := range h.Objects {
 		if h.Objects[i].Name == name {
@@ -39,7 +39,7 @@ func (h History) Object(name string) *appsv1.ControllerRevision {
 	return nil
 }
 
-// Named returns the revision by name; nil if there is none or it cannot be decoded.
+// Named returns the revision of that name; nil if there is none or it cannot be decoded.
 func (h History) Named(name string) *Revision {
 	if object := h.Object(name); object != nil {
 		return h.decoded(object)
@@ -69,7 +69,7 @@ func (h History) newest(isWanted func(*appsv1.ControllerRevision) bool) *Revisio
 	return nil
 }
 
-// decoded returns nil if an object cannot be decoded.
+// decoded returns the content of an object; nil if it cannot be decoded.
 func (h History) decoded(object *appsv1.ControllerRevision) *Revision {
 	out, err := h.cache.decode(object)
 	if err != nil {
@@ -78,9 +78,9 @@ func (h History) decoded(object *appsv1.ControllerRevision) *Revision {
 	return out
 }
 
-// Match returns the newest revision of the inputs, or nil. While the status has a plan of the current generation, its
-// revision counts: a new version of Modelberth may encode the same spec differently, and must not make a new plan for
-// that.
+// Match returns the newest revision with these inputs, or nil. While the status has a plan for the current generation,
+// the revision of that plan matches, too, if the inputs outside the spec are the same: a new version of Modelberth may
+// encode the same spec differently, and must not make a new plan only for that.
 func (h History) Match(ws *v1beta1.Workspace, in render.Inputs) (*Revision, error) {
 	hash, err := Hash(in)
 	if err != nil {

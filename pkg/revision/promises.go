@@ -19,8 +19,8 @@ import (
 	"github.com/modelberth/modelberth/pkg/planner"
 )
 
-// Promises returns the existing nodes in the accepted plans of running Workspaces. It counts the revision in a status
-// and the newest one, because the status may lag.
+// Promises returns the existing nodes in the accepted plans of running Workspaces. Both the revision in a status and
+// the newest revision count, because the status may lag.
 func (s *Store) Promises(ctx context.Context) ([]existing.Promise, error) {
 	workspaces := &v1beta1.WorkspaceList{}
 	if err := s.client.List(ctx, workspaces, client.UnsafeDisableDeepCopy); err != nil {
@@ -58,14 +58,14 @@ func (s *Store) Promises(ctx context.Context) ([]existing.Promise, error) {
 	return out, nil
 }
 
-// owner is a Workspace by namespace and UID. An owner reference reaches no other namespace: one with the UID of
-// another namespace's Workspace is forged.
+// owner identifies a Workspace by namespace and UID. An owner reference is valid only in its own namespace: a reference
+// to the UID of a Workspace in another namespace is forged.
 type owner struct {
 	namespace string
 	uid       types.UID
 }
 
-// controllerOf returns the controlling Workspace of a revision; false if there is none.
+// controllerOf returns the Workspace that controls a revision; false if there is none.
 func controllerOf(object *appsv1.ControllerRevision) (owner, bool) {
 	controller := metav1.GetControllerOf(object)
 	if controller == nil {
@@ -74,7 +74,7 @@ func controllerOf(object *appsv1.ControllerRevision) (owner, bool) {
 	return owner{object.Namespace, controller.UID}, true
 }
 
-// promiseOf reads the promise of a revision; false if it has none.
+// promiseOf returns the promise of a revision; false if it has none.
 func promiseOf(object *appsv1.ControllerRevision, ws *v1beta1.Workspace) (existing.Promise, bool) {
 	var out existing.Promise
 	text := object.Annotations[v1beta1.AnnotationNodes]

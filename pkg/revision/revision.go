@@ -4,8 +4,8 @@
 // Package revision stores accepted plans. Each one is an immutable ControllerRevision of its Workspace. The package
 // lists, decodes, pins and trims them.
 //
-// It decides the names of revisions, which of them belongs to a spec, and how many a Workspace keeps. It must not
-// know how a plan is made, or the fate of its machines and pods.
+// It decides the names of revisions, which revision belongs to a spec, and how many a Workspace keeps. It must not
+// depend on how a plan is made, or on the state of its machines and pods.
 package revision
 
 import (
@@ -24,14 +24,14 @@ import (
 	"github.com/modelberth/modelberth/pkg/usd"
 )
 
-// shortHashLength is the length of the hash in a revision's name. The whole hash is compared.
+// shortHashLength is the length of the hash in a revision's name. Comparisons use the whole hash.
 const shortHashLength = 10
 
 // Revision is the content of a ControllerRevision.
 type Revision struct {
-	// Name of the ControllerRevision; empty while it is not pinned.
+	// Name is the name of the ControllerRevision; empty until it is pinned.
 	Name string `json:"-"`
-	// Unverified is today's reason against machines and pods for this revision; empty if there is none.
+	// Unverified explains why this revision must not get machines or pods now; empty if it may.
 	Unverified string `json:"-"`
 	render.Revision
 }
@@ -54,7 +54,7 @@ func (r *Revision) Summary() string {
 	return strings.Join(append([]string{message}, r.Plan.Warnings...), "; warning: ")
 }
 
-// Inputs returns the inputs of a Workspace's revision. config is the text of its ConfigMap.
+// Inputs returns the inputs of a Workspace's revision. config is the text of the Workspace's ConfigMap.
 func Inputs(ws *v1beta1.Workspace, config string) render.Inputs {
 	annotations := map[string]string{}
 	for _, key := range render.ShapingAnnotations() {
@@ -68,10 +68,10 @@ func Inputs(ws *v1beta1.Workspace, config string) render.Inputs {
 // Hash returns the hash of inputs in hex.
 func Hash(in render.Inputs) (string, error) { return hashOf(in) }
 
-// ShortHash returns the beginning of a hash, as names contain it.
+// ShortHash returns the beginning of a hash, for names.
 func ShortHash(hash string) string { return hash[:min(len(hash), shortHashLength)] }
 
-// ContextHash returns the hash of the inputs outside a Workspace's generation, in hex.
+// ContextHash returns the hash of the inputs that a Workspace's generation does not cover, in hex.
 func ContextHash(in render.Inputs) (string, error) {
 	return hashOf(map[string]any{"annotations": in.Annotations, "config": in.Config})
 }
@@ -86,7 +86,7 @@ func hashOf(value any) (string, error) {
 	return hex.EncodeToString(sum[:]), nil
 }
 
-// Name returns the name of a revision. A replacement from the same inputs has its number in the name.
+// Name returns the name of a revision. The name of a replacement from the same inputs includes its number.
 func Name(ws *v1beta1.Workspace, hash string, number int64, isFallback bool) string {
 	name := ws.Name + "-" + ShortHash(hash)
 	if isFallback {
@@ -100,8 +100,8 @@ func HasSameInputs(a, b *appsv1.ControllerRevision) bool {
 	return a.Annotations[v1beta1.AnnotationHash] == b.Annotations[v1beta1.AnnotationHash]
 }
 
-// OnlyLowersPrice reports whether inputs differ from earlier ones in a lower maxHourlyPrice only. Such a change affects
-// nothing that runs.
+// OnlyLowersPrice reports whether inputs differ from the former ones only in a lower maxHourlyPrice. Such a change
+// affects nothing that runs.
 func OnlyLowersPrice(in render.Inputs, former *render.Inputs) bool {
 	if former == nil {
 		return false

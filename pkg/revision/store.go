@@ -23,9 +23,9 @@ import (
 )
 
 const (
-	// limit is how many revisions a Workspace keeps.
+	// limit is the number of revisions that a Workspace keeps, apart from further revisions in use.
 	limit = 10
-	// No watch reports a released name.
+	// Retry intervals, because no watch reports that a name is free.
 	retryTaken       = time.Minute
 	retryTerminating = 2 * time.Second
 )
@@ -72,18 +72,18 @@ func (s *Store) history(objects []appsv1.ControllerRevision) History {
 type Pin struct {
 	Workspace *v1beta1.Workspace
 	Inputs    render.Inputs
-	// Revision to store; it gets its inputs and its name.
+	// Revision is the revision to store. Pin sets its inputs and its name.
 	Revision *Revision
 	// IsFallback marks a replacement from the same inputs.
 	IsFallback bool
-	// Known are the revisions of the Workspace. InUse names the undeletable ones.
+	// Known are the revisions of the Workspace. InUse names the revisions that must not be deleted.
 	Known History
 	InUse []string
 }
 
-// Pin stores a revision and deletes the oldest ones over the limit. If another pass has stored this one already, Pin
-// returns the stored one, or for a first revision its newest successor. The error is a *progress.StalledError if the
-// name is taken, and a *progress.WaitingError during the deletion of an old revision with the name.
+// Pin stores a revision and deletes the oldest ones over the limit. If another pass has already stored it, Pin returns
+// the stored revision, or the newest successor of a first revision. The error is a *progress.StalledError if the name
+// is taken, and a *progress.WaitingError while an old revision of that name is being deleted.
 func (s *Store) Pin(ctx context.Context, pin Pin) (*Revision, error) {
 	out := pin.Revision
 	out.Inputs, out.Plan = &pin.Inputs, out.Plan.Abridged()
@@ -132,7 +132,7 @@ func objectOf(pin Pin) (*appsv1.ControllerRevision, error) {
 	return object, err
 }
 
-// adopt returns the revision with the name.
+// adopt returns the existing revision of that name if it has the same inputs and the same owner.
 func (s *Store) adopt(ctx context.Context, pin Pin, object *appsv1.ControllerRevision) (*Revision, error) {
 	existing := &appsv1.ControllerRevision{}
 	if err := s.live.Get(ctx, client.ObjectKeyFromObject(object), existing); err != nil {
@@ -158,14 +158,14 @@ func (s *Store) adopt(ctx context.Context, pin Pin, object *appsv1.ControllerRev
 	}
 }
 
-// newestOf returns the newest revision of the inputs from the API server; the cache shows none of them.
+// newestOf returns the newest revision of the inputs from the API server, because the cache shows none of them.
 func (s *Store) newestOf(ctx context.Context, pin Pin) (*Revision, error) {
 	history, err := s.ListLive(ctx, pin.Workspace)
 	if err != nil {
 		return nil, err
 	}
 	newest, err := history.Match(pin.Workspace, pin.Inputs)
-	if newest == nil && err == nil { // it was there just now
+	if newest == nil && err == nil { // it existed a moment ago
 		err = progress.Behind("revision")
 	}
 	return newest, err
