@@ -16,59 +16,61 @@ import (
 	"github.com/modelberth/modelberth/pkg/autoscale"
 )
 
-// mostStartUps that are remembered of a set: the last ones say most about the next.
+// mostStartUps bounds the remembered start-ups of a set. The last ones predict the next best.
 const mostStartUps = 20
 
-// memories of all sets. They end with the process: a new leader watches for a window before it lets a replica go.
+// memories holds the memory of each set. They are lost with the process: a new leader watches for a whole window before
+// it removes a replica.
 type memories struct {
 	mu    sync.Mutex
 	bySet map[types.NamespacedName]*memory
 }
 
-// memory of one set. One pass at a time uses it.
+// memory is the state of one set. Only one pass at a time uses it.
 type memory struct {
 	uid    types.UID
 	policy autoscale.Policy
 	state  autoscale.State
-	// at is the last look. desired and wake are the set's number and annotation since then.
+	// at is the time of the last look. desired and wake are the set's number of replicas and annotation at that time.
 	at      time.Time
 	desired int
 	wake    string
-	// readings are the last of each replica.
+	// readings holds the last reading of each replica.
 	readings map[types.UID]reading
 	startUps []startUp
 	price    price
-	// seen is what the engines said last. Another look right after it uses that.
+	// seen is the last observation of the engines. Another look right after it uses that observation.
 	seen *observed
 	keys map[string]apiKey
 
 	verdict    verdict
 	lastChange string
-	// pending is a verdict without a change of the number that was not reported yet, since a moment.
+	// pending is the message of a verdict that is not yet reported, and pendingSince is when it first differed.
 	pending      string
 	pendingSince time.Time
 }
 
-// price of a replica of a template per hour, as last seen; 0 if it is unknown. isPlanned: a replica has had a plan.
+// price is the last known price of a replica, in USD per hour; 0 if it is unknown. isPlanned reports whether a replica
+// has had a plan.
 type price struct {
 	template  v1beta1.InferenceSetTemplate
 	hourly    float64
 	isPlanned bool
 }
 
-// startUp of a replica.
+// startUp is how long the start of a replica took.
 type startUp struct {
 	replica types.UID
 	took    time.Duration
 }
 
-// apiKey of engines, as read at a moment. problem is why it could not be read.
+// apiKey is an API key of engines, read at a time. problem explains why it could not be read.
 type apiKey struct {
 	value, problem string
 	at             time.Time
 }
 
-// of returns the memory of a set, which is new for another set of the name.
+// of returns the memory of a set. Another set of the same name gets a new memory.
 func (m *memories) of(set *v1beta1.InferenceSet) *memory {
 	m.mu.Lock()
 	defer m.mu.Unlock()
@@ -87,13 +89,13 @@ func (m *memories) forget(set types.NamespacedName) {
 	delete(m.bySet, set)
 }
 
-// differs reports whether something changed since the last look that must not wait for the next one.
+// differs reports whether something has changed since the last look and must not wait for the next.
 func (m *memory) differs(set *v1beta1.InferenceSet, policy autoscale.Policy) bool {
 	return m.desired != set.DesiredReplicas() || m.wake != set.Annotations[v1beta1.AnnotationWake] || !reflect.DeepEqual(m.policy, policy)
 }
 
-// refresh drops what a new policy, or a long time without a look, makes worthless. Then no replica goes before another
-// window is over.
+// refresh drops the state that a new policy, or a long time without a look, invalidates. Then no replica is removed
+// before another window is over.
 func (m *memory) refresh(policy autoscale.Policy, now time.Time) {
 	gap := now.Sub(m.at)
 	if reflect.DeepEqual(m.policy, policy) && gap >= 0 && gap <= mostGap {
@@ -103,7 +105,8 @@ func (m *memory) refresh(policy autoscale.Policy, now time.Time) {
 	m.state = autoscale.State{Curve: m.state.Curve, Changes: m.state.Changes, Ready: m.state.Ready}
 }
 
-// isStale reports whether the engines must be read again. A write on an outdated read is repeated several times a second.
+// isStale reports whether the engines must be read again: a write on an outdated set is repeated several times a
+// second.
 func (m *memory) isStale(now time.Time) bool {
 	if m.seen == nil {
 		return true
@@ -112,12 +115,12 @@ func (m *memory) isStale(now time.Time) bool {
 	return age < 0 || age >= leastSpan
 }
 
-// saw ends a look.
+// saw records the result of a look.
 func (m *memory) saw(set *v1beta1.InferenceSet, desired int, state autoscale.State, now time.Time) {
 	m.state, m.at, m.desired, m.wake = state, now, desired, set.Annotations[v1beta1.AnnotationWake]
 }
 
-// learn remembers a start-up, once.
+// learn remembers the start-up of a replica once.
 func (m *memory) learn(replica types.UID, took time.Duration) {
 	if took <= 0 || slices.ContainsFunc(m.startUps, func(s startUp) bool { return s.replica == replica }) {
 		return

@@ -15,7 +15,7 @@ import (
 	"github.com/modelberth/modelberth/pkg/autoscale"
 )
 
-// Metrics of autoscaled sets, and of the looks at their engines.
+// Metrics are the metrics of autoscaled sets, and of the reads of their engines.
 type Metrics struct {
 	replicas, demand *prometheus.Desc
 	changes, scrapes *prometheus.CounterVec
@@ -24,14 +24,14 @@ type Metrics struct {
 	bySet            map[types.NamespacedName]figures
 }
 
-// figures of a set at its last look.
+// figures are the values of a set at its last look.
 type figures struct {
 	desired, ready, silent int
-	// demand in replicas; negative if it is unknown.
+	// demand is the demand in replicas; negative if it is unknown.
 	demand float64
 }
 
-// NewMetrics registers the metrics. A second set takes the place of the first.
+// NewMetrics registers the metrics. A second call replaces the metrics of the first.
 func NewMetrics(registry prometheus.Registerer) (*Metrics, error) {
 	m := &Metrics{
 		replicas: prometheus.NewDesc("modelberth_autoscaler_replicas",

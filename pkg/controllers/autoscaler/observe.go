@@ -28,28 +28,29 @@ import (
 )
 
 const (
-	// atOnce is the number of a set's engines that are read at once, and askLimit bounds the time for all. An unreachable
-	// engine counts as one that does not answer.
+	// atOnce bounds the simultaneous reads of a set's engines, and askLimit bounds the time for all reads. An engine
+	// that is out of reach counts as silent.
 	atOnce   = 8
 	askLimit = 5 * time.Second
-	// keyLife is how long a key is used before it is read again.
+	// keyLife is how long an API key is used before it is read again.
 	keyLife = 2 * time.Minute
-	// unreadyGrace is how long a replica that answered before counts as one that may have requests.
+	// unreadyGrace is how long a replica that has answered before still counts as possibly busy after it becomes
+	// unready.
 	unreadyGrace = 2 * time.Minute
 )
 
-// observed is what a look finds.
+// observed is the result of a look.
 type observed struct {
 	at      time.Time
 	signals autoscale.Signals
-	// silent are the replicas whose signals are missing, by name, with the problem.
+	// silent lists the replicas without signals, by name, and the problem of each.
 	silent []silence
 }
 
-// silence of a replica. problem has no figures that change, because it is part of a condition.
+// silence is a replica without signals. problem contains no changing figures, because it is part of a condition.
 type silence struct{ replica, problem string }
 
-// asked is one replica of a look.
+// asked is one replica in a look.
 type asked struct {
 	ws      *v1beta1.Workspace
 	signals engineprobe.Signals
@@ -57,7 +58,7 @@ type asked struct {
 	problem string
 }
 
-// observe reads the set's replicas, and the load of those that answer.
+// observe reads the set's replicas, and the load of the answering ones.
 func (r *Reconciler) observe(ctx context.Context, set *v1beta1.InferenceSet, m *memory, now time.Time) (*observed, error) {
 	children, err := r.children(ctx, set)
 	if err != nil {
@@ -65,7 +66,7 @@ func (r *Reconciler) observe(ctx context.Context, set *v1beta1.InferenceSet, m *
 	}
 	out := &observed{at: now}
 	var answering []*asked
-	if !equality.Semantic.DeepEqual(m.price.template, set.Spec.Template) { // another price may lead out of a cap
+	if !equality.Semantic.DeepEqual(m.price.template, set.Spec.Template) { // another price may lift the cap
 		m.price = price{template: *set.Spec.Template.DeepCopy()}
 	}
 	hourly := 0.0
@@ -96,7 +97,7 @@ func (r *Reconciler) observe(ctx context.Context, set *v1beta1.InferenceSet, m *
 	return out, nil
 }
 
-// children are the Workspaces of a set, by name.
+// children returns the Workspaces of a set, sorted by name.
 func (r *Reconciler) children(ctx context.Context, set *v1beta1.InferenceSet) ([]*v1beta1.Workspace, error) {
 	list := &v1beta1.WorkspaceList{}
 	err := r.Client.List(ctx, list, client.InNamespace(set.Namespace), client.MatchingLabels{v1beta1.LabelInferenceSet: set.Name})
@@ -113,7 +114,7 @@ func (r *Reconciler) children(ctx context.Context, set *v1beta1.InferenceSet) ([
 	return out, nil
 }
 
-// startUpOf is how long a replica took from its plan to its first answer; 0 if it has not answered.
+// startUpOf returns the time from a replica's plan to its first answer; 0 if it has not answered.
 func startUpOf(ws *v1beta1.Workspace) time.Duration {
 	stages := ws.Status.Startup
 	i := slices.IndexFunc(stages, func(s v1beta1.StartupStage) bool { return s.Stage == v1beta1.StageReady && s.EndTime != nil })
@@ -123,7 +124,7 @@ func startUpOf(ws *v1beta1.Workspace) time.Duration {
 	return max(stages[i].EndTime.Sub(stages[0].StartTime.Time), time.Second)
 }
 
-// priceOf a replica's plan, in USD per hour; 0 if it is unknown.
+// priceOf returns the price of a replica's plan, in USD per hour; 0 if it is unknown.
 func priceOf(ws *v1beta1.Workspace) float64 {
 	if ws.Status.Plan == nil {
 		return 0
@@ -135,7 +136,7 @@ func priceOf(ws *v1beta1.Workspace) float64 {
 	return price
 }
 
-// ask reads the load of replicas, a few at once.
+// ask reads the load of replicas, a few at the same time.
 func (r *Reconciler) ask(ctx context.Context, replicas []*asked, m *memory) {
 	ctx, cancel := context.WithTimeout(ctx, askLimit)
 	defer cancel()
@@ -155,16 +156,16 @@ func (r *Reconciler) ask(ctx context.Context, replicas []*asked, m *memory) {
 			return nil
 		})
 	}
-	_ = group.Wait() // each replica has its own problem
+	_ = group.Wait() // each replica records its own problem
 	for _, each := range replicas {
 		r.Metrics.scraped(each.problem == "")
 		if each.problem != "" {
-			clear(m.keys) // they may have changed
+			clear(m.keys) // the keys may have changed
 		}
 	}
 }
 
-// keyOf returns the API key of a replica's engine. It is read rarely: each read is a request to the API server.
+// keyOf returns the API key of a replica's engine. It caches the key, because each read is a request to the API server.
 func (r *Reconciler) keyOf(ctx context.Context, ws *v1beta1.Workspace, m *memory) (key, problem string) {
 	name := ws.Inference.APIKeySecretName()
 	if name == "" {
@@ -183,7 +184,7 @@ func (r *Reconciler) keyOf(ctx context.Context, ws *v1beta1.Workspace, m *memory
 	return found.value, found.problem
 }
 
-// askOne returns a problem, or nothing.
+// askOne reads the load of one replica. It returns a problem, or an empty string.
 func (r *Reconciler) askOne(ctx context.Context, of *asked, key string) string {
 	if of.ws.Status.Plan == nil || of.ws.Status.Plan.Engine == "" {
 		return "runs a pod template, whose engine is unknown"
@@ -202,7 +203,7 @@ func (r *Reconciler) askOne(ctx context.Context, of *asked, key string) string {
 	return problemOf(err)
 }
 
-// problemOf puts an error into words without addresses and times.
+// problemOf describes an error without addresses and times.
 func problemOf(err error) string {
 	if err == nil {
 		return ""

@@ -13,17 +13,18 @@ import (
 	"github.com/modelberth/modelberth/pkg/engineprobe"
 )
 
-// leastSpan between two readings for rates: over a moment, a single request is a storm.
+// leastSpan is the shortest time between two readings for rates: over a shorter time, a single request looks like a
+// burst.
 const leastSpan = 2 * time.Second
 
-// reading is what an engine reported at a moment, and the signals since the one before it.
+// reading is the report of an engine at a time, and the signals since the previous reading.
 type reading struct {
 	at      time.Time
 	signals engineprobe.Signals
 	since   autoscale.Engine
 }
 
-// digest turns the reports of a reading, and those of the previous one, into signals.
+// digest computes the signals of each replica from its new report and its previous reading.
 func (m *memory) digest(replicas []*asked, out *observed) {
 	readings := map[types.UID]reading{}
 	for _, each := range replicas {
@@ -46,7 +47,7 @@ func (m *memory) digest(replicas []*asked, out *observed) {
 	m.readings = readings
 }
 
-// unread are signals without any figure.
+// unread returns signals without any figures.
 func unread() engineprobe.Signals {
 	nan := math.NaN()
 	none := engineprobe.Sum{Seconds: nan, Count: nan}
@@ -56,8 +57,8 @@ func unread() engineprobe.Signals {
 	}
 }
 
-// next is the reading after another report. One that comes too soon for rates leaves the reading as it is: the next one
-// covers the time of both.
+// next returns the reading after another report. If the report comes too soon for rates, the reading stays as it is,
+// and the next reading covers the whole time.
 func (r reading) next(at time.Time, signals engineprobe.Signals) reading {
 	elapsed := at.Sub(r.at)
 	if elapsed < leastSpan {
@@ -66,19 +67,19 @@ func (r reading) next(at time.Time, signals engineprobe.Signals) reading {
 	return reading{at, signals, ratesOf(&r.signals, &signals, elapsed)}
 }
 
-// engine has the last rates of a reading, and what the engine reports at this moment.
+// engine returns the last rates of a reading with the current state of the engine.
 func (r reading) engine(now engineprobe.Signals) autoscale.Engine {
 	out := r.since
 	out.Running, out.Waiting, out.KVCacheUse = now.Running, now.Waiting, now.KVCacheUse
 	return out
 }
 
-// ratesOf are the signals between two reports. Sums that fell are those of another process: then nothing is known about
-// the time between.
+// ratesOf returns the signals between two reports. If sums have fallen, the engine's process is another one, and
+// nothing is known about the time between.
 func ratesOf(a, b *engineprobe.Signals, elapsed time.Duration) autoscale.Engine {
 	out := autoscale.Unknown()
 	if finished := b.Finished - a.Finished; finished >= 0 {
-		// Those that came have ended or are here.
+		// The requests that arrived have finished, or are still running or waiting.
 		out.Arrivals = math.Max(0, finished+(b.Running+b.Waiting)-(a.Running+a.Waiting)) / elapsed.Seconds()
 	}
 	out.TimeToFirstToken = mean(a.FirstToken, b.FirstToken)
@@ -92,7 +93,7 @@ func ratesOf(a, b *engineprobe.Signals, elapsed time.Duration) autoscale.Engine 
 	return out
 }
 
-// mean of what was added to a sum; NaN if nothing was, or the sum fell.
+// mean returns the mean of the values added to a sum; NaN if none was added, or the sum fell.
 func mean(before, now engineprobe.Sum) float64 {
 	seconds, count := now.Seconds-before.Seconds, now.Count-before.Count
 	if !(seconds >= 0) || !(count > 0) {

@@ -2,10 +2,11 @@
 // SPDX-License-Identifier: Apache-2.0
 
 // Package autoscaler sets the number of replicas of InferenceSets by demand: it reads the load of their engines, and
-// writes spec.replicas by the subresource scale.
+// writes spec.replicas through the subresource scale.
 //
-// It decides when to read, when to yield to another autoscaler, and the condition Autoscaling. Package autoscale decides
-// about the number. It must not know how replicas start: the controller of InferenceSets keeps as many as the spec names.
+// It decides when to read and when to yield to another autoscaler, and sets the condition Autoscaling. Package
+// autoscale decides about the number. The package must not depend on how replicas start: the controller of
+// InferenceSets keeps the number of replicas in the spec.
 package autoscaler
 
 import (
@@ -34,11 +35,12 @@ import (
 const FieldOwner = "modelberth-autoscaler"
 
 const (
-	// UsualInterval between two looks at the engines of a set.
+	// UsualInterval is the default time between two looks at the engines of a set.
 	UsualInterval = 15 * time.Second
-	// mostGap between two looks. After a longer one, the memory does not cover its windows, and starts again.
+	// mostGap is the longest time between two looks. After a longer gap, the memory does not cover its windows and
+	// restarts.
 	mostGap = 2 * time.Minute
-	// conflicted is the delay after a write on an outdated read. Its event comes, perhaps sooner.
+	// conflicted is the delay after a write on an outdated set. The event of the change may arrive sooner.
 	conflicted = 200 * time.Millisecond
 	// mostMessage is the longest message of an event. The API server admits 1024 characters.
 	mostMessage = 1000
@@ -49,7 +51,7 @@ type Engines interface {
 	Signals(ctx context.Context, engine string, at engineprobe.Endpoint) (engineprobe.Signals, error)
 }
 
-// Speeds takes how fast an engine in a pod of a Workspace serves.
+// Speeds records how fast an engine in a pod of a Workspace serves.
 type Speeds interface {
 	Note(ws *v1beta1.Workspace, pod types.UID, at time.Time, read *engineprobe.Speed)
 }
@@ -59,20 +61,20 @@ type Config struct {
 	// Client reads from caches and writes; Live reads past the caches.
 	Client client.Client
 	Live   client.Reader
-	// Others reads other autoscalers from caches. HasKEDA: the cluster has ScaledObjects.
+	// Others reads other autoscalers from caches. HasKEDA reports whether the cluster has the kind ScaledObject.
 	Others  client.Reader
 	HasKEDA bool
-	// Namespaces of the sets.
+	// Namespaces are the namespaces of the sets.
 	Namespaces watched.Namespaces
 	Engines    Engines
-	// Speeds is nil if nobody learns from the engines.
+	// Speeds is nil if no speeds are recorded.
 	Speeds  Speeds
 	Events  record.EventRecorder
 	Clock   clock.PassiveClock
 	Metrics *Metrics
-	// Interval between two looks; 0 means UsualInterval.
+	// Interval is the time between two looks; 0 means UsualInterval.
 	Interval time.Duration
-	// Schema is nil if pruned fields are not watched.
+	// Schema is nil if the controller does not check for pruned fields.
 	Schema pruned.Schema
 }
 
@@ -118,10 +120,10 @@ func (r *Reconciler) forget(set types.NamespacedName) {
 	r.Metrics.forget(set)
 }
 
-// reconcile returns the time until the next reading; 0 if only an event triggers it.
+// reconcile returns the time until the next look; 0 if only an event triggers it.
 func (r *Reconciler) reconcile(ctx context.Context, set *v1beta1.InferenceSet) (time.Duration, error) {
 	key := client.ObjectKeyFromObject(set)
-	if pruned.Check(r.Schema, crd.Names()...) != "" { // the policy itself may be pruned, and the controller of InferenceSets reports why
+	if pruned.Check(r.Schema, crd.Names()...) != "" { // the policy may be pruned, too
 		r.forget(key)
 		return 0, nil
 	}
@@ -154,7 +156,7 @@ func (r *Reconciler) reconcile(ctx context.Context, set *v1beta1.InferenceSet) (
 	return r.Interval, r.report(ctx, set, m, m.verdict)
 }
 
-// step looks, decides and scales.
+// step reads the engines, decides, and writes a changed number of replicas.
 func (r *Reconciler) step(
 	ctx context.Context, set *v1beta1.InferenceSet, policy autoscale.Policy, m *memory,
 ) (isScaled bool, err error) {
@@ -201,7 +203,7 @@ func (r *Reconciler) observed(set *v1beta1.InferenceSet, replicas int, decision 
 	})
 }
 
-// scale writes the number of replicas, unless the set has changed since it was read.
+// scale writes the number of replicas, unless the set has changed since the pass read it.
 func (r *Reconciler) scale(ctx context.Context, set *v1beta1.InferenceSet, replicas int) error {
 	patch := fmt.Appendf(nil, `{"metadata":{"resourceVersion":%q},"spec":{"replicas":%d}}`, set.ResourceVersion, replicas)
 	err := r.Client.SubResource("scale").Patch(ctx, set.DeepCopy(), client.RawPatch(types.MergePatchType, patch), client.FieldOwner(FieldOwner))
@@ -212,7 +214,7 @@ func (r *Reconciler) scale(ctx context.Context, set *v1beta1.InferenceSet, repli
 	return nil
 }
 
-// publish reports a change that has been written.
+// publish records a written change as an event and in the metrics.
 func (r *Reconciler) publish(set *v1beta1.InferenceSet, from int, decision *autoscale.Decision) {
 	reason := "ScaledUp"
 	if decision.Replicas < from {
@@ -223,7 +225,7 @@ func (r *Reconciler) publish(set *v1beta1.InferenceSet, from int, decision *auto
 		wording.Clip(fmt.Sprintf("from %d to %s: %s: %s", from, count(decision.Replicas), decision.Reason, decision.Message), mostMessage))
 }
 
-// wokenAt is the time of the annotation of a wake; zero without one.
+// wokenAt returns the time in the wake annotation; zero without a valid one.
 func wokenAt(set *v1beta1.InferenceSet) time.Time {
 	at, err := time.Parse(time.RFC3339, set.Annotations[v1beta1.AnnotationWake])
 	if err != nil {

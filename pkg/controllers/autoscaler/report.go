@@ -24,14 +24,14 @@ import (
 const (
 	// mostCondition is the longest message of the condition. The API server admits 32768 characters.
 	mostCondition = 2048
-	// settling is how long another verdict must hold before it is reported, if the number of replicas has not changed with
-	// it: a demand near a bound would write the status at each look.
+	// settling is how long a different verdict must hold before it is reported. Otherwise a demand near a bound would
+	// write the status at each look.
 	settling = time.Minute
-	// lastChange begins the part of a message about the last change.
+	// lastChange begins the part of a message that describes the last change.
 	lastChange = ". Last change at "
 )
 
-// verdict is what the condition Autoscaling says; the zero value removes it.
+// verdict is the content of the condition Autoscaling; the zero value removes the condition.
 type verdict struct {
 	status          metav1.ConditionStatus
 	reason, message string
@@ -48,7 +48,7 @@ func standsBack(rival string) verdict {
 	}
 }
 
-// refused is the verdict after a write that the API server does not accept. The same write is tried at each look.
+// refused returns the verdict after the API server refused a write. Each look tries the write again.
 func refused(err error) verdict {
 	text := err.Error()
 	if status, ok := errors.AsType[*apierrors.StatusError](err); ok {
@@ -60,8 +60,8 @@ func refused(err error) verdict {
 	}
 }
 
-// verdictOf puts a decision into words that hold as long as the decision has the same kind. Figures of the moment are in
-// events and metrics.
+// verdictOf describes a decision in words that hold as long as the kind of the decision. Current figures are in events
+// and metrics.
 func verdictOf(policy *autoscale.Policy, decision *autoscale.Decision, seen *observed) verdict {
 	switch {
 	case len(seen.silent) > 0:
@@ -108,7 +108,7 @@ func verdictOf(policy *autoscale.Policy, decision *autoscale.Decision, seen *obs
 	}
 }
 
-// changeWords describe a change, for the condition.
+// changeWords describes a change for the condition.
 func changeWords(at time.Time, from int, decision *autoscale.Decision) string {
 	return fmt.Sprintf("%s%s: from %d to %s, %s: %s", lastChange, at.UTC().Format(time.RFC3339), from, count(decision.Replicas),
 		decision.Reason, decision.Message)
@@ -121,7 +121,7 @@ func count(replicas int) string {
 	return fmt.Sprintf("%d replicas", replicas)
 }
 
-// report writes the condition if it differs from the stored one. m is nil without a memory.
+// report writes the condition if it differs from the stored one. m is nil if the set has no memory.
 func (r *Reconciler) report(ctx context.Context, set *v1beta1.InferenceSet, m *memory, v verdict) error {
 	stored := meta.FindStatusCondition(set.Status.Conditions, v1beta1.ConditionAutoscaling)
 	if m != nil {
@@ -142,9 +142,9 @@ func (r *Reconciler) report(ctx context.Context, set *v1beta1.InferenceSet, m *m
 	return r.Client.Status().Patch(ctx, set, client.MergeFromWithOptions(before, client.MergeFromWithOptimisticLock{}))
 }
 
-// steady returns the verdict to report. One that differs from the stored condition, without a change of the spec, must
-// hold for some time. The last change of an earlier process is taken from the condition: it is shown, and decides
-// nothing.
+// steady returns the verdict to report. Without a change of the spec, a verdict that differs from the stored condition
+// must hold for some time first. If another process made the last change, steady takes its description from the
+// condition, only to show it.
 func (m *memory) steady(stored *metav1.Condition, v verdict, generation int64, now time.Time) verdict {
 	isRefused := v.reason == v1beta1.ReasonScaleRefused && stored != nil && stored.Reason != v.reason
 	if stored == nil || stored.ObservedGeneration != generation || !isOfDemand(stored.Reason) || isRefused {
@@ -169,7 +169,7 @@ func (m *memory) steady(stored *metav1.Condition, v verdict, generation int64, n
 	return m.withChange(verdict{stored.Status, stored.Reason, said})
 }
 
-// isOfDemand reports whether a reason may change with the demand, and not only with the spec or another autoscaler.
+// isOfDemand reports whether a reason may change with the demand, not only with the spec or another autoscaler.
 func isOfDemand(reason string) bool {
 	return reason != v1beta1.ReasonPolicyInvalid && reason != v1beta1.ReasonAnotherAutoscaler
 }

@@ -19,7 +19,7 @@ import (
 	"github.com/modelberth/modelberth/api/v1beta1"
 )
 
-// ScaledObjectKind is KEDA's. The cluster need not have it.
+// ScaledObjectKind returns the kind of KEDA's ScaledObjects. The cluster may lack it.
 func ScaledObjectKind() schema.GroupVersionKind {
 	return schema.GroupVersionKind{Group: "keda.sh", Version: "v1alpha1", Kind: "ScaledObject"}
 }
@@ -31,7 +31,7 @@ func ScaledObject() *unstructured.Unstructured {
 	return out
 }
 
-// Keep drops the parts of a HorizontalPodAutoscaler that are not read.
+// Keep drops the unused parts of a HorizontalPodAutoscaler before it is cached.
 func Keep(object any) (any, error) {
 	hpa, ok := object.(*autoscalingv2.HorizontalPodAutoscaler)
 	if !ok {
@@ -45,8 +45,8 @@ func Keep(object any) (any, error) {
 	}, nil
 }
 
-// rivalOf names another autoscaler that targets a set; empty if there is none. KEDA makes a HorizontalPodAutoscaler for
-// each ScaledObject, but not at once, and not for a paused one.
+// rivalOf names another autoscaler that targets a set; empty if there is none. It checks ScaledObjects, too: KEDA
+// creates their HorizontalPodAutoscaler with a delay, and none for a paused ScaledObject.
 func (r *Reconciler) rivalOf(ctx context.Context, set *v1beta1.InferenceSet) (string, error) {
 	if r.HasKEDA {
 		list := &unstructured.UnstructuredList{}
@@ -70,7 +70,7 @@ func (r *Reconciler) rivalOf(ctx context.Context, set *v1beta1.InferenceSet) (st
 	return "", nil
 }
 
-// first is the smallest name of the objects with a target.
+// first returns the smallest name of the objects with a target; empty if there are none.
 func first[T any](items []T, target string, read func(*T) (targetOf, name string)) string {
 	var names []string
 	for i := range items {
@@ -84,7 +84,7 @@ func first[T any](items []T, target string, read func(*T) (targetOf, name string
 	return slices.MinFunc(names, cmp.Compare)
 }
 
-// targetOf is the name of the InferenceSet that another autoscaler targets; empty if it targets something else.
+// targetOf returns the name of the InferenceSet that another autoscaler targets; empty if it targets another kind.
 func targetOf(object client.Object) string {
 	var version, kind, name string
 	switch object := object.(type) {

@@ -26,7 +26,7 @@ import (
 // ControllerName is the name of the controller in logs and metrics.
 const ControllerName = "autoscaler"
 
-// mostSets is how many sets have a look at the same time. Silent engines of some sets must not keep the others waiting.
+// mostSets bounds the sets in a look at the same time. Silent engines of some sets must not delay the other sets.
 const mostSets = 16
 
 // SetupWithManager registers the Reconciler and its watches.
@@ -46,7 +46,7 @@ func (r *Reconciler) SetupWithManager(mgr manager.Manager, options controller.Op
 	return nil
 }
 
-// setChanged passes the changes of a set with an effect on its number, not those of its status.
+// setChanged passes changes of a set that may affect its number of replicas, but not changes of its status.
 func setChanged() predicate.Predicate {
 	return predicate.Funcs{UpdateFunc: func(e event.UpdateEvent) bool {
 		return e.ObjectOld.GetGeneration() != e.ObjectNew.GetGeneration() ||
@@ -55,12 +55,12 @@ func setChanged() predicate.Predicate {
 	}}
 }
 
-// retargeted passes the changes of another autoscaler's target. KEDA and its like write their status all the time.
+// retargeted passes changes of another autoscaler's target, because autoscalers write their status all the time.
 func retargeted() predicate.Predicate {
 	return predicate.Funcs{UpdateFunc: func(e event.UpdateEvent) bool { return targetOf(e.ObjectOld) != targetOf(e.ObjectNew) }}
 }
 
-// targets is the set that another autoscaler targets.
+// targets returns a request for the set that another autoscaler targets.
 func targets(_ context.Context, object client.Object) []reconcile.Request {
 	name := targetOf(object)
 	if name == "" {

@@ -1,9 +1,9 @@
 // Copyright The Modelberth Authors.
 // SPDX-License-Identifier: Apache-2.0
 
-// Package cost keeps the ledger of machine time in the cluster: it watches machines and Workspaces, reads the engines'
-// token counters, and stores the ledger in ConfigMaps of the controller's namespace, with a copy for each namespace in
-// it.
+// Package cost keeps the ledger of machine time in the cluster. It watches machines and Workspaces, reads the engines'
+// token counters, and stores the ledger in ConfigMaps of the controller's namespace. It also writes a copy of each
+// namespace's part into that namespace.
 //
 // It decides when to look and when to write; pkg/cost decides the accounting. It must not buy or delete anything.
 package cost
@@ -38,52 +38,53 @@ type Engines interface {
 	Tokens(ctx context.Context, engine string, at engineprobe.Endpoint) (engineprobe.Tokens, error)
 }
 
-// Speeds takes how fast an engine in a pod of a Workspace serves.
+// Speeds records how fast an engine in a pod of a Workspace serves.
 type Speeds interface {
 	Note(ws *v1beta1.Workspace, pod types.UID, at time.Time, read *engineprobe.Speed)
 }
 
-// Config of a Keeper.
+// Config holds the settings and dependencies of a Keeper.
 type Config struct {
-	// Client reads from caches and writes, Live reads from the API server.
+	// Client reads from caches and writes; Live reads past the caches.
 	Client       client.Client
 	Live         client.Reader
 	MachineCosts MachineCosts
-	// Engines is nil if tokens are not counted.
+	// Engines is nil if the controller does not count tokens.
 	Engines Engines
-	// Speeds is nil if nobody learns from the engines.
+	// Speeds is nil if no speeds are recorded.
 	Speeds Speeds
 	Clock  clock.PassiveClock
-	// Namespace of the ledger, and the prefix of its names.
+	// Namespace is the namespace of the ledger's ConfigMaps, and Name the prefix of their names.
 	Namespace, Name string
-	// Interval between writes of the same ConfigMap. An end of a machine is written sooner.
+	// Interval is the time between writes of the same ConfigMap. The end of a machine is written sooner.
 	Interval time.Duration
-	// Labels of Workspaces to group spending by.
+	// Labels are the keys of the Workspace labels for grouping costs.
 	Labels []string
-	// Publish writes a copy for each namespace into it.
+	// Publish enables a copy of each namespace's costs in that namespace.
 	Publish bool
 	// PriceSource names the source of prices.
 	PriceSource string
 }
 
-// Keeper keeps the ledger. It is a Reconciler with one key for machines and one for tokens.
+// Keeper keeps the ledger. As a Reconciler, it has one key for machines and one for tokens.
 type Keeper struct {
 	Config
 
 	mu     sync.Mutex
 	shards [cost.Shards]*shard
-	// looked is when the machines were last looked at; zero before the first look of this process.
+	// looked is the time of the last look at the machines; zero before the first look of this process.
 	looked time.Time
-	// published are the last copies by namespace, or the refused ones, and stale those that may differ from the ledger.
+	// published holds the last written or refused copy of each namespace. stale has the namespaces whose copy may be
+	// outdated.
 	published map[string]digest
 	stale     map[string]bool
-	// budgets are those of namespaces at the last look.
+	// budgets are the budgets of namespaces at the last look.
 	budgets map[string]cost.Budget
-	// turn is the engine to begin with next.
+	// turn is the index of the engine with which the next round begins.
 	turn int
-	// month is the content of the metrics; nil before the first look.
+	// month is the snapshot for metrics and purchases; nil before the first look.
 	month atomic.Pointer[month]
-	// isFailing: the last look failed, so the snapshot lacks what has been spent since.
+	// isFailing reports whether the last look failed, so that the snapshot lacks later costs.
 	isFailing atomic.Bool
 }
 
@@ -91,24 +92,26 @@ type Keeper struct {
 type shard struct {
 	name   string
 	ledger *cost.Ledger
-	// version of the stored ConfigMap; empty if there is none.
+	// version is the resource version of the stored ConfigMap; empty if there is none.
 	version string
-	// written is the time of the last write, changed that of the first difference since then, and isUrgent whether the
-	// difference is an end.
+	// written is the time of the last write. changed is the time of the first change since then, and isUrgent reports
+	// whether a machine has ended.
 	written, changed time.Time
 	isUrgent         bool
-	// restarted is set until the first look at a ledger of another process.
+	// restarted is true until the first look at a ledger from another process.
 	restarted bool
-	// failure is why it cannot be read. Then it is not changed, and is read again a while after tried.
+	// failure explains why the ConfigMap cannot be read. Then the Keeper does not change it, and reads it again a while
+	// after tried.
 	failure error
 	tried   time.Time
-	// isOvertaken: the ConfigMap is not the one that this process has written. It is read again.
+	// isOvertaken reports whether another process has written the ConfigMap since. The Keeper reads it again.
 	isOvertaken bool
-	// isRestored: the ConfigMap was gone or damaged, and the ledger continues from what else was known.
+	// isRestored reports whether the ConfigMap was lost, so that the ledger continues from the memory or from the
+	// copies.
 	isRestored bool
 }
 
-// isCurrent reports whether the ledger of a shard can be used as it is.
+// isCurrent reports whether the shard has a usable ledger.
 func (s *shard) isCurrent() bool { return s != nil && s.failure == nil && !s.isOvertaken }
 
 // New returns a Keeper.
@@ -116,14 +119,14 @@ func New(config Config) *Keeper {
 	return &Keeper{Config: config, published: map[string]digest{}, stale: map[string]bool{}}
 }
 
-// shardOf is the number of the shard of a Workspace.
+// shardOf returns the number of the shard that has a Workspace.
 func shardOf(namespace, workspace string) int {
 	hash := fnv.New32a()
 	_, _ = hash.Write([]byte(namespace + "/" + workspace)) // never fails
 	return int(hash.Sum32() % cost.Shards)
 }
 
-// look records the time since the last look.
+// look reads the machines, and accounts the time since the last look.
 func (k *Keeper) look(ctx context.Context) error {
 	seen, err := k.observe(ctx)
 	if err != nil {
@@ -139,7 +142,7 @@ func (k *Keeper) look(ctx context.Context) error {
 	if !k.looked.IsZero() {
 		elapsed = now.Sub(k.looked) // by the monotonic clock
 		rest := elapsed % time.Millisecond
-		now, elapsed = now.Add(-rest), elapsed-rest // the ledger has whole milliseconds, so the rest is for the next look
+		now, elapsed = now.Add(-rest), elapsed-rest // whole milliseconds: the rest counts in the next look
 	}
 	for i, s := range k.shards {
 		if s.failure != nil {
@@ -158,7 +161,7 @@ func (k *Keeper) look(ctx context.Context) error {
 	return nil
 }
 
-// note records that a shard differs from its stored copy.
+// note records that a shard differs from its stored ConfigMap.
 func (s *shard) note(now time.Time, changed, urgent bool) {
 	if changed && s.changed.IsZero() {
 		s.changed = now
@@ -166,7 +169,7 @@ func (s *shard) note(now time.Time, changed, urgent bool) {
 	s.isUrgent = s.isUrgent || urgent
 }
 
-// observeBudgets reads the valid budgets of all namespaces. Of an invalid one, the conditions of Workspaces say so.
+// observeBudgets reads the valid budgets of all namespaces. The conditions of Workspaces report invalid ones.
 func (k *Keeper) observeBudgets(ctx context.Context) (map[string]cost.Budget, error) {
 	list := &metav1.PartialObjectMetadataList{}
 	list.SetGroupVersionKind(corev1.SchemeGroupVersion.WithKind("NamespaceList"))
@@ -185,7 +188,7 @@ func (k *Keeper) observeBudgets(ctx context.Context) (map[string]cost.Budget, er
 // observed is the result of a look.
 type observed struct {
 	machines [cost.Shards][]cost.Machine
-	// workspaces are the names of those that exist.
+	// workspaces has the names of the existing Workspaces.
 	workspaces map[cost.Name]bool
 }
 

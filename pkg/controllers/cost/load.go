@@ -21,12 +21,13 @@ import (
 	"github.com/modelberth/modelberth/pkg/cost"
 )
 
-// load reads the parts of the ledger that this process does not have from the API server: the previous leader may just
-// have written them. A part that is gone continues from what is known: the memory of this process, or the copies in the
-// namespaces. So does a damaged one that this process remembers; otherwise it stays as it is until somebody restores or
-// deletes it.
+// load reads the parts of the ledger that this process lacks. It reads them from the API server, because the previous
+// leader may just have written them. A missing part continues from the memory of this process, or from the copies in
+// the namespaces. A damaged part continues only from the memory of this process; otherwise it stays as it is until
+// somebody restores or deletes it.
 //
-// It changes nothing before all reads have succeeded: a part that was only found missing must not pass for an empty one.
+// load changes nothing before all reads have succeeded: if only one read finds a part missing, the part must not pass
+// for an empty one.
 func (k *Keeper) load(ctx context.Context, seen *observed) error {
 	fresh := map[int]*shard{}
 	var missing []int
@@ -54,7 +55,7 @@ func (k *Keeper) load(ctx context.Context, seen *observed) error {
 	return nil
 }
 
-// take continues with a part as it was read, or from the memory of this process.
+// take continues with a part as read, or from the memory of this process.
 func (k *Keeper) take(ctx context.Context, i int, read *shard) {
 	known := k.shards[i]
 	if known.isOverwritten(read) {
@@ -65,7 +66,7 @@ func (k *Keeper) take(ctx context.Context, i int, read *shard) {
 		log.FromContext(ctx).Error(read.failure, "cannot read a part of the cost ledger: restore or delete its ConfigMap; until then, "+
 			"nothing is bought in namespaces with a monthly budget", "namespace", k.Namespace, "configMap", read.name)
 	}
-	if read.written.IsZero() { // the cluster itself remembers everything but ends
+	if read.written.IsZero() { // the cluster itself shows everything except ended machines
 		read.written = k.Clock.Now()
 	}
 	k.shards[i] = read
@@ -74,13 +75,14 @@ func (k *Keeper) take(ctx context.Context, i int, read *shard) {
 	}
 }
 
-// isOverwritten reports whether this process remembers a part that was lost.
+// isOverwritten reports whether this process remembers a part whose ConfigMap is lost.
 func (s *shard) isOverwritten(read *shard) bool { return s != nil && s.failure == nil && read.isLost() }
 
-// isGone reports whether there is no ConfigMap.
+// isGone reports whether the ConfigMap does not exist.
 func (s *shard) isGone() bool { return s.version == "" && s.failure == nil }
 
-// isLost reports whether a ConfigMap is gone or damaged. One of a newer version is neither: a newer leader has written it.
+// isLost reports whether a ConfigMap is gone or damaged. A ConfigMap of a newer version is neither: a newer leader
+// wrote it.
 func (s *shard) isLost() bool {
 	if s.failure == nil {
 		return s.version == ""
@@ -101,8 +103,9 @@ func (k *Keeper) resume(ctx context.Context, known, read *shard) {
 	known.note(k.Clock.Now(), true, true)
 }
 
-// copies reads the copies in the namespaces that may have costs in missing parts, one request for each. A namespace's users
-// can change its copy: they mislead only themselves, and without it nothing would be known of machines that have ended.
+// copies reads the copies in the namespaces that may have costs in missing parts, with one request per namespace. Users
+// of a namespace can change its copy, but then mislead only themselves. Without the copies, the costs of ended machines
+// would be lost.
 func (k *Keeper) copies(ctx context.Context, seen *observed, missing []int) (map[string]*cost.Ledger, error) {
 	if len(missing) == 0 || !k.Publish {
 		return nil, nil
@@ -120,14 +123,14 @@ func (k *Keeper) copies(ctx context.Context, seen *observed, missing []int) (map
 	return out, nil
 }
 
-// restore fills missing parts from copies. A part that never had costs is missing, too, and stays empty.
+// restore fills missing parts from copies. Parts that never had costs also count as missing, and stay empty.
 func (k *Keeper) restore(ctx context.Context, seen *observed, missing []int, copies map[string]*cost.Ledger) {
 	isWhole := len(missing) == cost.Shards
 	for _, i := range missing {
 		parts := map[string]*cost.Ledger{}
 		for namespace, copied := range copies {
 			part := copied.Select(func(name cost.Name) bool {
-				// A merged account may have costs of parts that are still there. They must not count twice.
+				// A merged account may include costs from existing parts, which must not count twice.
 				return name.Namespace == namespace && shardOf(name.Namespace, name.Workspace) == i &&
 					(isWhole || name.Workspace != cost.Others)
 			})
@@ -146,7 +149,8 @@ func (k *Keeper) restore(ctx context.Context, seen *observed, missing []int, cop
 	}
 }
 
-// affected returns the namespaces that may have costs in missing parts: those of their Workspaces, and those with a budget.
+// affected returns the namespaces that may have costs in missing parts: those with Workspaces there, and those with a
+// budget.
 func (k *Keeper) affected(seen *observed, missing []int) []string {
 	out := map[string]bool{}
 	for namespace := range k.budgets {
@@ -160,14 +164,14 @@ func (k *Keeper) affected(seen *observed, missing []int) []string {
 	return slices.Sorted(maps.Keys(out))
 }
 
-// copyOf reads the copy in a namespace; nil if there is none, or if it cannot be read.
+// copyOf reads the copy in a namespace; nil if it is missing or unreadable.
 func (k *Keeper) copyOf(ctx context.Context, namespace string) (*cost.Ledger, error) {
 	stored := &corev1.ConfigMap{}
 	err := k.Live.Get(ctx, types.NamespacedName{Namespace: namespace, Name: v1beta1.CostConfigMap}, stored)
 	switch {
 	case apierrors.IsNotFound(err):
 		return nil, nil
-	case apierrors.IsForbidden(err): // it would be again, and the other namespaces have to go on
+	case apierrors.IsForbidden(err): // a retry would also be forbidden, and must not delay the other namespaces
 		log.FromContext(ctx).Error(err, "cannot read the copy of the cost ledger in a namespace", "namespace", namespace)
 		return nil, nil
 	case err != nil:

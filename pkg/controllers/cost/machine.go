@@ -13,10 +13,11 @@ import (
 	"github.com/modelberth/modelberth/pkg/cost"
 )
 
-// unknown is the source of an unknown price.
+// unknown is the price source of a machine without a known price.
 const unknown = "unknown"
 
-// machine is a launched machine as the ledger sees it. Without a Workspace it is leaked, unless it is being deleted.
+// machine converts a launched machine for the ledger. Without a Workspace it counts as leaked, unless it is being
+// deleted.
 func (k *Keeper) machine(bill *capacity.MachineCost, ws *v1beta1.Workspace) cost.Machine {
 	out := cost.Machine{
 		UID: string(bill.UID), Key: k.key(bill, ws), LaunchedAt: bill.LaunchedAt, Owned: ws != nil || bill.Leaving,
@@ -32,7 +33,7 @@ func (k *Keeper) machine(bill *capacity.MachineCost, ws *v1beta1.Workspace) cost
 	return out
 }
 
-// key is the account of a machine. Its Workspace may be gone.
+// key returns the account of a machine. ws is nil if its Workspace is gone.
 func (k *Keeper) key(bill *capacity.MachineCost, ws *v1beta1.Workspace) cost.Key {
 	out := cost.Key{
 		Namespace: bill.Owner.Namespace, Workspace: bill.Owner.Name, InstanceType: bill.InstanceType,

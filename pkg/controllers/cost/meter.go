@@ -13,8 +13,8 @@ import (
 	"github.com/modelberth/modelberth/pkg/cost"
 )
 
-// Register registers the metrics of a Keeper. A replica that does not lead reports nothing. With byWorkspace, the label
-// workspace has names; otherwise it is empty, because each name is a further series.
+// Register registers the metrics of a Keeper. Only the leader reports them. With byWorkspace, the label workspace has
+// names; otherwise it is empty, because each name adds a series.
 func Register(registry prometheus.Registerer, k *Keeper, byWorkspace bool) error {
 	m := meter{
 		keeper: k, byWorkspace: byWorkspace,
@@ -52,7 +52,7 @@ func Register(registry prometheus.Registerer, k *Keeper, byWorkspace bool) error
 	return nil
 }
 
-// meter is a collector without state.
+// meter is a stateless collector.
 type meter struct {
 	keeper                                                  *Keeper
 	byWorkspace                                             bool
@@ -109,14 +109,14 @@ func (m meter) Collect(out chan<- prometheus.Metric) {
 	}
 }
 
-// stored brings the snapshot up to date after a write.
+// stored updates the snapshot after a write.
 func (k *Keeper) stored() {
 	out := *k.month.Load()
 	out.changed = k.unstored()
 	k.month.Store(&out)
 }
 
-// unstored is the time of the oldest change not yet stored; zero if there is none.
+// unstored returns the time of the oldest change that is not yet stored; zero if there is none.
 func (k *Keeper) unstored() time.Time {
 	var oldest time.Time
 	for _, s := range k.shards {

@@ -11,29 +11,29 @@ import (
 	"github.com/modelberth/modelberth/pkg/cost"
 )
 
-// outdated is the age of a look after which the costs of a month are unknown. Looks are a minute apart, also without machines
-// as long as there is a budget.
+// outdated is the age of the last look from which the costs of a month count as unknown. Looks are a minute apart while
+// there is a machine or a budget.
 const outdated = 15 * time.Minute
 
-// month is a snapshot of the ledger. It is not changed after it was taken.
+// month is an immutable snapshot of the ledger.
 type month struct {
-	// at is when the machines were looked at.
+	// at is the time of the look at the machines.
 	at      time.Time
 	charges []cost.Charge
-	// changed is the oldest change not yet stored; zero if there is none.
+	// changed is the time of the oldest change that is not yet stored; zero if there is none.
 	changed time.Time
-	// spending is that of the namespaces, and budgets are their valid budgets.
+	// spending holds the costs of namespaces, and budgets holds their valid budgets.
 	spending map[string]cost.Month
 	budgets  map[string]cost.Budget
-	// unreadable counts the parts of the ledger that cannot be read. restored counts lost parts: they continue from the
-	// memory of this process, or from the copies in the namespaces.
+	// unreadable counts the parts of the ledger that cannot be read. restored counts the lost parts that continue from
+	// the memory of this process, or from the copies in the namespaces.
 	unreadable, restored int
 }
 
-// snapshot takes the charges of this month for the metrics and for purchases. A scrape must not wait for a pass: a pass
-// holds the lock while it writes to the API server.
+// snapshot stores the charges of this month for metrics and purchases. A scrape must not wait for a pass, which holds
+// the lock while it writes to the API server.
 func (k *Keeper) snapshot() {
-	if k.looked.IsZero() { // a Keeper that has not looked yet does not lead
+	if k.looked.IsZero() { // a Keeper without a look does not lead
 		return
 	}
 	out := &month{at: k.looked, changed: k.unstored(), budgets: k.budgets}
@@ -55,11 +55,11 @@ func (k *Keeper) snapshot() {
 	k.month.Store(out)
 }
 
-// isOf reports whether a snapshot is of the month of a moment. Without machines nobody looks, so a month ends without a
-// new snapshot.
+// isOf reports whether a snapshot belongs to the month of now. Without machines there are no looks, so a month may end
+// without a new snapshot.
 func (m *month) isOf(now time.Time) bool { return cost.MonthEnd(m.at).Equal(cost.MonthEnd(now)) }
 
-// seen returns the current content of the snapshot.
+// seen returns the charges of the snapshot in the month of now, and the age of its oldest unstored change.
 func (m *month) seen(now time.Time) (charges []cost.Charge, unstored time.Duration) {
 	if !m.changed.IsZero() {
 		unstored = max(now.Sub(m.changed), 0)
@@ -70,7 +70,7 @@ func (m *month) seen(now time.Time) (charges []cost.Charge, unstored time.Durati
 	return m.charges, unstored
 }
 
-// of returns the spending of a namespace in the month of a moment.
+// of returns the spending of a namespace in the month of now.
 func (m *month) of(namespace string, now time.Time) cost.Month {
 	out := m.spending[namespace]
 	if !m.isOf(now) {
@@ -79,8 +79,8 @@ func (m *month) of(namespace string, now time.Time) cost.Month {
 	return out
 }
 
-// Month returns the costs of a namespace in the month of a moment, and up to when they are known. The error says why they are
-// unknown, without anything about other namespaces.
+// Month returns the costs of a namespace in the month of now, and until when they are known. The error explains why
+// they are unknown, without details about other namespaces.
 func (k *Keeper) Month(namespace string, now time.Time) (spent cost.Month, asOf time.Time, err error) {
 	m := k.month.Load()
 	switch {

@@ -35,13 +35,13 @@ const ControllerName = "cost"
 const (
 	// settle is how long events are collected before a look.
 	settle = time.Second
-	// lookAgain is the longest time between two looks while a machine is paid for.
+	// lookAgain is the longest time between two looks while a machine costs money.
 	lookAgain = time.Minute
-	// lastWrite bounds the leader's writes at its end.
+	// lastWrite bounds the time of the leader's last writes.
 	lastWrite = 5 * time.Second
 )
 
-// The keys of the two kinds of passes. They run in parallel: an engine without an answer must not delay a look.
+// Keys of the two kinds of passes. They run in parallel, because an engine without an answer must not delay a look.
 const (
 	machines = "machines"
 	tokens   = "tokens"
@@ -62,7 +62,7 @@ func (k *Keeper) Reconcile(ctx context.Context, request reconcile.Request) (reco
 	return reconcile.Result{RequeueAfter: next}, nil
 }
 
-// pass looks at the machines and stores the due shards, or all.
+// pass looks at the machines and stores the shards that are due, or all of them.
 func (k *Keeper) pass(ctx context.Context, all bool) (time.Duration, error) {
 	k.mu.Lock()
 	defer k.mu.Unlock()
@@ -74,23 +74,23 @@ func (k *Keeper) pass(ctx context.Context, all bool) (time.Duration, error) {
 	k.snapshot()
 	next, err := k.store(ctx, all)
 	k.stored()
-	if len(k.budgets) > 0 || !k.isComplete() { // purchases rely on a recent look, and a repair is seen by one
+	if len(k.budgets) > 0 || !k.isComplete() { // purchases need a recent look, and a look detects a repair
 		next = sooner(next, lookAgain)
 	}
 	return min(next, lookAgain), err
 }
 
-// Start stores the ledger when this leader ends. It runs until then.
+// Start stores the ledger when this leader ends. It blocks until then.
 func (k *Keeper) Start(ctx context.Context) error {
 	<-ctx.Done()
 	ctx, cancel := context.WithTimeout(context.WithoutCancel(ctx), lastWrite)
 	defer cancel()
 	k.mu.Lock()
 	defer k.mu.Unlock()
-	if k.looked.IsZero() { // there is nothing that others do not have
+	if k.looked.IsZero() { // this process knows nothing that is not stored
 		return nil
 	}
-	err := k.look(ctx) // what was seen before is stored in any case
+	err := k.look(ctx) // if it fails, earlier changes are stored anyway
 	if _, errOfStore := k.store(ctx, true); err != nil || errOfStore != nil {
 		log.FromContext(ctx).Error(errors.Join(err, errOfStore), "cannot store the cost ledger at shutdown")
 	}
@@ -128,7 +128,7 @@ func named(key string) reconcile.Request {
 	return reconcile.Request{NamespacedName: types.NamespacedName{Name: key}}
 }
 
-// wake has the machines looked at soon after any event.
+// wake triggers a look at the machines soon after any event.
 func wake() handler.EventHandler {
 	type queue = workqueue.TypedRateLimitingInterface[reconcile.Request]
 	return handler.Funcs{
@@ -138,7 +138,7 @@ func wake() handler.EventHandler {
 	}
 }
 
-// changesCost passes the changes of a Workspace that end or begin a state of its machines.
+// changesCost passes changes of a Workspace that begin or end a state of its machines.
 func changesCost() predicate.Predicate {
 	return predicate.Funcs{UpdateFunc: func(e event.UpdateEvent) bool {
 		before, ok := e.ObjectOld.(*v1beta1.Workspace)
@@ -148,7 +148,7 @@ func changesCost() predicate.Predicate {
 	}}
 }
 
-// changesBudget passes namespaces with a budget, and those that got or lost one.
+// changesBudget passes namespaces that have, gain or lose a budget.
 func changesBudget() predicate.Predicate {
 	budget := func(object client.Object) [2]string {
 		annotations := object.GetAnnotations()

@@ -25,15 +25,15 @@ import (
 )
 
 const (
-	// mostBytes of one ConfigMap, below its limit of a MiB.
+	// mostBytes is the largest size of one ConfigMap of the ledger, below the API server's limit of 1 MiB.
 	mostBytes = 768 << 10
-	// mostCopy is for the copy of a namespace.
+	// mostCopy is the largest size of the copy in a namespace.
 	mostCopy = 256 << 10
-	// urgency is the delay of the write after the end of a machine, to include further ends.
+	// urgency is the delay of a write after a machine ends, so that the write includes further ends.
 	urgency = 15 * time.Second
 )
 
-// read reads one shard. An error is the API server's; an invalid ConfigMap is a failure of the shard.
+// read reads one shard. It returns the errors of the API server; an invalid ConfigMap sets the failure of the shard.
 func (k *Keeper) read(ctx context.Context, name string) (*shard, error) {
 	stored := &corev1.ConfigMap{}
 	err := k.Live.Get(ctx, types.NamespacedName{Namespace: k.Namespace, Name: name}, stored)
@@ -57,13 +57,13 @@ func decoded(stored *corev1.ConfigMap) *shard {
 	return &shard{name: stored.Name, ledger: ledger, version: stored.ResourceVersion, written: ledger.Seen, restarted: true}
 }
 
-// store writes the due shards, or all changed ones. It returns the time until the next look; 0 means that nothing is
-// open. A failed shard does not delay the others.
+// store writes the shards that are due, or all changed ones. It returns the time until the next look; 0 if none is
+// needed. A failed shard does not delay the others.
 func (k *Keeper) store(ctx context.Context, all bool) (time.Duration, error) {
 	now, next := k.Clock.Now(), time.Duration(0)
 	var failures []error
 	for i, s := range k.shards {
-		if !s.isCurrent() { // it is read again first
+		if !s.isCurrent() { // the next look reads it first
 			continue
 		}
 		due, isDirty := s.due(now, k.Interval)
@@ -81,15 +81,14 @@ func (k *Keeper) store(ctx context.Context, all bool) (time.Duration, error) {
 	return next, errors.Join(failures...)
 }
 
-// isComplete reports whether all parts of the ledger can be read. A copy of a partial ledger would take back published
+// isComplete reports whether all parts of the ledger can be read. A copy of an incomplete ledger would revoke published
 // costs.
 func (k *Keeper) isComplete() bool {
 	return !slices.ContainsFunc(k.shards[:], func(s *shard) bool { return !s.isCurrent() })
 }
 
-// publishStale writes the copies of namespaces whose accounts were written. A namespace that forbids its copy harms
-// only itself: it is tried again once the costs change, and delays nothing. It returns false if others must be tried
-// again.
+// publishStale updates outdated copies in namespaces. If a namespace refuses its copy, the next try follows after its
+// costs change, and delays nothing else. It returns false if other copies must be tried again.
 func (k *Keeper) publishStale(ctx context.Context) bool {
 	if !k.Publish || len(k.stale) == 0 {
 		clear(k.stale)
@@ -114,12 +113,12 @@ func (k *Keeper) publishStale(ctx context.Context) bool {
 	return len(k.stale) == 0
 }
 
-// isRefusal reports whether the same copy would be refused again.
+// isRefusal reports whether the API server would refuse the same copy again.
 func isRefusal(err error) bool {
 	return isGone(err) || apierrors.IsForbidden(err) || apierrors.IsInvalid(err)
 }
 
-// isGone reports whether a namespace is gone, or will be.
+// isGone reports whether a namespace is gone or being deleted.
 func isGone(err error) bool {
 	return apierrors.IsNotFound(err) || apierrors.HasStatusCause(err, corev1.NamespaceTerminatingCause)
 }
@@ -131,12 +130,12 @@ func sooner(a, b time.Duration) time.Duration {
 	return a
 }
 
-// due is the time before a shard must be written, and whether it differs from its stored copy.
+// due returns the time until a shard must be written, and whether it differs from its stored ConfigMap.
 func (s *shard) due(now time.Time, interval time.Duration) (time.Duration, bool) {
 	if s.changed.IsZero() {
 		return interval, false
 	}
-	// A clock that jumped back must not delay it forever.
+	// A clock that jumped back must not delay the write forever.
 	waited := min(max(now.Sub(s.written), 0), interval)
 	if s.written.After(now) {
 		waited = interval
@@ -148,11 +147,11 @@ func (s *shard) due(now time.Time, interval time.Duration) (time.Duration, bool)
 	return due, true
 }
 
-// write stores one shard, over the version it was read or written as. If another client wrote it, this process is
-// not the leader, or was not for a time: it reads the shard again.
+// write stores one shard over the version that was last read or written. If another client has written it since, this
+// process does not lead, or did not for a time: then the shard is read again.
 func (k *Keeper) write(ctx context.Context, i int, now time.Time) error {
 	s := k.shards[i]
-	namespaces := s.ledger.Namespaces() // before details are merged
+	namespaces := s.ledger.Namespaces() // before Fit merges details
 	data, err := s.ledger.Fit(mostBytes)
 	if err != nil {
 		return err
@@ -179,8 +178,8 @@ func (k *Keeper) write(ctx context.Context, i int, now time.Time) error {
 	return nil
 }
 
-// publish writes the copy for a namespace into it, for its users. They may change or delete the copy, and mislead only
-// themselves. A deleted namespace has none.
+// publish writes the copy of a namespace's costs for its users. They may change or delete the copy, but mislead only
+// themselves. Nothing is written for a deleted namespace.
 func (k *Keeper) publish(ctx context.Context, namespace string) error {
 	if namespace == "" || namespace == cost.Others {
 		return nil
@@ -215,7 +214,7 @@ func (k *Keeper) publish(ctx context.Context, namespace string) error {
 	return nil
 }
 
-// recall reads the copy of a previous process once: a correct one is not written again, an unreadable one is.
+// recall reads the copy of a previous process once. If it is up to date, publish does not write it again.
 func (k *Keeper) recall(ctx context.Context, namespace string) {
 	stored := &corev1.ConfigMap{}
 	err := k.Live.Get(ctx, types.NamespacedName{Namespace: namespace, Name: v1beta1.CostConfigMap}, stored)
@@ -234,7 +233,7 @@ func (k *Keeper) recall(ctx context.Context, namespace string) {
 // digest identifies the content of a copy.
 type digest [sha256.Size]byte
 
-// digestOf is the digest of a copy without its time.
+// digestOf returns the digest of a copy without its time.
 func digestOf(copied *cost.Ledger) (digest, error) {
 	seen := copied.Seen
 	copied.Seen = time.Time{}

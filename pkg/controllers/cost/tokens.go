@@ -26,13 +26,13 @@ import (
 )
 
 const (
-	// atOnce is the number of simultaneous queries to engines.
+	// atOnce bounds the simultaneous reads of engines.
 	atOnce = 8
-	// countLimit bounds a round. The next one begins with the engines missed by this one.
+	// countLimit bounds the time of a round. The next round begins with the engines that this round did not reach.
 	countLimit = 40 * time.Second
 )
 
-// asked is an engine with its counters.
+// asked is an engine to read, with its counters.
 type asked struct {
 	ws      *v1beta1.Workspace
 	at      engineprobe.Endpoint
@@ -42,8 +42,8 @@ type asked struct {
 	ok      bool
 }
 
-// count reads the counters of all engines and records the tokens. An engine without an answer is read in the next round:
-// its counters continue.
+// count reads the counters of all engines and records the tokens. If an engine does not answer, the next round includes
+// its tokens, because the counters are cumulative.
 func (k *Keeper) count(ctx context.Context) error {
 	engines, err := k.serving(ctx)
 	if err != nil || len(engines) == 0 {
@@ -68,7 +68,7 @@ func (k *Keeper) count(ctx context.Context) error {
 			return nil
 		})
 	}
-	_ = group.Wait() // each engine's failure is its own
+	_ = group.Wait() // ask logs the failure of each engine
 	k.turn += reached
 	return k.enter(ctx, engines)
 }
@@ -89,7 +89,7 @@ func (k *Keeper) ask(ctx context.Context, e *asked) error {
 	return nil
 }
 
-// serving are the engines of all Workspaces with an answering model.
+// serving returns the engines of all Workspaces whose model answers.
 func (k *Keeper) serving(ctx context.Context) ([]*asked, error) {
 	list := &v1beta1.WorkspaceList{}
 	if err := k.Client.List(ctx, list); err != nil {
@@ -118,8 +118,9 @@ func (k *Keeper) serving(ctx context.Context) ([]*asked, error) {
 	return out, nil
 }
 
-// processOf identifies the process of an engine: the pod, with the restarts of the engine's container. Its name is that
-// of the Workspace, or it is the first one of a user's own pod. A restarted sidecar leaves the engine's counters alone.
+// processOf identifies the process of an engine: the pod, and the restarts of the engine's container. That container
+// has the name of the Workspace, or is the first container of a user's own pod. Restarts of other containers do not
+// reset the engine's counters.
 func processOf(pod *corev1.Pod) string {
 	engine := pod.Labels[v1beta1.LabelWorkspace]
 	isEngine := func(c corev1.Container) bool { return c.Name == engine }
@@ -158,7 +159,7 @@ func (k *Keeper) enter(ctx context.Context, engines []*asked) error {
 	for _, e := range engines {
 		s := k.shards[shardOf(e.ws.Namespace, e.ws.Name)]
 		bill := paid[e.ws.UID]
-		if !e.ok || !s.isCurrent() || bill == nil { // existing nodes are not paid for here
+		if !e.ok || !s.isCurrent() || bill == nil { // existing nodes have no cost here
 			continue
 		}
 		changed := s.ledger.Count(now, cost.Engine{
@@ -171,7 +172,7 @@ func (k *Keeper) enter(ctx context.Context, engines []*asked) error {
 	return nil
 }
 
-// planned is the planned price of a million output tokens.
+// planned returns the planned price of a million output tokens, in USD.
 func planned(ws *v1beta1.Workspace) string {
 	if p := ws.Status.Plan.Performance; p != nil {
 		return p.PricePerMillionOutputTokens

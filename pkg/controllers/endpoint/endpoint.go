@@ -1,11 +1,11 @@
 // Copyright The Modelberth Authors.
 // SPDX-License-Identifier: Apache-2.0
 
-// Package endpoint creates the Services of Workspaces, outside of their reconciliations: an API server assigns
-// addresses one at a time, so each of many simultaneous requests would take seconds.
+// Package endpoint creates the Services of Workspaces outside of their reconciliation. An API server assigns addresses
+// one at a time, so each of many simultaneous requests takes seconds.
 //
-// It decides when a Service is written, and when to retry. It must not know what the Service is for, or the state
-// of its Workspace.
+// It decides when to write a Service, and when to retry. It must not depend on the purpose of the Service, or on the
+// state of its Workspace.
 package endpoint
 
 import (
@@ -34,12 +34,12 @@ import (
 // ControllerName is the name of the controller in logs and metrics.
 const ControllerName = "endpoint"
 
-// workers is how many Services are written at once. They wait for each other in the API server, and are few enough to
-// leave it room for others.
+// workers bounds the simultaneous writes of Services. The writes wait for each other in the API server, and leave it
+// capacity for other requests.
 const workers = 16
 
-// After a failure, the next try follows after soon, then with growing delays up to seldom: the obstacle,
-// a quota for example, disappears without an event.
+// The delay after a failure begins with soon and grows to seldom: an obstacle such as a quota disappears without an
+// event.
 const (
 	soon   = 200 * time.Millisecond
 	seldom = time.Minute
@@ -48,7 +48,7 @@ const (
 // leaving is the delay of a retry while an earlier Service of that name is being deleted.
 const leaving = 2 * time.Second
 
-// Applier writes objects and leaves those of others alone.
+// Applier writes this controller's objects, and never changes an object that somebody else owns.
 type Applier interface {
 	Apply(ctx context.Context, owner, desired client.Object) (bool, error)
 }
@@ -62,14 +62,13 @@ const lag = 10 * time.Second
 type order struct {
 	owner   *v1beta1.Workspace
 	service client.Object
-	// failure is how the last try ended; nil before the first.
+	// failure is the error of the last try; nil before the first.
 	failure error
-	// done is when it stood as it is to be; zero before.
+	// done is when the Service reached the desired state; zero before.
 	done time.Time
 }
 
-// Queue has the Services to write. It may lose its memory: the caller finds the Service missing, and orders it
-// again.
+// Queue holds the Services to write. After a restart it is empty: callers find a Service missing, and order it again.
 type Queue struct {
 	applier Applier
 	clock   clock.PassiveClock
@@ -77,16 +76,16 @@ type Queue struct {
 	mu     sync.Mutex
 	orders map[types.NamespacedName]*order
 	queue  workQueue
-	// tell has a Workspace looked at again.
+	// tell requests another pass over a Workspace.
 	tell func(types.NamespacedName)
 }
 
-// New returns an empty Queue. It writes once it is set up.
+// New returns an empty Queue. It writes nothing before SetupWithManager.
 func New(applier Applier, clock clock.PassiveClock) *Queue {
 	return &Queue{applier: applier, clock: clock, orders: map[types.NamespacedName]*order{}, tell: func(types.NamespacedName) {}}
 }
 
-// SetupWithManager registers the Queue. It calls tell for each owner whose Service cannot be written.
+// SetupWithManager registers the Queue. The Queue calls tell for each owner whose Service cannot be written.
 func (q *Queue) SetupWithManager(mgr manager.Manager, options controller.Options, tell func(types.NamespacedName)) error {
 	q.tell = tell
 	options.MaxConcurrentReconciles = workers
@@ -102,7 +101,7 @@ func (q *Queue) SetupWithManager(mgr manager.Manager, options controller.Options
 	return nil
 }
 
-// start is the source of the controller: it keeps the queue.
+// start implements the source of the controller: it keeps the queue.
 func (q *Queue) start(_ context.Context, queue workQueue) error {
 	q.mu.Lock()
 	defer q.mu.Unlock()
@@ -113,8 +112,8 @@ func (q *Queue) start(_ context.Context, queue workQueue) error {
 	return nil
 }
 
-// Order queues a Service if the cache does not show it as desired. It returns at once, with the error of the last
-// try for the same Service.
+// Order queues a Service, unless the same Service is queued or was just written. It returns at once, with the error of
+// the last try for the same Service.
 func (q *Queue) Order(owner *v1beta1.Workspace, service client.Object) error {
 	key := client.ObjectKeyFromObject(owner)
 	q.mu.Lock()
@@ -160,8 +159,8 @@ func (q *Queue) Reconcile(ctx context.Context, request reconcile.Request) (recon
 	return reconcile.Result{}, nil
 }
 
-// expected returns the retry delay for an error that the Workspace reports: another Service has the name, or is being
-// deleted. It is zero for all other errors.
+// expected returns the retry delay for an error that the Workspace reports: another Service has the name, or an earlier
+// Service is being deleted. It returns zero for all other errors.
 func expected(err error) time.Duration {
 	if _, isTaken := errors.AsType[*apply.TakenError](err); isTaken {
 		return seldom
@@ -172,7 +171,8 @@ func expected(err error) time.Duration {
 	return 0
 }
 
-// settle records the result of a try, and reports whether the caller has not got it yet. A watch reports written Services.
+// settle records the result of a try, and reports whether it is a new error for the caller. A watch reports written
+// Services.
 func (q *Queue) settle(ordered *order, err error) bool {
 	q.mu.Lock()
 	defer q.mu.Unlock()

@@ -69,8 +69,8 @@ func (t template) child(set *v1beta1.InferenceSet, name string) *v1beta1.Workspa
 	}
 }
 
-// metadataHash records a Workspace's labels and annotations, so that those removed from the template are removed
-// here, too.
+// metadataHash returns the hash of the labels and annotations from the template. A Workspace records it, so that labels
+// and annotations removed from the template are also removed from the Workspace.
 func metadataHash(labels, annotations map[string]string) (string, error) {
 	encoded, err := json.Marshal([]map[string]string{labels, annotations})
 	if err != nil {
@@ -109,14 +109,15 @@ func contains(have, want map[string]string) bool {
 	return true
 }
 
-// machinesOf drops fields outside the template.
+// machinesOf drops the fields that the template does not have.
 func machinesOf(resource v1beta1.ResourceSpec) v1beta1.ResourceSpec {
 	resource.Count, resource.PreferredNodes = nil, nil
 	return resource
 }
 
-// canUpdate reports whether the API server admits the desired fields over those of a Workspace: the rules about
-// changes in api/v1beta1/rules.yaml. If it is stricter than they are, a Workspace is replaced without need.
+// canUpdate reports whether the API server would admit the desired fields as an update of a Workspace. It follows the
+// rules about changes in api/v1beta1/rules.yaml. If it is stricter than these rules, Workspaces are replaced without
+// need.
 func canUpdate(ws, desired *v1beta1.Workspace) bool {
 	before, after := ws.Inference, desired.Inference
 	if before == nil || after == nil || ws.Tuning != nil || (before.Template == nil) != (after.Template == nil) {
@@ -136,7 +137,7 @@ func canKeepPreset(before, after *v1beta1.PresetSpec) bool {
 	return before.Name == after.Name && (was == "" || was == after.PresetOptions.ModelAccessSecret)
 }
 
-// unreadable is why a template cannot be copied without loss; empty if it can.
+// unreadable explains why a template cannot be copied without loss; empty if it can.
 func unreadable(set *v1beta1.InferenceSet) string {
 	inference := set.Spec.Template.Inference
 	if inference == nil {

@@ -15,7 +15,7 @@ import (
 	"github.com/modelberth/modelberth/api/v1beta1"
 )
 
-// ownerIndex finds Workspaces by the UID of their set.
+// ownerIndex indexes Workspaces by the UID of their set.
 const ownerIndex = "metadata.controller"
 
 // ownerOf returns the UID of a Workspace's set.
@@ -27,8 +27,8 @@ func ownerOf(object client.Object) []string {
 	return []string{string(owner.UID)}
 }
 
-// cached returns the Workspaces of a set from the cache. Only those with the set as their controller count, not those
-// with its label.
+// cached returns the Workspaces of a set from the cache. Only Workspaces with the set as their controller count; its
+// label is not enough.
 func (r *Reconciler) cached(ctx context.Context, set *v1beta1.InferenceSet) ([]*v1beta1.Workspace, error) {
 	list := &v1beta1.WorkspaceList{}
 	err := r.Client.List(ctx, list, client.InNamespace(set.Namespace), client.MatchingFields{ownerIndex: string(set.UID)})
@@ -38,8 +38,8 @@ func (r *Reconciler) cached(ctx context.Context, set *v1beta1.InferenceSet) ([]*
 	return owned(set, list), nil
 }
 
-// live reads a set and its Workspaces from the API server; nil if the set is gone. The cache names those without the
-// label of the list.
+// live reads a set and its Workspaces from the API server; nil if the set is gone. The list finds only Workspaces with
+// the set's label, so live reads the cached Workspaces without it one by one.
 func (r *Reconciler) live(
 	ctx context.Context, set *v1beta1.InferenceSet, cached []*v1beta1.Workspace,
 ) (*v1beta1.InferenceSet, []*v1beta1.Workspace, error) {
@@ -48,7 +48,7 @@ func (r *Reconciler) live(
 		return nil, nil, client.IgnoreNotFound(err)
 	}
 	if found.UID != set.UID {
-		return nil, nil, nil // its own event comes
+		return nil, nil, nil // the new set of this name has its own events
 	}
 	list := &v1beta1.WorkspaceList{}
 	err := r.Live.List(ctx, list, client.InNamespace(set.Namespace), client.MatchingLabels{v1beta1.LabelInferenceSet: set.Name})

@@ -11,9 +11,9 @@ import (
 	"github.com/modelberth/modelberth/pkg/crd"
 )
 
-// holdsPruned keeps a set and its Workspaces as they are while the API server prunes fields of either: a template without
-// its limits would reach every replica, and each write of a Workspace would lose its suspension and its attempts.
-// Deletions continue.
+// holdsPruned leaves a set and its Workspaces as they are while the API server prunes fields of either. Otherwise a
+// template without its limits would reach every replica, and each write of a Workspace would lose its suspension and
+// its attempts. Deletions continue.
 func (r *Reconciler) holdsPruned(ctx context.Context, set *v1beta1.InferenceSet) (bool, error) {
 	if !set.DeletionTimestamp.IsZero() {
 		return false, nil

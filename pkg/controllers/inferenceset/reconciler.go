@@ -1,11 +1,11 @@
 // Copyright The Modelberth Authors.
 // SPDX-License-Identifier: Apache-2.0
 
-// Package inferenceset reconciles InferenceSets: it observes their Workspaces, creates, updates and deletes some,
-// applies the Service of all, and reports.
+// Package inferenceset reconciles InferenceSets: it observes their Workspaces, creates, updates and deletes some of
+// them, applies the common Service, and reports the status.
 //
-// It decides the order of these steps and a set's conditions. Package replicas decides about the Workspaces. It must
-// not know how a Workspace is planned, bought or served: it reads nothing but a Workspace's conditions.
+// It decides the order of these steps and a set's conditions. Package replicas decides about the Workspaces. This
+// package must not depend on how a Workspace is planned, bought or served: it reads only a Workspace's spec and status.
 package inferenceset
 
 import (
@@ -32,15 +32,15 @@ import (
 	"github.com/modelberth/modelberth/pkg/workload"
 )
 
-// Delays after failures without a watch.
+// Delays after failures that no watch covers.
 const (
-	// leaving is for an earlier object of a desired name under deletion.
+	// leaving is the delay while an earlier object of a desired name is being deleted.
 	leaving = 2 * time.Second
-	// refused is for a name in use by others, and for refusals of a policy.
+	// refused is the delay while another object has a desired name, or a policy refuses a Workspace.
 	refused = time.Minute
 )
 
-// Applier writes objects and leaves those of others alone.
+// Applier writes this controller's objects, and never changes an object that somebody else owns.
 type Applier interface {
 	Apply(ctx context.Context, owner, desired client.Object) (bool, error)
 }
@@ -50,19 +50,19 @@ type Config struct {
 	// Client reads from caches and writes; Live reads past the caches.
 	Client client.Client
 	Live   client.Reader
-	// Namespaces of the sets.
+	// Namespaces are the namespaces of the sets.
 	Namespaces watched.Namespaces
 	Applier    Applier
 	Events     record.EventRecorder
 	Clock      clock.PassiveClock
-	// Schema is nil if pruned fields are not watched.
+	// Schema is nil if the controller does not check for pruned fields.
 	Schema pruned.Schema
 }
 
 // Reconciler reconciles InferenceSets.
 type Reconciler struct {
 	Config
-	// reports are the events about pruned fields.
+	// reports remembers the published events about pruned fields.
 	reports pruned.Reports
 }
 
@@ -83,7 +83,7 @@ func (r *Reconciler) Reconcile(ctx context.Context, request ctrl.Request) (ctrl.
 	if err == nil && !isHeld {
 		again, err = r.reconcile(ctx, set)
 	}
-	if apierrors.IsConflict(err) { // the cache is behind, and its event comes
+	if apierrors.IsConflict(err) { // the cache lags, and the event of the change is on its way
 		return ctrl.Result{RequeueAfter: leaving / 10}, nil
 	}
 	if wait, ok := errors.AsType[*waitError](err); ok {
@@ -98,7 +98,7 @@ func (r *Reconciler) Reconcile(ctx context.Context, request ctrl.Request) (ctrl.
 	return ctrl.Result{RequeueAfter: max(again.Sub(r.Clock.Now()), time.Millisecond)}, nil
 }
 
-// waitError requests another pass after a failure in the status.
+// waitError is a failure to report in the status, with the delay before another pass.
 type waitError struct {
 	problem problem
 	after   time.Duration
@@ -204,7 +204,7 @@ func (r *Reconciler) updateChild(ctx context.Context, p *pass, ws *v1beta1.Works
 	return client.IgnoreNotFound(r.Client.Patch(ctx, after, client.MergeFromWithOptions(ws, client.MergeFromWithOptimisticLock{})))
 }
 
-// deleteChild deletes a Workspace, and no other of its name.
+// deleteChild deletes this Workspace, but not a later one of the same name.
 func (r *Reconciler) deleteChild(ctx context.Context, set *v1beta1.InferenceSet, ws *v1beta1.Workspace) error {
 	err := r.Client.Delete(ctx, ws, client.Preconditions{UID: &ws.UID})
 	if err == nil {
@@ -213,7 +213,7 @@ func (r *Reconciler) deleteChild(ctx context.Context, set *v1beta1.InferenceSet,
 	return client.IgnoreNotFound(err)
 }
 
-// asWait turns errors for a person into a waitError.
+// asWait turns an error that a person must fix, or that passes soon, into a waitError.
 func asWait(err error) error {
 	if taken, ok := errors.AsType[*apply.TakenError](err); ok {
 		return &waitError{problem{v1beta1.ReasonNameTaken, taken.Error()}, refused}
@@ -251,8 +251,8 @@ func (r *Reconciler) report(ctx context.Context, p *pass, passErr error) error {
 	return passErr
 }
 
-// patchFinalizers adds or removes the finalizer. The list is replaced as a whole, so it must be the list from the
-// read.
+// patchFinalizers adds or removes the finalizer. The patch replaces the whole list, so it must start from the list that
+// was read.
 func (r *Reconciler) patchFinalizers(
 	ctx context.Context, set *v1beta1.InferenceSet, change func(client.Object, string) bool,
 ) error {

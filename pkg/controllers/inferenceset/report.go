@@ -29,13 +29,13 @@ type facts struct {
 	failure problem
 }
 
-// count sums the views up.
+// count summarizes the views.
 type count struct {
 	live, ready, updated, updatedReady, leaving int
 	nodes                                       int
 	price                                       float64
-	// The first replica that waits for a person, money or a machine; the first that waits for a person; the first of
-	// these with the current template; and the first without an answer. Nil if there is none.
+	// Each is the first unready replica of its kind, or nil. unready includes all of them. blocked waits for a person,
+	// money or a machine. stalled waits for a person. stuck is also stalled, and has the current template.
 	blocked, stalled, stuck, unready *view
 }
 
@@ -64,7 +64,7 @@ func (f *facts) count() count {
 	return c
 }
 
-// first returns the found one, or the next one if that is one.
+// first returns found if it is set, or else next if isOne is true.
 func first(found, next *view, isOne bool) *view {
 	if found == nil && isOne {
 		return next
@@ -103,7 +103,8 @@ func (f *facts) status(now metav1.Time) v1beta1.InferenceSetStatus {
 	return out
 }
 
-// conditions of a set, except Autoscaling, which a separate controller sets. One without a status is removed.
+// conditions returns the conditions of a set, except Autoscaling, which another controller sets. status removes
+// conditions without a status.
 func (f *facts) conditions(c count) []metav1.Condition {
 	if !f.set.DeletionTimestamp.IsZero() {
 		message := fmt.Sprintf("deleting: %s and the machines remain", workspaces(c.live+c.leaving))
@@ -123,7 +124,8 @@ func (f *facts) conditions(c count) []metav1.Condition {
 	return []metav1.Condition{ready, kaito, f.available(c), f.stalled(c), f.limited(c), f.autoUpgrade()}
 }
 
-// ready is True if as many replicas answer as the spec names, all with the current template under RollingUpdate.
+// ready returns the condition Ready. It is True if as many replicas answer as the spec requires, and under
+// RollingUpdate, if all of them have the current template.
 func (f *facts) ready(c count) metav1.Condition {
 	want := f.set.DesiredReplicas()
 	state := fmt.Sprintf("%d/%d replicas are ready", c.ready, want)
@@ -153,7 +155,7 @@ func (f *facts) ready(c count) metav1.Condition {
 	}
 }
 
-// waitsFor ends a sentence with the reason of the first unready replica.
+// waitsFor returns the end of a sentence, with the reason of the first unready replica.
 func (f *facts) waitsFor(c count) string {
 	if c.unready == nil || c.unready.notReady == (problem{}) {
 		return ""
@@ -161,7 +163,7 @@ func (f *facts) waitsFor(c count) string {
 	return ". " + c.unready.words(c.unready.notReady)
 }
 
-// words are a problem of a replica, with its name.
+// words describes a problem of a replica, with the replica's name.
 func (v *view) words(p problem) string {
 	return fmt.Sprintf("Workspace %s: %s: %s", v.Name, p.Reason, p.Message)
 }
@@ -204,7 +206,7 @@ func (f *facts) available(c count) metav1.Condition {
 	}
 }
 
-// stalled is True if nothing more happens until a person acts.
+// stalled returns the condition Stalled, which is True if nothing more happens until a person acts.
 func (f *facts) stalled(c count) metav1.Condition {
 	switch {
 	case f.failure != (problem{}) && f.failure.Reason != v1beta1.ReasonProgressing:
@@ -243,7 +245,8 @@ func (f *facts) limitWords(c count) string {
 		f.set.Spec.NodeCountLimit, c.nodes)
 }
 
-// autoUpgrade reports that nothing is upgraded: a new version of the controller never restarts a model.
+// autoUpgrade returns the condition that reports an unsupported spec.autoUpgrade. A new version of the controller never
+// restarts a model.
 func (f *facts) autoUpgrade() metav1.Condition {
 	if f.set.Spec.AutoUpgrade == nil || !f.set.Spec.AutoUpgrade.Enabled {
 		return metav1.Condition{Type: v1beta1.ConditionAutoUpgrade}

@@ -24,7 +24,7 @@ import (
 // ControllerName is the name of the controller in logs and metrics.
 const ControllerName = "inferenceset"
 
-// Index requests the index of a Reconciler.
+// Index registers the index for a Reconciler.
 func Index(ctx context.Context, indexer client.FieldIndexer) error {
 	if err := indexer.IndexField(ctx, &v1beta1.Workspace{}, ownerIndex, ownerOf); err != nil {
 		return fmt.Errorf("indexing Workspaces by %s: %w", ownerIndex, err)
@@ -32,8 +32,8 @@ func Index(ctx context.Context, indexer client.FieldIndexer) error {
 	return nil
 }
 
-// SetupWithManager registers the Reconciler and its watches. The index has to be there. The definitions are further
-// sources of sets.
+// SetupWithManager registers the Reconciler and its watches. The index must already exist. definitions are additional
+// sources of requests.
 func (r *Reconciler) SetupWithManager(mgr manager.Manager, definitions []source.Source, options controller.Options) error {
 	b := ctrl.NewControllerManagedBy(mgr).
 		Named(ControllerName).
@@ -50,7 +50,7 @@ func (r *Reconciler) SetupWithManager(mgr manager.Manager, definitions []source.
 	return nil
 }
 
-// childChanged passes the changes of a Workspace with an effect on its set. A start reports far more.
+// childChanged passes changes of a Workspace that affect its set, because a starting Workspace changes far more often.
 func childChanged() predicate.Predicate {
 	return predicate.Funcs{UpdateFunc: func(e event.UpdateEvent) bool {
 		before, ok := e.ObjectOld.(*v1beta1.Workspace)

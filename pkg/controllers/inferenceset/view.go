@@ -16,23 +16,23 @@ import (
 	"github.com/modelberth/modelberth/pkg/replicas"
 )
 
-// view is a set's view of a Workspace: a replica, and its reported state.
+// view is one Workspace of a set: a replica, and its reported state.
 type view struct {
 	replicas.Replica
-	// blocked is why the Workspace waits for a person, money or a machine; empty if it does not.
+	// blocked explains why the Workspace waits for a person, money or a machine; empty if it does not.
 	blocked problem
 	// isUpdated: it has the template of the spec. After a rollback, that is not the current one.
 	isUpdated bool
 	// notReady is why it does not answer; empty if it does.
 	notReady problem
-	// price of its plan, in USD per hour; 0 if it is unknown.
+	// price is the price of its plan, in USD per hour; 0 if it is unknown.
 	price float64
 }
 
 // problem is the reason and the message of a condition.
 type problem struct{ Reason, Message string }
 
-// viewOf reads a Workspace. Only conditions about its current spec count.
+// viewOf reads a Workspace. Only conditions for its current spec count.
 func viewOf(ws, desired *v1beta1.Workspace) view {
 	out := view{Replica: replicas.Replica{
 		Name: ws.Name, Created: ws.CreationTimestamp.Time, IsLeaving: !ws.DeletionTimestamp.IsZero(),
@@ -78,7 +78,7 @@ func isShortage(reason string) bool {
 	}, reason)
 }
 
-// current is a condition about the current spec, or nil.
+// current returns a condition if it is about the current spec, or nil.
 func current(ws *v1beta1.Workspace, kind string) *metav1.Condition {
 	found := meta.FindStatusCondition(ws.Status.Conditions, kind)
 	if found == nil || found.ObservedGeneration != ws.Generation {
@@ -96,7 +96,8 @@ func replicasOf(views []view) []replicas.Replica {
 	return out
 }
 
-// policyOf reads a set's spec. The API server has admitted it; a value from older rules counts as its default.
+// policyOf reads a set's spec. The API server has validated the spec; a value that only older rules admitted counts as
+// its default.
 func policyOf(set *v1beta1.InferenceSet) replicas.Policy {
 	out := replicas.Policy{
 		Replicas: set.DesiredReplicas(), NodeLimit: max(0, set.Spec.NodeCountLimit), MaxUnavailable: 1,

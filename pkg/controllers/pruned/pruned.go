@@ -1,10 +1,10 @@
 // Copyright The Modelberth Authors.
 // SPDX-License-Identifier: Apache-2.0
 
-// Package pruned decides whether controllers leave their objects as they are, because the API server prunes fields of
-// these.
+// Package pruned decides whether controllers must leave their objects as they are, because the API server prunes fields
+// of these objects.
 //
-// It decides how an object reports that. It must not know why a field is missing.
+// It also decides how an object reports that. It must not depend on why a field is missing.
 package pruned
 
 import (
@@ -21,12 +21,14 @@ import (
 	"github.com/modelberth/modelberth/pkg/crd"
 )
 
-// Schema knows the watched CustomResourceDefinitions. Missing returns the first of the named ones that lacks fields, and these.
+// Schema checks the watched CustomResourceDefinitions. Missing returns the first named definition that lacks fields,
+// and the missing fields.
 type Schema interface {
 	Missing(definitions ...string) (name string, missing []string)
 }
 
-// Check returns why nothing may be written, and the remedy; empty if all fields are served. A nil schema serves all.
+// Check explains why nothing may be written, and how to fix that; empty if all fields exist. A nil schema lacks
+// nothing.
 func Check(schema Schema, definitions ...string) string {
 	if schema == nil {
 		return ""
@@ -45,16 +47,17 @@ func Check(schema Schema, definitions ...string) string {
 		"files/crds", name, crd.Words(missing), effect)
 }
 
-// Reports are the events about pruned fields that this process has published.
+// Reports remembers the objects for which this process has published an event about pruned fields.
 type Reports struct {
 	mu   sync.Mutex
 	uids map[types.UID]struct{}
 }
 
-// Publish reports pruned fields of a known object once, as an event, and returns whether the object is known.
+// Publish reports pruned fields of a known object once, as an event, and returns whether the object is known. A known
+// object has the finalizer of its controller.
 //
-// What is pruned is still stored until somebody writes the object, even its status alone
-// (docs/adr/0011-pruned-workspaces.md). So only an object that no controller has handled may have a condition.
+// Pruned fields stay stored until somebody writes the object, even if only its status
+// (docs/adr/0011-pruned-workspaces.md). So only an object that no controller has handled yet may get a condition.
 func (r *Reports) Publish(events record.EventRecorder, object client.Object, finalizer, message string) (isKnown bool) {
 	if !slices.Contains(object.GetFinalizers(), finalizer) {
 		return false

@@ -1,11 +1,11 @@
 // Copyright The Modelberth Authors.
 // SPDX-License-Identifier: Apache-2.0
 
-// Package sweep periodically releases machines of deleted Workspaces that no event reports, because the Workspace
-// lost its finalizer or was deleted while the controller was down.
+// Package sweep periodically releases machines of deleted Workspaces that no event reports, because the Workspace lost
+// its finalizer or was deleted while the controller was down.
 //
-// It decides which machines have no owner. A Workspace counts as deleted only if the API server itself has none of
-// that name, or another one. It must not know how machines are released.
+// It decides which machines have no owner. A Workspace counts as deleted only if the API server has no Workspace of
+// that name, or another one of that name. The package must not depend on how machines are released.
 package sweep
 
 import (
@@ -25,39 +25,39 @@ import (
 	"github.com/modelberth/modelberth/pkg/capacity"
 )
 
-// period between two sweeps, and the deadline of one.
+// period is the time between two sweeps, and deadline bounds the duration of a sweep.
 const (
 	period   = 5 * time.Minute
 	deadline = time.Minute
 )
 
-// Machines are all machines of the controller.
+// Machines lists and releases the machines of this controller.
 type Machines interface {
-	// MachineCosts are those that we created, from the cache.
+	// MachineCosts returns the machines that this controller created, from the cache.
 	MachineCosts(ctx context.Context) ([]capacity.MachineCost, error)
-	// Release releases everything of an owner.
+	// Release releases all machines of an owner.
 	Release(ctx context.Context, owner capacity.Owner) ([]string, error)
 }
 
-// Strays are the machines of another controller.
+// Strays lists and deletes machines of another controller.
 type Strays interface {
-	// Strays are machines that could be swept, with the names of their owners. Their UIDs are unknown.
+	// Strays returns the machines that may be swept, with the names of their owners. The owners' UIDs are unknown.
 	Strays(ctx context.Context) ([]capacity.MachineCost, error)
-	// Delete lets one go.
+	// Delete deletes one machine.
 	Delete(ctx context.Context, name string) error
 }
 
-// Sweeper sweeps while it leads.
+// Sweeper sweeps while its process leads.
 type Sweeper struct {
-	// Cached reads the watches, Live asks the API server.
+	// Cached reads from caches; Live reads past the caches.
 	Cached, Live client.Reader
 	Machines     Machines
-	// Strays are swept, too; nil for none.
+	// Strays are also swept; nil sweeps none.
 	Strays Strays
 	Clock  clock.WithTicker
 }
 
-// NeedLeaderElection is true: only the leader sweeps.
+// NeedLeaderElection returns true: only the leader sweeps.
 func (s *Sweeper) NeedLeaderElection() bool { return true }
 
 // Start sweeps until the context ends.
@@ -76,7 +76,7 @@ func (s *Sweeper) Start(ctx context.Context) error {
 	}
 }
 
-// Sweep looks once. If nothing is orphaned it asks the API server nothing.
+// Sweep releases the machines of deleted Workspaces once. If the cache has all owners, it makes no request.
 func (s *Sweeper) Sweep(ctx context.Context) error {
 	ctx, cancel := context.WithTimeout(ctx, deadline)
 	defer cancel()
@@ -97,7 +97,7 @@ func (s *Sweeper) Sweep(ctx context.Context) error {
 			return err
 		}
 		if areLeaving(held, owner) {
-			continue // which was said when they were released
+			continue // already logged when they were released
 		}
 		log.FromContext(ctx).Info("released machines of a deleted workspace",
 			"namespace", owner.Namespace, "workspace", owner.Name, "uid", owner.UID, "nodeClaims", names)
@@ -130,7 +130,7 @@ func (s *Sweeper) sweepStrays(ctx context.Context) error {
 	return nil
 }
 
-// owners are the fully named owners, each once.
+// owners returns the owners that have a namespace, a name and a UID, each once.
 func owners(held []capacity.MachineCost) []capacity.Owner {
 	var out []capacity.Owner
 	for _, bill := range held {
@@ -143,12 +143,12 @@ func owners(held []capacity.MachineCost) []capacity.Owner {
 	return out
 }
 
-// areLeaving reports whether all machines of an owner are under deletion.
+// areLeaving reports whether all machines of an owner are being deleted.
 func areLeaving(held []capacity.MachineCost, owner capacity.Owner) bool {
 	return !slices.ContainsFunc(held, func(bill capacity.MachineCost) bool { return bill.Owner == owner && !bill.Leaving })
 }
 
-// isGone reports whether an owner is gone. An owner without a UID is whoever has the name.
+// isGone reports whether an owner is gone. If its UID is unknown, any Workspace of that name counts as the owner.
 func (s *Sweeper) isGone(ctx context.Context, owner capacity.Owner) (bool, error) {
 	for _, from := range []client.Reader{s.Cached, s.Live} {
 		ws := &v1beta1.Workspace{}

@@ -121,7 +121,7 @@ func nodesOf(machines []capacity.Machine, plan *planner.Plan, unheard string) me
 		}
 		ready++
 	}
-	message := fmt.Sprintf("%d of %d nodes ready", min(ready, plan.Nodes), plan.Nodes) // a replaced machine may still exist
+	message := fmt.Sprintf("%d of %d nodes ready", min(ready, plan.Nodes), plan.Nodes) // a replaced one may still exist
 	if ready < plan.Nodes {
 		return no(v1beta1.ConditionNodesReady, v1beta1.ReasonNodeNotReady, message)
 	}

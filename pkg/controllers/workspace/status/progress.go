@@ -55,7 +55,7 @@ func withoutProgress(status *v1beta1.WorkspaceStatus) *v1beta1.WorkspaceStatus {
 		case v1beta1.ConditionNodeClaimReady, v1beta1.ConditionNodesReady: // ResourceReady summarizes them
 			*condition = metav1.Condition{Type: condition.Type, ObservedGeneration: condition.ObservedGeneration}
 		case v1beta1.ConditionInferenceReady:
-			if condition.Reason == v1beta1.ReasonUnschedulable { // usually because the scheduler has not seen the node yet
+			if condition.Reason == v1beta1.ReasonUnschedulable { // usually the scheduler has not seen the node yet
 				condition.Reason = v1beta1.ReasonInferencePending
 			}
 		case v1beta1.ConditionResourceReady, v1beta1.ConditionReady: // their reasons repeat other conditions
