@@ -16,7 +16,7 @@ import (
 	"github.com/modelberth/modelberth/pkg/sku"
 )
 
-// shelf is a catalogue of three machine types.
+// shelf is a catalogue with three machine types.
 type shelf struct{ Catalog }
 
 func (shelf) SKUs() []sku.SKU {
@@ -32,8 +32,8 @@ func (s shelf) ResolveSKU(name string) (sku.SKU, error) {
 	return sku.SKU{}, errors.New("unknown")
 }
 
-// TestRestrict: machine types that the administrator does not allow are left out of the plan, and reported if the user
-// names one.
+// TestRestrict checks that plans exclude machine types that the administrator does not allow, and that naming one is an
+// error.
 func TestRestrict(t *testing.T) {
 	tests := []struct {
 		reason  string

@@ -23,7 +23,7 @@ import (
 	"github.com/modelberth/modelberth/presets"
 )
 
-// usedBy are the requests of pods by node.
+// usedBy maps nodes to the requests of their pods.
 type usedBy map[string][]existing.Use
 
 func (u usedBy) Of(nodes []string) ([]existing.Use, bool) {
@@ -34,7 +34,7 @@ func (u usedBy) Of(nodes []string) ([]existing.Use, bool) {
 	return out, u != nil
 }
 
-// gpuNodes are nodes with 8 GPUs each, all requested by two pods of the node except on the free ones.
+// gpuNodes returns nodes with 8 GPUs each. Two pods request all GPUs of a node, except on the free nodes.
 func gpuNodes(tb testing.TB, count, free int) ([]corev1.Node, usedBy) {
 	tb.Helper()
 	uses := usedBy{}
@@ -73,7 +73,7 @@ func useOf(tb testing.TB, node, gpus string) existing.Use {
 	return use
 }
 
-// onNodes returns nodes, and the planner for a Workspace limited to nodes.
+// onNodes returns Nodes, and a function that plans for a Workspace that allows only existing nodes.
 func onNodes(tb testing.TB, nodes []corev1.Node, uses Uses) (*Nodes, func() (planner.Plan, error)) {
 	tb.Helper()
 	known, err := catalog.Load(presets.FS())
@@ -96,7 +96,7 @@ func onNodes(tb testing.TB, nodes []corev1.Node, uses Uses) (*Nodes, func() (pla
 	}
 }
 
-// TestPlanOnNodes has no client: one request for each node would never end.
+// TestPlanOnNodes plans without a client, because a request for each node would take too long.
 func TestPlanOnNodes(t *testing.T) {
 	for _, test := range []struct {
 		reason string
@@ -116,7 +116,7 @@ func TestPlanOnNodes(t *testing.T) {
 	}
 }
 
-// TestPlanWaitsForPods does not count nodes as free before their pods are known.
+// TestPlanWaitsForPods checks that nodes do not count as free before their pods are known.
 func TestPlanWaitsForPods(t *testing.T) {
 	nodes, _ := gpuNodes(t, 1, 1)
 	_, decide := onNodes(t, nodes, usedBy(nil))
@@ -126,7 +126,7 @@ func TestPlanWaitsForPods(t *testing.T) {
 	}
 }
 
-// BenchmarkPlanOnNodes plans for a Workspace with its own nodes, 5,000 of them: one is free, or none.
+// BenchmarkPlanOnNodes plans on 5,000 existing nodes, of which one, none or all are free.
 func BenchmarkPlanOnNodes(b *testing.B) {
 	for _, bench := range []struct {
 		name string

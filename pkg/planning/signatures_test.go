@@ -25,7 +25,7 @@ import (
 	"github.com/modelberth/modelberth/pkg/progress"
 )
 
-// publicKey is a key in PEM; each seed has its own.
+// publicKey returns a public key in PEM, a different one for each seed.
 func publicKey(t *testing.T, seed byte) string {
 	t.Helper()
 	key := ed25519.NewKeyFromSeed(append(make([]byte, ed25519.SeedSize-1), seed))
@@ -45,7 +45,7 @@ func keysOf(t *testing.T, text string) []cosign.Key {
 	return keys
 }
 
-// demandsOf is the fingerprint of some requirements, with the roots of trust for identities.
+// demandsOf returns the fingerprint of some requirements. roots are the roots of trust for identities.
 func demandsOf(t *testing.T, roots string, required ...cosign.Requirement) string {
 	t.Helper()
 	out, err := cosign.Fingerprint(required, roots)
@@ -60,10 +60,10 @@ const (
 	newDigest = "a.example/model@sha256:0000000000000000000000000000000000000000000000000000000000000002"
 )
 
-// asked is a registry that finds every artifact signed, or none.
+// asked is a registry in which every artifact is signed, or none if err is set.
 type asked struct {
 	err error
-	// references are the requested ones, with the fields of their required keys.
+	// references are the verified references, and fields the fields of their requirements.
 	references, fields []string
 }
 
@@ -87,7 +87,7 @@ func signedWorkspace(verify *v1beta1.OCIVerification) *v1beta1.Workspace {
 	return ws
 }
 
-// reads counts how often objects are read, by their names.
+// reads counts the reads of objects by name.
 type reads struct {
 	Objects
 
@@ -102,7 +102,8 @@ func (r *reads) Get(ctx context.Context, key client.ObjectKey, into client.Objec
 	return r.Objects.Get(ctx, key, into, options...)
 }
 
-// Weights without the required signature are refused before a machine is bought, and pods fetch the signed artifact.
+// TestArtifactIsVerifiedBeforeItIsBoughtFor checks that weights without the required signature are refused before a
+// purchase, and that plans name the signed artifact.
 func TestArtifactIsVerifiedBeforeItIsBoughtFor(t *testing.T) {
 	ours := publicKey(t, 1)
 	theirs := keysOf(t, publicKey(t, 2))
@@ -234,8 +235,8 @@ func TestArtifactIsVerifiedBeforeItIsBoughtFor(t *testing.T) {
 	}
 }
 
-// A plan accepted before the administrator required signatures buys nothing, and unverified sources are no way around
-// the requirement.
+// TestUnverifiedWeightsBuyNothing covers plans accepted before the administrator required signatures, and sources that
+// cannot be verified. Neither may buy machines.
 func TestUnverifiedWeightsBuyNothing(t *testing.T) {
 	signers, former := keysOf(t, publicKey(t, 2)), keysOf(t, publicKey(t, 3))
 	users := keysOf(t, publicKey(t, 4))

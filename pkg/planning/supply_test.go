@@ -5,7 +5,7 @@ package planning
 
 import "testing"
 
-// A directory of the node is allowed by whole names, so a neighbour with the same beginning is not.
+// TestHostPaths checks that directories are compared by whole names: a neighbor with the same beginning is not allowed.
 func TestHostPaths(t *testing.T) {
 	for _, tc := range []struct {
 		reason  string

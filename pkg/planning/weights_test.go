@@ -20,7 +20,7 @@ import (
 
 const someCommit = "0123456789abcdef0123456789abcdef01234567"
 
-// fakeHub is a hub with one answer, and records its queries.
+// fakeHub is a hub that always gives the same answer, and records its queries.
 type fakeHub struct {
 	commit string
 	err    error
@@ -116,8 +116,7 @@ func TestPinWeights(t *testing.T) {
 	}
 }
 
-// TestPinnedWeightsStay has a plan take the place of another one, because its machine was lost: the branch may be
-// at another commit by now.
+// TestPinnedWeightsStay replaces a plan, for example after a lost machine. The branch may be at another commit by then.
 func TestPinnedWeightsStay(t *testing.T) {
 	const later = "fedcba9876543210fedcba9876543210fedcba98"
 	for _, tc := range []struct {

@@ -15,7 +15,7 @@ import (
 	"github.com/modelberth/modelberth/pkg/render"
 )
 
-// A lower limit evicts nothing. Every other change needs a new plan.
+// TestOnlyLowersPrice checks that only a lower limit counts. Every other change needs a new plan.
 func TestOnlyLowersPrice(t *testing.T) {
 	limited := func(limit string, types ...string) render.Inputs {
 		return render.Inputs{Resource: v1beta1.ResourceSpec{Placement: &v1beta1.PlacementSpec{MaxHourlyPrice: limit, InstanceTypes: types}}}
@@ -75,7 +75,7 @@ func TestCache(t *testing.T) {
 			if got.Name != "chat-1" || got.Plan.InstanceType != test.want {
 				t.Errorf("got %q of %s, want %q", got.Plan.InstanceType, got.Name, test.want)
 			}
-			got.Plan.InstanceType = "changed" // by a pass that makes another plan of it
+			got.Plan.InstanceType = "changed" // as a pass does that makes another plan from it
 		})
 	}
 	if got, err := known.decode(object("a", "")); err != nil || got.Plan.InstanceType != "one" {

@@ -48,12 +48,12 @@ func planOf(instanceType string, nodes ...string) *revision.Revision {
 	return &revision.Revision{Revision: render.Revision{Plan: planner.Plan{InstanceType: instanceType, NodeNames: nodes, GPUsPerNode: 1}}}
 }
 
-// inputs of a spec, different for each count.
+// inputs returns the inputs of a spec, different for each count.
 func inputs(count int) render.Inputs {
 	return render.Inputs{Resource: v1beta1.ResourceSpec{Count: &count}}
 }
 
-// pin stores a revision after those of the API server.
+// pin stores a revision after the existing revisions.
 func pin(t *testing.T, store *revision.Store, in render.Inputs, made *revision.Revision, isFallback bool, inUse ...string) *revision.Revision {
 	t.Helper()
 	known, err := store.ListLive(t.Context(), workspace())
@@ -85,7 +85,8 @@ func TestPinCountsRejectedOptions(t *testing.T) {
 	}
 }
 
-// A status can be lost while the cache shows no revision. The first one is then made again, although others followed it.
+// TestPinReturnsTheNewest covers a lost status while the cache shows no revision. The first revision is made again,
+// although others have followed it.
 func TestPinReturnsTheNewest(t *testing.T) {
 	kube := server(t)
 	store := revision.NewStore(kube, kube)

@@ -27,7 +27,7 @@ import (
 	"github.com/modelberth/modelberth/pkg/engineprobe"
 )
 
-// TestStory wakes a set, loads it, unloads it and leaves it alone.
+// TestStory wakes a set, loads it, unloads it, and leaves it idle.
 func TestStory(t *testing.T) {
 	w := newWorld(t, set(0))
 	w.live(t, time.Minute, 0)
@@ -71,7 +71,7 @@ func TestStory(t *testing.T) {
 	}
 }
 
-// TestEvents: one for each change, with its reason.
+// TestEvents checks that each change has one event with its reason.
 func TestEvents(t *testing.T) {
 	w := newWorld(t, set(1))
 	w.live(t, 5*time.Minute, 20)
@@ -86,7 +86,7 @@ func TestEvents(t *testing.T) {
 	}
 }
 
-// TestWake: which annotations start a replica.
+// TestWake checks which wake annotations start a replica.
 func TestWake(t *testing.T) {
 	for _, tc := range []struct {
 		reason, at string
@@ -108,11 +108,11 @@ func TestWake(t *testing.T) {
 	}
 }
 
-// TestWokenReplicaWaitsForItsRequest: the first replica is ready long after the wake, and the request is not yet there.
+// TestWokenReplicaWaitsForItsRequest covers a first replica that is ready long after the wake, but before the request.
 func TestWokenReplicaWaitsForItsRequest(t *testing.T) {
 	w := newWorld(t, set(0, func(s *v1beta1.InferenceSet) { s.Spec.Autoscaling.IdleAfter = &metav1.Duration{Duration: time.Second} }))
 	w.wake(t, noon)
-	for range 4 * 5 { // five minutes of a start, in which the router is away
+	for range 4 * 5 { // five minutes of start-up, while the router is away
 		w.pass(t)
 		w.clock.SetTime(w.clock.Now().Add(UsualInterval))
 	}
@@ -128,7 +128,7 @@ func TestWokenReplicaWaitsForItsRequest(t *testing.T) {
 	}
 }
 
-// TestMissingSignals: what keeps the controller from a decision is in the condition, and no replica goes.
+// TestMissingSignals checks that the condition explains missing signals, and that no replica is removed meanwhile.
 func TestMissingSignals(t *testing.T) {
 	for _, tc := range []struct {
 		reason string
@@ -157,7 +157,7 @@ func TestMissingSignals(t *testing.T) {
 	}
 }
 
-// TestShortSilenceIsNotReported: an engine that misses one look writes no status.
+// TestShortSilenceIsNotReported checks that an engine that misses one look causes no write of the status.
 func TestShortSilenceIsNotReported(t *testing.T) {
 	w := newWorld(t, set(1))
 	w.live(t, 10*time.Minute, 5)
@@ -174,7 +174,8 @@ func TestShortSilenceIsNotReported(t *testing.T) {
 	}
 }
 
-// TestRestartLetsNothingGo before it has watched for as long as a window and idleAfter.
+// TestRestartLetsNothingGo checks that a new process removes no replica before it has watched for a window and
+// idleAfter.
 func TestRestartLetsNothingGo(t *testing.T) {
 	w := newWorld(t, set(3))
 	w.live(t, 9*time.Minute, 30)
@@ -192,7 +193,7 @@ func TestRestartLetsNothingGo(t *testing.T) {
 	}
 }
 
-// TestGapBeginsAnew: a process that did not run for a while has not watched.
+// TestGapBeginsAnew checks that time without looks does not count as watched.
 func TestGapBeginsAnew(t *testing.T) {
 	w := newWorld(t, set(2))
 	w.live(t, time.Minute, 20)
@@ -220,7 +221,7 @@ func scaledObject(name string) *unstructured.Unstructured {
 	return out
 }
 
-// TestStandsBack where another autoscaler targets the set, and acts again when that is gone.
+// TestStandsBack checks that the controller yields to another autoscaler of the set, and acts again once that is gone.
 func TestStandsBack(t *testing.T) {
 	for _, tc := range []struct {
 		reason string
@@ -263,7 +264,7 @@ func TestStandsBack(t *testing.T) {
 	}
 }
 
-// TestPolicies that cannot be read, or are absent.
+// TestPolicies covers policies that are absent, invalid, or in KAITO's annotations.
 func TestPolicies(t *testing.T) {
 	for _, tc := range []struct {
 		reason string
@@ -302,7 +303,7 @@ func TestPolicies(t *testing.T) {
 	}
 }
 
-// TestPolicyTakenAway removes the condition.
+// TestPolicyTakenAway checks that the condition goes with the policy.
 func TestPolicyTakenAway(t *testing.T) {
 	w := newWorld(t, set(1))
 	w.live(t, time.Minute, 5)
@@ -317,7 +318,8 @@ func TestPolicyTakenAway(t *testing.T) {
 	}
 }
 
-// TestConflict: somebody else writes at the same time. The change is decided again, and is no change of the memory.
+// TestConflict covers a simultaneous write by somebody else. The change is decided again, and the memory does not count
+// it.
 func TestConflict(t *testing.T) {
 	w := newWorld(t, set(1))
 	w.run(t, 1)
@@ -337,7 +339,7 @@ func TestConflict(t *testing.T) {
 	}
 }
 
-// TestBounds: whatever the engines report, the number stays between the bounds and the price.
+// TestBounds checks that the number of replicas stays within the bounds and the price, whatever the engines report.
 func TestBounds(t *testing.T) {
 	w := newWorld(t, set(1, func(s *v1beta1.InferenceSet) {
 		s.Spec.Autoscaling.MinReplicas, s.Spec.Autoscaling.MaxHourlyPrice = new(int32(1)), "6"
@@ -351,8 +353,8 @@ func TestBounds(t *testing.T) {
 	}
 }
 
-// TestRandomLife: engines report anything, or nothing, and processes end at any time. The number stays within its bounds, and
-// no replica goes while an engine is silent or after a restart.
+// TestRandomLife lets engines report anything or nothing, and processes end at any time. The number of replicas stays
+// within its bounds, and no replica is removed while an engine is silent, or shortly after a restart.
 func TestRandomLife(t *testing.T) {
 	for seed := range uint64(8) {
 		r := rand.New(rand.NewPCG(seed, 1))
@@ -362,7 +364,7 @@ func TestRandomLife(t *testing.T) {
 			s.Spec.Autoscaling.ScaleDown = &v1beta1.AutoscalingPace{Window: &metav1.Duration{Duration: 2 * time.Minute}}
 			s.Spec.Autoscaling.IdleAfter = &metav1.Duration{Duration: 2 * time.Minute}
 		}))
-		calm := w.clock.Now() // since when there was no restart
+		calm := w.clock.Now() // the time of the last restart
 		for range 150 {
 			before := w.read(t).DesiredReplicas()
 			w.fails = nil
@@ -387,7 +389,7 @@ func TestRandomLife(t *testing.T) {
 	}
 }
 
-// TestEngineOf turns two readings into rates.
+// TestEngineOf computes rates from two readings.
 func TestEngineOf(t *testing.T) {
 	sum := func(seconds, count float64) engineprobe.Sum { return engineprobe.Sum{Seconds: seconds, Count: count} }
 	before := reading{at: noon, signals: engineprobe.Signals{
@@ -425,7 +427,7 @@ func TestEngineOf(t *testing.T) {
 	}
 }
 
-// schemaOf has a missing field of definitions, by name.
+// schemaOf maps the names of definitions to a missing field.
 type schemaOf map[string]string
 
 // Missing implements pruned.Schema.
@@ -438,7 +440,8 @@ func (s schemaOf) Missing(definitions ...string) (string, []string) {
 	return "", nil
 }
 
-// TestPrunedSetIsNotScaled: while fields are pruned, the policy may be gone, and no number or condition is written.
+// TestPrunedSetIsNotScaled checks that nothing is written while fields are pruned, because the policy itself may be
+// pruned.
 func TestPrunedSetIsNotScaled(t *testing.T) {
 	tests := []struct {
 		reason string

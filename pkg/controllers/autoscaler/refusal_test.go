@@ -22,7 +22,8 @@ import (
 	"github.com/modelberth/modelberth/pkg/engineprobe"
 )
 
-// TestAMaximumOfZero by a schedule: no request starts a replica, so the condition must not promise one.
+// TestAMaximumOfZero covers a schedule with a maximum of 0: the condition must not promise that a request starts a
+// replica.
 func TestAMaximumOfZero(t *testing.T) {
 	for _, tc := range []struct {
 		reason string
@@ -44,8 +45,8 @@ func TestAMaximumOfZero(t *testing.T) {
 	}
 }
 
-// TestRefusedScale: an admission policy, or a missing right, keeps the number. The condition says so, looks go on, and the
-// refused change is no change of the memory.
+// TestRefusedScale covers an admission policy or a missing permission. The condition reports it, looks continue, and
+// the memory does not count the refused change.
 func TestRefusedScale(t *testing.T) {
 	resource := schema.GroupResource{Group: "kaito.sh", Resource: "inferencesets"}
 	for _, tc := range []struct {
@@ -90,7 +91,7 @@ func TestRefusedScale(t *testing.T) {
 	}
 }
 
-// TestConflictsReadNoEngines: while the cache is behind, each retry would ask all engines.
+// TestConflictsReadNoEngines checks that retries on a lagging cache do not read the engines again.
 func TestConflictsReadNoEngines(t *testing.T) {
 	w := newWorld(t, set(1))
 	w.run(t, 1)
@@ -111,7 +112,8 @@ func TestConflictsReadNoEngines(t *testing.T) {
 	}
 }
 
-// TestTwoLooksInAMoment: a wake, or kubectl scale, causes a look right after another. It keeps the rates of the former one.
+// TestTwoLooksInAMoment covers a look right after another one, for example after a wake. It keeps the rates of the
+// first.
 func TestTwoLooksInAMoment(t *testing.T) {
 	loaded := func(at time.Time, finished float64) *asked {
 		s := unread()
@@ -150,7 +152,7 @@ func equateNaN() cmp.Option {
 	return cmp.Comparer(func(a, b float64) bool { return a == b || math.IsNaN(a) && math.IsNaN(b) })
 }
 
-// TestPriceBeforeTheFirstPlan: maxHourlyPrice holds although nobody knows the price yet.
+// TestPriceBeforeTheFirstPlan checks that maxHourlyPrice applies although the price of a replica is not yet known.
 func TestPriceBeforeTheFirstPlan(t *testing.T) {
 	w := newWorld(t, set(0, func(s *v1beta1.InferenceSet) {
 		s.Spec.Autoscaling.MinReplicas, s.Spec.Autoscaling.MaxHourlyPrice = new(int32(3)), "4"
@@ -165,7 +167,8 @@ func TestPriceBeforeTheFirstPlan(t *testing.T) {
 	}
 }
 
-// TestTemplateForgetsThePrice: a cheaper template wakes a set whose only replica was too expensive.
+// TestTemplateForgetsThePrice checks that another template starts a replica again after the former one was too
+// expensive.
 func TestTemplateForgetsThePrice(t *testing.T) {
 	w := newWorld(t, set(1, func(s *v1beta1.InferenceSet) {
 		s.Spec.Autoscaling.MinReplicas, s.Spec.Autoscaling.MaxHourlyPrice = new(int32(1)), "1"

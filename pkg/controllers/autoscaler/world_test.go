@@ -36,7 +36,7 @@ import (
 
 var noon = time.Date(2026, 11, 25, 12, 0, 0, 0, time.UTC)
 
-// world is a cluster in memory with one set, whose engines report the test's figures.
+// world is a cluster in memory with one set, whose engines report the figures of the test.
 type world struct {
 	client.WithWatch
 	clock      *testclock.FakePassiveClock
@@ -45,15 +45,16 @@ type world struct {
 	hasKEDA    bool
 
 	mu sync.Mutex
-	// load of each engine by address; none: it does not answer. asked counts the questions.
+	// load holds the signals of each engine by address; an engine without an entry does not answer. asked counts the
+	// reads.
 	load  map[string]engineprobe.Signals
 	fails error
 	asked int
-	// running replicas exist.
+	// running is the number of existing replicas.
 	running int
-	// writes are of the scale and the status.
+	// writes lists the writes of the scale and of the status.
 	writes []string
-	// refuse fails the next write of the scale.
+	// refuse is the error of the next write of the scale.
 	refuse error
 }
 
@@ -76,7 +77,7 @@ func newWorld(t *testing.T, objects ...client.Object) *world {
 	return w
 }
 
-// patch replaces the subresource scale, which the client in memory has only for Kubernetes' own kinds.
+// patch implements the subresource scale, which the client in memory supports only for Kubernetes' own kinds.
 func (w *world) patch(
 	ctx context.Context, inner client.Client, subresource string, object client.Object, patch client.Patch, options ...client.SubResourcePatchOption,
 ) error {
@@ -112,7 +113,7 @@ func (w *world) patch(
 	return inner.Update(ctx, set)
 }
 
-// restart begins another process.
+// restart starts another process.
 func (w *world) restart(t *testing.T) {
 	t.Helper()
 	metrics, err := NewMetrics(prometheus.NewRegistry())
@@ -139,7 +140,7 @@ func (w *world) Signals(_ context.Context, _ string, at engineprobe.Endpoint) (e
 	return found, nil
 }
 
-// set is one with a policy.
+// set returns a set with a policy.
 func set(replicas int32, change ...func(*v1beta1.InferenceSet)) *v1beta1.InferenceSet {
 	out := &v1beta1.InferenceSet{
 		ObjectMeta: metav1.ObjectMeta{Namespace: "team", Name: "chat", UID: "uid-chat", Generation: 1},
@@ -166,10 +167,10 @@ func (w *world) read(t *testing.T) *v1beta1.InferenceSet {
 	return out
 }
 
-// address of the engine with a number.
+// address returns the address of the i-th engine.
 func address(i int) string { return fmt.Sprintf("10.0.0.%d:5000", i+1) }
 
-// run keeps this many replicas of the set, each of which answers after a start-up of five minutes.
+// run keeps this many replicas of the set. Each answers after a start-up of five minutes.
 func (w *world) run(t *testing.T, replicas int) {
 	t.Helper()
 	if w.running == replicas {
@@ -211,7 +212,7 @@ func (w *world) run(t *testing.T, replicas int) {
 	}
 }
 
-// requests spreads this many running requests over the first engines.
+// requests spreads this many running requests evenly over the first engines.
 func (w *world) requests(engines int, running float64) {
 	w.load = map[string]engineprobe.Signals{}
 	for i := range engines {
@@ -232,7 +233,7 @@ func (w *world) pass(t *testing.T) {
 	}
 }
 
-// live passes every 15 seconds. The replicas follow the set at once.
+// live reconciles every 15 seconds for some time. The replicas follow the set at once.
 func (w *world) live(t *testing.T, length time.Duration, running float64) {
 	t.Helper()
 	for end := w.clock.Now().Add(length); w.clock.Now().Before(end); {
@@ -250,7 +251,7 @@ func (w *world) written() []string {
 	return out
 }
 
-// condition is the condition Autoscaling in one line.
+// condition returns the condition Autoscaling in one line.
 func (w *world) condition(t *testing.T) string {
 	t.Helper()
 	found := meta.FindStatusCondition(w.read(t).Status.Conditions, v1beta1.ConditionAutoscaling)

@@ -19,7 +19,8 @@ import (
 	"github.com/modelberth/modelberth/pkg/capacity"
 )
 
-// TestKilledAtAnyMoment kills the process again and again: a remaining machine is charged for all of its time, once.
+// TestKilledAtAnyMoment kills the process again and again. A remaining machine is charged for all of its time, but only
+// once.
 func TestKilledAtAnyMoment(t *testing.T) {
 	for every := 1; every < 30; every++ {
 		ws := workspace("team-a", "chat")
@@ -43,7 +44,7 @@ func TestKilledAtAnyMoment(t *testing.T) {
 	}
 }
 
-// overtaken returns a world whose leader has written after another one began. That write must fail.
+// overtaken returns a world in which a former leader writes after another one has begun. That write must fail.
 func overtaken(t *testing.T) *world {
 	t.Helper()
 	ws := workspace("team-a", "chat")
@@ -62,7 +63,7 @@ func overtaken(t *testing.T) *world {
 	return w
 }
 
-// TestPreviousLeader writes after another one has begun: it does not overwrite the ledger, and continues from it.
+// TestPreviousLeader checks that a former leader does not overwrite the newer ledger, but continues from it.
 func TestPreviousLeader(t *testing.T) {
 	w := overtaken(t)
 	if diff := cmp.Diff(map[string]float64{"starting": 11 * 60}, w.stored(t, "team-a")); diff != "" {
@@ -76,7 +77,7 @@ func TestPreviousLeader(t *testing.T) {
 	}
 }
 
-// TestPreviousLeaderEnds after somebody else wrote the ledger, and it cannot read it again.
+// TestPreviousLeaderEnds stops a former leader that cannot read the newer ledger.
 func TestPreviousLeaderEnds(t *testing.T) {
 	w := overtaken(t)
 	w.refuseReads = true
@@ -90,7 +91,7 @@ func TestPreviousLeaderEnds(t *testing.T) {
 	}
 }
 
-// TestAPIServerFails at writes: nothing is lost, and the metric shows the delay.
+// TestAPIServerFails checks that failed writes lose nothing, and that the metric shows the delay.
 func TestAPIServerFails(t *testing.T) {
 	ws := workspace("team-a", "chat")
 	w := newWorld(t, ws)
@@ -115,7 +116,7 @@ func TestAPIServerFails(t *testing.T) {
 	}
 }
 
-// TestDamagedBooks are left alone, and the others go on. No copy is written without them.
+// TestDamagedBooks checks that a damaged part stays as it is, that the other parts are written, and that no copy is.
 func TestDamagedBooks(t *testing.T) {
 	a, b := workspace("team-a", "chat"), workspace("team-b", "draw")
 	damaged := &corev1.ConfigMap{
@@ -134,7 +135,7 @@ func TestDamagedBooks(t *testing.T) {
 	}
 }
 
-// TestEndOfLeader stores the rest.
+// TestEndOfLeader checks that a leader stores the rest when it ends.
 func TestEndOfLeader(t *testing.T) {
 	ws := workspace("team-a", "chat")
 	w := newWorld(t, ws)

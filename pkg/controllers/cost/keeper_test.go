@@ -20,7 +20,7 @@ import (
 	"github.com/modelberth/modelberth/pkg/engineprobe"
 )
 
-// TestNothingIsWritten while nothing is bought, and once everything is booked.
+// TestNothingIsWritten checks that nothing is written before a purchase, and after everything is booked.
 func TestNothingIsWritten(t *testing.T) {
 	ws := workspace("team-a", "chat")
 	w := newWorld(t, ws)
@@ -62,7 +62,7 @@ func TestStory(t *testing.T) {
 	for range 60 {
 		w.pass(t, time.Minute)
 	}
-	if got := len(w.written()); got < 20 || got > 26 { // every five minutes one shard and one copy
+	if got := len(w.written()); got < 20 || got > 26 { // one shard and one copy every five minutes
 		t.Errorf("%d writes in an hour", got)
 	}
 	w.answers(t, ws, metav1.ConditionFalse)
@@ -94,7 +94,7 @@ func TestStory(t *testing.T) {
 	}
 }
 
-// TestNoTimeIsLostBetweenLooks at intervals of fractional milliseconds.
+// TestNoTimeIsLostBetweenLooks covers intervals with fractions of a millisecond.
 func TestNoTimeIsLostBetweenLooks(t *testing.T) {
 	ws := workspace("team-a", "chat")
 	w := newWorld(t, ws)
@@ -111,7 +111,8 @@ func TestNoTimeIsLostBetweenLooks(t *testing.T) {
 	}
 }
 
-// TestStates follow from the Workspace. Machines of nobody are leaked, unless they are being deleted.
+// TestStates checks the state of a machine, given its Workspace. Machines without a Workspace are leaked, unless they
+// are being deleted.
 func TestStates(t *testing.T) {
 	ws := workspace("team-a", "chat")
 	for _, tc := range []struct {
@@ -149,7 +150,7 @@ func TestStates(t *testing.T) {
 	}
 }
 
-// TestTokens are counted for serving machines, and each once.
+// TestTokens checks that tokens of serving machines are counted, each once.
 func TestTokens(t *testing.T) {
 	ws := workspace("team-a", "chat")
 	ws.Status.Plan = &v1beta1.PlanStatus{Engine: "vllm", Performance: &v1beta1.PlanPerformance{PricePerMillionOutputTokens: "1.25"}}
@@ -202,7 +203,7 @@ func TestTokens(t *testing.T) {
 	}
 }
 
-// TestProcess is another one after a restart of the engine, and of nothing else.
+// TestProcess checks that only a restart of the engine's container makes another process.
 func TestProcess(t *testing.T) {
 	for _, tc := range []struct {
 		reason   string
@@ -227,7 +228,7 @@ func TestProcess(t *testing.T) {
 	}
 }
 
-// TestScrapeDuringWrite does not wait for the API server.
+// TestScrapeDuringWrite checks that a scrape does not wait for a write to the API server.
 func TestScrapeDuringWrite(t *testing.T) {
 	ws := workspace("team-a", "chat")
 	w := newWorld(t, ws)

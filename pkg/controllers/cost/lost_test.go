@@ -20,7 +20,7 @@ import (
 	"github.com/modelberth/modelberth/pkg/capacity"
 )
 
-// spent returns a world in which a machine of team-a has cost $3.60, is gone, and nothing is being paid for. A budget watches.
+// spent returns a world in which a machine of team-a has cost $3.60 and is gone. team-a has a budget.
 func spent(t *testing.T) (w *world, ws *v1beta1.Workspace) {
 	t.Helper()
 	ws = workspace("team-a", "chat")
@@ -41,7 +41,7 @@ func ledgerOf() types.NamespacedName {
 	return types.NamespacedName{Namespace: "modelberth", Name: fmt.Sprint("berth-cost-", shardOf("team-a", "chat"))}
 }
 
-// lose deletes that ConfigMap.
+// lose deletes a ConfigMap.
 func (w *world) lose(t *testing.T, key types.NamespacedName) {
 	t.Helper()
 	if err := w.Delete(t.Context(), &corev1.ConfigMap{ObjectMeta: metav1.ObjectMeta{Namespace: key.Namespace, Name: key.Name}}); err != nil {
@@ -50,7 +50,7 @@ func (w *world) lose(t *testing.T, key types.NamespacedName) {
 	delete(w.versions, key)
 }
 
-// fill replaces its content.
+// fill replaces the content of a ConfigMap.
 func (w *world) fill(t *testing.T, key types.NamespacedName, content string) {
 	t.Helper()
 	object := &corev1.ConfigMap{}
@@ -65,7 +65,7 @@ func (w *world) fill(t *testing.T, key types.NamespacedName, content string) {
 	w.versions[key] = "of another client"
 }
 
-// checkMonth compares what team-a has spent.
+// checkMonth compares the amount that team-a has spent.
 func (w *world) checkMonth(t *testing.T, reason string, want float64, wantErr string) {
 	t.Helper()
 	got, _, err := w.keeper.Month("team-a", w.clock.Now())
@@ -92,7 +92,7 @@ func damaged(state string) string {
 	return fmt.Sprintf("modelberth_cost_ledger_damaged_parts{state=%q}", state)
 }
 
-// again has a process notice at its next write that its ConfigMap is another one, and look again.
+// again lets the next write of a process find another ConfigMap than its own, and then looks again.
 func (w *world) again(t *testing.T, ws *v1beta1.Workspace) {
 	t.Helper()
 	machine := machineOf(ws, w.clock.Now())
@@ -106,7 +106,7 @@ func (w *world) again(t *testing.T, ws *v1beta1.Workspace) {
 	w.pass(t, urgency)
 }
 
-// TestLedgerLostWhileRunning: the process that has written it continues from its memory.
+// TestLedgerLostWhileRunning checks that the process that wrote a part continues from its memory.
 func TestLedgerLostWhileRunning(t *testing.T) {
 	for _, test := range []struct {
 		reason string
@@ -120,7 +120,7 @@ func TestLedgerLostWhileRunning(t *testing.T) {
 			w, ws := spent(t)
 			test.lose(w)
 			w.again(t, ws)
-			const both = 7.2 + 0.015 // of the first machine, and of an hour and fifteen seconds of the second one
+			const both = 7.2 + 0.015 // the first machine, and an hour and fifteen seconds of the second one
 			w.checkMonth(t, "from memory", both, "")
 			w.checkDamaged(t, "from memory", 0, 1)
 			w.restart()
@@ -131,7 +131,7 @@ func TestLedgerLostWhileRunning(t *testing.T) {
 	}
 }
 
-// TestNewerLedgerIsKept: a process that has been overtaken by a newer version must not overwrite it.
+// TestNewerLedgerIsKept checks that a process does not overwrite the ledger of a newer version.
 func TestNewerLedgerIsKept(t *testing.T) {
 	w, ws := spent(t)
 	w.fill(t, ledgerOf(), `{"version":2,"unheard":"of"}`)
@@ -144,7 +144,7 @@ func TestNewerLedgerIsKept(t *testing.T) {
 	}
 }
 
-// TestLedgerLostBetweenProcesses: the next one starts again from the copies in the namespaces.
+// TestLedgerLostBetweenProcesses checks that the next process continues from the copies in the namespaces.
 func TestLedgerLostBetweenProcesses(t *testing.T) {
 	w, ws := spent(t)
 	machine := machineOf(ws, w.clock.Now())
@@ -155,7 +155,7 @@ func TestLedgerLostBetweenProcesses(t *testing.T) {
 	w.lose(t, ledgerOf())
 	w.restart()
 	w.pass(t, 10*time.Minute)
-	const both = 7.2 + 0.6 + 0.06 // of the first machine, and of seventy minutes of the second one; a cache may lag by a minute
+	const both = 7.2 + 0.6 + 0.06 // the first machine, and seventy minutes of the second one; a cache may lag by a minute
 	w.checkMonth(t, "from the copy", both, "")
 	w.checkDamaged(t, "from the copy", 0, 1)
 	w.pass(t, urgency)
@@ -165,7 +165,7 @@ func TestLedgerLostBetweenProcesses(t *testing.T) {
 	w.checkDamaged(t, "it was written", 0, 0)
 }
 
-// TestCopiesAreNotTrusted with the costs of other namespaces, or of a time to come.
+// TestCopiesAreNotTrusted covers copies with the costs of other namespaces, or with a time in the future.
 func TestCopiesAreNotTrusted(t *testing.T) {
 	w, _ := spent(t)
 	copied := types.NamespacedName{Namespace: "team-a", Name: v1beta1.CostConfigMap}
@@ -187,7 +187,8 @@ func TestCopiesAreNotTrusted(t *testing.T) {
 	w.checkMonth(t, "a damaged copy", 0, "")
 }
 
-// TestCopyCannotBeRead at the start: nothing is known before it can.
+// TestCopyCannotBeRead checks that costs stay unknown until a copy can be read, if the process starts without the
+// ledger.
 func TestCopyCannotBeRead(t *testing.T) {
 	w, _ := spent(t)
 	w.lose(t, ledgerOf())
@@ -202,7 +203,7 @@ func TestCopyCannotBeRead(t *testing.T) {
 	w.checkMonth(t, "after it", 3.6, "")
 }
 
-// TestUnreadableLedger stops purchases until its ConfigMap is restored or deleted, without a restart.
+// TestUnreadableLedger checks that purchases stop until the ConfigMap is restored or deleted, without a restart.
 func TestUnreadableLedger(t *testing.T) {
 	w, _ := spent(t)
 	good := &corev1.ConfigMap{}
@@ -229,7 +230,7 @@ func TestUnreadableLedger(t *testing.T) {
 	w.checkDamaged(t, "deleted", 0, 1)
 }
 
-// TestFailingLooks: while the machines cannot be read, nobody can say what has been spent, even if none was paid for before.
+// TestFailingLooks checks that costs are unknown while the machines cannot be read, even if there were none before.
 func TestFailingLooks(t *testing.T) {
 	w, _ := spent(t)
 	w.away = errors.New("the cache is away")
@@ -242,7 +243,7 @@ func TestFailingLooks(t *testing.T) {
 	w.checkMonth(t, "the next look", 3.6, "")
 }
 
-// TestLooksForBudgets go on without machines, and write nothing.
+// TestLooksForBudgets checks that looks continue without machines, and write nothing.
 func TestLooksForBudgets(t *testing.T) {
 	w, _ := spent(t)
 	for range 60 {

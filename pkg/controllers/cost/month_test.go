@@ -23,7 +23,7 @@ func namespaceOf(name, budget, action string) *corev1.Namespace {
 	}}}
 }
 
-// TestMonth tells what is known of a namespace's costs: before the first look, while machines run, after the last one, and
+// TestMonth checks the known costs of a namespace before the first look, while machines run, after the last look, and
 // in the next month.
 func TestMonth(t *testing.T) {
 	ws := workspace("team-a", "chat")
@@ -63,7 +63,7 @@ func TestMonth(t *testing.T) {
 	check("in the next month", "team-a", cost.Month{}, "")
 }
 
-// unreadable is the reason while a part of the ledger is damaged.
+// unreadable is the error while a part of the ledger is damaged.
 const unreadable = "a part of the cost ledger cannot be read: have the administrator restore or delete the ConfigMap that the controller's " +
 	"log names"
 
@@ -74,7 +74,8 @@ func errorText(err error) string {
 	return err.Error()
 }
 
-// TestMonthOfDamagedBooks is unknown for every namespace: any of them may have costs in the damaged part.
+// TestMonthOfDamagedBooks checks that the costs of every namespace are unknown, because any may have costs in the
+// damaged part.
 func TestMonthOfDamagedBooks(t *testing.T) {
 	w := newWorld(t, &corev1.ConfigMap{
 		ObjectMeta: metav1.ObjectMeta{Namespace: "modelberth", Name: "berth-cost-7"}, Data: map[string]string{v1beta1.CostLedgerKey: "{"},
@@ -101,7 +102,7 @@ func TestBudgetMetrics(t *testing.T) {
 		}
 	}
 	want := map[string]float64{
-		// Since noon of the 25th: five days and twelve hours.
+		// From noon of the 25th to the end of the month: five days and twelve hours.
 		`modelberth_cost_month_forecast_usd{namespace="team-a"}`:        3.6 * 132,
 		`modelberth_budget_month_usd{action="stop",namespace="team-a"}`: 500, `modelberth_budget_month_usd{action="alert",namespace="team-b"}`: 7.5,
 	}

@@ -17,7 +17,8 @@ import (
 	"github.com/modelberth/modelberth/pkg/cost"
 )
 
-// TestFailedReadLosesNoPart: a part that was found missing before the failure is restored by the next look.
+// TestFailedReadLosesNoPart checks that the next look restores a part that was found missing before another read
+// failed.
 func TestFailedReadLosesNoPart(t *testing.T) {
 	w, _ := spent(t)
 	w.lose(t, ledgerOf())
@@ -34,7 +35,8 @@ func TestFailedReadLosesNoPart(t *testing.T) {
 	w.checkMonth(t, "after the next look", 3.6, "")
 }
 
-// TestTokensAfterFailedRestore: a round of tokens after a failed restore records nothing, and does not panic.
+// TestTokensAfterFailedRestore checks that a round of tokens after a failed restore records nothing, and does not
+// panic.
 func TestTokensAfterFailedRestore(t *testing.T) {
 	w, _ := spent(t)
 	w.fill(t, ledgerOf(), "{")
@@ -54,7 +56,7 @@ func TestTokensAfterFailedRestore(t *testing.T) {
 	w.checkMonth(t, "after the next look", 3.6, "")
 }
 
-// TestMergedAccountIsNotCountedTwice: the merged account of a copy has costs of parts that are still there.
+// TestMergedAccountIsNotCountedTwice covers a copy whose merged account includes costs from existing parts.
 func TestMergedAccountIsNotCountedTwice(t *testing.T) {
 	w := newWorld(t, workspace("team-b", "demo"), namespaceOf("team-b", "10", "stop"))
 	if shardOf("team-b", cost.Others) == shardOf("team-b", "demo") {
@@ -76,7 +78,7 @@ func TestMergedAccountIsNotCountedTwice(t *testing.T) {
 	}
 }
 
-// TestForbiddenCopy: one namespace whose copy must not be read does not stop the ledger of the others.
+// TestForbiddenCopy checks that an unreadable copy in one namespace does not stop the ledger of the others.
 func TestForbiddenCopy(t *testing.T) {
 	w, _ := spent(t)
 	w.forbidCopies = true
@@ -85,7 +87,7 @@ func TestForbiddenCopy(t *testing.T) {
 	w.checkMonth(t, "the ledger is complete without copies", 3.6, "")
 }
 
-// TestCopyMisleadsOnlyItsNamespace: a copy from the future must not hide another namespace's time.
+// TestCopyMisleadsOnlyItsNamespace checks that a copy from the future does not hide another namespace's time.
 func TestCopyMisleadsOnlyItsNamespace(t *testing.T) {
 	other := ""
 	for i := 0; shardOf("team-b", other) != shardOf("team-a", "chat"); i++ {
@@ -108,7 +110,7 @@ func TestCopyMisleadsOnlyItsNamespace(t *testing.T) {
 	}
 }
 
-// copied writes the copy of a namespace that has none.
+// copied writes a copy into a namespace without one.
 func (w *world) copied(t *testing.T, namespace, content string) {
 	t.Helper()
 	if err := w.Create(t.Context(), &corev1.ConfigMap{
@@ -121,7 +123,8 @@ func (w *world) copied(t *testing.T, namespace, content string) {
 	}
 }
 
-// TestRepairIsSeenWithoutBudgets: looks go on while a part is damaged, so that the alert ends after the repair.
+// TestRepairIsSeenWithoutBudgets checks that looks continue while a part is damaged, so that the alert ends after the
+// repair.
 func TestRepairIsSeenWithoutBudgets(t *testing.T) {
 	w := newWorld(t, &corev1.ConfigMap{ObjectMeta: metav1.ObjectMeta{Namespace: "modelberth", Name: "berth-cost-7"}, Data: map[string]string{v1beta1.CostLedgerKey: "{"}})
 	if next := w.pass(t, 0); next <= 0 || next > lookAgain {

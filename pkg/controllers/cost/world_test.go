@@ -39,21 +39,21 @@ type world struct {
 	costs  []capacity.MachineCost
 	tokens map[string]engineprobe.Tokens
 	keeper *Keeper
-	// versions of applied objects; the client in memory has none.
+	// versions are the versions of applied objects, which the client in memory lacks.
 	versions map[types.NamespacedName]string
-	// writes are the applied objects, and fail is the error of the next ones.
+	// writes lists the applied objects, and fail is the error of the next writes.
 	writes []string
 	fail   error
-	// refuses is a namespace without permission for ConfigMaps.
+	// refuses is a namespace in which writes are forbidden.
 	refuses string
-	// broken is a namespace whose writes fail for a while, and attempts are the writes to both.
+	// broken is a namespace in which writes fail for a while. attempts counts the writes to both namespaces.
 	broken   string
 	attempts int
-	// away is the error of reading the machines.
+	// away is the error of reads of machines.
 	away error
-	// refuseReads makes all reads of single objects fail, refuseCopies those of copies.
+	// refuseReads makes all reads of single objects fail, and refuseCopies the reads of copies.
 	refuseReads, refuseCopies bool
-	// refuseRead makes the reads of one object fail, forbidCopies forbids those of copies.
+	// refuseRead makes the reads of one object fail, and forbidCopies forbids the reads of copies.
 	refuseRead   types.NamespacedName
 	forbidCopies bool
 	// onWrite runs during each write.
@@ -119,7 +119,7 @@ func newWorld(t *testing.T, objects ...client.Object) *world {
 	return w
 }
 
-// restart begins a new process.
+// restart starts a new process.
 func (w *world) restart() {
 	w.keeper = New(Config{
 		Client: w, Live: w, MachineCosts: w, Engines: w, Clock: w.clock, Namespace: "modelberth", Name: "berth-cost", Interval: 5 * time.Minute,
@@ -136,7 +136,7 @@ func (w *world) Tokens(_ context.Context, _ string, at engineprobe.Endpoint) (en
 	return engineprobe.Tokens{}, errors.New("no answer")
 }
 
-// pass lets some time pass, and looks.
+// pass lets some time pass, and then looks at the machines.
 func (w *world) pass(t *testing.T, after time.Duration) time.Duration {
 	t.Helper()
 	w.clock.SetTime(w.clock.Now().Add(after))
@@ -154,7 +154,7 @@ func (w *world) written() []string {
 	return out
 }
 
-// stored adds up the ConfigMaps of a namespace, in seconds and in tokens.
+// stored returns the sums of the ConfigMaps in a namespace, in seconds and tokens.
 func (w *world) stored(t *testing.T, namespace string) map[string]float64 {
 	t.Helper()
 	list := &corev1.ConfigMapList{}
@@ -197,7 +197,7 @@ func machineOf(ws *v1beta1.Workspace, at time.Time) capacity.MachineCost {
 	}
 }
 
-// answers sets whether a model answers, since now.
+// answers sets whether the model answers from now on.
 func (w *world) answers(t *testing.T, ws *v1beta1.Workspace, status metav1.ConditionStatus) {
 	t.Helper()
 	ws.Status.Conditions = []metav1.Condition{{
@@ -208,11 +208,11 @@ func (w *world) answers(t *testing.T, ws *v1beta1.Workspace, status metav1.Condi
 	}
 }
 
-// gathered are the metrics of a Keeper.
+// gathered returns the metrics of a Keeper.
 func gathered(t *testing.T, k *Keeper, byWorkspace bool) map[string]float64 {
 	t.Helper()
 	registry := prometheus.NewRegistry()
-	for range 2 { // a second one takes the place of the first
+	for range 2 { // a second one replaces the first
 		if err := Register(registry, k, byWorkspace); err != nil {
 			t.Fatal(err)
 		}

@@ -24,11 +24,11 @@ import (
 	"github.com/modelberth/modelberth/pkg/apply"
 )
 
-// server answers writes of Services.
+// server is an Applier that records the written Services.
 type server struct {
 	applied []string
 	err     error
-	// meanwhile happens while one is written.
+	// meanwhile runs while a Service is written.
 	meanwhile func()
 }
 
@@ -40,7 +40,7 @@ func (s *server) Apply(_ context.Context, owner, desired client.Object) (bool, e
 	return s.err == nil, s.err
 }
 
-// key is the one Workspace of these tests.
+// key returns the name of the only Workspace of these tests.
 func key() types.NamespacedName { return types.NamespacedName{Namespace: "team", Name: "chat"} }
 
 func owner(uid types.UID) *v1beta1.Workspace {
@@ -51,7 +51,7 @@ func service(is string) *corev1.Service {
 	return &corev1.Service{ObjectMeta: metav1.ObjectMeta{Namespace: "team", Name: "chat", Annotations: map[string]string{"is": is}}}
 }
 
-// started returns a Queue after its setup, and the number of its reports.
+// started returns a running Queue, and the number of its calls to tell.
 func started(t *testing.T, applier Applier) (q *Queue, told *int) {
 	t.Helper()
 	q, told = New(applier, clock.RealClock{}), new(int)
@@ -64,7 +64,7 @@ func started(t *testing.T, applier Applier) (q *Queue, told *int) {
 	return q, told
 }
 
-// work writes the due Services, and returns the last error.
+// work writes the Services that are due, and returns the last error.
 func work(t *testing.T, q *Queue) error {
 	t.Helper()
 	var err error
@@ -115,7 +115,7 @@ func TestOrderedServicesAreWritten(t *testing.T) {
 	}
 }
 
-// A Service ordered before the controller runs is not lost.
+// TestOrderBeforeTheStart checks that a Service ordered before the controller runs is not lost.
 func TestOrderBeforeTheStart(t *testing.T) {
 	api := &server{}
 	early := New(api, clock.RealClock{})
@@ -132,7 +132,7 @@ func TestOrderBeforeTheStart(t *testing.T) {
 	}
 }
 
-// A Service ordered during the write of another version comes after that one.
+// TestOrderMeanwhile checks that a Service ordered during the write of another version is written after it.
 func TestOrderMeanwhile(t *testing.T) {
 	api := &server{}
 	q, _ := started(t, api)
@@ -153,7 +153,8 @@ func TestOrderMeanwhile(t *testing.T) {
 	}
 }
 
-// A failure is reported to the Workspace once, and to every later order of the same Service until it is fixed.
+// TestImpossibleService checks that a failure is reported to the Workspace once, and returned to every later order of
+// the same Service until it is fixed.
 func TestImpossibleService(t *testing.T) {
 	refused := errors.New("exceeded quota: services")
 	api := &server{err: refused}
@@ -184,7 +185,8 @@ func TestImpossibleService(t *testing.T) {
 	}
 }
 
-// A taken name is no error of the controller, is reported to the Workspace, and is tried again.
+// TestServiceWithTakenName checks that a taken name is not an error of the controller, is reported to the Workspace,
+// and is retried.
 func TestServiceWithTakenName(t *testing.T) {
 	tests := []struct {
 		reason string
@@ -213,7 +215,8 @@ func TestServiceWithTakenName(t *testing.T) {
 	}
 }
 
-// A written Service that does not appear is written again after a while: it may have been deleted since.
+// TestMissingServiceIsRetried checks that a written Service is written again if it does not appear: it may have been
+// deleted.
 func TestMissingServiceIsRetried(t *testing.T) {
 	api := &server{}
 	q, told := started(t, api)

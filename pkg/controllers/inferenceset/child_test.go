@@ -62,7 +62,7 @@ func TestChild(t *testing.T) {
 func TestCurrentAndUpdatable(t *testing.T) {
 	tests := []struct {
 		reason string
-		// before is the Workspace, edit the change of the template since.
+		// before changes the Workspace, and edit the template since then.
 		before             func(*v1beta1.Workspace)
 		edit               func(*v1beta1.InferenceSet)
 		isCurrent, canEdit bool

@@ -46,7 +46,7 @@ func newCluster(t *testing.T, objects ...client.Object) *cluster {
 	})}
 }
 
-// pass reconciles the set, as often as given.
+// pass reconciles the set this many times.
 func (c *cluster) pass(t *testing.T, times int) {
 	t.Helper()
 	for range times {
@@ -66,7 +66,7 @@ func (c *cluster) workspaces(t *testing.T) []v1beta1.Workspace {
 	return list.Items
 }
 
-// answer has all Workspaces answer, for their current specs.
+// answer makes all Workspaces ready for their current specs.
 func (c *cluster) answer(t *testing.T) {
 	t.Helper()
 	for _, ws := range c.workspaces(t) {
@@ -137,7 +137,7 @@ func TestUnreadableTemplateIsReported(t *testing.T) {
 func TestDeletionWaitsForWorkspaces(t *testing.T) {
 	c := newCluster(t, set())
 	c.pass(t, 2)
-	for _, ws := range c.workspaces(t) { // as their controller does
+	for _, ws := range c.workspaces(t) { // as the controller of Workspaces does
 		ws.Finalizers = []string{v1beta1.Finalizer}
 		if err := c.Update(t.Context(), &ws); err != nil {
 			t.Fatal(err)
@@ -166,7 +166,7 @@ func TestDeletionWaitsForWorkspaces(t *testing.T) {
 	}
 }
 
-// schemaOf has a missing field of definitions, by name.
+// schemaOf maps the names of definitions to a missing field.
 type schemaOf map[string]string
 
 // Missing implements pruned.Schema.
@@ -186,7 +186,7 @@ func TestPrunedSetIsLeftAlone(t *testing.T) {
 		reason string
 		set    func(*v1beta1.InferenceSet)
 		schema schemaOf
-		// children and conditions after three passes, and the events.
+		// children and conditions are the results of three passes, and events the published events.
 		children   int
 		conditions []string
 		events     []string
@@ -258,7 +258,7 @@ func TestPrunedSetIsLeftAlone(t *testing.T) {
 	}
 }
 
-// TestPrunedSetIsDeleted: a deletion loses nothing that is still needed.
+// TestPrunedSetIsDeleted checks that a set is deleted while fields are pruned, because the deletion needs none of them.
 func TestPrunedSetIsDeleted(t *testing.T) {
 	c := newCluster(t, set())
 	c.pass(t, 2)

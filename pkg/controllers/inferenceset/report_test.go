@@ -33,7 +33,7 @@ func blocked(name string) view {
 	return v
 }
 
-// short is a replica with its own retries.
+// short returns a replica that waits for a machine and retries on its own.
 func short(name string) view {
 	v := starting(name)
 	v.LacksMachine, v.blocked = true, problem{"NoCapacity", "sold out until 14:05"}
@@ -155,7 +155,7 @@ func TestConditions(t *testing.T) {
 	}
 }
 
-// TestConditionsOfOthersStay: a separate controller sets the condition Autoscaling.
+// TestConditionsOfOthersStay checks that the condition Autoscaling, which another controller sets, stays.
 func TestConditionsOfOthersStay(t *testing.T) {
 	f := facts{pass: &pass{set: set(), views: []view{ready("a"), ready("b")}}}
 	other := metav1.Condition{Type: v1beta1.ConditionAutoscaling, Status: metav1.ConditionTrue, Reason: "FollowsDemand", ObservedGeneration: 7}
@@ -165,7 +165,7 @@ func TestConditionsOfOthersStay(t *testing.T) {
 	}
 }
 
-// TestStatusIsStable: a second pass over the same facts changes nothing, however late it is.
+// TestStatusIsStable checks that a second pass over the same facts changes nothing, however late it is.
 func TestStatusIsStable(t *testing.T) {
 	f := facts{pass: &pass{set: set(), views: []view{ready("a"), blocked("b")}}}
 	f.views[1].blocked.Message = strings.Repeat("long ", 1000)

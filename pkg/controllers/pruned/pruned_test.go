@@ -11,7 +11,7 @@ import (
 	"github.com/modelberth/modelberth/pkg/crd"
 )
 
-// schema has the missing fields of one definition.
+// schema is a pruned.Schema in which one definition lacks fields.
 type schema struct {
 	definition string
 	fields     []string

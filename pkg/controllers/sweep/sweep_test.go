@@ -26,7 +26,7 @@ import (
 	"github.com/modelberth/modelberth/pkg/controllers/sweep"
 )
 
-// machines are the existing and the released ones.
+// machines holds the existing machines, and the owners of released machines.
 type machines struct {
 	held     []capacity.MachineCost
 	released chan types.UID
@@ -39,7 +39,7 @@ func (m machines) Release(_ context.Context, owner capacity.Owner) ([]string, er
 	return nil, nil
 }
 
-// strays are another controller's.
+// strays are machines of another controller.
 type strays struct {
 	held    []capacity.MachineCost
 	deleted *[]string
@@ -55,7 +55,7 @@ func workspace(uid types.UID) *v1beta1.Workspace {
 	return &v1beta1.Workspace{ObjectMeta: metav1.ObjectMeta{Namespace: "team-a", Name: "chat", UID: uid}}
 }
 
-// reader has Workspaces, and counts its readers. It fails with fault.
+// reader returns a reader of Workspaces that counts its reads. If fault is not nil, each read fails with it.
 func reader(t *testing.T, gets *int, fault error, held ...client.Object) client.Reader {
 	t.Helper()
 	scheme := runtime.NewScheme()
@@ -124,7 +124,7 @@ func TestSweep(t *testing.T) {
 	}
 }
 
-// A deletion takes its time: the release is reported once.
+// TestSweepReportsOnce checks that a release is reported once, although the deletion takes its time.
 func TestSweepReportsOnce(t *testing.T) {
 	gone := capacity.Owner{Namespace: "team-a", Name: "chat", UID: "1"}
 	held := []capacity.MachineCost{{Owner: gone, Machine: "m", Leaving: true}, {Owner: gone, Machine: "n"}}
@@ -143,7 +143,7 @@ func TestSweepReportsOnce(t *testing.T) {
 	}
 }
 
-// Machines of another controller go by the name of their Workspace alone.
+// TestSweepStrays covers machines of another controller, which name only their Workspace.
 func TestSweepStrays(t *testing.T) {
 	gets, deleted := 0, []string(nil)
 	read := reader(t, &gets, nil, workspace("1"))
@@ -162,7 +162,7 @@ func TestSweepStrays(t *testing.T) {
 	}
 }
 
-// It sweeps by the clock, and only if it leads.
+// TestStart checks that the leader sweeps periodically, and no other replica does.
 func TestStart(t *testing.T) {
 	gets := 0
 	clock := testclock.NewFakeClock(time.Unix(0, 0))

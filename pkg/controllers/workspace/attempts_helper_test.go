@@ -18,7 +18,7 @@ import (
 	"github.com/modelberth/modelberth/pkg/revision"
 )
 
-// attemptLimit is how many attempts a status has room for.
+// attemptLimit is the number of attempts that fit into a status.
 const attemptLimit = 20
 
 // begin opens an attempt for a plan.
@@ -38,20 +38,20 @@ func (r *Reconciler) failed(s *scope.Scope, open *v1beta1.Attempt) refusal.Verdi
 	return executor.Snapshot(s).Failed(open)
 }
 
-// letGo ends the open attempt because its machines are no longer wanted.
+// letGo ends the open attempt, whose machines are no longer wanted.
 func letGo(s *scope.Scope, why string, now time.Time) { s.EndAttempt(acquire.Released(why), now) }
 
-// letAllGo ends all open attempts because their machines are no longer wanted.
+// letAllGo ends all open attempts, whose machines are no longer wanted.
 func letAllGo(s *scope.Scope, why string, now time.Time) {
 	s.Attempts.Release(why, s.Workspace.Generation, now)
 }
 
-// noteCreated records in the open attempt which machines were created.
+// noteCreated records the created machines in the open attempt.
 func noteCreated(s *scope.Scope, created []capacity.Created, now time.Time) {
 	acquire.NoteCreated(s.OpenAttempt(), created, now)
 }
 
-// noteMachines records in the open attempt what is observed of its machines.
+// noteMachines records the observed machines in the open attempt.
 func noteMachines(s *scope.Scope, names []string, now time.Time) {
 	s.Attempts.Note(s.OpenAttempt(), s.Machines, names, 1, now)
 }

@@ -28,22 +28,22 @@ import (
 	"github.com/modelberth/modelberth/pkg/sku"
 )
 
-// noCatalog knows nothing.
+// noCatalog is a catalog without machine types.
 type noCatalog struct{ planning.Catalog }
 
 func (noCatalog) ResolveSKU(string) (sku.SKU, error) { return sku.SKU{}, errors.New("unknown") }
 
-// noAttempts are the attempts of no Workspace.
+// noAttempts returns no attempts.
 func noAttempts() ([]refusal.Attempt, error) { return nil, nil }
 
-// told are the published refusals.
+// told holds the published events and metrics of refusals.
 type told struct {
 	Events  []string
 	Metrics []string
 }
 
-// teller is a Reconciler with what is needed to write attempts down. Status patches fail with what
-// fault returns.
+// teller returns a Reconciler that can write attempts, and a function that returns what it has published. A status
+// patch fails with the error of fault.
 func teller(t *testing.T, ws *v1beta1.Workspace, fault func() error) (r *Reconciler, heard func() told) {
 	t.Helper()
 	scheme := runtime.NewScheme()
@@ -75,8 +75,7 @@ func teller(t *testing.T, ws *v1beta1.Workspace, fault func() error) (r *Reconci
 	}
 }
 
-// TestRefusalIsToldOnceItIsWritten checks when others learn of a refusal, whichever of the two writes
-// of a pass fails.
+// TestRefusalIsToldOnceItIsWritten checks when others learn of a refusal if one of the two writes of a pass fails.
 func TestRefusalIsToldOnceItIsWritten(t *testing.T) {
 	nothing := told{Metrics: []string{
 		"modelberth_capacity_cooldowns_active 0", "modelberth_capacity_seconds 0 0s",
@@ -130,7 +129,7 @@ func TestRefusalIsToldOnceItIsWritten(t *testing.T) {
 			t.Fatalf("%s: error %v, want one: %t", step.reason, err, step.fault != nil)
 		}
 		if step.fault != nil {
-			s.Workspace.Status = *status // what another pass would read
+			s.Workspace.Status = *status // so would another pass read it
 		}
 		if diff := cmp.Diff(step.want, heard()); diff != "" {
 			t.Errorf("%s (-want +got):\n%s", step.reason, diff)

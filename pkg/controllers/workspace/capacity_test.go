@@ -20,7 +20,7 @@ import (
 	"github.com/modelberth/modelberth/pkg/revision"
 )
 
-// The wait for a release names the machines.
+// TestAwaitReleaseNamesMachines checks that the wait for a release names the machines.
 func TestAwaitReleaseNamesMachines(t *testing.T) {
 	ended := func(reason, fix string) []v1beta1.Attempt {
 		at := metav1.NewTime(now.Time)
@@ -60,7 +60,7 @@ func TestAwaitReleaseNamesMachines(t *testing.T) {
 	}
 }
 
-// classes is a provisioner whose node class is in one state.
+// classes is a provisioner whose node classes are all in one state.
 type classes struct {
 	acquisition.Provisioner
 	state refusal.ClassState
@@ -70,7 +70,8 @@ func (c classes) Class(context.Context, v1beta1.NodeClassReference) (refusal.Cla
 	return c.state, "", nil
 }
 
-// An obstacle outside the node class waits for a person; one of the class is looked at again.
+// TestStopLooksAtTheClass checks that Stop looks again only if the node class was the obstacle. Any other obstacle
+// waits for a person.
 func TestStopLooksAtTheClass(t *testing.T) {
 	tests := []struct {
 		reason    string

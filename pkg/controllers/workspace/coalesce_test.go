@@ -23,7 +23,7 @@ import (
 	"github.com/modelberth/modelberth/pkg/group"
 )
 
-// TestProgressIsCoalesced reports one pass after another, and counts the status writes.
+// TestProgressIsCoalesced reports one pass after another, and checks which of them write the status.
 func TestProgressIsCoalesced(t *testing.T) {
 	coming := machine(launching, func(m *capacity.Machine) { m.Reason, m.Message = "", "" })
 	launched := machine(launching, func(m *capacity.Machine) { m.Reason, m.Message, m.Launched = "", "", true })
@@ -75,7 +75,7 @@ func TestProgressIsCoalesced(t *testing.T) {
 	}
 }
 
-// TestProgressAfterARestart: without a known last write, a controller waits only for more progress.
+// TestProgressAfterARestart checks that progress waits only for more progress if the last write is unknown.
 func TestProgressAfterARestart(t *testing.T) {
 	clock := testclock.NewFakePassiveClock(now.Time)
 	coalescer := newCoalescer(clock)
@@ -87,8 +87,8 @@ func TestProgressAfterARestart(t *testing.T) {
 	}
 }
 
-// TestManyStartsShareABudget: progress of many Workspaces is written at progressRate, and a write with more than progress
-// gives its turn back.
+// TestManyStartsShareABudget checks that progress of many Workspaces is written at progressRate, and that a write with
+// more than progress gives its turn back.
 func TestManyStartsShareABudget(t *testing.T) {
 	clock := testclock.NewFakePassiveClock(now.Time)
 	coalescer := newCoalescer(clock)
@@ -123,8 +123,8 @@ func TestManyStartsShareABudget(t *testing.T) {
 	}
 }
 
-// TestUsableMachinesWaitForOthers: usable machines of one Workspace are reported at once, and behind a burst in turn. An
-// answering model never waits.
+// TestUsableMachinesWaitForOthers checks that usable machines of one Workspace are reported at once, but in turn after
+// a burst. An answering model never waits.
 func TestUsableMachinesWaitForOthers(t *testing.T) {
 	clock := testclock.NewFakePassiveClock(now.Time)
 	coalescer := newCoalescer(clock)
@@ -152,7 +152,7 @@ func TestUsableMachinesWaitForOthers(t *testing.T) {
 	}
 }
 
-// TestEventsDoNotWait has a group replaced that failed before: the condition says so already, in other words.
+// TestEventsDoNotWait replaces a group whose failure the condition already shows: the event must not wait.
 func TestEventsDoNotWait(t *testing.T) {
 	ws := workspaceObject()
 	r, heard := teller(t, ws, func() error { return nil })

@@ -21,10 +21,10 @@ import (
 	"github.com/modelberth/modelberth/pkg/revision"
 )
 
-// pairs are plans for two machines.
+// pairs are plans with two machines.
 var pairs = ranked{{InstanceType: "A", Nodes: 2, HourlyPrice: 2}}
 
-// guarded returns a Reconciler with the policy for groups, after a probe found a group exposed.
+// guarded returns a Reconciler with a policy for groups, after a probe has found a group exposed.
 func guarded(policy isolation.Policy, exposed isolation.Group) *Reconciler {
 	books, clock := account{}, testclock.NewFakePassiveClock(now.Time)
 	guard := isolation.NewGuard(policy, nil, clock)
@@ -35,14 +35,14 @@ func guarded(policy isolation.Policy, exposed isolation.Group) *Reconciler {
 	})
 }
 
-// groupScope returns a pass over team-a/chat, with an accepted plan for two machines.
+// groupScope returns a pass over team-a/chat that has an accepted plan with two machines.
 func groupScope() *scope.Scope {
 	s := scope.New(workspaceObject())
 	s.Revision = &revision.Revision{Name: "chat-1", Revision: render.Revision{Plan: pairs[0]}}
 	return s
 }
 
-// TestExposureNamesNoPodOfOthers: nothing about a group in one namespace reaches the plans of another.
+// TestExposureNamesNoPodOfOthers checks that the plans of a namespace reveal nothing about groups in other namespaces.
 func TestExposureNamesNoPodOfOthers(t *testing.T) {
 	for _, tc := range []struct {
 		reason, namespace string
@@ -63,8 +63,8 @@ func TestExposureNamesNoPodOfOthers(t *testing.T) {
 	}
 }
 
-// TestServingGroupIsRepairedWhileAnotherIsExposed: a lost machine of a group that serves is bought again, whatever was found
-// of others, or decided about new groups.
+// TestServingGroupIsRepairedWhileAnotherIsExposed checks that a serving group gets a lost machine again, even if
+// another group is exposed or the administrator no longer allows new groups.
 func TestServingGroupIsRepairedWhileAnotherIsExposed(t *testing.T) {
 	other, own := isolation.Group{Namespace: "team-a", Name: "secret"}, isolation.Group{Namespace: "team-a", Name: "chat"}
 	for _, tc := range []struct {
@@ -100,7 +100,7 @@ func TestServingGroupIsRepairedWhileAnotherIsExposed(t *testing.T) {
 				tc.change(s)
 			}
 			irreplaceable, err := r.executor.Snapshot(s).Irreplaceable(open), r.executor.Reserve(t.Context(), s)
-			isOpen := s.OpenAttempt() != nil // an incomplete one ends instead
+			isOpen := s.OpenAttempt() != nil // an incomplete attempt ends instead
 			if isOpen && (irreplaceable == "") != tc.isSpent || (err == nil) != tc.isSpent {
 				t.Errorf("irreplaceable %q, reserving %v; want the machine bought is %v", irreplaceable, err, tc.isSpent)
 			}

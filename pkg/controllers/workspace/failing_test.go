@@ -24,7 +24,7 @@ import (
 	"github.com/modelberth/modelberth/pkg/revision"
 )
 
-// ward is a Workspace with one machine and one pod.
+// ward returns a pass over a Workspace with one machine and one pod. words are the last words of its crashed engine.
 func ward(t *testing.T, words string, change func(*scope.Scope)) *scope.Scope {
 	t.Helper()
 	known, err := diagnosis.Shipped()
@@ -52,7 +52,8 @@ func ward(t *testing.T, words string, change func(*scope.Scope)) *scope.Scope {
 	return s
 }
 
-// A machine whose pods fail permanently is released after the deadline, and no other.
+// TestMachineThatCannotServeIsReleased checks that only a machine whose pods fail permanently is released after the
+// deadline.
 func TestMachineThatCannotServeIsReleased(t *testing.T) {
 	const hopeless = "error: invalid argument: --no-such-flag"
 	noon := time.Date(2026, 11, 20, 12, 0, 0, 0, time.UTC)
@@ -65,7 +66,7 @@ func TestMachineThatCannotServeIsReleased(t *testing.T) {
 		words    string
 		change   func(*scope.Scope)
 		deadline time.Duration
-		// later is the change before the deadline passes.
+		// later is a change before the deadline passes.
 		later func(*scope.Scope)
 		want  string
 	}{
@@ -121,15 +122,15 @@ func checkReleased(t *testing.T, got refusal.Verdict, want string) {
 	}
 }
 
-// A group whose engines may not start, because other pods reach its pods, costs money until a person acts. So its
-// machines are released after the deadline, unless the network is fixed by then.
+// TestMachinesOfExposedGroupAreReleased checks that a group whose engines must not start loses its machines after the
+// deadline, unless the network is fixed by then. Until a person acts, these machines would only cost money.
 func TestMachinesOfExposedGroupAreReleased(t *testing.T) {
 	const half, deadline = 15 * time.Minute, 30 * time.Minute
 	exposed := isolation.Finding{Outcome: isolation.Exposed, Message: "port 8090 was reached"}
 	chat := isolation.Group{Namespace: "team-a", Name: "chat"}
 	for _, tc := range []struct {
 		reason string
-		// exposed says whether the guard has found the group exposed, and change is what happens at half time.
+		// exposed reports whether the guard has found the group exposed. change happens at half time.
 		exposed bool
 		change  func(*Reconciler, *scope.Scope)
 		want    bool

@@ -35,8 +35,8 @@ func (empty) Observe(context.Context, capacity.Owner, []capacity.Created, string
 func (empty) Release(context.Context, capacity.Owner) ([]string, error)        { return nil, nil }
 func (empty) Owners(context.Context, string, string) ([]capacity.Owner, error) { return nil, nil }
 
-// TestEndOfAWorkspaceFreesWhatItAskedFor has a Workspace deleted between its turn to ask for an offer, with the
-// money reserved, and its first machine: no machine's end will ever tell the others.
+// TestEndOfAWorkspaceFreesWhatItAskedFor deletes a Workspace before its first machine exists, when it has the right to
+// request an offering again and has reserved the money. No deleted machine will wake the other Workspaces.
 func TestEndOfAWorkspaceFreesWhatItAskedFor(t *testing.T) {
 	known := runtime.NewScheme()
 	for _, add := range []func(*runtime.Scheme) error{scheme.AddToScheme, v1beta1.AddToScheme} {

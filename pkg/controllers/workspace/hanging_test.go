@@ -17,7 +17,7 @@ import (
 	"github.com/modelberth/modelberth/pkg/progress"
 )
 
-// hanging is an API server without an answer about machines.
+// hanging is a provisioner whose live reads never end.
 type hanging struct{}
 
 func (hanging) MachineCosts(context.Context) ([]capacity.MachineCost, error) { return nil, nil }
@@ -27,7 +27,7 @@ func (hanging) LiveMachineCosts(ctx context.Context) ([]capacity.MachineCost, er
 	return nil, ctx.Err()
 }
 
-// TestHangingReadDoesNotHoldAllWorkers has 32 workers reserve money while one read never ends.
+// TestHangingReadDoesNotHoldAllWorkers lets 32 workers reserve money while one read never ends.
 func TestHangingReadDoesNotHoldAllWorkers(t *testing.T) {
 	asked := []capacity.MachineCost{{Owner: capacity.Owner{UID: "uid"}, Machine: "m", HourlyPrice: 1}}
 	money := ledger.New(ledger.Ceilings{Cluster: 10}, hanging{})

@@ -24,7 +24,8 @@ func isReadyNow(pod *corev1.Pod) {
 	pod.Status.Conditions = []corev1.PodCondition{{Type: corev1.PodReady, Status: corev1.ConditionTrue}}
 }
 
-// TestMachineThatNeverServesIsReleased has words that no signature knows, so only the idle deadline ends the attempt.
+// TestMachineThatNeverServesIsReleased uses an error that matches no signature, so only the idle deadline ends the
+// attempt.
 func TestMachineThatNeverServesIsReleased(t *testing.T) {
 	const unknown = "RuntimeError: it did not work"
 	stored := func(status metav1.ConditionStatus) func(*scope.Scope) {
@@ -78,7 +79,7 @@ func TestMachineThatNeverServesIsReleased(t *testing.T) {
 	}
 }
 
-// TestAnsweringPod: the workers of a group are ready while their leader crashes, and nobody gets an answer.
+// TestAnsweringPod checks that ready workers do not count while their leader crashes: nobody gets an answer.
 func TestAnsweringPod(t *testing.T) {
 	for _, tc := range []struct {
 		reason string
@@ -107,8 +108,8 @@ func TestAnsweringPod(t *testing.T) {
 	}
 }
 
-// TestObserveMarksAnswer marks the attempt in the first step of a pass: a later step may fail each time, and the answer be
-// forgotten.
+// TestObserveMarksAnswer checks that the first step of a pass marks the attempt. Later steps may fail in each pass, and
+// the answer would be forgotten.
 func TestObserveMarksAnswer(t *testing.T) {
 	for _, tc := range []struct {
 		reason  string
@@ -147,7 +148,7 @@ func TestObserveMarksAnswer(t *testing.T) {
 	}
 }
 
-// TestFetchProof: no agent without progress runs for that long, in a group neither.
+// TestFetchProof checks the time by which a running fetch has proven its progress.
 func TestFetchProof(t *testing.T) {
 	s := ward(t, "", nil)
 	if proof := s.PodState(now.Time).FetchProof; !proof.IsZero() {

@@ -34,8 +34,8 @@ import (
 	"github.com/modelberth/modelberth/pkg/revision"
 )
 
-// live is a provisioner with these machines. Some of them exist in the API server, and some of these are usable. It
-// records releases.
+// live is a provisioner with these machines in the cache. names are the machines in the API server, and usable those
+// that are initialized. It counts releases.
 type live struct {
 	account
 	machines []capacity.Machine
@@ -70,7 +70,7 @@ func (l live) Release(context.Context, capacity.Owner) ([]string, error) {
 	return nil, nil
 }
 
-// server is an API server with these objects.
+// server returns a client for an API server with these objects.
 func server(t *testing.T, objects ...client.Object) client.Client {
 	t.Helper()
 	known := runtime.NewScheme()
@@ -93,8 +93,8 @@ func revisionOf(owner *v1beta1.Workspace, name string, number int64) *appsv1.Con
 	}
 }
 
-// The machines of a hidden plan would be taken for those of another one, and released. An older plan in its place would
-// buy the wrong machines.
+// TestObserveReadsTheRevisionsThatTheStatusNames checks that observe finds revisions that the cache lacks. Otherwise
+// their machines would count as another plan's and be released, or an older plan would buy the wrong machines.
 func TestObserveReadsTheRevisionsThatTheStatusNames(t *testing.T) {
 	ours, other := workspaceObject(), workspaceObject()
 	other.UID = "former"
@@ -152,8 +152,8 @@ func TestObserveReadsTheRevisionsThatTheStatusNames(t *testing.T) {
 	}
 }
 
-// The cache of a new leader may have the status and the machines, and lack the StatefulSet: the serving machines would
-// be taken for strays.
+// TestObserveAsksForTheSetOfMachinesThatServe covers the cache of a new leader that has the status and the machines but
+// lacks the StatefulSet. The serving machines must not be released.
 func TestObserveAsksForTheSetOfMachinesThatServe(t *testing.T) {
 	ours, other := workspaceObject(), workspaceObject()
 	other.UID = "former"
@@ -197,8 +197,8 @@ func TestObserveAsksForTheSetOfMachinesThatServe(t *testing.T) {
 	}
 }
 
-// The cache of a new leader may lack the node fault behind a switchover: the machines on their way would be released, and
-// requested again.
+// TestHoldAsksWhetherTroubleIsOver covers the cache of a new leader that lacks the node fault behind a switchover. The
+// machines on their way must not be released, only to be requested again.
 func TestHoldAsksWhetherTroubleIsOver(t *testing.T) {
 	for name, isOld := range map[string]bool{"it is over": false, "the node has changed since": true} {
 		t.Run(name, func(t *testing.T) {
@@ -233,7 +233,7 @@ func TestHoldAsksWhetherTroubleIsOver(t *testing.T) {
 	}
 }
 
-// A pass over an outdated suspension deletes nothing.
+// TestSuspendKnowsTheNewest checks that a pass over an outdated suspension deletes nothing.
 func TestSuspendKnowsTheNewest(t *testing.T) {
 	set := readySet()
 	set.Namespace, set.Name = "team-a", "chat"
@@ -254,8 +254,8 @@ func TestSuspendKnowsTheNewest(t *testing.T) {
 	}
 }
 
-// An earlier leader may have written a refusal late. The memory of all Workspaces lacks it, and the Workspace's status
-// has it.
+// TestNextKnowsItsOwnRefusals covers a refusal that an earlier leader wrote late: the Workspace's status has it, but
+// the memory of all Workspaces lacks it.
 func TestNextKnowsItsOwnRefusals(t *testing.T) {
 	ended := metav1.NewTime(now.Add(-time.Minute))
 	ws := workspaceObject()
@@ -278,7 +278,8 @@ func TestNextKnowsItsOwnRefusals(t *testing.T) {
 	}
 }
 
-// A pinned revision counts from then on: a pass over an outdated Workspace must not pin one.
+// TestPinKnowsTheNewest checks that a pass over an outdated Workspace pins no revision, because later passes would use
+// it.
 func TestPinKnowsTheNewest(t *testing.T) {
 	kube := server(t, workspaceObject())
 	ws := &v1beta1.Workspace{}
@@ -298,8 +299,9 @@ func TestPinKnowsTheNewest(t *testing.T) {
 	}
 }
 
-// An earlier leader may have pinned a fallback plan, and ended before it recorded an attempt for it. That plan is
-// accepted as soon as it shows, and the machines of the one before would be released.
+// TestPinKnowsWhatFollows covers an earlier leader that pinned a fallback plan, and ended before it recorded an
+// attempt. Once the cache shows that plan, it is the accepted one, and the machines of the plan before it would be
+// released.
 func TestPinKnowsWhatFollows(t *testing.T) {
 	ours, other := workspaceObject(), workspaceObject()
 	other.UID = "former"
@@ -335,7 +337,8 @@ func TestPinKnowsWhatFollows(t *testing.T) {
 	}
 }
 
-// The cache of a new leader may lack the newest template: its pods would be deleted, and each of their successors.
+// TestGroupsKnowTheNewestTemplate covers the cache of a new leader that lacks the newest template. The pods of that
+// template must not be deleted, again and again.
 func TestGroupsKnowTheNewestTemplate(t *testing.T) {
 	set := func(name, version string) *appsv1.StatefulSet {
 		out := pinnedSet(0)
@@ -379,8 +382,8 @@ func TestGroupsKnowTheNewestTemplate(t *testing.T) {
 	}
 }
 
-// A Workspace may go on with an older plan while the plan for its spec is unknown. The status must not name that older
-// plan: the next pass would take it for the plan of the new spec, and buy it.
+// TestReportNamesNoPlanThatIsNotKnown covers a Workspace that continues with an older plan while the plan for its spec
+// is unknown. If the status named the older plan, the next pass would buy it for the new spec.
 func TestReportNamesNoPlanThatIsNotKnown(t *testing.T) {
 	s := scope.New(workspaceObject())
 	s.Workspace.Status.Plan = &v1beta1.PlanStatus{Revision: "chat-newest"}
@@ -390,8 +393,8 @@ func TestReportNamesNoPlanThatIsNotKnown(t *testing.T) {
 	}
 }
 
-// A pass without a status to write releases nothing before it has confirmed that it has the newest Workspace. A newer
-// status may have an attempt with these machines.
+// TestReleaseKnowsTheNewest checks that a pass without a status to write confirms that it has the newest Workspace
+// before it releases machines. A newer status may have an attempt with these machines.
 func TestReleaseKnowsTheNewest(t *testing.T) {
 	for name, isOld := range map[string]bool{"it began from the newest": false, "another one was written since": true} {
 		t.Run(name, func(t *testing.T) {

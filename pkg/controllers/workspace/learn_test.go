@@ -21,7 +21,7 @@ import (
 	"github.com/modelberth/modelberth/pkg/controllers/workspace/watch"
 )
 
-// attemptOf is an attempt at a machine type that began some minutes from now.
+// attemptOf returns an attempt for a machine type that began some minutes after now.
 func attemptOf(instanceType string, began int, changes ...func(*v1beta1.Attempt)) v1beta1.Attempt {
 	out := v1beta1.Attempt{
 		Number: 1, InstanceType: instanceType, CapacityType: v1beta1.CapacityOnDemand,
@@ -46,7 +46,8 @@ func launchedOnce(a *v1beta1.Attempt) {
 
 func usable(a *v1beta1.Attempt) { a.ReadyTime = new(metav1.NewTime(a.StartTime.Add(time.Minute))) }
 
-// TestOnlyTheConcernedAreWoken has Workspaces wait for machine types a and b, for money, and one still look.
+// TestOnlyTheConcernedAreWoken covers Workspaces that wait for machine type a, for machine type b and for money, and
+// one that is still choosing.
 func TestOnlyTheConcernedAreWoken(t *testing.T) {
 	other := refusal.Asker{Workspace: "other", Namespace: "team-b"}
 	refusedBefore := func(cause refusal.Cause) func(*Reconciler) {
@@ -118,7 +119,7 @@ func TestOnlyTheConcernedAreWoken(t *testing.T) {
 	}
 }
 
-// drained are the names of the Workspaces in a queue, sorted.
+// drained returns the sorted names of the Workspaces in a queue.
 func drained(woken watch.Queue) []string {
 	var out []string
 	for woken.Len() > 0 {
@@ -130,7 +131,7 @@ func drained(woken watch.Queue) []string {
 	return out
 }
 
-// BenchmarkRefusal has one more Workspace refused while many wait for the same machine types.
+// BenchmarkRefusal measures a refusal of one more Workspace while many wait for the same machine type.
 func BenchmarkRefusal(b *testing.B) {
 	for _, waiting := range []int{1000, 10000} {
 		b.Run(fmt.Sprint(waiting), func(b *testing.B) {
@@ -154,7 +155,7 @@ func BenchmarkRefusal(b *testing.B) {
 	}
 }
 
-// counting is a queue with a counter.
+// counting is a queue that only counts its additions.
 type counting struct {
 	watch.Queue
 

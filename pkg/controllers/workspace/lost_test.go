@@ -14,9 +14,9 @@ import (
 	"github.com/modelberth/modelberth/pkg/progress"
 )
 
-// A Workspace that tells of no attempt may have lost its status a moment after its first machines were asked for: an attempt
-// that is begun before the cache shows them has the same number, and lets go of them. The pass that puts the finalizer on
-// is the first, and asks nobody.
+// TestNextKnowsTheMachines covers a status without attempts. It may have been lost just after the first request for
+// machines. A new attempt would have the same number, and would release these machines if the cache lacks them. The
+// pass that adds the finalizer is the first one, and needs no live read.
 func TestNextKnowsTheMachines(t *testing.T) {
 	tests := []struct {
 		reason   string

@@ -23,7 +23,7 @@ import (
 	"github.com/modelberth/modelberth/pkg/progress"
 )
 
-// takenKind is an Applier for which all objects of one kind have another owner.
+// takenKind is an Applier that finds another owner for all objects of one kind.
 type takenKind string
 
 func (takenKind) Check(context.Context, client.Object, client.Object) error { return nil }
@@ -40,8 +40,8 @@ func (k takenKind) Apply(_ context.Context, _, desired client.Object) (bool, err
 	return true, nil
 }
 
-// TestNamesOfOthers checks which Workspaces an object of another owner stops: a model from before there
-// were NetworkPolicies keeps its endpoint.
+// TestNamesOfOthers checks which Workspaces stop because another owner has an object's name. A running model from a
+// version without NetworkPolicies keeps its endpoint.
 func TestNamesOfOthers(t *testing.T) {
 	tests := []struct {
 		reason string
@@ -72,7 +72,7 @@ func TestNamesOfOthers(t *testing.T) {
 	}
 }
 
-// stands is an Applier for which all objects have the same state.
+// stands is an Applier for which all objects are in the same state.
 type stands apply.State
 
 func (stands) Check(context.Context, client.Object, client.Object) error         { return nil }
@@ -82,7 +82,7 @@ func (s stands) State(context.Context, client.Object, client.Object) (apply.Stat
 	return apply.State(s), nil
 }
 
-// orders are those for Services, and how the last try ended.
+// orders records the ordered Services. err is the result of the last try.
 type orders struct {
 	kinds     []string
 	err       error
@@ -96,7 +96,7 @@ func (o *orders) Order(_ *v1beta1.Workspace, service client.Object) error {
 
 func (o *orders) Forget(types.NamespacedName) { o.forgotten++ }
 
-// TestEndpoint covers the order of a Service, and when it counts as existing.
+// TestEndpoint checks when a Service is ordered, and when it counts as existing.
 func TestEndpoint(t *testing.T) {
 	refused := apierrors.NewForbidden(corev1.Resource("services"), "chat", errors.New("exceeded quota: services"))
 	tests := []struct {
@@ -128,8 +128,8 @@ func TestEndpoint(t *testing.T) {
 	}
 }
 
-// TestForgottenOrders checks which orders are dropped: an old one would be retried seldom, and report a failure that
-// is over.
+// TestForgottenOrders checks which orders are dropped. An old order would be retried rarely, and would report an
+// outdated failure.
 func TestForgottenOrders(t *testing.T) {
 	tests := []struct {
 		reason  string
@@ -156,8 +156,8 @@ func TestForgottenOrders(t *testing.T) {
 	}
 }
 
-// TestOrderOfAWorkspaceThatIsGone: if a Workspace's finalizer was removed by hand, its impossible Service is not
-// retried.
+// TestOrderOfAWorkspaceThatIsGone checks that a Service is not retried after somebody removed its Workspace's finalizer
+// by hand.
 func TestOrderOfAWorkspaceThatIsGone(t *testing.T) {
 	known := runtime.NewScheme()
 	if err := v1beta1.AddToScheme(known); err != nil {

@@ -25,26 +25,28 @@ import (
 	"github.com/modelberth/modelberth/pkg/revision"
 )
 
-// cheapOrDear prefers the cheap machine type, and takes the dear one if that is excluded.
+// cheapOrDear prefers the cheap machine type, and takes the dear one if the cheap one is excluded.
 var cheapOrDear = ranked{
 	{InstanceType: "cheap", CapacityType: v1beta1.CapacitySpot, Nodes: 1, HourlyPrice: 1},
 	{InstanceType: "dear", Nodes: 1, HourlyPrice: 8},
 }
 
-// readied is a provisioner whose node classes are Ready.
+// readied is a provisioner whose node classes are all ready.
 type readied struct{ account }
 
 func (readied) Class(context.Context, v1beta1.NodeClassReference) (refusal.ClassState, string, error) {
 	return refusal.ClassReady, "", nil
 }
 
-// TestAffordInPlaceOfWhatIsLost checks the request when a serving machine is broken and money is short: others hold
-// some of a ceiling of $12.00/h, the broken machine costs 1, another of its kind 1, and the other kind 8.
+// TestAffordInPlaceOfWhatIsLost checks the request when a serving machine is broken and money is short. Other
+// Workspaces hold some of a ceiling of $12.00/h. The broken machine costs $1.00/h, another of its type $1.00/h, and the
+// other type $8.00/h.
 func TestAffordInPlaceOfWhatIsLost(t *testing.T) {
 	tests := []struct {
 		reason string
 		others float64
-		// beside and instead are the machine types requested in addition to it, or in its place.
+		// beside is the machine type requested in addition to the broken machine, and instead the type requested in its
+		// place.
 		beside, instead string
 	}{
 		{reason: "another kind is safer", others: 3, beside: "dear"},

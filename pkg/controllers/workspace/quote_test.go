@@ -26,7 +26,7 @@ import (
 	"github.com/modelberth/modelberth/pkg/sku"
 )
 
-// typesCatalog has the machine types of some plans.
+// typesCatalog is a catalog with the machine types of some plans.
 type typesCatalog struct {
 	noCatalog
 	plans ranked
@@ -40,7 +40,7 @@ func (c typesCatalog) SKUs() []sku.SKU {
 	return out
 }
 
-// TestPinnedPlanIsBoughtWithinTheLimitsOfTheDay resumes a Workspace whose plan was pinned when its machine cost $3/h.
+// TestPinnedPlanIsBoughtWithinTheLimitsOfTheDay resumes a Workspace whose plan was pinned at a price of $3.00/h.
 func TestPinnedPlanIsBoughtWithinTheLimitsOfTheDay(t *testing.T) {
 	pinned := planner.Plan{InstanceType: "pinned", Nodes: 1, HourlyPrice: 3}
 	other := planner.Plan{InstanceType: "other", Nodes: 1, HourlyPrice: 4}
@@ -51,7 +51,8 @@ func TestPinnedPlanIsBoughtWithinTheLimitsOfTheDay(t *testing.T) {
 		today    ranked
 		ceilings ledger.Ceilings
 		limits   purchase.Limits
-		// want is the bought machine type and its price; empty if nothing is bought, and why.
+		// want is the bought machine type and price is its price. If nothing is bought, want is empty and why explains
+		// it.
 		want  string
 		price float64
 		why   string
@@ -108,7 +109,7 @@ func TestPinnedPlanIsBoughtWithinTheLimitsOfTheDay(t *testing.T) {
 	}
 }
 
-// TestOpenAttemptStopsBuyingWhatIsForbidden has the administrator forbid a machine type between two machines of an attempt.
+// TestOpenAttemptStopsBuyingWhatIsForbidden forbids a machine type between two purchases of the same attempt.
 func TestOpenAttemptStopsBuyingWhatIsForbidden(t *testing.T) {
 	plans := ranked{{InstanceType: "A", Nodes: 2, HourlyPrice: 2}, {InstanceType: "B", Nodes: 2, HourlyPrice: 2}}
 	for _, isReady := range []bool{false, true} {
@@ -134,8 +135,8 @@ func TestOpenAttemptStopsBuyingWhatIsForbidden(t *testing.T) {
 	}
 }
 
-// TestLostMachineThatMayNotBeBoughtEndsNothing: the remaining machines serve until another plan has its own, instead of
-// a wait without end for a forbidden one.
+// TestLostMachineThatMayNotBeBoughtEndsNothing checks that the remaining machines serve until another plan has its own
+// machines. The controller must not wait forever for a forbidden machine.
 func TestLostMachineThatMayNotBeBoughtEndsNothing(t *testing.T) {
 	plans := ranked{{InstanceType: "A", Nodes: 2, HourlyPrice: 2}, {InstanceType: "B", Nodes: 2, HourlyPrice: 2}}
 	tests := []struct {

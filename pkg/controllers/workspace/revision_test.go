@@ -25,8 +25,8 @@ import (
 	"github.com/modelberth/modelberth/pkg/revision"
 )
 
-// TestNothingBeginsWithUnverifiedWeights requires signatures for an accepted plan with unverified weights: serving models
-// continue, and neither machines nor pods start.
+// TestNothingBeginsWithUnverifiedWeights requires signatures after a plan with unverified weights was accepted. Serving
+// models continue, but no machine is bought and no pod starts.
 func TestNothingBeginsWithUnverifiedWeights(t *testing.T) {
 	der, err := x509.MarshalPKIXPublicKey(ed25519.NewKeyFromSeed(make([]byte, ed25519.SeedSize)).Public())
 	if err != nil {
@@ -43,7 +43,7 @@ func TestNothingBeginsWithUnverifiedWeights(t *testing.T) {
 		plan   planner.Plan
 		held   int
 		runs   string
-		// forbidden: nothing may be bought. stalled: no pod may start.
+		// forbidden means that no machine may be bought, and stalled that no pod may start.
 		forbidden, stalled bool
 	}{
 		{"it serves from its machines", bought, 2, "chat-1", false, false},

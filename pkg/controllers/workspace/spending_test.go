@@ -31,7 +31,7 @@ import (
 	"github.com/modelberth/modelberth/pkg/sku"
 )
 
-// account is a provisioner with machines of others.
+// account is a provisioner that holds machines of other Workspaces.
 type account struct {
 	acquisition.Provisioner
 	held []capacity.MachineCost
@@ -47,7 +47,7 @@ func (a account) Names(owner capacity.Owner, attempt int32, count int) ([]string
 	return (&nodeclaim.Provisioner{}).Names(owner, attempt, count)
 }
 
-// ranked plans with the first of some plans within the exclusions and the money.
+// ranked is a planner that returns the first of its plans that is not excluded and not over the ceiling.
 type ranked []planner.Plan
 
 func (plans ranked) Plan(r planner.Request) (planner.Plan, error) {
@@ -62,7 +62,7 @@ func (plans ranked) Plan(r planner.Request) (planner.Plan, error) {
 	return planner.Plan{}, &planner.InfeasibleError{Reason: v1beta1.ReasonNoMachineAllowed, Message: "left alone or too dear"}
 }
 
-// Quote prices the accepted plan as the plans have it now.
+// Quote returns the accepted plan at the current price of these plans.
 func (plans ranked) Quote(accepted planner.Plan, c planner.Constraints) (planner.Plan, string) {
 	i := slices.IndexFunc(plans, func(plan planner.Plan) bool { return plan.InstanceType == accepted.InstanceType })
 	if i < 0 {
@@ -78,15 +78,15 @@ func (plans ranked) Quote(accepted planner.Plan, c planner.Constraints) (planner
 	return accepted, ""
 }
 
-// dearOrCheap prefers the dear machine type, and takes the cheap one below a price.
+// dearOrCheap prefers the dear machine type, and takes the cheap one if the ceiling is too low.
 var dearOrCheap = ranked{{InstanceType: "dear", Nodes: 2, HourlyPrice: 8}, {InstanceType: "cheap", Nodes: 1, HourlyPrice: 1}}
 
-// emptyCatalog knows nothing, and says so.
+// emptyCatalog is a catalog that also lists no machine types.
 type emptyCatalog struct{ noCatalog }
 
 func (emptyCatalog) SKUs() []sku.SKU { return nil }
 
-// TestAfford prefers two machines for $8.00/h under a ceiling of 10, in addition to machines of others.
+// TestAfford prefers two machines for $8.00/h under a ceiling of $10.00/h, in addition to machines of other Workspaces.
 func TestAfford(t *testing.T) {
 	tests := []struct {
 		reason string
@@ -133,7 +133,7 @@ func TestAfford(t *testing.T) {
 	}
 }
 
-// thrifty plans with the cheap machine type only, unless it is excluded.
+// thrifty is a planner that plans only with the cheap machine type, unless anything is excluded.
 type thrifty struct{}
 
 func (thrifty) Plan(r planner.Request) (planner.Plan, error) {
@@ -147,7 +147,7 @@ func (thrifty) Quote(accepted planner.Plan, _ planner.Constraints) (planner.Plan
 	return accepted, ""
 }
 
-// TestShortUntil covers the next look of a Workspace without money: the end of a cooldown wakes nobody.
+// TestShortUntil checks when a Workspace without money looks again, because the end of a cooldown wakes nobody.
 func TestShortUntil(t *testing.T) {
 	cheap := cooldown.Exclusion{Offering: refusal.Offering{InstanceType: "cheap"}, Until: now.Add(10 * time.Minute)}
 	tests := []struct {
@@ -186,7 +186,7 @@ func TestShortUntil(t *testing.T) {
 	}
 }
 
-// queueOf is the queue of a Reconciler's woken Workspaces.
+// queueOf returns the queue of a Reconciler's woken Workspaces.
 func queueOf(t *testing.T, r *Reconciler) watch.Queue {
 	t.Helper()
 	q := workqueue.NewTypedRateLimitingQueue(workqueue.DefaultTypedControllerRateLimiter[reconcile.Request]())
@@ -197,7 +197,8 @@ func queueOf(t *testing.T, r *Reconciler) watch.Queue {
 	return q
 }
 
-// A lagging watch may show vanished machines, and lack their successors. The money for those is already spent.
+// TestMoneyThatIsSpentIsNotShort covers a lagging watch that shows vanished machines but lacks their successors. The
+// money for the successors is already spent.
 func TestMoneyThatIsSpentIsNotShort(t *testing.T) {
 	books := account{held: []capacity.MachineCost{{Owner: capacity.Owner{Name: "other", UID: "other"}, Machine: "gone", HourlyPrice: 9}}}
 	r := New(Config{
@@ -216,8 +217,8 @@ func TestMoneyThatIsSpentIsNotShort(t *testing.T) {
 	}
 }
 
-// TestMoneyForMoreMachinesWakes has a Workspace that serves lack the money for a machine that its plan asks for
-// since: the end of another one's machine must wake it, because nothing else will.
+// TestMoneyForMoreMachinesWakes covers a serving Workspace that lacks money for a machine that its plan has added. The
+// end of another Workspace's machine must wake it, because nothing else will.
 func TestMoneyForMoreMachinesWakes(t *testing.T) {
 	books := account{held: []capacity.MachineCost{{Owner: capacity.Owner{Name: "other", UID: "other"}, Machine: "m", HourlyPrice: 9}}}
 	r := New(Config{

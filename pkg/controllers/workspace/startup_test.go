@@ -25,23 +25,23 @@ import (
 	"github.com/modelberth/modelberth/pkg/model"
 )
 
-// start is when the Workspace of these stories was made.
+// start returns when the Workspace of these tests was created.
 func start() time.Time { return workspaceObject().CreationTimestamp.Time }
 
-// after is this many seconds after that.
+// after returns a time in seconds after start.
 func after(seconds int) metav1.Time {
 	return metav1.NewTime(start().Add(time.Duration(seconds) * time.Second))
 }
 
-// usableAfter is a machine with its Initialized condition since then.
+// usableAfter returns a machine whose condition Initialized is True since that time.
 func usableAfter(seconds int) capacity.Machine {
 	return machine(func(m *capacity.Machine) {
 		m.Words.Initialized = refusal.Condition{Status: refusal.StatusTrue, Since: after(seconds).Time}
 	})
 }
 
-// podAfter is a pod with the seconds until its weights were fetched, its engine ran, and it was ready. A negative number
-// means not yet.
+// podAfter returns a pod. Its arguments are the seconds until its weights were fetched, its engine ran, and it was
+// ready; negative means not yet.
 func podAfter(fetched, ran, ready int) corev1.Pod {
 	pod := corev1.Pod{}
 	pod.Name = "chat-0"
@@ -61,7 +61,7 @@ func podAfter(fetched, ran, ready int) corev1.Pod {
 	return pod
 }
 
-// stagesOf words stages as name start-end, in seconds after the Workspace was made.
+// stagesOf formats stages as name start-end, in seconds after start.
 func stagesOf(stages []v1beta1.StartupStage) string {
 	var words []string
 	for _, stage := range stages {
@@ -141,7 +141,7 @@ func TestStartup(t *testing.T) {
 	}
 }
 
-// askedEngine answers, or fails, and counts.
+// askedEngine is an EngineProbe that returns said or err, and records its calls.
 type askedEngine struct {
 	said  engineprobe.Result
 	err   error
@@ -153,7 +153,7 @@ func (e *askedEngine) Read(_ context.Context, engine string, at engineprobe.Endp
 	return e.said, e.err
 }
 
-// answering is a scope of a Workspace, ready or not.
+// answering returns a pass over a Workspace with an answering model. isTold means that the status already reports it.
 func answering(isTold bool) *scope.Scope {
 	s := scope.New(workspaceObject())
 	s.Revision, s.Machines, s.StatefulSet = accepted(1), []capacity.Machine{machine()}, readySet()
@@ -169,7 +169,7 @@ func answering(isTold bool) *scope.Scope {
 	return s
 }
 
-// TestEngineIsAwaited checks when a pass follows for the engine's figures: once the model answers, and never
+// TestEngineIsAwaited checks when another pass follows for the engine's figures: once the model answers, but never
 // before, however long something else is not ready.
 func TestEngineIsAwaited(t *testing.T) {
 	for _, tc := range []struct {
@@ -277,7 +277,8 @@ func TestEngineIsAskedOnce(t *testing.T) {
 	}
 }
 
-// If many probes are under way, the next engine is probed later: a probe without an answer blocks its caller.
+// TestFewEnginesAreAskedAtOnce checks that the next engine is probed later if many probes are running, because a probe
+// without an answer blocks its caller.
 func TestFewEnginesAreAskedAtOnce(t *testing.T) {
 	engine := askedEngine{}
 	r := New(Config{Engines: &engine, Clock: testclock.NewFakePassiveClock(now.Add(time.Hour))})
@@ -289,7 +290,7 @@ func TestFewEnginesAreAskedAtOnce(t *testing.T) {
 		t.Errorf("asked %q, error %v, looks again after %s", engine.asked, err, s.RequeueAfter)
 	}
 	<-r.probes
-	for range 2 { // what was taken is given back
+	for range 2 { // the token is given back
 		if err := r.observeEngine(t.Context(), s); err != nil {
 			t.Fatal(err)
 		}

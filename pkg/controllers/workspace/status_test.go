@@ -90,7 +90,7 @@ func readySet() *appsv1.StatefulSet {
 	return set
 }
 
-// refused is a verdict on a refused machine.
+// refused returns a final verdict on a refused machine.
 func refused(cause refusal.Cause) refusal.Verdict {
 	return refusal.Verdict{
 		Cause: cause, Message: "the words of the cloud", Fix: "mend it", Cooldown: time.Hour, Final: true,
@@ -100,7 +100,7 @@ func refused(cause refusal.Cause) refusal.Verdict {
 	}
 }
 
-// TestStatus pins the messages to users in each situation, word by word.
+// TestStatus pins the messages to users in each situation, word for word.
 func TestStatus(t *testing.T) {
 	wasReady := func(s *scope.Scope) {
 		s.Workspace.Status.State = v1beta1.StateReady
@@ -311,7 +311,7 @@ func TestStatus(t *testing.T) {
 	golden(t, "status.golden", out.String())
 }
 
-// TestStatusIsStable: nothing changes while nothing happens, however often it is reported.
+// TestStatusIsStable checks that a repeated report changes nothing while nothing happens.
 func TestStatusIsStable(t *testing.T) {
 	s := scope.New(workspaceObject())
 	s.Revision, s.StatefulSet, s.Pods = accepted(1), readySet(), []corev1.Pod{podReady()}

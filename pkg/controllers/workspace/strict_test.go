@@ -21,7 +21,7 @@ import (
 	"github.com/modelberth/modelberth/pkg/revision"
 )
 
-// TestReadyIsNeverStalled reports on random facts: whatever holds, Stalled is not True while Ready is.
+// TestReadyIsNeverStalled computes statuses from random facts, and checks that Stalled is never True while Ready is.
 func TestReadyIsNeverStalled(t *testing.T) {
 	stalls := []*progress.StalledError{
 		nil,
@@ -73,7 +73,7 @@ func TestReadyIsNeverStalled(t *testing.T) {
 	}
 }
 
-// TestStricterCheckDoesNotStallWhatServes upgrades to a version with a stricter check of an accepted spec.
+// TestStricterCheckDoesNotStallWhatServes upgrades to a version that refuses a spec that was accepted before.
 func TestStricterCheckDoesNotStallWhatServes(t *testing.T) {
 	for _, test := range []struct {
 		reason string
@@ -85,7 +85,7 @@ func TestStricterCheckDoesNotStallWhatServes(t *testing.T) {
 		t.Run(test.reason, func(t *testing.T) {
 			ws := workspaceObject()
 			ws.Generation, ws.Status.ObservedGeneration = 1, 1
-			// This version refuses it: nothing of the template is left that a pod could be made of.
+			// This version refuses the spec: the template cannot be read, so no pod could be rendered from it.
 			ws.Inference = &v1beta1.InferenceSpec{TemplateError: "unknown field"}
 			ws.Status.Plan = &v1beta1.PlanStatus{Revision: "chat-former"}
 			ws.Status.Conditions = []metav1.Condition{{Type: v1beta1.ConditionPlanned, Status: metav1.ConditionTrue}}

@@ -23,7 +23,7 @@ import (
 	"github.com/modelberth/modelberth/pkg/controllers/workspace/scope"
 )
 
-// deletions notes the UIDs of pods deleted without grace.
+// deletions is a client that records the UIDs of pods deleted without grace.
 type deletions struct {
 	client.Client
 
@@ -38,8 +38,8 @@ func (d *deletions) Delete(_ context.Context, _ client.Object, opts ...client.De
 	return nil
 }
 
-// TestNoStuckPods checks which pods are deleted without their kubelet: a StatefulSet's pod never, if it could
-// still run.
+// TestNoStuckPods checks which pods are deleted without their kubelet. A StatefulSet's pod that may still run must not
+// be deleted.
 func TestNoStuckPods(t *testing.T) {
 	const node = "node-1"
 	bought, leaving := map[string]string{v1beta1.LabelWorkspaceUID: "uid-1"}, metav1.NewTime(now.Add(-time.Second))
@@ -53,7 +53,7 @@ func TestNoStuckPods(t *testing.T) {
 		selector map[string]string
 		on       string
 		leaving  *metav1.Time
-		// seen and live are the node, as the cache and as the API server have it.
+		// seen is the node in the cache, and live the node in the API server.
 		seen, live *corev1.Node
 		machines   []capacity.Machine
 		want       bool

@@ -28,7 +28,7 @@ import (
 	"github.com/modelberth/modelberth/pkg/workload"
 )
 
-// apart is a provisioner with separate machines for two attempts. Their names are those of nodeclaim.
+// apart is a provisioner that separates the machines of two attempts. It names machines as nodeclaim does.
 type apart struct{ account }
 
 func (apart) CanSurge(capacity.Owner) bool               { return true }
@@ -36,7 +36,7 @@ func (apart) Replaces(capacity.Owner) capacity.Replacing { return capacity.Repla
 
 func (apart) ReleaseBut(context.Context, capacity.Owner, []string) ([]string, error) { return nil, nil }
 
-// names of the machines of an attempt of the Workspace of these tests.
+// names returns the names of an attempt's machines for the Workspace of these tests.
 func names(t *testing.T, number int32) []string {
 	t.Helper()
 	out, err := apart{}.Names(scope.New(workspaceObject()).Owner, number, 1)
@@ -46,7 +46,7 @@ func names(t *testing.T, number int32) []string {
 	return out
 }
 
-// surging serves on the machine of attempt 1, and acquires one for attempt 2.
+// surging changes a pass so that attempt 1 serves on its machine, and attempt 2 acquires another machine.
 func surging(s *scope.Scope) {
 	s.Workspace.Status.State = v1beta1.StateReady
 	s.Revision, s.Previous = accepted(1), accepted(1)
@@ -62,7 +62,7 @@ func surging(s *scope.Scope) {
 	s.Machines = []capacity.Machine{machine(), launched}
 }
 
-// pinnedSet is a set whose pods select the machines of an attempt.
+// pinnedSet returns a StatefulSet whose pods select the machines of an attempt.
 func pinnedSet(attempt int32) *appsv1.StatefulSet {
 	set := readySet()
 	set.Annotations = map[string]string{v1beta1.AnnotationRevision: "former"}
@@ -72,7 +72,8 @@ func pinnedSet(attempt int32) *appsv1.StatefulSet {
 	return set
 }
 
-// The cache may lack the latest move of the pods: their new machines would be taken for needless ones after an edit.
+// TestHoldAsksWhereThePodsRun covers a cache that lacks the latest move of the pods: after an edit, their new machines
+// would seem unused.
 func TestHoldAsksWhereThePodsRun(t *testing.T) {
 	newest := pinnedSet(2)
 	newest.Namespace, newest.Name, newest.UID = "team-a", "chat", "set-1"
@@ -94,7 +95,7 @@ func TestHoldAsksWhereThePodsRun(t *testing.T) {
 	}
 }
 
-// TestMove covers the revision and the machines of the pods at each moment of a move.
+// TestMove checks which revision and which machines the pods use at each stage of a move.
 func TestMove(t *testing.T) {
 	ready := func(s *scope.Scope) {
 		s.Machines[1] = machine()
@@ -160,7 +161,7 @@ func TestMove(t *testing.T) {
 	}
 }
 
-// TestBeside covers the releases before a purchase instead of a switchover.
+// TestBeside checks when the serving machines are released before a purchase, instead of after a switchover.
 func TestBeside(t *testing.T) {
 	priced := func(usd float64) func(*scope.Scope) { return func(s *scope.Scope) { s.Machines[0].HourlyPrice = usd } }
 	limited := func(limit string) func(*scope.Scope) {
@@ -217,7 +218,8 @@ func TestBeside(t *testing.T) {
 	}
 }
 
-// A limit counts, too, if it is lowered before all machines of an attempt are requested.
+// TestLimitLoweredMeanwhile checks that a limit applies even if it is lowered before an attempt has requested all
+// machines.
 func TestLimitLoweredMeanwhile(t *testing.T) {
 	r := New(Config{Planner: thrifty{}, Clock: testclock.NewFakePassiveClock(now.Time)})
 	s := scope.New(workspaceObject())
@@ -242,7 +244,7 @@ func TestLimitLoweredMeanwhile(t *testing.T) {
 	}
 }
 
-// unready has the pod not answer for a while.
+// unready makes the pod not ready for a while.
 func unready(since time.Duration) func(*scope.Scope) {
 	return func(s *scope.Scope) {
 		s.Pods[0].Status.Conditions = []corev1.PodCondition{{

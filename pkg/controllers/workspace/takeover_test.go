@@ -17,7 +17,7 @@ import (
 	"github.com/modelberth/modelberth/pkg/controllers/workspace/scope"
 )
 
-// kaitos are machines of KAITO's controller. It counts how often they are released; some always remain.
+// kaitos are machines of KAITO's controller. It counts their releases; one machine always remains.
 type kaitos struct{ released int }
 
 func (*kaitos) Of(context.Context, types.NamespacedName) ([]string, error) { return nil, nil }
@@ -27,7 +27,7 @@ func (k *kaitos) Release(context.Context, types.NamespacedName) ([]string, error
 	return []string{"NodePool team-a-chat"}, nil
 }
 
-// TestLeftoversInUseStay keeps KAITO's machines while the pods that replace its own run on one of them.
+// TestLeftoversInUseStay checks that KAITO's machines stay while a pod that replaces KAITO's pods uses one of them.
 func TestLeftoversInUseStay(t *testing.T) {
 	ofPool := map[string]string{v1beta1.LabelMachineWorkspaceName: "chat", v1beta1.LabelMachineWorkspaceNamespace: "team-a"}
 	ofAgentPool := map[string]string{v1beta1.LabelWorkspace: "chat", v1beta1.LabelWorkspaceNamespace: "team-a"}
@@ -66,8 +66,8 @@ func TestLeftoversInUseStay(t *testing.T) {
 	}
 }
 
-// TestMachinesOfAnAbortedEditGo releases the machines of an edit once it is reverted, or nobody agrees any more. Machines
-// that our pods run on stay.
+// TestMachinesOfAnAbortedEditGo checks that the machines of an edit are released once the edit or the consent is
+// reverted. Machines with pods of ours stay.
 func TestMachinesOfAnAbortedEditGo(t *testing.T) {
 	for _, test := range []struct {
 		reason, consent string

@@ -21,14 +21,15 @@ import (
 	"github.com/modelberth/modelberth/pkg/progress"
 )
 
-// TestBriefWaits: a brief wait ends in a moment, and becomes rare if it lasts; a wait with its own time keeps that.
+// TestBriefWaits checks that the delay after a brief wait grows while it lasts, and that a wait with its own delay
+// keeps it.
 func TestBriefWaits(t *testing.T) {
 	now := time.Date(2026, 3, 2, 8, 0, 0, 0, time.UTC)
 	conflict := apierrors.NewConflict(schema.GroupResource{Resource: "workspaces"}, "chat", errors.New("written since"))
 	tests := []struct {
 		reason string
 		err    error
-		want   time.Duration // a minute after it began
+		want   time.Duration // a minute after the wait began
 	}{
 		{"a brief wait", fmt.Errorf("plan: %w", &progress.WaitingError{Message: "the newest plan does not show", IsBrief: true}), stale.LongestDelay},
 		{"a conflict", conflict, stale.LongestDelay},
@@ -49,8 +50,8 @@ func TestBriefWaits(t *testing.T) {
 	}
 }
 
-// TestBriefWaitsWriteNoStatus: many starts at once wait a moment for each other, and each write would delay all. A wait
-// that lasts is reported, and so is an attempt, which is written before anything is bought.
+// TestBriefWaitsWriteNoStatus checks that a brief wait writes no status: many simultaneous starts wait for each other,
+// and each write would delay all. A longer wait is reported, and an attempt is always written before a purchase.
 func TestBriefWaitsWriteNoStatus(t *testing.T) {
 	brief := fmt.Errorf("workload: %w", &progress.WaitingError{Message: "waiting for the API server", IsBrief: true})
 	tests := []struct {
@@ -89,7 +90,8 @@ func TestBriefWaitsWriteNoStatus(t *testing.T) {
 	}
 }
 
-// TestServesOnMeanwhile: serving pods are kept in order while more machines have to wait, and the wait is kept.
+// TestServesOnMeanwhile checks that a pass goes on with the serving pods while more machines must wait, and keeps the
+// delay.
 func TestServesOnMeanwhile(t *testing.T) {
 	broken := errors.New("broken")
 	tests := []struct {
@@ -113,7 +115,7 @@ func TestServesOnMeanwhile(t *testing.T) {
 	}
 }
 
-// TestServesOnWithBackoff: while the cache lags, each look may cost a request.
+// TestServesOnWithBackoff checks that passes back off while the cache lags, because each may cost a request.
 func TestServesOnWithBackoff(t *testing.T) {
 	clock := testclock.NewFakePassiveClock(now.Time)
 	r := New(Config{Clock: clock})
@@ -130,7 +132,7 @@ func TestServesOnWithBackoff(t *testing.T) {
 	}
 }
 
-// TestStatusChanged covers the changes of a status that lead to a pass.
+// TestStatusChanged checks which changes of a status lead to a pass.
 func TestStatusChanged(t *testing.T) {
 	was, is := workspaceObject(), workspaceObject()
 	was.ResourceVersion, is.ResourceVersion, is.Status.State = "1", "2", v1beta1.StateReady

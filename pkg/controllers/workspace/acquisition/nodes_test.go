@@ -17,8 +17,8 @@ import (
 	"github.com/modelberth/modelberth/pkg/revision"
 )
 
-// TestRejected covers the scheduler's rejections. The Workspace leaves its planned nodes only if the next plan would
-// differ: otherwise it would be made again and again.
+// TestRejected covers the scheduler's rejections. A Workspace leaves its planned nodes only if the next plan would
+// differ. Otherwise the same plan would be made again and again.
 func TestRejected(t *testing.T) {
 	now := metav1.Now()
 	on := func(node string) corev1.Pod {

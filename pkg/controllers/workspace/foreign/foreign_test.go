@@ -26,7 +26,7 @@ import (
 	"github.com/modelberth/modelberth/pkg/takeover"
 )
 
-// pools are KAITO's machines, by the name of their Workspace.
+// pools are the names of KAITO's machines.
 type pools []string
 
 func (p pools) Of(context.Context, types.NamespacedName) ([]string, error)      { return p, nil }
@@ -69,7 +69,7 @@ func pod(set *appsv1.StatefulSet, name string, isReady corev1.ConditionStatus) *
 	}
 }
 
-// TestLook decides what a pass does with KAITO's objects.
+// TestLook covers the states of a Workspace with objects of KAITO's controller.
 func TestLook(t *testing.T) {
 	ws := workspace()
 	set := &appsv1.StatefulSet{ObjectMeta: ownedBy(ws)}
@@ -86,7 +86,7 @@ func TestLook(t *testing.T) {
 		pools   pools
 		planned bool
 		objects []client.Object
-		// the result of the pass, the held machines, and a part of the message.
+		// The result of the pass, the counted pods, and a part of the message.
 		kept, frozen, replaced bool
 		state                  takeover.State
 		pods                   takeover.Pods
@@ -139,7 +139,7 @@ func TestLook(t *testing.T) {
 	}
 }
 
-// TestCede turns KAITO's Service into ours without its address, and leaves those of others alone.
+// TestCede turns KAITO's Service into ours but keeps its address, and leaves the Services of others alone.
 func TestCede(t *testing.T) {
 	ws := workspace()
 	theirs := func(change ...func(*corev1.Service)) *corev1.Service {
@@ -198,8 +198,8 @@ func TestCede(t *testing.T) {
 	}
 }
 
-// TestDeleteSet deletes KAITO's StatefulSet by its UID, after it got the label without which the controller may delete
-// nothing. Once it is gone, nothing happens.
+// TestDeleteSet deletes KAITO's StatefulSet by its UID, after adding the label that the controller needs for a
+// deletion. Once the StatefulSet is gone, nothing happens.
 func TestDeleteSet(t *testing.T) {
 	set := &appsv1.StatefulSet{ObjectMeta: ownedBy(workspace())}
 	c := cluster(t, set.DeepCopy())

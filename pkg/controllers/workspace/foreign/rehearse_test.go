@@ -24,7 +24,7 @@ import (
 	"github.com/modelberth/modelberth/pkg/progress"
 )
 
-// TestRehearse has the API server answer a dry run of the new pods, and nothing is created.
+// TestRehearse covers the API server's answers to a dry run of the new pods. Nothing is created.
 func TestRehearse(t *testing.T) {
 	pods := schema.GroupResource{Resource: "pods"}
 	denied := &apierrors.StatusError{ErrStatus: metav1.Status{
@@ -35,7 +35,7 @@ func TestRehearse(t *testing.T) {
 		reason  string
 		answer  error
 		hasRoom bool
-		// stalls, waits and fails say of what kind the error is; says is a part of its message.
+		// stalls, waits and fails are the possible kinds of the error; says is a part of its message.
 		stalls, waits, fails bool
 		says                 string
 	}{
@@ -86,7 +86,7 @@ func TestRehearse(t *testing.T) {
 	}
 }
 
-// TestRehearsedPods are those that the StatefulSets would have.
+// TestRehearsedPods checks that the rehearsed pods are the same as the StatefulSets would create.
 func TestRehearsedPods(t *testing.T) {
 	ws := workspace()
 	var got []string

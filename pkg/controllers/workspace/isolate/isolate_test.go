@@ -23,7 +23,7 @@ import (
 	"github.com/modelberth/modelberth/pkg/progress"
 )
 
-// member is a pod of a group whose agent has run for a while.
+// member returns a pod of a group, whose agent has run since started.
 func member(name, found string, started time.Time) corev1.Pod {
 	pod := corev1.Pod{ObjectMeta: metav1.ObjectMeta{Namespace: "team-a", Name: name, UID: types.UID("uid-of-" + name)}}
 	pod.Annotations = map[string]string{v1beta1.AnnotationIsolation: found}
@@ -34,7 +34,8 @@ func member(name, found string, started time.Time) corev1.Pod {
 	return pod
 }
 
-// TestGroupStartsOnlyIsolated: without enforced NetworkPolicies, no engine starts that executes received data.
+// TestGroupStartsOnlyIsolated checks that no engine of a group starts before NetworkPolicies are enforced, because such
+// engines execute received data.
 func TestGroupStartsOnlyIsolated(t *testing.T) {
 	now := time.Unix(1_000_000, 0)
 	const required, found, waived = v1beta1.IsolationRequired, v1beta1.IsolationFound, v1beta1.IsolationWaived
@@ -47,7 +48,7 @@ func TestGroupStartsOnlyIsolated(t *testing.T) {
 		pods   []string
 		age    time.Duration
 		want   []string
-		// stalls, waits and refuses are what follows for this group and for the purchase of others.
+		// stalls and waits are results for this group; refuses is the result for purchases of other groups.
 		stalls, waits, refuses bool
 		probes                 int
 	}{

@@ -38,15 +38,16 @@ func workspaceObject() *v1beta1.Workspace {
 	return &v1beta1.Workspace{ObjectMeta: metav1.ObjectMeta{Namespace: "team-a", Name: "chat", UID: "some"}}
 }
 
-// account has the costs of all machines.
+// account holds the costs of all machines.
 type account []capacity.MachineCost
 
 func (a account) MachineCosts(context.Context) ([]capacity.MachineCost, error) { return a, nil }
 
-// ofMoney are the prefixes of metrics about machines and their cost.
+// ofMoney returns the prefixes of the metrics about machines and their cost.
 func ofMoney() []string { return []string{"modelberth_capacity_", "modelberth_spending_"} }
 
-// TestMetrics counts each turn of an attempt once, also with a second set in the place of the first.
+// TestMetrics checks that each transition of an attempt counts once, even if a second set of metrics replaces the
+// first.
 func TestMetrics(t *testing.T) {
 	registry, memory := prometheus.NewRegistry(), &cooldown.Memory{}
 	clock := testclock.NewFakePassiveClock(now.Time)
@@ -93,7 +94,7 @@ func TestMetrics(t *testing.T) {
 	}
 }
 
-// TestStartupMetrics counts each stage once, at its end, and a whole start at its last.
+// TestStartupMetrics checks that each stage counts once, at its end, and a whole start at the end of its last stage.
 func TestStartupMetrics(t *testing.T) {
 	registry := prometheus.NewRegistry()
 	m, err := New(registry, &cooldown.Memory{}, testclock.NewFakePassiveClock(now.Time))
@@ -126,7 +127,7 @@ func TestStartupMetrics(t *testing.T) {
 	}
 }
 
-// TestPopulation counts Workspaces, and only where the replica leads.
+// TestPopulation counts Workspaces, but only in the leader.
 func TestPopulation(t *testing.T) {
 	of := func(name string, change func(*v1beta1.Workspace)) *v1beta1.Workspace {
 		ws := workspaceObject()
@@ -181,7 +182,7 @@ func TestPopulation(t *testing.T) {
 	}
 }
 
-// TestCauses: every error has one of the listed causes.
+// TestCauses checks that every error has one of the listed causes.
 func TestCauses(t *testing.T) {
 	of := schema.GroupResource{Resource: "pods"}
 	tests := []struct {
@@ -216,7 +217,7 @@ func TestCauses(t *testing.T) {
 	}
 }
 
-// slowPlanner takes two seconds.
+// slowPlanner is a planner that takes two seconds.
 type slowPlanner struct {
 	planning.Planner
 	clock *testclock.FakePassiveClock
@@ -227,7 +228,7 @@ func (p slowPlanner) Plan(planner.Request) (planner.Plan, error) {
 	return planner.Plan{}, errors.New("nothing fits")
 }
 
-// TestPlanningMetric: plans that fail take time, too.
+// TestPlanningMetric checks that failed plans count, too.
 func TestPlanningMetric(t *testing.T) {
 	registry, clock := prometheus.NewRegistry(), testclock.NewFakePassiveClock(now.Time)
 	m, err := New(registry, &cooldown.Memory{}, clock)
@@ -243,7 +244,7 @@ func TestPlanningMetric(t *testing.T) {
 	}
 }
 
-// TestSpentFor covers the use of each machine of one Workspace.
+// TestSpentFor covers the states of a Workspace's machines.
 func TestSpentFor(t *testing.T) {
 	answering := workspaceObject()
 	answering.Status.Conditions = []metav1.Condition{{Type: v1beta1.ConditionInferenceReady, Status: metav1.ConditionTrue}}
@@ -278,7 +279,7 @@ func TestSpentFor(t *testing.T) {
 	}
 }
 
-// TestSpendingRates covers the uses of paid machines.
+// TestSpendingRates covers the hourly costs of machines in each state.
 func TestSpendingRates(t *testing.T) {
 	ready := workspaceObject()
 	ready.UID = "ready"

@@ -16,7 +16,7 @@ import (
 	"github.com/modelberth/modelberth/pkg/progress"
 )
 
-// kaitos is a status as KAITO's controller leaves it.
+// kaitos returns a status as KAITO's controller leaves it.
 func kaitos() *v1beta1.WorkspaceStatus {
 	out := &v1beta1.WorkspaceStatus{State: v1beta1.StateReady, TargetNodeCount: 2, WorkerNodes: []string{"node-1", "node-2"}}
 	for _, kind := range []string{v1beta1.ConditionResourceReady, v1beta1.ConditionInferenceReady, v1beta1.ConditionWorkspaceSucceeded} {
@@ -27,7 +27,8 @@ func kaitos() *v1beta1.WorkspaceStatus {
 	return out
 }
 
-// TestFrozenKeepsWhatIsTrue keeps KAITO's conditions while they are true, reports that once, and restores them.
+// TestFrozenKeepsWhatIsTrue checks that a frozen status keeps KAITO's conditions while they are true, reports the
+// takeover once, and restores KAITO's part after a reverted edit.
 func TestFrozenKeepsWhatIsTrue(t *testing.T) {
 	facts := serving()
 	facts.Workspace.IsKAITOs, facts.Workspace.Frozen = true, &status.Frozen{Answers: true, Message: "2 of 2 pods are ready"}
@@ -90,8 +91,8 @@ func TestFrozenKeepsWhatIsTrue(t *testing.T) {
 	}
 }
 
-// TestFrozenForgetsAnEditWithoutAPlan removes what an edit has written that was reverted before it had a plan. What KAITO's
-// controller wrote stays where nothing was written over it.
+// TestFrozenForgetsAnEditWithoutAPlan checks that the status loses the traces of an edit that was reverted before it
+// had a plan. It keeps KAITO's values that no edit has overwritten.
 func TestFrozenForgetsAnEditWithoutAPlan(t *testing.T) {
 	for _, test := range []struct {
 		reason  string
@@ -120,7 +121,7 @@ func TestFrozenForgetsAnEditWithoutAPlan(t *testing.T) {
 	}
 }
 
-// TestSuspendedBesideKAITOsPods: a suspension does not stop KAITO's pods.
+// TestSuspendedBesideKAITOsPods checks that the message warns of KAITO's pods, which a suspension does not stop.
 func TestSuspendedBesideKAITOsPods(t *testing.T) {
 	for _, hasPods := range []bool{true, false} {
 		facts := serving()

@@ -25,7 +25,7 @@ import (
 
 var now = metav1.NewTime(time.Date(2026, 11, 20, 12, 0, 0, 0, time.UTC))
 
-// serving are the facts of a Workspace whose model answers on one machine.
+// serving returns the facts of a Workspace whose model answers on one machine.
 func serving() *status.Facts {
 	plan := &planner.Plan{InstanceType: "gpu-small", Nodes: 1, GPUsPerNode: 1, GPUResource: "nvidia.com/gpu"}
 	return &status.Facts{
@@ -117,7 +117,8 @@ func TestReady(t *testing.T) {
 	}
 }
 
-// TestComputeIsPure: the facts stay as they are, and what is computed from its own result is the same, without events.
+// TestComputeIsPure checks that Compute does not change its facts, and that another computation from its own result
+// returns the same status without events.
 func TestComputeIsPure(t *testing.T) {
 	facts := serving()
 	before, err := json.Marshal(facts)
@@ -141,7 +142,7 @@ func TestComputeIsPure(t *testing.T) {
 	}
 }
 
-// TestKept: our own conditions say why, and KAITO's stay.
+// TestKept checks that our own conditions give the reason, and that KAITO's conditions stay.
 func TestKept(t *testing.T) {
 	stored := &v1beta1.WorkspaceStatus{
 		Conditions:  []metav1.Condition{{Type: v1beta1.ConditionInferenceReady, Status: metav1.ConditionTrue, Reason: "x"}},
@@ -157,13 +158,13 @@ func TestKept(t *testing.T) {
 	}
 }
 
-// TestFaultyMachines is about machines that stay although something is wrong with them.
+// TestFaultyMachines covers machines that stay despite a fault.
 func TestFaultyMachines(t *testing.T) {
 	const withheld, lacks = "node-1 is broken; the machine stays", "node node-1 can allocate 1 of its 2 nvidia.com/gpu"
 	tests := []struct {
 		reason  string
 		machine func(*capacity.Machine)
-		// NodesReady, ResourceReady and Ready
+		// want are the conditions NodesReady, ResourceReady and Ready.
 		want      []string
 		wantEvent bool
 	}{

@@ -14,7 +14,7 @@ import (
 	"github.com/modelberth/modelberth/api/v1beta1"
 )
 
-// TestWaitsForNodes finds the Workspaces that a new node may help.
+// TestWaitsForNodes covers the Workspaces that a new node may help.
 func TestWaitsForNodes(t *testing.T) {
 	is := func(kind, reason string, status metav1.ConditionStatus) metav1.Condition {
 		return metav1.Condition{Type: kind, Status: status, Reason: reason}
@@ -45,7 +45,8 @@ func TestWaitsForNodes(t *testing.T) {
 	}
 }
 
-// TestNodeChanged: a fault of the node matters also beside one of a GPU that began earlier and is spared.
+// TestNodeChanged checks that a fault of the node counts even after an earlier fault of a GPU that the plan does not
+// need.
 func TestNodeChanged(t *testing.T) {
 	node := func(kinds ...corev1.NodeConditionType) *corev1.Node {
 		out := &corev1.Node{}

@@ -22,7 +22,8 @@ import (
 	"github.com/modelberth/modelberth/pkg/progress"
 )
 
-// Events expire by the thousand, pods and nodes come and go: only a change of money wakes the Workspaces without it.
+// TestDeletingWhatIsNoMachineWakesNobody checks that only a deletion that frees money wakes the Workspaces that wait
+// for money. Events expire by the thousand, and pods and nodes come and go.
 func TestDeletingWhatIsNoMachineWakesNobody(t *testing.T) {
 	frees := func(does bool) func(context.Context, client.Object) bool {
 		return func(context.Context, client.Object) bool { return does }
@@ -57,7 +58,7 @@ func TestDeletingWhatIsNoMachineWakesNobody(t *testing.T) {
 	}
 }
 
-// A Workspace does not wait for a machine type outside its spec.
+// TestAwaitedOffersAreThoseThatItMayAskFor checks that a Workspace does not wait for a machine type outside its spec.
 func TestAwaitedOffersAreThoseThatItMayAskFor(t *testing.T) {
 	ws, who := &v1beta1.Workspace{Inference: &v1beta1.InferenceSpec{}}, refusal.Asker{Workspace: "uid-1"}
 	ws.Resource.Placement = &v1beta1.PlacementSpec{InstanceTypes: []string{"A"}, CapacityTypes: []v1beta1.CapacityType{v1beta1.CapacitySpot}}
@@ -74,7 +75,7 @@ func TestAwaitedOffersAreThoseThatItMayAskFor(t *testing.T) {
 	}
 }
 
-// drained are the names of the Workspaces in a queue, sorted.
+// drained returns the sorted names of the Workspaces in a queue.
 func drained(woken Queue) []string {
 	var out []string
 	for woken.Len() > 0 {
