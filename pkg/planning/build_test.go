@@ -32,8 +32,7 @@ func (s shelf) ResolveSKU(name string) (sku.SKU, error) {
 	return sku.SKU{}, errors.New("unknown")
 }
 
-// TestRestrict checks that plans exclude machine types that the administrator does not allow, and that naming one is an
-// error.
+// TestRestrict: plans exclude machine types that the administrator does not allow, and naming one is an error.
 func TestRestrict(t *testing.T) {
 	tests := []struct {
 		reason  string

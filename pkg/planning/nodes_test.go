@@ -116,7 +116,7 @@ func TestPlanOnNodes(t *testing.T) {
 	}
 }
 
-// TestPlanWaitsForPods checks that nodes do not count as free before their pods are known.
+// TestPlanWaitsForPods: nodes do not count as free before their pods are known.
 func TestPlanWaitsForPods(t *testing.T) {
 	nodes, _ := gpuNodes(t, 1, 1)
 	_, decide := onNodes(t, nodes, usedBy(nil))

@@ -102,8 +102,8 @@ func (r *reads) Get(ctx context.Context, key client.ObjectKey, into client.Objec
 	return r.Objects.Get(ctx, key, into, options...)
 }
 
-// TestArtifactIsVerifiedBeforeItIsBoughtFor checks that weights without the required signature are refused before a
-// purchase, and that plans name the signed artifact.
+// TestArtifactIsVerifiedBeforeItIsBoughtFor: weights without the required signature are refused before a purchase, and
+// plans name the signed artifact.
 func TestArtifactIsVerifiedBeforeItIsBoughtFor(t *testing.T) {
 	ours := publicKey(t, 1)
 	theirs := keysOf(t, publicKey(t, 2))

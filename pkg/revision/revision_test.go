@@ -15,7 +15,7 @@ import (
 	"github.com/modelberth/modelberth/pkg/render"
 )
 
-// TestOnlyLowersPrice checks that only a lower limit counts. Every other change needs a new plan.
+// TestOnlyLowersPrice: only a lower limit counts. Every other change needs a new plan.
 func TestOnlyLowersPrice(t *testing.T) {
 	limited := func(limit string, types ...string) render.Inputs {
 		return render.Inputs{Resource: v1beta1.ResourceSpec{Placement: &v1beta1.PlacementSpec{MaxHourlyPrice: limit, InstanceTypes: types}}}

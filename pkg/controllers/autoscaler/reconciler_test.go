@@ -71,7 +71,7 @@ func TestStory(t *testing.T) {
 	}
 }
 
-// TestEvents checks that each change has one event with its reason.
+// TestEvents: each change has one event with its reason.
 func TestEvents(t *testing.T) {
 	w := newWorld(t, set(1))
 	w.live(t, 5*time.Minute, 20)
@@ -128,7 +128,7 @@ func TestWokenReplicaWaitsForItsRequest(t *testing.T) {
 	}
 }
 
-// TestMissingSignals checks that the condition explains missing signals, and that no replica is removed meanwhile.
+// TestMissingSignals: the condition explains missing signals, and no replica is removed meanwhile.
 func TestMissingSignals(t *testing.T) {
 	for _, tc := range []struct {
 		reason string
@@ -157,7 +157,7 @@ func TestMissingSignals(t *testing.T) {
 	}
 }
 
-// TestShortSilenceIsNotReported checks that an engine that misses one look causes no write of the status.
+// TestShortSilenceIsNotReported: an engine that misses one look causes no write of the status.
 func TestShortSilenceIsNotReported(t *testing.T) {
 	w := newWorld(t, set(1))
 	w.live(t, 10*time.Minute, 5)
@@ -174,8 +174,7 @@ func TestShortSilenceIsNotReported(t *testing.T) {
 	}
 }
 
-// TestRestartLetsNothingGo checks that a new process removes no replica before it has watched for a window and
-// idleAfter.
+// TestRestartLetsNothingGo: a new process removes no replica before it has watched for a window and idleAfter.
 func TestRestartLetsNothingGo(t *testing.T) {
 	w := newWorld(t, set(3))
 	w.live(t, 9*time.Minute, 30)
@@ -193,7 +192,7 @@ func TestRestartLetsNothingGo(t *testing.T) {
 	}
 }
 
-// TestGapBeginsAnew checks that time without looks does not count as watched.
+// TestGapBeginsAnew: time without looks does not count as watched.
 func TestGapBeginsAnew(t *testing.T) {
 	w := newWorld(t, set(2))
 	w.live(t, time.Minute, 20)
@@ -221,7 +220,7 @@ func scaledObject(name string) *unstructured.Unstructured {
 	return out
 }
 
-// TestStandsBack checks that the controller yields to another autoscaler of the set, and acts again once that is gone.
+// TestStandsBack: the controller yields to another autoscaler of the set, and acts again once that is gone.
 func TestStandsBack(t *testing.T) {
 	for _, tc := range []struct {
 		reason string
@@ -303,7 +302,7 @@ func TestPolicies(t *testing.T) {
 	}
 }
 
-// TestPolicyTakenAway checks that the condition goes with the policy.
+// TestPolicyTakenAway: the condition disappears with the policy.
 func TestPolicyTakenAway(t *testing.T) {
 	w := newWorld(t, set(1))
 	w.live(t, time.Minute, 5)
@@ -339,7 +338,7 @@ func TestConflict(t *testing.T) {
 	}
 }
 
-// TestBounds checks that the number of replicas stays within the bounds and the price, whatever the engines report.
+// TestBounds: the number of replicas stays within the bounds and the price, whatever the engines report.
 func TestBounds(t *testing.T) {
 	w := newWorld(t, set(1, func(s *v1beta1.InferenceSet) {
 		s.Spec.Autoscaling.MinReplicas, s.Spec.Autoscaling.MaxHourlyPrice = new(int32(1)), "6"
@@ -440,8 +439,7 @@ func (s schemaOf) Missing(definitions ...string) (string, []string) {
 	return "", nil
 }
 
-// TestPrunedSetIsNotScaled checks that nothing is written while fields are pruned, because the policy itself may be
-// pruned.
+// TestPrunedSetIsNotScaled: nothing is written while fields are pruned, because the policy itself may be pruned.
 func TestPrunedSetIsNotScaled(t *testing.T) {
 	tests := []struct {
 		reason string

@@ -91,7 +91,7 @@ func TestRefusedScale(t *testing.T) {
 	}
 }
 
-// TestConflictsReadNoEngines checks that retries on a lagging cache do not read the engines again.
+// TestConflictsReadNoEngines: retries on a lagging cache do not read the engines again.
 func TestConflictsReadNoEngines(t *testing.T) {
 	w := newWorld(t, set(1))
 	w.run(t, 1)
@@ -152,7 +152,7 @@ func equateNaN() cmp.Option {
 	return cmp.Comparer(func(a, b float64) bool { return a == b || math.IsNaN(a) && math.IsNaN(b) })
 }
 
-// TestPriceBeforeTheFirstPlan checks that maxHourlyPrice applies although the price of a replica is not yet known.
+// TestPriceBeforeTheFirstPlan: maxHourlyPrice applies although the price of a replica is not yet known.
 func TestPriceBeforeTheFirstPlan(t *testing.T) {
 	w := newWorld(t, set(0, func(s *v1beta1.InferenceSet) {
 		s.Spec.Autoscaling.MinReplicas, s.Spec.Autoscaling.MaxHourlyPrice = new(int32(3)), "4"
@@ -167,8 +167,7 @@ func TestPriceBeforeTheFirstPlan(t *testing.T) {
 	}
 }
 
-// TestTemplateForgetsThePrice checks that another template starts a replica again after the former one was too
-// expensive.
+// TestTemplateForgetsThePrice: another template starts a replica again after the former one was too expensive.
 func TestTemplateForgetsThePrice(t *testing.T) {
 	w := newWorld(t, set(1, func(s *v1beta1.InferenceSet) {
 		s.Spec.Autoscaling.MinReplicas, s.Spec.Autoscaling.MaxHourlyPrice = new(int32(1)), "1"

@@ -16,7 +16,7 @@ import (
 	"github.com/modelberth/modelberth/pkg/capacity"
 )
 
-// TestNamespaceRefusesCopy checks that the accounts of that namespace and the copies of others are still written.
+// TestNamespaceRefusesCopy: the accounts of that namespace and the copies of others are still written.
 func TestNamespaceRefusesCopy(t *testing.T) {
 	a, b := workspace("team-a", "chat"), workspace("team-b", "draw")
 	w := newWorld(t, a, b)
@@ -38,7 +38,7 @@ func TestNamespaceRefusesCopy(t *testing.T) {
 	}
 }
 
-// TestCopyIsTriedAgain checks that a failed copy is retried, also by the next process, and then written once.
+// TestCopyIsTriedAgain: a failed copy is retried, also by the next process, and then written once.
 func TestCopyIsTriedAgain(t *testing.T) {
 	ended := func(t *testing.T) *world {
 		ws := workspace("team-a", "chat")
@@ -82,8 +82,8 @@ func TestCopyIsTriedAgain(t *testing.T) {
 	}
 }
 
-// TestPublishedIsBounded checks that a refused copy is not retried before its content changes, and that deleted
-// namespaces are forgotten.
+// TestPublishedIsBounded: a refused copy is not retried before its content changes, and deleted namespaces are
+// forgotten.
 func TestPublishedIsBounded(t *testing.T) {
 	ws := workspace("team-a", "chat")
 	w := newWorld(t, ws)
@@ -108,7 +108,7 @@ func TestPublishedIsBounded(t *testing.T) {
 	}
 }
 
-// TestCopiesKeepTenantsApart checks that a copy contains nothing about other namespaces.
+// TestCopiesKeepTenantsApart: a copy contains nothing about other namespaces.
 func TestCopiesKeepTenantsApart(t *testing.T) {
 	a, b := workspace("team-a", "chat"), workspace("team-b", "draw")
 	w := newWorld(t, a, b)

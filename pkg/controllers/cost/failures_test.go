@@ -63,7 +63,7 @@ func overtaken(t *testing.T) *world {
 	return w
 }
 
-// TestPreviousLeader checks that a former leader does not overwrite the newer ledger, but continues from it.
+// TestPreviousLeader: a former leader does not overwrite the newer ledger, but continues from it.
 func TestPreviousLeader(t *testing.T) {
 	w := overtaken(t)
 	if diff := cmp.Diff(map[string]float64{"starting": 11 * 60}, w.stored(t, "team-a")); diff != "" {
@@ -91,7 +91,7 @@ func TestPreviousLeaderEnds(t *testing.T) {
 	}
 }
 
-// TestAPIServerFails checks that failed writes lose nothing, and that the metric shows the delay.
+// TestAPIServerFails: failed writes lose nothing, and the metric shows the delay.
 func TestAPIServerFails(t *testing.T) {
 	ws := workspace("team-a", "chat")
 	w := newWorld(t, ws)
@@ -116,7 +116,7 @@ func TestAPIServerFails(t *testing.T) {
 	}
 }
 
-// TestDamagedBooks checks that a damaged part stays as it is, that the other parts are written, and that no copy is.
+// TestDamagedBooks: a damaged part stays as it is, the other parts are written, and no copy is written.
 func TestDamagedBooks(t *testing.T) {
 	a, b := workspace("team-a", "chat"), workspace("team-b", "draw")
 	damaged := &corev1.ConfigMap{
@@ -135,7 +135,7 @@ func TestDamagedBooks(t *testing.T) {
 	}
 }
 
-// TestEndOfLeader checks that a leader stores the rest when it ends.
+// TestEndOfLeader: a leader stores the rest when it ends.
 func TestEndOfLeader(t *testing.T) {
 	ws := workspace("team-a", "chat")
 	w := newWorld(t, ws)

@@ -20,7 +20,7 @@ import (
 	"github.com/modelberth/modelberth/pkg/engineprobe"
 )
 
-// TestNothingIsWritten checks that nothing is written before a purchase, and after everything is booked.
+// TestNothingIsWritten: nothing is written before a purchase, and after everything is booked.
 func TestNothingIsWritten(t *testing.T) {
 	ws := workspace("team-a", "chat")
 	w := newWorld(t, ws)
@@ -150,7 +150,7 @@ func TestStates(t *testing.T) {
 	}
 }
 
-// TestTokens checks that tokens of serving machines are counted, each once.
+// TestTokens: tokens of serving machines are counted, each once.
 func TestTokens(t *testing.T) {
 	ws := workspace("team-a", "chat")
 	ws.Status.Plan = &v1beta1.PlanStatus{Engine: "vllm", Performance: &v1beta1.PlanPerformance{PricePerMillionOutputTokens: "1.25"}}
@@ -203,7 +203,7 @@ func TestTokens(t *testing.T) {
 	}
 }
 
-// TestProcess checks that only a restart of the engine's container makes another process.
+// TestProcess: only a restart of the engine's container makes another process.
 func TestProcess(t *testing.T) {
 	for _, tc := range []struct {
 		reason   string
@@ -228,7 +228,7 @@ func TestProcess(t *testing.T) {
 	}
 }
 
-// TestScrapeDuringWrite checks that a scrape does not wait for a write to the API server.
+// TestScrapeDuringWrite: a scrape does not wait for a write to the API server.
 func TestScrapeDuringWrite(t *testing.T) {
 	ws := workspace("team-a", "chat")
 	w := newWorld(t, ws)

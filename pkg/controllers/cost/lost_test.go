@@ -106,7 +106,7 @@ func (w *world) again(t *testing.T, ws *v1beta1.Workspace) {
 	w.pass(t, urgency)
 }
 
-// TestLedgerLostWhileRunning checks that the process that wrote a part continues from its memory.
+// TestLedgerLostWhileRunning: the process that wrote a part continues from its memory.
 func TestLedgerLostWhileRunning(t *testing.T) {
 	for _, test := range []struct {
 		reason string
@@ -131,7 +131,7 @@ func TestLedgerLostWhileRunning(t *testing.T) {
 	}
 }
 
-// TestNewerLedgerIsKept checks that a process does not overwrite the ledger of a newer version.
+// TestNewerLedgerIsKept: a process does not overwrite the ledger of a newer version.
 func TestNewerLedgerIsKept(t *testing.T) {
 	w, ws := spent(t)
 	w.fill(t, ledgerOf(), `{"version":2,"unheard":"of"}`)
@@ -144,7 +144,7 @@ func TestNewerLedgerIsKept(t *testing.T) {
 	}
 }
 
-// TestLedgerLostBetweenProcesses checks that the next process continues from the copies in the namespaces.
+// TestLedgerLostBetweenProcesses: the next process continues from the copies in the namespaces.
 func TestLedgerLostBetweenProcesses(t *testing.T) {
 	w, ws := spent(t)
 	machine := machineOf(ws, w.clock.Now())
@@ -187,8 +187,7 @@ func TestCopiesAreNotTrusted(t *testing.T) {
 	w.checkMonth(t, "a damaged copy", 0, "")
 }
 
-// TestCopyCannotBeRead checks that costs stay unknown until a copy can be read, if the process starts without the
-// ledger.
+// TestCopyCannotBeRead: costs stay unknown until a copy can be read, if the process starts without the ledger.
 func TestCopyCannotBeRead(t *testing.T) {
 	w, _ := spent(t)
 	w.lose(t, ledgerOf())
@@ -203,7 +202,7 @@ func TestCopyCannotBeRead(t *testing.T) {
 	w.checkMonth(t, "after it", 3.6, "")
 }
 
-// TestUnreadableLedger checks that purchases stop until the ConfigMap is restored or deleted, without a restart.
+// TestUnreadableLedger: purchases stop until the ConfigMap is restored or deleted, without a restart.
 func TestUnreadableLedger(t *testing.T) {
 	w, _ := spent(t)
 	good := &corev1.ConfigMap{}
@@ -230,7 +229,7 @@ func TestUnreadableLedger(t *testing.T) {
 	w.checkDamaged(t, "deleted", 0, 1)
 }
 
-// TestFailingLooks checks that costs are unknown while the machines cannot be read, even if there were none before.
+// TestFailingLooks: costs are unknown while the machines cannot be read, even if there were none before.
 func TestFailingLooks(t *testing.T) {
 	w, _ := spent(t)
 	w.away = errors.New("the cache is away")
@@ -243,7 +242,7 @@ func TestFailingLooks(t *testing.T) {
 	w.checkMonth(t, "the next look", 3.6, "")
 }
 
-// TestLooksForBudgets checks that looks continue without machines, and write nothing.
+// TestLooksForBudgets: looks continue without machines, and write nothing.
 func TestLooksForBudgets(t *testing.T) {
 	w, _ := spent(t)
 	for range 60 {

@@ -74,8 +74,7 @@ func errorText(err error) string {
 	return err.Error()
 }
 
-// TestMonthOfDamagedBooks checks that the costs of every namespace are unknown, because any may have costs in the
-// damaged part.
+// TestMonthOfDamagedBooks: the costs of every namespace are unknown, because any may have costs in the damaged part.
 func TestMonthOfDamagedBooks(t *testing.T) {
 	w := newWorld(t, &corev1.ConfigMap{
 		ObjectMeta: metav1.ObjectMeta{Namespace: "modelberth", Name: "berth-cost-7"}, Data: map[string]string{v1beta1.CostLedgerKey: "{"},

@@ -17,8 +17,7 @@ import (
 	"github.com/modelberth/modelberth/pkg/cost"
 )
 
-// TestFailedReadLosesNoPart checks that the next look restores a part that was found missing before another read
-// failed.
+// TestFailedReadLosesNoPart: the next look restores a part that was found missing before another read failed.
 func TestFailedReadLosesNoPart(t *testing.T) {
 	w, _ := spent(t)
 	w.lose(t, ledgerOf())
@@ -35,8 +34,7 @@ func TestFailedReadLosesNoPart(t *testing.T) {
 	w.checkMonth(t, "after the next look", 3.6, "")
 }
 
-// TestTokensAfterFailedRestore checks that a round of tokens after a failed restore records nothing, and does not
-// panic.
+// TestTokensAfterFailedRestore: a round of tokens after a failed restore records nothing, and does not panic.
 func TestTokensAfterFailedRestore(t *testing.T) {
 	w, _ := spent(t)
 	w.fill(t, ledgerOf(), "{")
@@ -78,7 +76,7 @@ func TestMergedAccountIsNotCountedTwice(t *testing.T) {
 	}
 }
 
-// TestForbiddenCopy checks that an unreadable copy in one namespace does not stop the ledger of the others.
+// TestForbiddenCopy: an unreadable copy in one namespace does not stop the ledger of the others.
 func TestForbiddenCopy(t *testing.T) {
 	w, _ := spent(t)
 	w.forbidCopies = true
@@ -87,7 +85,7 @@ func TestForbiddenCopy(t *testing.T) {
 	w.checkMonth(t, "the ledger is complete without copies", 3.6, "")
 }
 
-// TestCopyMisleadsOnlyItsNamespace checks that a copy from the future does not hide another namespace's time.
+// TestCopyMisleadsOnlyItsNamespace: a copy from the future does not hide another namespace's time.
 func TestCopyMisleadsOnlyItsNamespace(t *testing.T) {
 	other := ""
 	for i := 0; shardOf("team-b", other) != shardOf("team-a", "chat"); i++ {
@@ -123,8 +121,7 @@ func (w *world) copied(t *testing.T, namespace, content string) {
 	}
 }
 
-// TestRepairIsSeenWithoutBudgets checks that looks continue while a part is damaged, so that the alert ends after the
-// repair.
+// TestRepairIsSeenWithoutBudgets: looks continue while a part is damaged, so that the alert ends after the repair.
 func TestRepairIsSeenWithoutBudgets(t *testing.T) {
 	w := newWorld(t, &corev1.ConfigMap{ObjectMeta: metav1.ObjectMeta{Namespace: "modelberth", Name: "berth-cost-7"}, Data: map[string]string{v1beta1.CostLedgerKey: "{"}})
 	if next := w.pass(t, 0); next <= 0 || next > lookAgain {

@@ -115,7 +115,7 @@ func TestOrderedServicesAreWritten(t *testing.T) {
 	}
 }
 
-// TestOrderBeforeTheStart checks that a Service ordered before the controller runs is not lost.
+// TestOrderBeforeTheStart: a Service ordered before the controller runs is not lost.
 func TestOrderBeforeTheStart(t *testing.T) {
 	api := &server{}
 	early := New(api, clock.RealClock{})
@@ -132,7 +132,7 @@ func TestOrderBeforeTheStart(t *testing.T) {
 	}
 }
 
-// TestOrderMeanwhile checks that a Service ordered during the write of another version is written after it.
+// TestOrderMeanwhile: a Service ordered during the write of another version is written after it.
 func TestOrderMeanwhile(t *testing.T) {
 	api := &server{}
 	q, _ := started(t, api)
@@ -153,8 +153,8 @@ func TestOrderMeanwhile(t *testing.T) {
 	}
 }
 
-// TestImpossibleService checks that a failure is reported to the Workspace once, and returned to every later order of
-// the same Service until it is fixed.
+// TestImpossibleService: a failure is reported to the Workspace once, and returned to every later order of the same
+// Service until it is fixed.
 func TestImpossibleService(t *testing.T) {
 	refused := errors.New("exceeded quota: services")
 	api := &server{err: refused}
@@ -185,8 +185,8 @@ func TestImpossibleService(t *testing.T) {
 	}
 }
 
-// TestServiceWithTakenName checks that a taken name is not an error of the controller, is reported to the Workspace,
-// and is retried.
+// TestServiceWithTakenName: a taken name is not an error of the controller, is reported to the Workspace, and is
+// retried.
 func TestServiceWithTakenName(t *testing.T) {
 	tests := []struct {
 		reason string

@@ -258,7 +258,7 @@ func TestPrunedSetIsLeftAlone(t *testing.T) {
 	}
 }
 
-// TestPrunedSetIsDeleted checks that a set is deleted while fields are pruned, because the deletion needs none of them.
+// TestPrunedSetIsDeleted: a set is deleted while fields are pruned, because the deletion needs none of them.
 func TestPrunedSetIsDeleted(t *testing.T) {
 	c := newCluster(t, set())
 	c.pass(t, 2)

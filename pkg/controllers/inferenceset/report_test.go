@@ -155,7 +155,7 @@ func TestConditions(t *testing.T) {
 	}
 }
 
-// TestConditionsOfOthersStay checks that the condition Autoscaling, which another controller sets, stays.
+// TestConditionsOfOthersStay: the condition Autoscaling, which another controller sets, stays.
 func TestConditionsOfOthersStay(t *testing.T) {
 	f := facts{pass: &pass{set: set(), views: []view{ready("a"), ready("b")}}}
 	other := metav1.Condition{Type: v1beta1.ConditionAutoscaling, Status: metav1.ConditionTrue, Reason: "FollowsDemand", ObservedGeneration: 7}
@@ -165,7 +165,7 @@ func TestConditionsOfOthersStay(t *testing.T) {
 	}
 }
 
-// TestStatusIsStable checks that a second pass over the same facts changes nothing, however late it is.
+// TestStatusIsStable: a second pass over the same facts changes nothing, however late it is.
 func TestStatusIsStable(t *testing.T) {
 	f := facts{pass: &pass{set: set(), views: []view{ready("a"), blocked("b")}}}
 	f.views[1].blocked.Message = strings.Repeat("long ", 1000)

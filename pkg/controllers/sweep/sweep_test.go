@@ -124,7 +124,7 @@ func TestSweep(t *testing.T) {
 	}
 }
 
-// TestSweepReportsOnce checks that a release is reported once, although the deletion takes its time.
+// TestSweepReportsOnce: a release is reported once, although the deletion takes its time.
 func TestSweepReportsOnce(t *testing.T) {
 	gone := capacity.Owner{Namespace: "team-a", Name: "chat", UID: "1"}
 	held := []capacity.MachineCost{{Owner: gone, Machine: "m", Leaving: true}, {Owner: gone, Machine: "n"}}
@@ -162,7 +162,7 @@ func TestSweepStrays(t *testing.T) {
 	}
 }
 
-// TestStart checks that the leader sweeps periodically, and no other replica does.
+// TestStart: the leader sweeps periodically, and no other replica does.
 func TestStart(t *testing.T) {
 	gets := 0
 	clock := testclock.NewFakeClock(time.Unix(0, 0))

@@ -42,7 +42,7 @@ type told struct {
 	Metrics []string
 }
 
-// teller returns a Reconciler that can write attempts, and a function that returns what it has published. A status
+// teller returns a Reconciler for writing attempts, and a function that returns its events and metrics. A status
 // patch fails with the error of fault.
 func teller(t *testing.T, ws *v1beta1.Workspace, fault func() error) (r *Reconciler, heard func() told) {
 	t.Helper()

@@ -20,7 +20,7 @@ import (
 	"github.com/modelberth/modelberth/pkg/revision"
 )
 
-// TestAwaitReleaseNamesMachines checks that the wait for a release names the machines.
+// TestAwaitReleaseNamesMachines: the wait for a release names the machines.
 func TestAwaitReleaseNamesMachines(t *testing.T) {
 	ended := func(reason, fix string) []v1beta1.Attempt {
 		at := metav1.NewTime(now.Time)
@@ -70,8 +70,8 @@ func (c classes) Class(context.Context, v1beta1.NodeClassReference) (refusal.Cla
 	return c.state, "", nil
 }
 
-// TestStopLooksAtTheClass checks that Stop looks again only if the node class was the obstacle. Any other obstacle
-// waits for a person.
+// TestStopLooksAtTheClass: Stop looks again only if the node class was the obstacle. Any other obstacle waits for a
+// person.
 func TestStopLooksAtTheClass(t *testing.T) {
 	tests := []struct {
 		reason    string

@@ -75,7 +75,7 @@ func TestProgressIsCoalesced(t *testing.T) {
 	}
 }
 
-// TestProgressAfterARestart checks that progress waits only for more progress if the last write is unknown.
+// TestProgressAfterARestart: progress waits only for more progress if the last write is unknown.
 func TestProgressAfterARestart(t *testing.T) {
 	clock := testclock.NewFakePassiveClock(now.Time)
 	coalescer := newCoalescer(clock)
@@ -87,8 +87,8 @@ func TestProgressAfterARestart(t *testing.T) {
 	}
 }
 
-// TestManyStartsShareABudget checks that progress of many Workspaces is written at progressRate, and that a write with
-// more than progress gives its turn back.
+// TestManyStartsShareABudget: progress of many Workspaces is written at progressRate, and a write with more than
+// progress gives its turn back.
 func TestManyStartsShareABudget(t *testing.T) {
 	clock := testclock.NewFakePassiveClock(now.Time)
 	coalescer := newCoalescer(clock)
@@ -123,8 +123,8 @@ func TestManyStartsShareABudget(t *testing.T) {
 	}
 }
 
-// TestUsableMachinesWaitForOthers checks that usable machines of one Workspace are reported at once, but in turn after
-// a burst. An answering model never waits.
+// TestUsableMachinesWaitForOthers: usable machines of one Workspace are reported at once, but in turn after a burst. An
+// answering model never waits.
 func TestUsableMachinesWaitForOthers(t *testing.T) {
 	clock := testclock.NewFakePassiveClock(now.Time)
 	coalescer := newCoalescer(clock)

@@ -42,7 +42,7 @@ func groupScope() *scope.Scope {
 	return s
 }
 
-// TestExposureNamesNoPodOfOthers checks that the plans of a namespace reveal nothing about groups in other namespaces.
+// TestExposureNamesNoPodOfOthers: the plans of a namespace reveal nothing about groups in other namespaces.
 func TestExposureNamesNoPodOfOthers(t *testing.T) {
 	for _, tc := range []struct {
 		reason, namespace string
@@ -63,8 +63,8 @@ func TestExposureNamesNoPodOfOthers(t *testing.T) {
 	}
 }
 
-// TestServingGroupIsRepairedWhileAnotherIsExposed checks that a serving group gets a lost machine again, even if
-// another group is exposed or the administrator no longer allows new groups.
+// TestServingGroupIsRepairedWhileAnotherIsExposed: a serving group gets a lost machine again, even if another group is
+// exposed or the administrator no longer allows new groups.
 func TestServingGroupIsRepairedWhileAnotherIsExposed(t *testing.T) {
 	other, own := isolation.Group{Namespace: "team-a", Name: "secret"}, isolation.Group{Namespace: "team-a", Name: "chat"}
 	for _, tc := range []struct {

@@ -52,8 +52,7 @@ func ward(t *testing.T, words string, change func(*scope.Scope)) *scope.Scope {
 	return s
 }
 
-// TestMachineThatCannotServeIsReleased checks that only a machine whose pods fail permanently is released after the
-// deadline.
+// TestMachineThatCannotServeIsReleased: only a machine whose pods fail permanently is released after the deadline.
 func TestMachineThatCannotServeIsReleased(t *testing.T) {
 	const hopeless = "error: invalid argument: --no-such-flag"
 	noon := time.Date(2026, 11, 20, 12, 0, 0, 0, time.UTC)
@@ -122,8 +121,8 @@ func checkReleased(t *testing.T, got refusal.Verdict, want string) {
 	}
 }
 
-// TestMachinesOfExposedGroupAreReleased checks that a group whose engines must not start loses its machines after the
-// deadline, unless the network is fixed by then. Until a person acts, these machines would only cost money.
+// TestMachinesOfExposedGroupAreReleased: a group whose engines must not start loses its machines after the deadline,
+// unless the network is fixed by then. Until a person acts, these machines would only cost money.
 func TestMachinesOfExposedGroupAreReleased(t *testing.T) {
 	const half, deadline = 15 * time.Minute, 30 * time.Minute
 	exposed := isolation.Finding{Outcome: isolation.Exposed, Message: "port 8090 was reached"}

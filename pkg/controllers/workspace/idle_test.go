@@ -108,8 +108,8 @@ func TestAnsweringPod(t *testing.T) {
 	}
 }
 
-// TestObserveMarksAnswer checks that the first step of a pass marks the attempt. Later steps may fail in each pass, and
-// the answer would be forgotten.
+// TestObserveMarksAnswer: the first step of a pass marks the attempt. Later steps may fail in each pass, and the answer
+// would be forgotten.
 func TestObserveMarksAnswer(t *testing.T) {
 	for _, tc := range []struct {
 		reason  string

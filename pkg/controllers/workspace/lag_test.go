@@ -93,8 +93,8 @@ func revisionOf(owner *v1beta1.Workspace, name string, number int64) *appsv1.Con
 	}
 }
 
-// TestObserveReadsTheRevisionsThatTheStatusNames checks that observe finds revisions that the cache lacks. Otherwise
-// their machines would count as another plan's and be released, or an older plan would buy the wrong machines.
+// TestObserveReadsTheRevisionsThatTheStatusNames: observe finds revisions that the cache lacks. Otherwise their
+// machines would count as another plan's and be released, or an older plan would buy the wrong machines.
 func TestObserveReadsTheRevisionsThatTheStatusNames(t *testing.T) {
 	ours, other := workspaceObject(), workspaceObject()
 	other.UID = "former"
@@ -233,7 +233,7 @@ func TestHoldAsksWhetherTroubleIsOver(t *testing.T) {
 	}
 }
 
-// TestSuspendKnowsTheNewest checks that a pass over an outdated suspension deletes nothing.
+// TestSuspendKnowsTheNewest: a pass over an outdated suspension deletes nothing.
 func TestSuspendKnowsTheNewest(t *testing.T) {
 	set := readySet()
 	set.Namespace, set.Name = "team-a", "chat"
@@ -278,8 +278,7 @@ func TestNextKnowsItsOwnRefusals(t *testing.T) {
 	}
 }
 
-// TestPinKnowsTheNewest checks that a pass over an outdated Workspace pins no revision, because later passes would use
-// it.
+// TestPinKnowsTheNewest: a pass over an outdated Workspace pins no revision, because later passes would use it.
 func TestPinKnowsTheNewest(t *testing.T) {
 	kube := server(t, workspaceObject())
 	ws := &v1beta1.Workspace{}
@@ -393,8 +392,8 @@ func TestReportNamesNoPlanThatIsNotKnown(t *testing.T) {
 	}
 }
 
-// TestReleaseKnowsTheNewest checks that a pass without a status to write confirms that it has the newest Workspace
-// before it releases machines. A newer status may have an attempt with these machines.
+// TestReleaseKnowsTheNewest: a pass without a status to write confirms that it has the newest Workspace before it
+// releases machines. A newer status may have an attempt with these machines.
 func TestReleaseKnowsTheNewest(t *testing.T) {
 	for name, isOld := range map[string]bool{"it began from the newest": false, "another one was written since": true} {
 		t.Run(name, func(t *testing.T) {

@@ -23,7 +23,7 @@ import (
 	"github.com/modelberth/modelberth/pkg/controllers/workspace/status"
 )
 
-// TestMetadataWarningBlocksNothing checks that a node class is used even if it exposes metadata or cannot be read.
+// TestMetadataWarningBlocksNothing: a node class is used even if it exposes metadata or cannot be read.
 func TestMetadataWarningBlocksNothing(t *testing.T) {
 	gvk := schema.GroupVersionKind{Group: "karpenter.k8s.aws", Version: "v1", Kind: "EC2NodeClass"}
 	class := &unstructured.Unstructured{Object: map[string]any{"spec": map[string]any{

@@ -156,8 +156,7 @@ func TestForgottenOrders(t *testing.T) {
 	}
 }
 
-// TestOrderOfAWorkspaceThatIsGone checks that a Service is not retried after somebody removed its Workspace's finalizer
-// by hand.
+// TestOrderOfAWorkspaceThatIsGone: a Service is not retried after somebody removed its Workspace's finalizer by hand.
 func TestOrderOfAWorkspaceThatIsGone(t *testing.T) {
 	known := runtime.NewScheme()
 	if err := v1beta1.AddToScheme(known); err != nil {

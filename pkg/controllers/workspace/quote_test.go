@@ -135,8 +135,8 @@ func TestOpenAttemptStopsBuyingWhatIsForbidden(t *testing.T) {
 	}
 }
 
-// TestLostMachineThatMayNotBeBoughtEndsNothing checks that the remaining machines serve until another plan has its own
-// machines. The controller must not wait forever for a forbidden machine.
+// TestLostMachineThatMayNotBeBoughtEndsNothing: the remaining machines serve until another plan has its own machines.
+// The controller must not wait forever for a forbidden machine.
 func TestLostMachineThatMayNotBeBoughtEndsNothing(t *testing.T) {
 	plans := ranked{{InstanceType: "A", Nodes: 2, HourlyPrice: 2}, {InstanceType: "B", Nodes: 2, HourlyPrice: 2}}
 	tests := []struct {

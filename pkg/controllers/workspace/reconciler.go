@@ -280,8 +280,8 @@ func sooner(a, b time.Duration) time.Duration {
 	return a
 }
 
-// forget drops the state of a deleted Workspace, and wakes the Workspaces that waited for its end: one that may
-// request an offering again, and those that may use the money for machines that never came.
+// forget drops the state of a deleted Workspace, and wakes the Workspaces that waited for its end: one may request an
+// offering again, and others may use the money of machines that never came.
 func (r *Reconciler) forget(ws *v1beta1.Workspace) {
 	r.records.expectations.Forget(client.ObjectKeyFromObject(ws))
 	r.warnings.Forget(ws.UID)

@@ -23,7 +23,7 @@ func stored(name string, number int64, hash string) appsv1.ControllerRevision {
 	}
 }
 
-// TestWayBack checks that the message names the way back if the model fails after an edit.
+// TestWayBack: the message names the way back if the model fails after an edit.
 func TestWayBack(t *testing.T) {
 	const current = "chat-0123456789"
 	failing := corev1.Pod{Status: corev1.PodStatus{

@@ -28,8 +28,8 @@ func someNode(name string, ready corev1.ConditionStatus, labels map[string]strin
 	return node
 }
 
-// TestSilenceOfAll checks that a node that is not Ready for too long counts as lost, whether bought or not. But if none
-// of the cluster's own nodes is Ready, no node counts, because every machine would be bought again.
+// TestSilenceOfAll: a node that is not Ready for too long counts as lost, whether bought or not. But if none of the
+// cluster's own nodes is Ready, no node counts, because every machine would be bought again.
 func TestSilenceOfAll(t *testing.T) {
 	silent := func(name string) *corev1.Node {
 		node := someNode(name, corev1.ConditionUnknown, nil)

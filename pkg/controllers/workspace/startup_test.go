@@ -277,8 +277,8 @@ func TestEngineIsAskedOnce(t *testing.T) {
 	}
 }
 
-// TestFewEnginesAreAskedAtOnce checks that the next engine is probed later if many probes are running, because a probe
-// without an answer blocks its caller.
+// TestFewEnginesAreAskedAtOnce: the next engine is probed later if many probes are running, because a probe without an
+// answer blocks its caller.
 func TestFewEnginesAreAskedAtOnce(t *testing.T) {
 	engine := askedEngine{}
 	r := New(Config{Engines: &engine, Clock: testclock.NewFakePassiveClock(now.Add(time.Hour))})

@@ -311,7 +311,7 @@ func TestStatus(t *testing.T) {
 	golden(t, "status.golden", out.String())
 }
 
-// TestStatusIsStable checks that a repeated report changes nothing while nothing happens.
+// TestStatusIsStable: a repeated report changes nothing while nothing happens.
 func TestStatusIsStable(t *testing.T) {
 	s := scope.New(workspaceObject())
 	s.Revision, s.StatefulSet, s.Pods = accepted(1), readySet(), []corev1.Pod{podReady()}

@@ -218,8 +218,7 @@ func TestBeside(t *testing.T) {
 	}
 }
 
-// TestLimitLoweredMeanwhile checks that a limit applies even if it is lowered before an attempt has requested all
-// machines.
+// TestLimitLoweredMeanwhile: a limit applies even if it is lowered before an attempt has requested all machines.
 func TestLimitLoweredMeanwhile(t *testing.T) {
 	r := New(Config{Planner: thrifty{}, Clock: testclock.NewFakePassiveClock(now.Time)})
 	s := scope.New(workspaceObject())

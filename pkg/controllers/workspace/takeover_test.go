@@ -27,7 +27,7 @@ func (k *kaitos) Release(context.Context, types.NamespacedName) ([]string, error
 	return []string{"NodePool team-a-chat"}, nil
 }
 
-// TestLeftoversInUseStay checks that KAITO's machines stay while a pod that replaces KAITO's pods uses one of them.
+// TestLeftoversInUseStay: KAITO's machines stay while a pod that replaces KAITO's pods uses one of them.
 func TestLeftoversInUseStay(t *testing.T) {
 	ofPool := map[string]string{v1beta1.LabelMachineWorkspaceName: "chat", v1beta1.LabelMachineWorkspaceNamespace: "team-a"}
 	ofAgentPool := map[string]string{v1beta1.LabelWorkspace: "chat", v1beta1.LabelWorkspaceNamespace: "team-a"}
@@ -66,8 +66,8 @@ func TestLeftoversInUseStay(t *testing.T) {
 	}
 }
 
-// TestMachinesOfAnAbortedEditGo checks that the machines of an edit are released once the edit or the consent is
-// reverted. Machines with pods of ours stay.
+// TestMachinesOfAnAbortedEditGo: the machines of an edit are released once the edit or the consent is reverted.
+// Machines with pods of ours stay.
 func TestMachinesOfAnAbortedEditGo(t *testing.T) {
 	for _, test := range []struct {
 		reason, consent string

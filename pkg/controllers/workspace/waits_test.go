@@ -21,8 +21,7 @@ import (
 	"github.com/modelberth/modelberth/pkg/progress"
 )
 
-// TestBriefWaits checks that the delay after a brief wait grows while it lasts, and that a wait with its own delay
-// keeps it.
+// TestBriefWaits: the delay after a brief wait grows while it lasts, and a wait with its own delay keeps it.
 func TestBriefWaits(t *testing.T) {
 	now := time.Date(2026, 3, 2, 8, 0, 0, 0, time.UTC)
 	conflict := apierrors.NewConflict(schema.GroupResource{Resource: "workspaces"}, "chat", errors.New("written since"))
@@ -90,8 +89,7 @@ func TestBriefWaitsWriteNoStatus(t *testing.T) {
 	}
 }
 
-// TestServesOnMeanwhile checks that a pass goes on with the serving pods while more machines must wait, and keeps the
-// delay.
+// TestServesOnMeanwhile: a pass goes on with the serving pods while more machines must wait, and keeps the delay.
 func TestServesOnMeanwhile(t *testing.T) {
 	broken := errors.New("broken")
 	tests := []struct {
@@ -115,7 +113,7 @@ func TestServesOnMeanwhile(t *testing.T) {
 	}
 }
 
-// TestServesOnWithBackoff checks that passes back off while the cache lags, because each may cost a request.
+// TestServesOnWithBackoff: passes back off while the cache lags, because each may cost a request.
 func TestServesOnWithBackoff(t *testing.T) {
 	clock := testclock.NewFakePassiveClock(now.Time)
 	r := New(Config{Clock: clock})

@@ -86,7 +86,7 @@ func TestRehearse(t *testing.T) {
 	}
 }
 
-// TestRehearsedPods checks that the rehearsed pods are the same as the StatefulSets would create.
+// TestRehearsedPods: the rehearsed pods match the pods of the StatefulSets.
 func TestRehearsedPods(t *testing.T) {
 	ws := workspace()
 	var got []string

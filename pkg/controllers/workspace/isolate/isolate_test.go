@@ -34,8 +34,8 @@ func member(name, found string, started time.Time) corev1.Pod {
 	return pod
 }
 
-// TestGroupStartsOnlyIsolated checks that no engine of a group starts before NetworkPolicies are enforced, because such
-// engines execute received data.
+// TestGroupStartsOnlyIsolated: no engine of a group starts before NetworkPolicies are enforced, because such engines
+// execute received data.
 func TestGroupStartsOnlyIsolated(t *testing.T) {
 	now := time.Unix(1_000_000, 0)
 	const required, found, waived = v1beta1.IsolationRequired, v1beta1.IsolationFound, v1beta1.IsolationWaived

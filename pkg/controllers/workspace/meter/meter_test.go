@@ -46,8 +46,7 @@ func (a account) MachineCosts(context.Context) ([]capacity.MachineCost, error) {
 // ofMoney returns the prefixes of the metrics about machines and their cost.
 func ofMoney() []string { return []string{"modelberth_capacity_", "modelberth_spending_"} }
 
-// TestMetrics checks that each transition of an attempt counts once, even if a second set of metrics replaces the
-// first.
+// TestMetrics: each transition of an attempt counts once, even if a second set of metrics replaces the first.
 func TestMetrics(t *testing.T) {
 	registry, memory := prometheus.NewRegistry(), &cooldown.Memory{}
 	clock := testclock.NewFakePassiveClock(now.Time)
@@ -94,7 +93,7 @@ func TestMetrics(t *testing.T) {
 	}
 }
 
-// TestStartupMetrics checks that each stage counts once, at its end, and a whole start at the end of its last stage.
+// TestStartupMetrics: each stage counts once, at its end, and a whole start at the end of its last stage.
 func TestStartupMetrics(t *testing.T) {
 	registry := prometheus.NewRegistry()
 	m, err := New(registry, &cooldown.Memory{}, testclock.NewFakePassiveClock(now.Time))
@@ -182,7 +181,7 @@ func TestPopulation(t *testing.T) {
 	}
 }
 
-// TestCauses checks that every error has one of the listed causes.
+// TestCauses: every error has one of the listed causes.
 func TestCauses(t *testing.T) {
 	of := schema.GroupResource{Resource: "pods"}
 	tests := []struct {
@@ -228,7 +227,7 @@ func (p slowPlanner) Plan(planner.Request) (planner.Plan, error) {
 	return planner.Plan{}, errors.New("nothing fits")
 }
 
-// TestPlanningMetric checks that failed plans count, too.
+// TestPlanningMetric: failed plans count, too.
 func TestPlanningMetric(t *testing.T) {
 	registry, clock := prometheus.NewRegistry(), testclock.NewFakePassiveClock(now.Time)
 	m, err := New(registry, &cooldown.Memory{}, clock)

@@ -27,8 +27,8 @@ func kaitos() *v1beta1.WorkspaceStatus {
 	return out
 }
 
-// TestFrozenKeepsWhatIsTrue checks that a frozen status keeps KAITO's conditions while they are true, reports the
-// takeover once, and restores KAITO's part after a reverted edit.
+// TestFrozenKeepsWhatIsTrue: a frozen status keeps KAITO's conditions while they are true, reports the takeover once,
+// and restores KAITO's part after a reverted edit.
 func TestFrozenKeepsWhatIsTrue(t *testing.T) {
 	facts := serving()
 	facts.Workspace.IsKAITOs, facts.Workspace.Frozen = true, &status.Frozen{Answers: true, Message: "2 of 2 pods are ready"}
@@ -91,8 +91,8 @@ func TestFrozenKeepsWhatIsTrue(t *testing.T) {
 	}
 }
 
-// TestFrozenForgetsAnEditWithoutAPlan checks that the status loses the traces of an edit that was reverted before it
-// had a plan. It keeps KAITO's values that no edit has overwritten.
+// TestFrozenForgetsAnEditWithoutAPlan: the status loses the traces of an edit that was reverted before it had a plan.
+// It keeps KAITO's values that no edit has overwritten.
 func TestFrozenForgetsAnEditWithoutAPlan(t *testing.T) {
 	for _, test := range []struct {
 		reason  string
@@ -121,7 +121,7 @@ func TestFrozenForgetsAnEditWithoutAPlan(t *testing.T) {
 	}
 }
 
-// TestSuspendedBesideKAITOsPods checks that the message warns of KAITO's pods, which a suspension does not stop.
+// TestSuspendedBesideKAITOsPods: the message warns of KAITO's pods, which a suspension does not stop.
 func TestSuspendedBesideKAITOsPods(t *testing.T) {
 	for _, hasPods := range []bool{true, false} {
 		facts := serving()

@@ -117,8 +117,8 @@ func TestReady(t *testing.T) {
 	}
 }
 
-// TestComputeIsPure checks that Compute does not change its facts, and that another computation from its own result
-// returns the same status without events.
+// TestComputeIsPure: Compute does not change its facts, and another computation from its own result returns the same
+// status without events.
 func TestComputeIsPure(t *testing.T) {
 	facts := serving()
 	before, err := json.Marshal(facts)
@@ -142,7 +142,7 @@ func TestComputeIsPure(t *testing.T) {
 	}
 }
 
-// TestKept checks that our own conditions give the reason, and that KAITO's conditions stay.
+// TestKept: our own conditions give the reason, and KAITO's conditions stay.
 func TestKept(t *testing.T) {
 	stored := &v1beta1.WorkspaceStatus{
 		Conditions:  []metav1.Condition{{Type: v1beta1.ConditionInferenceReady, Status: metav1.ConditionTrue, Reason: "x"}},

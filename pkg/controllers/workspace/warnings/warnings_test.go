@@ -31,8 +31,8 @@ func aboutUID(object client.Object) []string {
 	return []string{string(event.InvolvedObject.UID)}
 }
 
-// TestPublishedIsReadRarely checks that events about a silent pod are read after a while and then rarely, and that
-// other pods cost no request.
+// TestPublishedIsReadRarely: events about a silent pod are read after a while and then rarely, and other pods cost no
+// request.
 func TestPublishedIsReadRarely(t *testing.T) {
 	held := corev1.Pod{ObjectMeta: metav1.ObjectMeta{Namespace: "team-a", Name: "chat-0", UID: "pod-1"}}
 	held.Spec.NodeName, held.Status.Phase = "node-1", corev1.PodPending

@@ -45,8 +45,7 @@ func TestWaitsForNodes(t *testing.T) {
 	}
 }
 
-// TestNodeChanged checks that a fault of the node counts even after an earlier fault of a GPU that the plan does not
-// need.
+// TestNodeChanged: a fault of the node counts even after an earlier fault of a GPU that the plan does not need.
 func TestNodeChanged(t *testing.T) {
 	node := func(kinds ...corev1.NodeConditionType) *corev1.Node {
 		out := &corev1.Node{}

@@ -22,8 +22,8 @@ import (
 	"github.com/modelberth/modelberth/pkg/progress"
 )
 
-// TestDeletingWhatIsNoMachineWakesNobody checks that only a deletion that frees money wakes the Workspaces that wait
-// for money. Events expire by the thousand, and pods and nodes come and go.
+// TestDeletingWhatIsNoMachineWakesNobody: only a deletion that frees money wakes the Workspaces without money. Events
+// expire by the thousand, and pods and nodes come and go.
 func TestDeletingWhatIsNoMachineWakesNobody(t *testing.T) {
 	frees := func(does bool) func(context.Context, client.Object) bool {
 		return func(context.Context, client.Object) bool { return does }
@@ -58,7 +58,7 @@ func TestDeletingWhatIsNoMachineWakesNobody(t *testing.T) {
 	}
 }
 
-// TestAwaitedOffersAreThoseThatItMayAskFor checks that a Workspace does not wait for a machine type outside its spec.
+// TestAwaitedOffersAreThoseThatItMayAskFor: a Workspace does not wait for a machine type outside its spec.
 func TestAwaitedOffersAreThoseThatItMayAskFor(t *testing.T) {
 	ws, who := &v1beta1.Workspace{Inference: &v1beta1.InferenceSpec{}}, refusal.Asker{Workspace: "uid-1"}
 	ws.Resource.Placement = &v1beta1.PlacementSpec{InstanceTypes: []string{"A"}, CapacityTypes: []v1beta1.CapacityType{v1beta1.CapacitySpot}}
