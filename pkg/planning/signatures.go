@@ -34,8 +34,8 @@ func notVerified(message string) error {
 	return &progress.StalledError{Reason: v1beta1.ReasonWeightsNotVerified, Message: message, RetryAfter: retryHub}
 }
 
-// unverifiable reports a source without a verifier although the administrator requires signatures; empty if there is
-// none.
+// unverifiable describes a source that cannot be verified although the administrator requires signatures; empty if
+// there is none.
 func (s Signatures) unverifiable(in *v1beta1.InferenceSpec) string {
 	if len(s.Signers) == 0 {
 		return ""
@@ -58,7 +58,7 @@ func (s Signatures) demands(in *v1beta1.InferenceSpec) bool {
 	return in.Weights != nil && in.Weights.OCI != nil && (in.Weights.OCI.Verify != nil || len(s.Signers) > 0)
 }
 
-// fingerprint identifies the current requirements, including the roots of trust.
+// fingerprint returns an identifier of the current requirements, including the roots of trust.
 func (s Signatures) fingerprint(required []cosign.Requirement) (string, error) {
 	roots := ""
 	isIdentity := func(r cosign.Requirement) bool { return r.Identity != nil }

@@ -16,11 +16,11 @@ import (
 	"github.com/modelberth/modelberth/pkg/autoscale"
 )
 
-// mostStartUps bounds the remembered start-ups of a set. The last ones predict the next best.
+// mostStartUps bounds the remembered start-ups of a set. The latest ones predict the next one best.
 const mostStartUps = 20
 
-// memories holds the memory of each set. They are lost with the process: a new leader watches for a whole window before
-// it removes a replica.
+// memories holds the memory of each set. The memories are lost with the process: a new leader watches for a whole
+// window before it removes a replica.
 type memories struct {
 	mu    sync.Mutex
 	bySet map[types.NamespacedName]*memory
@@ -64,7 +64,7 @@ type startUp struct {
 	took    time.Duration
 }
 
-// apiKey is an API key of engines, read at a time. problem explains why it could not be read.
+// apiKey is an API key of engines, with the time of its read. problem explains why it could not be read.
 type apiKey struct {
 	value, problem string
 	at             time.Time

@@ -114,7 +114,7 @@ func (r *Reconciler) children(ctx context.Context, set *v1beta1.InferenceSet) ([
 	return out, nil
 }
 
-// startUpOf returns the time from a replica's plan to its first answer; 0 if it has not answered.
+// startUpOf returns the time from a replica's creation to its first answer; 0 if it has not answered.
 func startUpOf(ws *v1beta1.Workspace) time.Duration {
 	stages := ws.Status.Startup
 	i := slices.IndexFunc(stages, func(s v1beta1.StartupStage) bool { return s.Stage == v1beta1.StageReady && s.EndTime != nil })

@@ -143,8 +143,8 @@ func (r *Reconciler) report(ctx context.Context, set *v1beta1.InferenceSet, m *m
 }
 
 // steady returns the verdict to report. Without a change of the spec, a verdict that differs from the stored condition
-// must hold for some time first. If another process made the last change, steady takes its description from the
-// condition, only to show it.
+// must hold for some time first. After a restart, steady takes the description of the last change from the condition,
+// only to show it.
 func (m *memory) steady(stored *metav1.Condition, v verdict, generation int64, now time.Time) verdict {
 	isRefused := v.reason == v1beta1.ReasonScaleRefused && stored != nil && stored.Reason != v.reason
 	if stored == nil || stored.ObservedGeneration != generation || !isOfDemand(stored.Reason) || isRefused {

@@ -95,7 +95,7 @@ type shard struct {
 	// version is the resource version of the stored ConfigMap; empty if there is none.
 	version string
 	// written is the time of the last write. changed is the time of the first change since then, and isUrgent reports
-	// whether a machine has ended.
+	// whether the change must be stored soon, for example the end of a machine.
 	written, changed time.Time
 	isUrgent         bool
 	// restarted is true until the first look at a ledger from another process.

@@ -242,7 +242,7 @@ func TestFailingLooks(t *testing.T) {
 	w.checkMonth(t, "the next look", 3.6, "")
 }
 
-// TestLooksForBudgets: looks continue without machines, and write nothing.
+// TestLooksForBudgets: with a budget, looks continue without machines, but write nothing.
 func TestLooksForBudgets(t *testing.T) {
 	w, _ := spent(t)
 	for range 60 {

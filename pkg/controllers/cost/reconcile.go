@@ -35,7 +35,7 @@ const ControllerName = "cost"
 const (
 	// settle is how long events are collected before a look.
 	settle = time.Second
-	// lookAgain is the longest time between two looks while a machine costs money.
+	// lookAgain is the longest time between two looks while there is a machine or a budget.
 	lookAgain = time.Minute
 	// lastWrite bounds the time of the leader's last writes.
 	lastWrite = 5 * time.Second

@@ -29,7 +29,8 @@ const (
 	mostBytes = 768 << 10
 	// mostCopy is the largest size of the copy in a namespace.
 	mostCopy = 256 << 10
-	// urgency is the delay of a write after a machine ends, so that the write includes further ends.
+	// urgency is the delay of an urgent write, for example after the end of a machine, so that it includes further
+	// ends.
 	urgency = 15 * time.Second
 )
 

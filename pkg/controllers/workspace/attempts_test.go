@@ -28,7 +28,7 @@ import (
 	"github.com/modelberth/modelberth/pkg/sku"
 )
 
-// noCatalog is a catalog without machine types.
+// noCatalog is a catalogue that resolves no machine type.
 type noCatalog struct{ planning.Catalog }
 
 func (noCatalog) ResolveSKU(string) (sku.SKU, error) { return sku.SKU{}, errors.New("unknown") }

@@ -44,7 +44,7 @@ type coalescer struct {
 type coalesced struct {
 	// written is when the status was last written.
 	written time.Time
-	// since is when the first progress appeared that is not yet written.
+	// since is when the first unwritten progress appeared.
 	since time.Time
 	// turn is the reservation in the budget, and due its time. turn is nil before the first wait is over.
 	turn *rate.Reservation

@@ -216,7 +216,7 @@ func stillLeft(accepted *revision.Revision, now time.Time) []render.LeftNode {
 	return slices.DeleteFunc(slices.Clone(accepted.LeftNodes), func(n render.LeftNode) bool { return !now.Before(n.Until.Time) })
 }
 
-// listen decides, if a node of the Workspace is not Ready, whether such nodes count as lost.
+// listen sets the Silence of the pass if a node of the Workspace is not Ready, and clears it otherwise.
 func (o *observer) listen(ctx context.Context, s *scope.Scope) error {
 	s.Silence = nodehealth.Silence{}
 	isSilent := func(node corev1.Node) bool {
@@ -231,7 +231,7 @@ func (o *observer) listen(ctx context.Context, s *scope.Scope) error {
 	return err
 }
 
-// silenceOf reads all nodes from the cache, and decides whether those that are not Ready count as lost.
+// silenceOf returns the Silence of all nodes in the cache.
 func silenceOf(ctx context.Context, from client.Reader) (nodehealth.Silence, error) {
 	all := &corev1.NodeList{}
 	if err := from.List(ctx, all, client.UnsafeDisableDeepCopy); err != nil {

@@ -26,7 +26,7 @@ import (
 	"github.com/modelberth/modelberth/pkg/sku"
 )
 
-// typesCatalog is a catalog with the machine types of some plans.
+// typesCatalog is a catalogue with the machine types of some plans.
 type typesCatalog struct {
 	noCatalog
 	plans ranked

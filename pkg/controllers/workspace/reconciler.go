@@ -244,8 +244,8 @@ func (r *Reconciler) run(ctx context.Context, s *scope.Scope) error {
 	return nil
 }
 
-// result chooses the next pass by the kind of the error. Conflicts and waits come back after their own delay, a
-// stall waits for the user, and any other error backs off.
+// result chooses the next pass by the kind of the error. A conflict or a wait comes back after a delay, a stall waits
+// for the user or for its own retry, and any other error backs off.
 func (r *Reconciler) result(ctx context.Context, s *scope.Scope, err error) (ctrl.Result, error) {
 	var wait *progress.WaitingError
 	var stall *progress.StalledError

@@ -52,8 +52,8 @@ func (r *Reconciler) ensureVerified(ctx context.Context, s *scope.Scope, in rend
 	return progress.Behind("revision") // another pass has pinned its own revision under that name
 }
 
-// noteUnverified notes in the revision why it must not get new machines or pods. A revision that already serves
-// from its machines needs none.
+// noteUnverified notes in the revision why it must not get new machines or pods. A revision that already serves from
+// its machines needs neither.
 func (r *Reconciler) noteUnverified(ctx context.Context, s *scope.Scope) error {
 	if s.IsRunning(s.Revision) && (s.IsOnNodes() || s.Attempts.Suffice(s.Machines, &s.Revision.Revision)) {
 		return nil

@@ -81,7 +81,7 @@ func (plans ranked) Quote(accepted planner.Plan, c planner.Constraints) (planner
 // dearOrCheap prefers the dear machine type, and takes the cheap one if the ceiling is too low.
 var dearOrCheap = ranked{{InstanceType: "dear", Nodes: 2, HourlyPrice: 8}, {InstanceType: "cheap", Nodes: 1, HourlyPrice: 1}}
 
-// emptyCatalog is a catalog that also lists no machine types.
+// emptyCatalog is a noCatalog that lists no machine types.
 type emptyCatalog struct{ noCatalog }
 
 func (emptyCatalog) SKUs() []sku.SKU { return nil }
@@ -133,7 +133,8 @@ func TestAfford(t *testing.T) {
 	}
 }
 
-// thrifty is a planner that plans only with the cheap machine type, unless anything is excluded.
+// thrifty is a planner that plans only with the cheap machine type, unless anything is excluded or the ceiling is too
+// low.
 type thrifty struct{}
 
 func (thrifty) Plan(r planner.Request) (planner.Plan, error) {

@@ -61,14 +61,14 @@ func (w *workloads) stuck(ctx context.Context, s *scope.Scope, pod *corev1.Pod) 
 	return "its node does not answer", nil
 }
 
-// lostMachine explains that the machine of a pod is permanently gone; empty if that is not certain. Kubernetes'
-// own garbage collector deletes a pod without a node only after 40 to 60 seconds.
+// lostMachine explains that the machine of a pod is permanently gone; empty if that is not certain. Kubernetes' own
+// garbage collector deletes a pod without a node only after 40 to 60 seconds.
 //
-// A StatefulSet's pod must not run twice. Here it cannot: the pod fits only nodes labeled with this Workspace's
-// UID, and only this Workspace's machines have that label. The finalizer karpenter.sh/termination keeps the Node
-// until the cloud no longer has the machine, and keeps the NodeClaim until the Node is gone. Once both are gone,
-// nothing can run the pod. If somebody deletes a Node by hand, its NodeClaim still proves the machine. If this
-// Workspace did not buy the node, its absence proves nothing about the machine.
+// A StatefulSet's pod must not run twice. Here it cannot: the pod fits only nodes labeled with this Workspace's UID,
+// and only this Workspace's machines have that label. The finalizer karpenter.sh/termination keeps the Node until the
+// cloud no longer has the machine, and keeps the NodeClaim until the Node is gone. Once both are gone, nothing can run
+// the pod. If somebody deletes a Node by hand, its NodeClaim still shows that the machine exists. If this Workspace did
+// not buy the node, the absence of the node proves nothing about its machine.
 func (w *workloads) lostMachine(ctx context.Context, s *scope.Scope, pod *corev1.Pod) (string, error) {
 	isBought := pod.Spec.NodeSelector[v1beta1.LabelWorkspaceUID] == string(s.Workspace.UID)
 	isHeld := slices.ContainsFunc(s.Machines, func(m capacity.Machine) bool { return m.NodeName == pod.Spec.NodeName })

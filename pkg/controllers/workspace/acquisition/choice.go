@@ -30,8 +30,8 @@ func (e *Executor) exposure(s *scope.Scope) string {
 	return e.Exposure(isolation.Group(client.ObjectKeyFromObject(s.Workspace)))
 }
 
-// deleting returns the offering of the serving machines if they are about to be lost and that loss puts the offering
-// into a cooldown; otherwise nil. The controller requests that offering again only if nothing else fits.
+// deleting excludes the offering of the serving machines if they are about to be lost and that loss begins a cooldown;
+// otherwise it returns nil. The controller requests that offering again only if nothing else fits.
 func (e *Executor) deleting(s *scope.Scope) *cooldown.Exclusion {
 	serving, now := s.ServingAttempt(), e.Clock.Now()
 	if serving == nil || s.Surge.Fault == "" {

@@ -65,7 +65,7 @@ type Executor struct {
 	Market    *purchase.Market
 	Preflight *preflight.Checker
 	Memory    *cooldown.Memory
-	// Lessons share the outcome of attempts with other Workspaces. Waiting holds the Workspaces to wake.
+	// Lessons shares the outcome of attempts with other Workspaces. Waiting holds the Workspaces to wake.
 	Lessons *lessons.Lessons
 	Waiting *watch.Waiting
 	// Settings has the rules and deadlines for judging machines.

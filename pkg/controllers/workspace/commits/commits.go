@@ -68,8 +68,8 @@ func keep(ctx context.Context, to client.Writer, keeper *corev1.ConfigMap) error
 	return nil
 }
 
-// keeperOf returns the newest revision whose commit belongs into a ConfigMap; nil if there is none. The controller
-// writes no other ConfigMap that a pod may name.
+// keeperOf returns the newest revision whose commit belongs in a ConfigMap; nil if there is none. The controller writes
+// no other ConfigMap that a pod may name.
 func keeperOf(ws *v1beta1.Workspace, known revision.History, configMap string) *appsv1.ControllerRevision {
 	for i, object := range slices.Backward(known.Objects) {
 		hash := object.Annotations[v1beta1.AnnotationHash]

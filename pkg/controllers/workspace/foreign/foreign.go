@@ -37,7 +37,7 @@ type Machines interface {
 	Release(ctx context.Context, workspace types.NamespacedName) ([]string, error)
 }
 
-// Guard recognises the Workspaces of KAITO's controller.
+// Guard recognizes the Workspaces of KAITO's controller.
 type Guard struct {
 	// Cached reads pods from the cache. Live reads past the caches.
 	Cached client.Reader

@@ -41,7 +41,8 @@ func (l *Lessons) Note(who refusal.Asker, before, after []v1beta1.Attempt) {
 }
 
 // Unanswered shares attempts whose write failed but may have reached the API server: the next pass would find nothing
-// new in them. After a conflict, it shares nothing, because the attempts came from an outdated Workspace.
+// new in them. If the API server refused the write, it shares nothing, because the attempts came from an outdated
+// Workspace.
 func (l *Lessons) Unanswered(err error, who refusal.Asker, before, after []v1beta1.Attempt) {
 	if !apierrors.IsConflict(err) && !apierrors.IsNotFound(err) {
 		l.Learn(who, before, after)

@@ -75,8 +75,8 @@ func (s *Scope) IsRepair() bool {
 		s.Workspace.Status.LatestReadyRevision == s.Revision.Name
 }
 
-// LastAccepted returns the newest revision with the inputs of the accepted one. Only the open attempt may name the
-// newest accepted revision, because an attempt is written before the plan's status.
+// LastAccepted returns the newest revision with the inputs of the accepted one. So far, perhaps only the open attempt
+// names the accepted revision, because it is written before the status of the plan.
 func (s *Scope) LastAccepted() *revision.Revision {
 	accepted := s.Accepted()
 	if accepted == nil {

@@ -100,7 +100,7 @@ func wasLost(before []v1beta1.Attempt, lost *v1beta1.LostClaim) bool {
 	})
 }
 
-// happened returns the events of this pass, except those of refusals in the stored status.
+// happened returns the events of this pass, without the refusals that the stored status already has.
 func (p pass) happened() []Event {
 	events := Refusals(p.Stored.Attempts, p.Attempts.All)
 	if p.Pass.ReplacesGroup && !meta.IsStatusConditionTrue(p.Stored.Conditions, v1beta1.ConditionInferenceReady) {
