@@ -63,7 +63,7 @@ func (w *Weights) Pin(ctx context.Context, d *Demand, plan *planner.Plan) error 
 	if w.hub == nil || plan.Artifact == nil || plan.Artifact.Repo == "" || hub.IsCommit(plan.Artifact.Revision) {
 		return nil
 	}
-	artifact, commit := *plan.Artifact, pinnedCommit(d.replaces, plan.Artifact.Repo) // other machines use the same weights
+	artifact, commit := *plan.Artifact, pinnedCommit(d.replaces, plan.Artifact.Repo) // weights stay on other machines
 	if commit == "" {
 		var err error
 		if commit, err = w.commitOf(ctx, d.credentials.Token, plan); err != nil || commit == "" {
@@ -142,7 +142,7 @@ func (w *Weights) pinDigest(ctx context.Context, d *Demand, plan *planner.Plan) 
 		return nil
 	}
 	reference := d.Workspace.Inference.Weights.OCI.Reference
-	var former *planner.VerifiedWeights // other machines use the same weights
+	var former *planner.VerifiedWeights // the weights stay on other machines
 	if d.replaces != nil {
 		former = d.replaces.Weights
 	}
@@ -155,7 +155,7 @@ func (w *Weights) pinDigest(ctx context.Context, d *Demand, plan *planner.Plan) 
 	if err != nil {
 		return err
 	}
-	demands, err := w.signatures.fingerprint(required) // before the verifier reads the roots: later changes are verified again
+	demands, err := w.signatures.fingerprint(required) // before the verifier reads the roots: later changes count
 	if err != nil {
 		return err
 	}

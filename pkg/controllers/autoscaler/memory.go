@@ -105,8 +105,8 @@ func (m *memory) refresh(policy autoscale.Policy, now time.Time) {
 	m.state = autoscale.State{Curve: m.state.Curve, Changes: m.state.Changes, Ready: m.state.Ready}
 }
 
-// isStale reports whether the engines must be read again: a write on an outdated set is repeated several times a
-// second.
+// isStale reports whether the engines must be read again. After a conflict, passes repeat several times a second, and
+// use the same observation.
 func (m *memory) isStale(now time.Time) bool {
 	if m.seen == nil {
 		return true

@@ -109,7 +109,7 @@ func rejected(s *scope.Scope, now time.Time) (string, []render.LeftNode) {
 			left = append(left, render.LeftNode{Name: name, Reason: reason, Until: acquire.Seconds(now.Add(leftFor))})
 		}
 	}
-	if len(left) == 0 { // every planned node still has a pod of this Workspace: once the old pods are gone, there is room
+	if len(left) == 0 { // old pods still hold the planned nodes, and make room once they are gone
 		return "", nil
 	}
 	return "the scheduler does not put the pod on the planned node: " + words, left

@@ -29,7 +29,7 @@ func (e *Executor) Reserve(ctx context.Context, s *scope.Scope) error {
 		return stopBuying(s, open, s.Revision.Plan.InstanceType+" may no longer be bought: "+forbidden, e.Clock.Now())
 	}
 	budget := choice.Budget()
-	if over := budget.Beside(accepted.Plan.InstanceType, accepted.Plan.HourlyPrice); over != nil { // the limit was lowered meanwhile
+	if over := budget.Beside(accepted.Plan.InstanceType, accepted.Plan.HourlyPrice); over != nil { // lowered meanwhile
 		return abandon(s, v1beta1.ReasonSpendingCeiling, over.Error(), e.Clock.Now())
 	}
 	e.Waiting.Add(key) // before the check, so that money freed later wakes the Workspace

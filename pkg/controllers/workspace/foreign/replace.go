@@ -55,8 +55,8 @@ func (g *Guard) Cede(ctx context.Context, writer client.Writer, desired client.O
 	return nil
 }
 
-// DeleteSet deletes KAITO's StatefulSet with its pods. This controller may delete only objects with its label, so
-// DeleteSet adds the label first.
+// DeleteSet deletes KAITO's StatefulSet with its pods. This controller may delete only labeled objects, and the set has
+// no label, so DeleteSet adds the label first.
 func (g *Guard) DeleteSet(ctx context.Context, writer client.Writer, set *appsv1.StatefulSet) error {
 	if !set.DeletionTimestamp.IsZero() {
 		return nil

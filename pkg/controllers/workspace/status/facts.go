@@ -17,7 +17,7 @@ import (
 // Facts are all inputs of a status. Compute changes none of them.
 type Facts struct {
 	Workspace Workspace
-	// Stored is the status as read by the pass.
+	// Stored is the status that the API server has.
 	Stored   *v1beta1.WorkspaceStatus
 	Plan     Plan
 	Attempts Attempts

@@ -51,8 +51,8 @@ func waitsForNodes(object client.Object) []string {
 	return []string{isWaitingForNodes}
 }
 
-// byNode finds the Workspace that bought a node. For other nodes, it finds the Workspaces on the node, and those waiting
-// for such a node.
+// byNode finds the Workspace that bought a node. For other nodes, it finds the Workspaces on the node, and the
+// Workspaces waiting for such a node.
 func (w *Watches) byNode(ctx context.Context, object client.Object) []reconcile.Request {
 	node, ok := object.(*corev1.Node)
 	if !ok || node.Labels[v1beta1.LabelWorkspaceUID] != "" {

@@ -40,7 +40,7 @@ func NewWaiting() *Waiting { return &Waiting{keys: map[types.NamespacedName]Inte
 
 // Interest describes the change for which a Workspace waits.
 type Interest struct {
-	// isUndecided means that the pass is still choosing a plan, so any change may matter.
+	// isUndecided means that the check of money and offerings is not over, so any change may matter.
 	isUndecided bool
 	// Money means that the Workspace can continue once other Workspaces release machines.
 	Money bool
