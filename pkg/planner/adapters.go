@@ -14,15 +14,15 @@ import (
 	"github.com/modelberth/modelberth/pkg/physics"
 )
 
-// Adapters are low-rank adapters to serve with the model.
+// Adapters are the low-rank (LoRA) adapters to serve with the model.
 type Adapters struct {
-	// Count of them.
+	// Count is the number of adapters.
 	Count int
-	// Ranks known before their files exist; as many as adapters if all are known.
+	// Ranks are the ranks known before the adapters' files exist. If all ranks are known, len(Ranks) is Count.
 	Ranks []int
 }
 
-// rank returns the highest rank, and whether one had to be assumed.
+// rank returns the highest rank, and whether it includes an assumption for unknown ranks.
 func (a Adapters) rank() (highest int, assumed bool) {
 	for _, rank := range a.Ranks {
 		highest = max(highest, rank)
@@ -33,14 +33,15 @@ func (a Adapters) rank() (highest int, assumed bool) {
 	return highest, false
 }
 
-// assumedRank is used for unknown ranks. Most published adapters have 8 to 64; with too low a rank an engine does not
-// start, with too high a one it wastes a little memory.
+// assumedRank stands in for unknown ranks. Most published adapters have rank 8 to 64. If the assumption is too low, the
+// engine does not start. If it is too high, the engine wastes a little memory.
 const assumedRank = 64
 
 // rankFlag is the engine's flag for the highest rank of an adapter.
 const rankFlag = "max-lora-rank"
 
-// adapters returns the engine's room for adapters: slots for all at the highest rank, or the user's choice.
+// adapters returns the slots and the rank for which the engine reserves memory: a slot for every adapter, at the
+// highest rank. The user may choose both.
 func adapters(r Request, e *catalog.Engine) (physics.Adapters, []string, error) {
 	if r.Adapters.Count == 0 {
 		return physics.Adapters{}, nil, nil
@@ -62,7 +63,7 @@ func adapters(r Request, e *catalog.Engine) (physics.Adapters, []string, error) 
 	return out, warnings, err
 }
 
-// servedRank returns the engine's least rank for adapters of a rank.
+// servedRank returns the lowest rank that the engine supports for adapters of the given rank.
 func servedRank(rank int, e *catalog.Engine) (int, error) {
 	known := e.Flags[rankFlag].Values
 	if len(known) == 0 {
@@ -70,7 +71,7 @@ func servedRank(rank int, e *catalog.Engine) (int, error) {
 	}
 	ranks := make([]int, 0, len(known))
 	for _, text := range known {
-		number, _ := strconv.Atoi(text) // other text serves none
+		number, _ := strconv.Atoi(text) // text that is no number supports no rank
 		ranks = append(ranks, number)
 	}
 	slices.Sort(ranks)

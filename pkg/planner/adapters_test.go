@@ -66,8 +66,7 @@ func TestAdapterAboveEnginesRanks(t *testing.T) {
 	}
 }
 
-// The slots are part of the budget: the more there are, the less is left for the KV cache, and in the end
-// the model takes another machine.
+// Slots take memory from the KV cache. With too many slots, the model takes another machine.
 func TestAdaptersTakeMemory(t *testing.T) {
 	shop, m := shipped(t, "phi-4")
 	slots := func(rank int) planner.EngineSettings {
@@ -99,7 +98,7 @@ func TestAdaptersTakeMemory(t *testing.T) {
 	}
 }
 
-// shipped is a planner with the shipped catalogue, and a model of it.
+// shipped returns a planner with the shipped catalogue, and one of its models.
 func shipped(t *testing.T, name string) (*planner.Planner, *model.Model) {
 	t.Helper()
 	all := realCatalog(t)

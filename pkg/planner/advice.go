@@ -14,8 +14,8 @@ import (
 	"github.com/modelberth/modelberth/pkg/wording"
 )
 
-// advice lists savings that need the user's consent, which a plan never assumes: weights or a KV cache in fewer bits,
-// or a part of a GPU; and machines that are dearer by the hour and not by the token.
+// advice lists ways to save money that need the user's consent, because a plan never assumes it: weights or a KV cache
+// in fewer bits, a part of a GPU, or a machine that costs more per hour and less per token.
 func (p *Planner) advice(r Request, d demand, found outcome) []string {
 	options, chosen := found.options, found.options[0]
 	m, ok := d.(*modelDemand)
@@ -34,7 +34,7 @@ func (p *Planner) advice(r Request, d demand, found outcome) []string {
 	return out
 }
 
-// fewerBits returns the cheapest machine with weights that need consent.
+// fewerBits advises the cheapest machine for weights in a precision that the user has not allowed yet.
 func (p *Planner) fewerBits(r Request, d *modelDemand, chosen *option) string {
 	var consents []string
 	if r.Model.Float16 == "" && p.isBFloat16(chosen.layout.form.artifact) {
@@ -63,8 +63,8 @@ func (p *Planner) fewerBits(r Request, d *modelDemand, chosen *option) string {
 		o.layout.form.artifact.Quantization)
 }
 
-// mostPrecise returns the option whose weights have most bits, among those that cost little more than the best one.
-// Weights of the publisher are no saving.
+// mostPrecise returns the option with the most bits per weight among those that cost at most the objective's premium
+// more than the best one. It skips options with the publisher's own weights: they need no consent.
 func (g *goals) mostPrecise(options []*option) (*option, bool) {
 	if len(options) == 0 {
 		return nil, false
@@ -79,8 +79,8 @@ func (g *goals) mostPrecise(options []*option) (*option, bool) {
 	return best, true
 }
 
-// consented returns the options for a request with more forms than the given demand that cost notably less than the
-// chosen one, best first. Machine types that alone cost more are not tried.
+// consented returns the options for a request that allows more forms than d does, best first. It returns only options
+// that cost notably less than the chosen one, and skips machine types that cost more on their own.
 func (p *Planner) consented(relaxed Request, d *modelDemand, chosen *option) []*option {
 	more, err := p.modelDemand(relaxed)
 	if err != nil {
@@ -88,7 +88,7 @@ func (p *Planner) consented(relaxed Request, d *modelDemand, chosen *option) []*
 	}
 	more.terse, more.placements = true, map[hardware]*placement{}
 	for key, found := range d.placements {
-		// Forms without consent come first, so those on one machine keep their place.
+		// The forms of d come first in the relaxed request too, so a layout on one machine stays the same.
 		if found.why == nil && found.layout.spread.nodes == 1 && !found.layout.lowered {
 			more.placements[key] = found
 		}
@@ -112,12 +112,12 @@ func (p *Planner) consented(relaxed Request, d *modelDemand, chosen *option) []*
 	return found.options
 }
 
-// notable is the part of a price that advice must save. Less is no reason for fewer bits, or to pay more by the hour:
-// it is within the error of an estimated speed.
+// notable is the part of a price that advice must save. A smaller saving is within the error of an estimated speed. It
+// justifies neither fewer bits nor a higher price per hour.
 const notable = 0.2
 
-// saves reports whether an option costs notably less than the chosen one, holds as much of the target, and is no worse
-// by the objective.
+// saves reports whether an option costs notably less than the chosen one, is no worse by the objective, and holds the
+// target if the chosen one does.
 func (g *goals) saves(o, chosen *option) bool {
 	switch {
 	case o.price < 0 || o.price > chosen.price*(1-notable) || o.layout.lowered && !chosen.layout.lowered:
@@ -133,7 +133,7 @@ func (g *goals) saves(o, chosen *option) bool {
 	}
 }
 
-// smallerCache is the cheapest machine with an 8-bit KV cache.
+// smallerCache advises the cheapest machine with an 8-bit KV cache.
 func (p *Planner) smallerCache(r Request, d *modelDemand, chosen *option) string {
 	const eightBits = "fp8"
 	f := chosen.layout.form
@@ -151,7 +151,7 @@ func (p *Planner) smallerCache(r Request, d *modelDemand, chosen *option) string
 		eightBits, priced(options[0]), usd.PerHour(chosen.price), eightBits)
 }
 
-// perToken returns a machine that costs more by the hour and notably less by the token, if any.
+// perToken advises a machine that costs more per hour and notably less per token.
 func (g *goals) perToken(found []*option) string {
 	chosen, best := found[0], found[0]
 	for _, o := range found[1:] {
@@ -168,7 +168,7 @@ func (g *goals) perToken(found []*option) string {
 		priced(best), usd.Significant(is), usd.Significant(was), best.layout.pace.TPOT, chosen.layout.pace.TPOT)
 }
 
-// whole returns the cheapest machine that holds the whole target, if the chosen one holds less.
+// whole advises the cheapest machine that holds the whole target, if the chosen one holds less.
 func (g *goals) whole(found []*option) string {
 	if !found[0].layout.lowered {
 		return ""
@@ -186,8 +186,8 @@ func (g *goals) whole(found []*option) string {
 		priced(best), g.target, g.target.length, g.target.concurrency)
 }
 
-// elsewhere returns the best machine without a price in the region and with one in another region of its cloud, if it
-// would come before the chosen one.
+// elsewhere advises a machine that has no price in this region and would beat the chosen one at its price in another
+// region of its cloud.
 func (g *goals) elsewhere(found outcome) string {
 	chosen := found.options[0]
 	if !comparesHours(g.optimizeFor) || chosen.nodeNames != nil || chosen.price < 0 {
@@ -211,8 +211,8 @@ func (g *goals) elsewhere(found outcome) string {
 	return text + ": consider that region"
 }
 
-// improves reports whether an option would come before another one: it costs less per hour, or, for Balanced and prices
-// within the premium of each other, less per token.
+// improves reports whether an option would rank before another one: it costs less per hour. For Balanced, if the prices
+// are within the premium of each other, it costs less per token.
 func (g *goals) improves(o, than *option) bool {
 	switch {
 	case o.layout.lowered && !than.layout.lowered, o.nodes > than.nodes && o.price > than.price*(1-g.saving(o)):
@@ -224,7 +224,7 @@ func (g *goals) improves(o, than *option) bool {
 	}
 }
 
-// slice returns the smallest part of the chosen GPU that meets the objectives.
+// slice advises the smallest MIG slice of the chosen GPU that meets the objectives.
 func (d *modelDemand) slice(chosen *option) string {
 	l := &chosen.layout
 	if l.spread.copyGPUs() != 1 || !comparesHours(d.optimizeFor) {
@@ -253,7 +253,7 @@ func (d *modelDemand) slice(chosen *option) string {
 	return ""
 }
 
-// comparesHours reports whether the price per hour bounds the choice.
+// comparesHours reports whether an objective limits the choice by the price per hour.
 func comparesHours(o v1beta1.OptimizeFor) bool {
 	return o == v1beta1.OptimizeForCost || o == v1beta1.OptimizeForBalanced
 }

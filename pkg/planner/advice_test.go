@@ -14,7 +14,7 @@ import (
 	"github.com/modelberth/modelberth/pkg/sku"
 )
 
-// Advice names savings worth a change of the request, and no others.
+// Advice names only savings that justify a change of the request.
 func TestAdvice(t *testing.T) {
 	const latency, throughput = v1beta1.OptimizeForLatency, v1beta1.OptimizeForThroughput
 	pair := func(dear float64) []sku.SKU {
@@ -22,7 +22,7 @@ func TestAdvice(t *testing.T) {
 	}
 	for _, tc := range []struct {
 		reason      string
-		gib         [3]float64 // of f16, q8 and q4; 0 means not published
+		gib         [3]float64 // sizes of f16, q8 and q4; 0 means not published
 		machines    []sku.SKU
 		optimizeFor v1beta1.OptimizeFor
 		float16     model.Float16
@@ -103,14 +103,14 @@ func TestAdvice(t *testing.T) {
 	}
 }
 
-// For models without a published test of fp16, advice is to try it if GPUs without bf16 are much cheaper.
+// For a model without a published test of fp16, the advice is to try it if GPUs without bf16 are much cheaper.
 func TestAdviceOnFloat16(t *testing.T) {
 	c := realCatalog(t)
 	p := planner.New(c, planner.Settings{Clouds: []string{"azure"}})
 	for name, want := range map[string]bool{
 		"phi-4-mini-instruct":   true,
-		"llama-3.2-3b-instruct": false, // is planned so without consent
-		"gemma-3-4b-it":         false, // breaks
+		"llama-3.2-3b-instruct": false, // is planned in fp16 without consent
+		"gemma-3-4b-it":         false, // overflows in fp16
 	} {
 		m, err := c.ResolveModel(name)
 		if err != nil {
@@ -129,8 +129,8 @@ func TestAdviceOnFloat16(t *testing.T) {
 	}
 }
 
-// A machine with room for one of the longest sequences and for several typical requests is compared under the usual
-// load: its price per token is not that of one client.
+// A machine may hold only one sequence of the longest length, but several typical requests. Its price per token is then
+// for the usual load, not for one client.
 func TestPricesPerTokenCompareUnderOneLoad(t *testing.T) {
 	for _, tc := range []struct {
 		reason     string

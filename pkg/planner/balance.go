@@ -14,35 +14,35 @@ import (
 	"github.com/modelberth/modelberth/pkg/wording"
 )
 
-// standing compares an option with the cheapest per hour; lower is better. Only Balanced distinguishes options by it.
+// standing compares an option's price with the cheapest per hour; lower is better. Only Balanced sets it.
 type standing int
 
 const (
 	// worthwhile is the affordable option that repays its surcharge best.
 	worthwhile standing = iota
-	// affordable options cost the cheapest hour and the objective's premium at most.
+	// affordable options cost at most the objective's premium more than the cheapest hour.
 	affordable
 	// dear options cost more, or their price is unknown.
 	dear
-	// scattered options take several machines and save too little by it.
+	// scattered options take more machines than necessary and save too little for it.
 	scattered
 )
 
-// cent is the difference between unequal prices per hour.
+// cent is the smallest difference in USD per hour between prices that count as different.
 const cent = 0.01
 
-// rounding is more than the error of a difference of two prices: 2.01 - 2 is a little less than a cent.
+// rounding exceeds the floating-point error of a difference of two prices: 2.01 - 2 is slightly less than a cent.
 const rounding = 1e-9
 
-// ranking orders options: by the objective, then priced before unpriced, then cheapest, then without
-// InfiniBand, then fewer machines, then fewer GPUs, then by name.
+// ranking orders options by the objective, and then by byPrice.
 func ranking(d demand) func(a, b *option) int {
 	return func(a, b *option) int {
 		return cmp.Or(d.compare(a, b), byPrice(a, b))
 	}
 }
 
-// byPrice is the default order of options.
+// byPrice is the default order: options with a price first, then the cheapest, then without InfiniBand, then fewer
+// machines, then fewer GPUs, then by name.
 func byPrice(a, b *option) int {
 	return cmp.Or(
 		boolOrder(a.price >= 0, b.price >= 0),
@@ -55,7 +55,7 @@ func byPrice(a, b *option) int {
 	)
 }
 
-// level sets the level of each option by its hourly price. Prices within less than a cent have the same level.
+// level sets the price level of each option. Options less than a cent above the cheapest of a level belong to it.
 func level(options []*option) {
 	slices.SortFunc(options, func(a, b *option) int { return cmp.Compare(a.price, b.price) })
 	for i, o := range options {
@@ -66,12 +66,12 @@ func level(options []*option) {
 	}
 }
 
-// weigh ranks options for Balanced.
+// weigh sets the standing of options for Balanced.
 func weigh(options []*option, d *modelDemand) {
 	if d.optimizeFor != v1beta1.OptimizeForBalanced {
 		return
 	}
-	// Fewer machines come first: more are compared with the cost of fewer.
+	// Options on fewer machines come first, because an option on more machines must save against them.
 	byNodes := slices.Clone(options)
 	slices.SortStableFunc(byNodes, func(a, b *option) int { return cmp.Compare(a.nodes, b.nodes) })
 	cheapest, nodes, fewer := math.Inf(1), 0, math.Inf(1)
@@ -97,11 +97,12 @@ func weigh(options []*option, d *modelDemand) {
 	markWorthwhile(options, d.objective.Gain)
 }
 
-// markWorthwhile goes through the affordable options from the cheapest hour on. Each dearer one has to repay its
-// surcharge by a gain over the best one so far: speeds are estimates, and a smaller difference may be an error.
+// markWorthwhile marks the affordable option that repays its surcharge best. It starts with the cheapest hour. Each
+// dearer option must beat the best one so far by a gain, because speeds are estimates: a smaller difference may be an
+// error.
 func markWorthwhile(options []*option, gain float64) {
 	var best *option
-	for _, o := range options { // from the cheapest on
+	for _, o := range options { // cheapest first
 		if o.standing == affordable && (best == nil || cmp.Or(byBalance(o, best), byPrice(o, best)) < 0 && o.repays(best, gain)) {
 			best = o
 		}
@@ -111,14 +112,14 @@ func markWorthwhile(options []*option, gain float64) {
 	}
 }
 
-// repays reports whether an option is worth its surcharge over a cheaper one: it holds what that one does not, or
-// tokens get cheaper by a gain.
+// repays reports whether an option is worth its surcharge over a cheaper one: both have the same price level, only one
+// of them holds the whole target, or tokens get cheaper by the gain.
 func (o *option) repays(cheaper *option, gain float64) bool {
 	return o.level == cheaper.level || o.layout.lowered != cheaper.layout.lowered || o.layout.short != cheaper.layout.short ||
 		cheaper.perMillion() < 0 || o.perMillion() <= cheaper.perMillion()*(1-gain)
 }
 
-// saving returns the part of the hour that the machines of an option must save.
+// saving returns the part of the hourly price that an option must save if it takes more machines.
 func (g *goals) saving(o *option) float64 {
 	if o.layout.rdma {
 		return g.objective.Saving.RDMA
@@ -126,7 +127,8 @@ func (g *goals) saving(o *option) float64 {
 	return g.objective.Saving.Network
 }
 
-// byBalance orders affordable options by whether they hold the target, then by the price of a token.
+// byBalance orders options by standing. It puts affordable ones first if they hold the target, and then by the price of
+// a token.
 func byBalance(a, b *option) int {
 	if order := cmp.Compare(a.standing, b.standing); order != 0 || a.standing > affordable {
 		return order
@@ -134,7 +136,7 @@ func byBalance(a, b *option) int {
 	return cmp.Or(boolOrder(!a.layout.lowered, !b.layout.lowered), boolOrder(!a.layout.short, !b.layout.short), byToken(a, b))
 }
 
-// byToken orders options by the price of a token.
+// byToken orders options by the price of a token, unknown prices last.
 func byToken(a, b *option) int {
 	return cmp.Or(boolOrder(a.perMillion() >= 0, b.perMillion() >= 0), cmp.Compare(a.perMillion(), b.perMillion()))
 }
@@ -158,7 +160,7 @@ func (g *goals) outbalanced(best, other *option) string {
 	}
 }
 
-// premium describes the surcharge of the best option over the cheapest, and its benefit.
+// premium describes the surcharge of the best option over the cheapest one, and its benefit.
 func (found outcome) premium(best *option) string {
 	cheapest := best
 	for _, o := range found.options {
@@ -176,8 +178,8 @@ func (found outcome) premium(best *option) string {
 	return more
 }
 
-// capLatency bounds the price under the objective Latency: without a limit, it may exceed the cheapest option by the
-// objective's premium.
+// capLatency limits the price under the objective Latency if the user set no limit. A plan may then exceed the cheapest
+// option by the objective's premium.
 func (found *outcome) capLatency(d demand, c Constraints) {
 	m, ok := d.(*modelDemand)
 	if !ok || m.optimizeFor != v1beta1.OptimizeForLatency || c.MaxHourlyPrice > 0 || len(found.options) == 0 {
@@ -207,12 +209,13 @@ func (found *outcome) capLatency(d demand, c Constraints) {
 	})
 }
 
-// dearerToken describes the surcharge of a token.
+// dearerToken says how much more an option costs per token.
 func dearerToken(best, other *option) string {
 	return fmt.Sprintf("costs more per token: %s per million instead of %s", usd.Significant(other.perMillion()), usd.Significant(best.perMillion()))
 }
 
-// outranked describes how an option is worse than the best by the objective; empty if the price explains it.
+// outranked explains why the objective prefers the best option to another one; it returns "" if the price explains
+// that.
 func (g *goals) outranked(best, other *option) string {
 	if other.layout.lowered && !best.layout.lowered && other.standing == affordable {
 		return other.layout.holdsLess(best)

@@ -16,7 +16,7 @@ import (
 	"github.com/modelberth/modelberth/pkg/sku"
 )
 
-// The benefit of paying more than the cheapest hour.
+// Balanced may choose a dearer hour than the cheapest, if it pays off.
 func TestBalance(t *testing.T) {
 	pair := func(name string, price, network float64) sku.SKU {
 		s := machineOf(name, "GPU-0", 1, price)
@@ -138,7 +138,7 @@ func TestBalance(t *testing.T) {
 	}
 }
 
-// An overlay of the administrator bounds the cost of plans.
+// The administrator changes the limits of Balanced with an overlay of the catalogue.
 func TestBalanceIsTheAdministrators(t *testing.T) {
 	w := city(t)
 	w.SKUs = []sku.SKU{machineOf("Dull", "GPU-1", 1, 2), machineOf("Swift", "GPU-0", 1, 2.9)}

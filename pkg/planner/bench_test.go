@@ -12,8 +12,8 @@ import (
 	"github.com/modelberth/modelberth/pkg/planner"
 )
 
-// BenchmarkPlan plans one model over all machine types of all clouds: one that fits many machines, and one that fits
-// none, so the planner also looks for a way out.
+// BenchmarkPlan plans a model over all machine types of all clouds: one model that fits many machines, and one that
+// fits none, so that the planner also searches for a remedy.
 func BenchmarkPlan(b *testing.B) {
 	c := realCatalog(b)
 	p := planner.New(c, planner.Settings{})
@@ -41,7 +41,7 @@ func BenchmarkPlan(b *testing.B) {
 }
 
 // BenchmarkPlanCatalogue plans every model of the catalogue over all machine types of all clouds, and prints the time
-// of the slowest: of each model its fastest run, because others work on the machine.
+// of the slowest model. The fastest run of each model counts, because other processes use the machine.
 func BenchmarkPlanCatalogue(b *testing.B) {
 	c := realCatalog(b)
 	p, models := planner.New(c, planner.Settings{}), c.Models()

@@ -49,7 +49,7 @@ func (p *Planner) consider(d demand, c Constraints, m *machine, found *outcome) 
 	found.options = append(found.options, o)
 }
 
-// lacksDisk says why the machine's disks do not hold weights and image.
+// lacksDisk explains why the machine's disk is too small for the weights and the image; "" if it is large enough.
 func (mkt *market) lacksDisk(o *option, m *machine) string {
 	if o.layout.form == nil || mkt.settings.OSDiskGiB == 0 {
 		return ""

@@ -14,8 +14,8 @@ import (
 	"github.com/modelberth/modelberth/pkg/wording"
 )
 
-// candidates returns the machines to consider: the manifest's type, else all. It warns of unknown names, and refuses
-// a request whose names are all unknown.
+// candidates returns the machine types to consider: the one that the manifest names, or else all. It warns of unknown
+// names, and fails if every name is unknown.
 func (mkt *market) candidates(c Constraints) ([]machine, []string, error) {
 	if c.InstanceType != "" {
 		m, err := mkt.named(c.InstanceType)
@@ -34,7 +34,7 @@ func (mkt *market) candidates(c Constraints) ([]machine, []string, error) {
 	return mkt.machines, append(unknown, mkt.unknownAccelerators(c)...), nil
 }
 
-// unknownTypes warns of unknown instance types, and returns the catalogue's error for the first one and whether all
+// unknownTypes warns of unknown machine types. It also returns the catalogue's error for the first one, and whether all
 // are unknown.
 func (mkt *market) unknownTypes(names []string) (warnings []string, all bool, first error) {
 	var unknown []string
@@ -54,7 +54,7 @@ func (mkt *market) unknownTypes(names []string) (warnings []string, all bool, fi
 	return []string{wording.Clip(warning, longestWarning)}, len(unknown) == len(distinct(names)), first
 }
 
-// named returns a manifest's machine type, in any case.
+// named returns the machine type that a manifest names. Case does not matter.
 func (mkt *market) named(name string) (machine, error) {
 	s, err := mkt.catalog.ResolveSKU(name)
 	if err != nil {
@@ -79,7 +79,7 @@ func (mkt *market) named(name string) (machine, error) {
 	return mkt.machine(s), nil
 }
 
-// unknownAccelerators warns of names without a machine's GPU.
+// unknownAccelerators warns of accelerator names that match no machine's GPU.
 func (mkt *market) unknownAccelerators(c Constraints) []string {
 	unknown := slices.DeleteFunc(distinct(c.Accelerators), func(name string) bool {
 		return slices.ContainsFunc(mkt.machines, func(m machine) bool { return isAccelerator(&m, name) })
@@ -99,8 +99,8 @@ func isNamed(c Constraints, m *machine) bool {
 	return c.InstanceType != "" || slices.ContainsFunc(c.InstanceTypes, func(name string) bool { return strings.EqualFold(name, m.Name) })
 }
 
-// isAccelerator reports whether a name means the machine's GPU: by class, part or alias, or by the class without its
-// size, for all sizes: H100 is H100-80 and H100-94.
+// isAccelerator reports whether a name means the machine's GPU. It may be the class, the part or an alias. A class
+// without its size means all sizes: H100 is H100-80 and H100-94.
 func isAccelerator(m *machine, name string) bool {
 	if m.GPUs == 0 {
 		return false
@@ -109,13 +109,13 @@ func isAccelerator(m *machine, name string) bool {
 	same := func(other string) bool { return strings.EqualFold(name, other) }
 	family, _, _ := strings.Cut(m.gpu.Class, "-")
 	if m.gpu.Whole != "" {
-		family = m.gpu.Class // a slice is no whole GPU
+		family = m.gpu.Class // H100 does not mean its MIG slices
 	}
 	return same(m.gpu.Class) || same(m.gpu.Name) || same(family) || slices.ContainsFunc(m.gpu.Aliases, same)
 }
 
-// allowed returns the capacity type of a machine, or why it may not be used. Price limit and number of machines are
-// checked later, so that a lack of memory is reported as such.
+// allowed returns the capacity type for a machine, or the reason why the constraints exclude the machine. Other code
+// checks the price limit and the number of machines later, because a lack of memory is the better reason.
 func (mkt *market) allowed(c Constraints, m *machine) (v1beta1.CapacityType, string) {
 	types, reason := mkt.payable(c, m)
 	if reason != "" {
@@ -124,13 +124,13 @@ func (mkt *market) allowed(c Constraints, m *machine) (v1beta1.CapacityType, str
 	return capacityType(types, m)
 }
 
-// payable returns the allowed capacity types of a machine, or why it may not be used.
+// payable returns the allowed capacity types of a machine, or the reason why the constraints exclude the machine.
 func (mkt *market) payable(c Constraints, m *machine) ([]v1beta1.CapacityType, string) {
 	same := func(name string) bool { return strings.EqualFold(name, m.Name) }
 	launches := func() bool {
 		return mkt.settings.Provisioner == "" || len(m.Provisioners) == 0 || slices.Contains(m.Provisioners, mkt.settings.Provisioner)
 	}
-	// The user's limits come first: a refusal then names the machines within them that cannot be bought.
+	// The user's limits come first, because infeasible lists the machines within them that nobody can buy.
 	switch {
 	case len(c.InstanceTypes) > 0 && !slices.ContainsFunc(c.InstanceTypes, same):
 		return nil, notAllowed + "instance types"
@@ -146,16 +146,18 @@ func (mkt *market) payable(c Constraints, m *machine) ([]v1beta1.CapacityType, s
 	return notExcluded(c, m)
 }
 
-// notForSale begins the reasons against machines that nobody can buy, and notAllowed those of the user's limits.
+// notForSale begins the reasons for machines that nobody can buy, notAllowed the reasons for machines that the user's
+// limits exclude.
 const (
 	notForSale = "cannot be bought: "
 	notAllowed = "not among the allowed "
 )
 
-// notExcluded returns the capacity types of a machine outside the cooldowns, or why none is left.
+// notExcluded returns the capacity types of a machine without a cooldown, or the reason of the cooldown if none is
+// left.
 func notExcluded(c Constraints, m *machine) ([]v1beta1.CapacityType, string) {
 	types := c.CapacityTypes
-	if len(types) == 0 { // an unknown reservation is used only at the user's request
+	if len(types) == 0 { // without a declared reservation, only the user may choose reserved
 		types = []v1beta1.CapacityType{v1beta1.CapacityOnDemand}
 		if m.Reserved {
 			types = append(types, v1beta1.CapacityReserved)
@@ -173,7 +175,7 @@ func notExcluded(c Constraints, m *machine) ([]v1beta1.CapacityType, string) {
 		reason = e.Reason
 	}
 	left, unsold := capacityType(types, m)
-	// An unknown reservation does not replace capacity that the cloud has refused on demand.
+	// The cloud refused on-demand capacity. A reservation that the catalogue does not list is no replacement.
 	guessed := left == v1beta1.CapacityReserved && !m.Reserved && slices.Contains(asked, v1beta1.CapacityOnDemand)
 	if reason != "" && (unsold != "" || guessed) {
 		return nil, reason
@@ -181,12 +183,12 @@ func notExcluded(c Constraints, m *machine) ([]v1beta1.CapacityType, string) {
 	return types, ""
 }
 
-// capacityType chooses how to pay: from a reservation, as it is paid for already, then spot if it is allowed, sold
-// and not dearer, then on demand. If nothing but reserved is allowed, the cloud may hold a reservation outside the
-// catalogue.
+// capacityType chooses the capacity type. A reservation comes first, because it is paid for already. Then comes spot,
+// if the machine is sold so and on demand is not both allowed and cheaper. Then comes on demand. If only reserved is
+// allowed, the cloud may have a reservation that the catalogue does not list.
 func capacityType(allowed []v1beta1.CapacityType, m *machine) (v1beta1.CapacityType, string) {
 	onDemand := slices.Contains(allowed, v1beta1.CapacityOnDemand)
-	spotIsDearer := m.spotPrice > m.price && m.price >= 0 // so its administrator says
+	spotIsDearer := m.spotPrice > m.price && m.price >= 0 // by the catalogue's prices
 	switch {
 	case m.Reserved && slices.Contains(allowed, v1beta1.CapacityReserved):
 		return v1beta1.CapacityReserved, ""
@@ -201,7 +203,7 @@ func capacityType(allowed []v1beta1.CapacityType, m *machine) (v1beta1.CapacityT
 	}
 }
 
-// tooDear says why the price limit forbids a machine.
+// tooDear explains why the price limit excludes a machine; "" if it does not.
 func tooDear(c Constraints, m *machine, price float64) string {
 	most := c.limit().HourlyPrice
 	switch {
@@ -217,10 +219,10 @@ func tooDear(c Constraints, m *machine, price float64) string {
 	}
 }
 
-// maxHourlyPrice is the user's limit, for messages.
+// maxHourlyPrice names the user's limit in messages.
 const maxHourlyPrice = "resource.placement.maxHourlyPrice"
 
-// limit returns the lower of the user's price limit and that of others.
+// limit returns the lower one of the user's price limit and the administrator's ceiling.
 func (c Constraints) limit() Ceiling {
 	own := Ceiling{HourlyPrice: c.MaxHourlyPrice, Name: maxHourlyPrice, Help: "raise the limit"}
 	if own.HourlyPrice <= 0 || c.Ceiling.HourlyPrice > 0 && c.Ceiling.HourlyPrice < own.HourlyPrice {

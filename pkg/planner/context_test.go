@@ -10,7 +10,7 @@ import (
 	"github.com/modelberth/modelberth/pkg/planner"
 )
 
-// GPUs with copies of the KV cache hold other tokens instead, on the user's request.
+// On the user's request, GPUs with copies of the KV cache hold different tokens instead.
 func TestContextParallel(t *testing.T) {
 	c, err := loaded()
 	if err != nil {

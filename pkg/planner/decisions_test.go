@@ -33,7 +33,7 @@ func TestPlan(t *testing.T) {
 	}
 	artifact := chat().Artifacts[0]
 	want := planner.Plan{
-		// One and Four cost the same: fewer GPUs win.
+		// One and Four cost the same. The option with fewer GPUs wins.
 		InstanceType: "One", Nodes: 1, Accelerator: "G-40", GPUResource: "nvidia.com/gpu", GPUsPerNode: 1, ComputeCapability: "8.0", MachineGPUs: 1,
 		CapacityType: v1beta1.CapacityOnDemand, TensorParallel: 1, PipelineParallel: 1, DataParallel: 1,
 		Engine: "engine", Artifact: &artifact,
@@ -62,7 +62,7 @@ func TestPlan(t *testing.T) {
 	}
 }
 
-// decision is the tested part of a plan.
+// decision is the part of a plan that the tests compare.
 type decision struct {
 	Summary      string
 	Quantization string
@@ -271,15 +271,15 @@ func TestDecisions(t *testing.T) {
 	}
 }
 
-// Objectives that the user left unset are lowered, sequences first. Without another machine, naming this one makes no
-// difference.
+// Objectives that the user left open are lowered, the number of sequences first. If there is only one machine type, it
+// makes no difference whether the user names it.
 func TestLowering(t *testing.T) {
-	// With 1 GiB reserved and 15 layers, 1024 tokens of one sequence take 60 MiB of KV cache.
+	// 1 GiB is reserved. With 15 layers, 1024 tokens of one sequence take 60 MiB of KV cache.
 	for _, tc := range []struct {
 		reason     string
 		weights    float64
 		objectives planner.Objectives
-		want       string // summary of the decision, or the refusal
+		want       string // summary of the plan, or the error
 	}{
 		{"everything fits", 8, planner.Objectives{}, "13056 tokens × 4"},
 		{"fewer sequences of the target length", 9.9, planner.Objectives{}, "9472 tokens × 2"},
@@ -351,7 +351,7 @@ func TestLoweringWarns(t *testing.T) {
 	}
 }
 
-// An installation elsewhere pays other prices.
+// Prices depend on the installation's region.
 func TestRegion(t *testing.T) {
 	w := town()
 	for i := range w.SKUs {
@@ -371,7 +371,7 @@ func TestRegion(t *testing.T) {
 	}
 }
 
-// For a machine missing from the region, the refusal names a region that sells it, and its price there.
+// If a machine is not sold in the region, the error names a region that sells it, and its price there.
 func TestMachinesOfOtherRegionsAreNamed(t *testing.T) {
 	w := town()
 	w.SKUs = w.SKUs[:0]
@@ -387,7 +387,7 @@ func TestMachinesOfOtherRegionsAreNamed(t *testing.T) {
 	}
 }
 
-// A price of another region than the cluster's is never used without a word.
+// If the cluster's region is unknown, a warning names the region of the price.
 func TestPriceOfAnotherRegionIsSaid(t *testing.T) {
 	const want = "the price is for eastus, because this cluster's region is unknown (no node says): have the administrator set the chart's region"
 	tests := []struct {

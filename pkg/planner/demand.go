@@ -15,25 +15,25 @@ import (
 	"github.com/modelberth/modelberth/pkg/wording"
 )
 
-// demand is the purpose of machines.
+// demand is what the machines are for: a model, or the user's own pods.
 type demand interface {
-	// place lays the demand out on machines of one type; nil if that is impossible.
+	// place puts the demand on machines of one type. The option is nil if that is impossible.
 	place(m *machine) (*option, refusal)
-	// fewest machines of any option.
+	// fewest returns the least number of machines of any option.
 	fewest() int
-	// warnings about the request, for any machine.
+	// warnings returns the warnings about the request that hold for any machine.
 	warnings() []string
-	// compare orders options by what the request optimises for; the price is compared afterwards.
+	// compare orders options by the objective. The planner compares prices afterwards.
 	compare(a, b *option) int
 }
 
-// refusal is why a number of machines of one type do not meet a demand.
+// refusal is the reason why a number of machines of one type does not meet a demand.
 type refusal struct {
 	nodes  int
 	reason string
 }
 
-// demand returns a request's demand.
+// demand returns the demand of a request.
 func (p *Planner) demand(r Request) (demand, error) {
 	switch {
 	case r.Model != nil:
@@ -71,36 +71,37 @@ type modelDemand struct {
 	goals
 	// forms to serve, best first.
 	forms []form
-	// limit of machines; 0 means any number.
+	// limit is the largest number of machines; 0 means any number.
 	limit int
 	// named: the user named the machine type.
 	named bool
-	// singleNode is the reason for which no model spreads over machines; empty if one may.
+	// singleNode is the reason why no model may spread over machines; empty if a model may.
 	singleNode string
-	// noRDMA: machines reach each other over the ordinary network only.
+	// noRDMA: pods cannot use RDMA, only the ordinary network.
 	noRDMA bool
 	warns  []string
-	// trial is the present layout, kept the best one and fastest the fastest so far.
+	// trial is the layout under test, kept the best and fastest the fastest one so far. placeForm reuses their memory.
 	trial, kept, fastest layout
-	// order of the forms on the present machine.
+	// order is the order of the forms for the machine under test.
 	order []int
-	// placements found, by hardware.
+	// placements caches the results by hardware.
 	placements map[hardware]*placement
-	// terse: nobody reads the reasons of rejections.
+	// terse: nobody reads the reasons of rejections, so the search may skip them.
 	terse bool
 }
 
-// parallelism is how a model may be laid out over GPUs.
+// parallelism limits how a model may be split over GPUs.
 type parallelism struct {
 	model model.Model
-	// format of the preferred form's weights.
+	// format is the format of the preferred form's weights.
 	format *model.Quantization
-	// settings of the engine by the user, if legal; tp, pp, dp and cp are 0 by default.
+	// settings are the user's engine settings, as far as they are legal. tp, pp, dp and cp are 0 if the user chose
+	// none.
 	settings       EngineSettings
 	tp, pp, dp, cp int
-	// gpus of each machine by the user; 0 means any number.
+	// gpus is the user's number of GPUs of each machine; 0 means any number.
 	gpus int
-	// ways to try on the present machine; the memory is reused.
+	// ways are the spreads to try on the machine under test. spreads reuses the memory.
 	ways []spread
 }
 
@@ -108,8 +109,8 @@ type parallelism struct {
 type goals struct {
 	target target
 	floors floors
-	// typical load for the speed; a Concurrency of 0 stands for the target's. saturate: the load may be as large as
-	// the floors allow.
+	// typical is the load for predicting the speed; a Concurrency of 0 means the target's. saturate: the speed counts
+	// under the largest load that keeps the floors.
 	typical     physics.Load
 	saturate    bool
 	optimizeFor v1beta1.OptimizeFor
@@ -146,7 +147,7 @@ func (p *Planner) modelDemand(r Request) (*modelDemand, error) {
 	return d, nil
 }
 
-// legalise replaces settings that no machine could honour by the nearest legal ones, with warnings.
+// legalise replaces settings that are possible on no machine by the nearest legal ones, with warnings.
 func (d *modelDemand) legalise(gpus int) []string {
 	var warnings []string
 	replace := func(setting string, from, to any, reason string) {
@@ -187,8 +188,8 @@ func (d *modelDemand) legalise(gpus int) []string {
 	return warnings
 }
 
-// legalReplicas returns the number of replicas nearest to the user's over which a mixture's experts are even, and the
-// reason for another number.
+// legalReplicas returns the number of replicas nearest to the user's that spreads a mixture's experts evenly, and the
+// reason if the number differs.
 func (p *parallelism) legalReplicas() (int, string) {
 	moe := p.model.Shape.MoE
 	switch {
@@ -207,7 +208,7 @@ func (p *parallelism) legalReplicas() (int, string) {
 	}
 }
 
-// mostGPUs returns the largest number of GPUs of a machine under the constraints.
+// mostGPUs returns the largest number of GPUs of a machine type that the constraints allow.
 func (mkt *market) mostGPUs(c Constraints) int {
 	most := 1
 	for i := range mkt.machines {
@@ -220,7 +221,7 @@ func (mkt *market) mostGPUs(c Constraints) int {
 	return most
 }
 
-// Bounds of the user's share of a GPU's memory.
+// Bounds of gpu-memory-utilization, the engine's share of a GPU's memory.
 const (
 	leastUtilization = 0.1
 	mostUtilization  = 0.98
@@ -229,7 +230,7 @@ const (
 func (d *modelDemand) fewest() int        { return 1 }
 func (d *modelDemand) warnings() []string { return d.warns }
 
-// compare orders options by the objective; for Cost, the price decides.
+// compare orders options by the objective. For Cost all are equal, so the price decides.
 func (g *goals) compare(a, b *option) int {
 	whole := boolOrder(!a.layout.lowered, !b.layout.lowered)
 	switch g.optimizeFor {

@@ -15,7 +15,7 @@ import (
 	"github.com/modelberth/modelberth/pkg/sku"
 )
 
-// TestOtherRegions: advice names a machine sold only in another region, if it would have been chosen there.
+// TestOtherRegions: advice names a machine sold only in another region, if the planner would choose it there.
 func TestOtherRegions(t *testing.T) {
 	const region = "Away has no price in eastus and costs "
 	for _, tc := range []struct {
@@ -68,7 +68,7 @@ func TestOtherRegions(t *testing.T) {
 	}
 }
 
-// TestRefusalsNameOtherRegions: a refusal for want of a price names a region with one.
+// TestRefusalsNameOtherRegions: if a price is unknown in the region, the error names a region with a price.
 func TestRefusalsNameOtherRegions(t *testing.T) {
 	w := city(t)
 	away := machineOf("Away", "GPU-0", 1, 0)
@@ -87,7 +87,7 @@ func TestRefusalsNameOtherRegions(t *testing.T) {
 	}
 }
 
-// A machine type that the user names may lack a price here. A warning says where it has one.
+// If a named machine type has no price in the region, a warning names a region with a price.
 func TestNamedMachinesWithoutAPriceNameOtherRegions(t *testing.T) {
 	w := city(t)
 	away := machineOf("Away", "GPU-0", 1, 0)
@@ -105,7 +105,7 @@ func TestNamedMachinesWithoutAPriceNameOtherRegions(t *testing.T) {
 	}
 }
 
-// A refusal names the machine types within the user's limits that nobody can buy, with the reason.
+// The error names the machine types within the user's limits that nobody can buy, with the reasons.
 func TestRefusalsNameWhatIsNotSold(t *testing.T) {
 	w := city(t)
 	away := machineOf("Away", "GPU-0", 1, 2)

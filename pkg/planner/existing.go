@@ -14,7 +14,7 @@ import (
 	"github.com/modelberth/modelberth/pkg/wording"
 )
 
-// find searches existing nodes, then machines to buy, as the request allows.
+// find searches existing nodes first, then machines to buy, as far as the request allows each.
 func (p *Planner) find(d demand, r Request) (outcome, error) {
 	source := cmp.Or(r.NodeSource, v1beta1.NodeSourceAny)
 	if source == v1beta1.NodeSourceProvisioned || source == v1beta1.NodeSourceAny && len(r.Nodes) == 0 {
@@ -32,7 +32,8 @@ func (p *Planner) find(d demand, r Request) (outcome, error) {
 	}
 	bought, err := p.search(d, r.Constraints)
 	if short := bought.shorter(d); len(there.options) == 0 && short != nil {
-		// Existing nodes cost nothing more than a purchase for as little.
+		// A plan to buy machines would have shorter sequences. Existing nodes may hold those too, and they cost nothing
+		// more.
 		if again := p.onNodes(short, r); len(again.options) > 0 {
 			there = again
 		}
@@ -48,8 +49,8 @@ func (p *Planner) find(d demand, r Request) (outcome, error) {
 	return there.before(bought), nil
 }
 
-// yielding returns a demand that lowers unset targets, as for a named machine type: without a purchase, a slow answer
-// is better than none. False if there is nothing to lower.
+// yielding returns a demand that lowers the objectives the user left open, as for a named machine type: if nothing may
+// be bought, a slow answer is better than none. It returns false if nothing can be lowered.
 func yielding(d demand, r Request) (demand, bool) {
 	m, ok := d.(*modelDemand)
 	if !ok || m.named {
@@ -64,11 +65,12 @@ func yielding(d demand, r Request) (demand, bool) {
 // nodesFound is the result of a search among existing nodes.
 type nodesFound struct {
 	outcome
-	// nodes considered, and the largest group of possible ones.
+	// nodes is the number of nodes considered. largest is the verdict on the unsuitable group with the most GPU memory,
+	// most GiB.
 	nodes   int
 	largest Verdict
 	most    float64
-	// foreign are the first names of groups that messages count and do not name.
+	// foreign has the first node's name of each group that messages count and do not name.
 	foreign map[string]bool
 }
 
@@ -82,7 +84,7 @@ func (p *Planner) onNodes(d demand, r Request) nodesFound {
 	return found
 }
 
-// countNodes counts one with parts once.
+// countNodes counts nodes. A node with several parts counts once.
 func countNodes(nodes []Node) int {
 	seen := make(map[string]bool, len(nodes))
 	for i := range nodes {
@@ -91,7 +93,7 @@ func countNodes(nodes []Node) int {
 	return len(seen)
 }
 
-// barred explains why a node is not used, whatever the model's size.
+// barred returns the reason why a node cannot be used, whatever the model's size; "" if it can.
 func barred(d demand, r Request, n *Node) string {
 	m := n.machine()
 	if reason := cmp.Or(n.Unusable, unwanted(r.Constraints, n, &m)); reason != "" {
@@ -109,7 +111,7 @@ func barred(d demand, r Request, n *Node) string {
 	return ""
 }
 
-// unwanted names the user's constraint that a node does not meet.
+// unwanted returns the user's constraint that a node does not meet; "" if it meets all.
 func unwanted(c Constraints, n *Node, m *machine) string {
 	same := func(name string) bool { return strings.EqualFold(name, m.Name) }
 	switch {
@@ -135,7 +137,7 @@ func isSlice(m *machine, profile string) bool {
 	return m.gpu.Whole != "" && strings.EqualFold(m.gpu.Class, m.gpu.Whole+"-"+profile)
 }
 
-// templateGPUs returns the GPUs in a template's requests.
+// templateGPUs returns the number of GPUs that the template requests.
 func (r *Request) templateGPUs() int {
 	if r.Template == nil {
 		return 0
@@ -143,7 +145,7 @@ func (r *Request) templateGPUs() int {
 	return r.Template.GPUs
 }
 
-// lacksRoom explains why a node's free resources are too small for every form of the model.
+// lacksRoom explains why a node's free resources are too small for every form of the model; "" if they suffice for one.
 func (d *modelDemand) lacksRoom(n *Node, m *machine) string {
 	if e := d.forms[0].engine; n.FreeVCPUs < e.CPUs || n.FreeMemoryGiB < float64(e.MemoryGiB) {
 		return fmt.Sprintf("%s and %.0f GiB of main memory are free, but engine %s needs %d and %d",
@@ -153,7 +155,7 @@ func (d *modelDemand) lacksRoom(n *Node, m *machine) string {
 	for i := range d.forms {
 		f := &d.forms[i]
 		if illegal(f, &d.model.Shape, m) != "" {
-			continue // the group's verdict covers it
+			continue // the group's verdict names this reason
 		}
 		need := (&layout{form: f}).diskGiB()
 		if n.FreeDiskGiB < 0 || float64(need) <= n.FreeDiskGiB {
@@ -173,7 +175,7 @@ func noDisk(need int, n *Node) string {
 	return fmt.Sprintf("needs %d GiB of disk for image and weights, but has %.0f free", need, n.FreeDiskGiB)
 }
 
-// consider places a demand on the nodes of one group and keeps the best way, or why there is none.
+// consider places a demand on the nodes of one group. It keeps the best option, or the reason why there is none.
 func (found *nodesFound) consider(d demand, g *nodeGroup) {
 	if g.kind.reason != "" {
 		found.reject(g, 1, g.kind.reason)
@@ -190,7 +192,7 @@ func (found *nodesFound) consider(d demand, g *nodeGroup) {
 			}
 			continue
 		}
-		// The verdict is about the way with most GPUs.
+		// The verdict is about the try with the most GPUs.
 		if gpus := m.GPUs * len(m.there); gpus > most {
 			why, most = refused, gpus
 		}
@@ -206,7 +208,7 @@ func (found *nodesFound) consider(d demand, g *nodeGroup) {
 	}
 }
 
-// reject keeps a verdict about a group.
+// reject records why a group is not used.
 func (found *nodesFound) reject(g *nodeGroup, nodes int, reason string) Verdict {
 	m := g.nodes[0].machine()
 	if part := g.kind.part; part != "" {
@@ -218,7 +220,7 @@ func (found *nodesFound) reject(g *nodeGroup, nodes int, reason string) Verdict 
 	return v
 }
 
-// onMachine places a demand on some nodes of one kind.
+// onMachine places a demand on the nodes of m, which are all of one kind.
 func onMachine(d demand, m *machine) (*option, refusal) {
 	if d.fewest() > len(m.there) {
 		return nil, refusal{d.fewest(), fmt.Sprintf("needs %s of this kind in one zone, but only %d are free",
@@ -244,14 +246,14 @@ func onMachine(d demand, m *machine) (*option, refusal) {
 	return o, refusal{}
 }
 
-// before puts existing nodes in front of machines to buy.
+// before puts the options on existing nodes before the machines to buy.
 func (found *nodesFound) before(bought outcome) outcome {
 	bought.options = slices.Concat(found.options, bought.options)
 	bought.rejected = slices.Concat(found.rejected, bought.rejected)
 	return bought
 }
 
-// beside adds the reason against existing nodes to an error about machines to buy.
+// beside adds the reason why existing nodes are unsuitable to an error about machines to buy.
 func (found *nodesFound) beside(err error) error {
 	infeasible, ok := errors.AsType[*InfeasibleError](err)
 	if !ok {
@@ -265,7 +267,7 @@ func (found *nodesFound) beside(err error) error {
 	return &out
 }
 
-// infeasible explains why no existing node is suitable, if nothing may be bought.
+// infeasible explains why no existing node is suitable, for a request that may not buy machines.
 func (found *nodesFound) infeasible(r Request) error {
 	reason, text := found.why()
 	what := "the template"
@@ -281,7 +283,7 @@ func (found *nodesFound) infeasible(r Request) error {
 	return &InfeasibleError{Reason: reason, Message: what + ": " + text, Rejected: found.rejected}
 }
 
-// why returns a reason and a sentence about existing nodes; empty if there are none.
+// why returns a reason and a sentence why existing nodes are unsuitable; the sentence is empty if there are none.
 func (found *nodesFound) why() (reason, text string) {
 	switch {
 	case found.nodes == 0:
@@ -295,11 +297,11 @@ func (found *nodesFound) why() (reason, text string) {
 	}
 }
 
-// each gives the reasons why some of the nodes are unsuitable, one of them first.
+// each lists nodes with the reasons why they are unsuitable, beginning with one verdict.
 func (found *nodesFound) each(first Verdict) string {
-	const mostGroups, mostWords = 4, 160 // to fit into a condition
+	const mostGroups, mostWords = 4, 160 // so that the text fits into a condition's message
 	groups := []Verdict{first}
-	for _, v := range found.rejected { // a part of a node is in one group only
+	for _, v := range found.rejected { // each part of a node is in one group, so name and reason identify it
 		if v.NodeNames[0] != first.NodeNames[0] || v.Reason != first.Reason {
 			groups = append(groups, v)
 		}
@@ -314,7 +316,7 @@ func (found *nodesFound) each(first Verdict) string {
 	return strings.Join(words, "; ")
 }
 
-// listed words the names of a group.
+// listed returns the names of a group's nodes for a message.
 func (found *nodesFound) listed(nodeNames []string) string {
 	const most = 4
 	if found.foreign[nodeNames[0]] {

@@ -18,10 +18,10 @@ import (
 	"github.com/modelberth/modelberth/pkg/sku"
 )
 
-// randomNodes are up to eight nodes with the world's GPUs, some of them free.
+// randomNodes returns up to eight nodes with the world's GPUs, some of them free.
 func randomNodes(r *rand.Rand, w world) []planner.Node {
 	var out []planner.Node
-	kinds := 1 + r.IntN(min(len(w.SKUs), 2)) // few, so that some are equal
+	kinds := 1 + r.IntN(min(len(w.SKUs), 2)) // few kinds, so that some nodes are equal
 	for i := range 1 + r.IntN(8) {
 		s := w.SKUs[r.IntN(kinds)]
 		n := planner.Node{
@@ -45,7 +45,7 @@ func randomNodes(r *rand.Rand, w world) []planner.Node {
 	return out
 }
 
-// alone is a catalogue with one machine: the free part of a node, at a price.
+// alone returns a catalogue whose only machine is the free part of a node, with a price.
 func alone(w world, n planner.Node) world {
 	s := n.Machine.SKU
 	s.GPUs, s.VCPUs, s.MemoryGiB, s.Unusable = n.FreeGPUs, n.FreeVCPUs, n.FreeMemoryGiB, ""
@@ -69,7 +69,7 @@ func checkNodes(t *testing.T, seed uint64, speed catalog.Speed) (planned, severa
 	request.Constraints.MaxNodes = max(0, r.IntN(5)-2)
 	request.Nodes, request.NodeSource = randomNodes(r, w), v1beta1.NodeSourceExisting
 	if n := request.Nodes[0]; r.IntN(2) == 0 && n.FreeGPUs > 0 {
-		// More than one node of it holds.
+		// Make the model too large for one node.
 		for i := range w.Models[0].Artifacts {
 			w.Models[0].Artifacts[i].Files[0].Bytes = int64(1.2 * float64(n.FreeGPUs) * n.Machine.GPU.MemoryGiB * (1 << 30))
 		}
@@ -103,7 +103,7 @@ func checkNodes(t *testing.T, seed uint64, speed catalog.Speed) (planned, severa
 	return true, plan.Nodes > 1
 }
 
-// checkAccount checks that every node is in the plan or in a verdict.
+// checkAccount checks that the plan accounts for every node: it uses the node, or a verdict names it.
 func checkAccount(t *testing.T, seed uint64, request planner.Request, plan planner.Plan, err error) {
 	t.Helper()
 	verdicts := slices.Concat(plan.Alternatives, plan.Rejected)
@@ -123,7 +123,7 @@ func checkAccount(t *testing.T, seed uint64, request planner.Request, plan plann
 		}
 	}
 	for _, n := range request.Nodes {
-		// Of a suitable group, some nodes are used and the others are not mentioned.
+		// A plan uses some nodes of a suitable group and does not mention the rest.
 		if !kinds[n.Name] && (n.Unusable != "" || err != nil) {
 			t.Errorf("seed %d: nothing is said of %s", seed, n.Name)
 		}
@@ -162,11 +162,11 @@ func checkUse(t *testing.T, seed uint64, request planner.Request, plan planner.P
 	}
 }
 
-// checkLeast plans on each node alone: none may be better by the plan's own order.
+// checkLeast plans on each node alone. No such plan may be better by the order of plans on nodes.
 func checkLeast(t *testing.T, seed uint64, p *planner.Planner, request planner.Request, plan planner.Plan) {
 	t.Helper()
 	if len(plan.Warnings) > 0 {
-		return // objectives were lowered, by each node as far as it must
+		return // objectives were lowered, and each node lowers them differently
 	}
 	preferred := func(names []string) bool {
 		return !slices.ContainsFunc(request.Nodes, func(n planner.Node) bool { return !n.Preferred && slices.Contains(names, n.Name) })
@@ -185,7 +185,7 @@ func checkLeast(t *testing.T, seed uint64, p *planner.Planner, request planner.R
 	}
 }
 
-// checkSources compares with the plans for Any and Provisioned.
+// checkSources compares the plan with the plans for Any and Provisioned.
 func checkSources(t *testing.T, seed uint64, p *planner.Planner, request planner.Request, plan planner.Plan, err error) {
 	t.Helper()
 	request.NodeSource = v1beta1.NodeSourceProvisioned
@@ -201,7 +201,7 @@ func checkSources(t *testing.T, seed uint64, p *planner.Planner, request planner
 	switch {
 	case firstErr != nil && boughtErr == nil:
 		t.Errorf("seed %d: it can be bought, but Any says %v", seed, firstErr)
-	// More than two nodes without RDMA are planned only if nothing may be bought.
+	// A plan takes more than two nodes without RDMA only if the request may not buy machines.
 	case firstErr == nil && len(first.NodeNames) == 0 && err == nil && len(plan.Warnings) == 0 && plan.Nodes <= 2:
 		t.Errorf("seed %d: Any buys %s, though %s will do", seed, first.Summary(), plan.Summary())
 	case firstErr == nil && len(first.NodeNames) > 0 && (err != nil || first.Summary() != plan.Summary()):
@@ -209,7 +209,7 @@ func checkSources(t *testing.T, seed uint64, p *planner.Planner, request planner
 	}
 }
 
-// checkAlone compares a plan on each node with one for a bought machine of the node's free size.
+// checkAlone compares the plan on each node with the plan for a bought machine of the node's free size.
 func checkAlone(t *testing.T, seed uint64, w world, request planner.Request) {
 	t.Helper()
 	request.Constraints.MaxNodes = 1
@@ -222,7 +222,7 @@ func checkAlone(t *testing.T, seed uint64, w world, request planner.Request) {
 		p := planner.New(alone(w, n).load(t), planner.Settings{})
 		_, boughtErr := p.Plan(buy)
 		use := request
-		use.Nodes, use.NodeSource, use.Constraints.MaxHourlyPrice = []planner.Node{n}, v1beta1.NodeSourceAny, 0.5 // nothing is that cheap
+		use.Nodes, use.NodeSource, use.Constraints.MaxHourlyPrice = []planner.Node{n}, v1beta1.NodeSourceAny, 0.5 // less than any machine costs
 		used, usedErr := p.Plan(use)
 		if (boughtErr == nil) != (usedErr == nil) {
 			t.Errorf("seed %d: node %s: bought: %v; used: %s %v", seed, n.Name, boughtErr, used.Summary(), usedErr)
@@ -243,7 +243,7 @@ func TestPropertiesOfExistingNodes(t *testing.T) {
 			several++
 		}
 	}
-	// The random worlds must exercise both answers, and plans on several nodes.
+	// The random worlds must lead to plans, to errors, and to plans on several nodes.
 	if planned < rounds/10 || planned > rounds*9/10 || several < 3 {
 		t.Errorf("%d of %d worlds were feasible, %d on several nodes", planned, rounds, several)
 	}

@@ -15,7 +15,7 @@ import (
 	"github.com/modelberth/modelberth/pkg/sku"
 )
 
-// nodeOf is an idle node with a number of the town's GPUs, some of them free.
+// nodeOf returns a node with a number of the town's GPUs, some of them free.
 func nodeOf(name, gpu string, gpus, free int, edits ...func(*planner.Node)) planner.Node {
 	n := planner.Node{
 		Name: name, Zone: "z1", FreeGPUs: free, FreeVCPUs: 64, FreeMemoryGiB: 256, FreeDiskGiB: 100,
@@ -32,7 +32,7 @@ func nodeOf(name, gpu string, gpus, free int, edits ...func(*planner.Node)) plan
 	return n
 }
 
-// choice is the tested part of a plan on existing nodes.
+// choice is the part of a plan on existing nodes that the tests compare.
 type choice struct {
 	Summary   string
 	Nodes     []string
@@ -276,7 +276,7 @@ func TestNodeSources(t *testing.T) {
 	}
 }
 
-// Other users' nodes are counted, not named: their owners are no business of the user's.
+// Nodes in use by others are counted, not named: the user may not be allowed to see their users.
 func TestNodesOfOthersAreNotNamed(t *testing.T) {
 	theirs := func(n *planner.Node) { n.Foreign, n.Unusable = true, "belongs to another Workspace" }
 	_, err := inTown(t).Plan(planner.Request{
@@ -292,7 +292,7 @@ func TestNodesOfOthersAreNotNamed(t *testing.T) {
 	}
 }
 
-// Purchasable machines come after existing nodes, with their price; both are among the refusals.
+// Machines to buy come after existing nodes, with their price. If nothing is suitable, the error covers both.
 func TestBoughtMachinesComeAfterNodes(t *testing.T) {
 	request := planner.Request{
 		Model: modelOf("chat"), Nodes: []planner.Node{nodeOf("n", "G-40", 1, 1)},
@@ -318,7 +318,7 @@ func TestBoughtMachinesComeAfterNodes(t *testing.T) {
 	}
 }
 
-// hopper is a node of the shipped catalogue's GPUs: eight H100 with a switch.
+// hopper returns a node with GPUs of the shipped catalogue: eight H100 with a switch.
 func hopper(t *testing.T, name string, free int) planner.Node {
 	t.Helper()
 	g, ok := realCatalog(t).GPU("H100-80-SXM")
@@ -445,7 +445,7 @@ func layoutOf(t *testing.T, text string) []int {
 	return out
 }
 
-// A template takes exactly this many equal nodes.
+// A template takes exactly as many equal nodes as it has pods.
 func TestTemplatesOnExistingNodes(t *testing.T) {
 	for _, tc := range []struct {
 		reason     string
@@ -478,7 +478,7 @@ func TestTemplatesOnExistingNodes(t *testing.T) {
 	}
 }
 
-// The user's objectives are kept on existing nodes, too.
+// Existing nodes, too, must meet the user's objectives.
 func TestExistingNodesKeepObjectives(t *testing.T) {
 	c := realCatalog(t)
 	m, ok := c.Model("llama-3.1-8b-instruct")

@@ -10,7 +10,7 @@ import (
 	"github.com/modelberth/modelberth/pkg/planner"
 )
 
-// mixExperts makes a random world's model a mixture, with experts that now and then cannot be cut or spread.
+// mixExperts makes a random world's model a mixture of experts. Some experts cannot be cut or spread.
 func mixExperts(r *rand.Rand, w *world) {
 	w.Models[0].Shape.MoE = &model.MoE{
 		Experts: []int{6, 6, 8, 12, 128}[r.IntN(5)], TopK: 1 + r.IntN(4), Intermediate: []int{7, 96, 768, 1536}[r.IntN(4)],
@@ -18,7 +18,7 @@ func mixExperts(r *rand.Rand, w *world) {
 	}
 }
 
-// randomSharing chooses whether the user spreads experts whole, if the replicas allow it.
+// randomSharing sets random replicas and expert parallelism, as far as the number of experts allows.
 func randomSharing(r *rand.Rand, w world, c *planner.Constraints) {
 	e, moe := &c.Engine, w.Models[0].Shape.MoE
 	if moe == nil {
@@ -35,7 +35,7 @@ func randomSharing(r *rand.Rand, w world, c *planner.Constraints) {
 	}
 }
 
-// shares reports whether a layout is possible, and whether its experts stay whole.
+// shares reports whether a layout is possible, and whether its experts stay whole. told is the user's choice.
 func shares(s *model.Shape, l tensorLayout, told *bool) (possible, whole bool) {
 	rest := s.Heads%l.tp == 0 && (s.KVHeads%l.tp == 0 || l.tp%s.KVHeads == 0)
 	if s.MoE == nil {

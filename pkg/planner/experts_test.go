@@ -14,7 +14,7 @@ import (
 	"github.com/modelberth/modelberth/pkg/planner"
 )
 
-// Layouts of mixtures on machines named by users.
+// Layouts of mixtures of experts on named machine types.
 func TestExpertParallel(t *testing.T) {
 	yes, no := true, false
 	const h100, h200 = "Standard_ND96isr_H100_v5", "Standard_ND96isr_H200_v5"

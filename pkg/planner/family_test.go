@@ -9,7 +9,8 @@ import (
 	"github.com/modelberth/modelberth/pkg/planner"
 )
 
-// One name allows all formats of a family, and of those with as many bits the GPU's own are taken first.
+// A family's name allows all its formats. Among formats with equally many bits, the ones that the GPU computes in come
+// first.
 func TestFamiliesOfFormats(t *testing.T) {
 	c := realCatalog(t)
 	for _, tc := range []struct {

@@ -15,16 +15,16 @@ import (
 // gib is a GiB in bytes.
 const gib = 1 << 30
 
-// Settings about sequences: usualSequences at once if they fit and nothing else is requested, at most mostSequences.
+// An engine runs usualSequences at once if they fit and the request sets nothing else, and at most mostSequences.
 const (
 	usualSequences = 256
 	mostSequences  = 1 << 16
 )
 
-// pace is how fast a layout serves.
+// pace is the speed of a layout.
 type pace = physics.Pace
 
-// fitted holds the engine's settings for the GPUs of a layout, and their memory.
+// fitted holds the engine's settings for a layout, and the memory of its fullest GPU.
 type fitted struct {
 	target  target
 	serving physics.Serving
@@ -32,8 +32,8 @@ type fitted struct {
 	memory  Memory
 }
 
-// fit finds the settings with which a layout holds the target or a lowered one. If there are none, it returns the
-// missing memory of the fullest GPU in GiB.
+// fit finds the settings with which a layout holds the target, or a lower one if lowering is set. If there are none, it
+// returns how many GiB the fullest GPU lacks.
 func (d *modelDemand) fit(f *form, m *machine, way spread, lowering bool) (fitted, float64) {
 	if !lowering {
 		if lack := d.tryTarget(f, m, way, d.target); lack > 0 {
@@ -49,7 +49,7 @@ func (d *modelDemand) fit(f *form, m *machine, way spread, lowering bool) (fitte
 	return d.settle(f, m, way, t), 0
 }
 
-// tryTarget returns the missing memory of the fullest GPU in GiB for a target, with the smallest settings.
+// tryTarget returns how many GiB the fullest GPU lacks for a target with the smallest settings; 0 or less if it fits.
 func (d *modelDemand) tryTarget(f *form, m *machine, way spread, t target) float64 {
 	if f.engine.Split == catalog.SplitLayers {
 		return -d.settle(f, m, way, t).memory.Free()
@@ -60,7 +60,7 @@ func (d *modelDemand) tryTarget(f *form, m *machine, way spread, t target) float
 	return f.need(way, serving, perReplica(t, way)) - f.room(budget)
 }
 
-// settle chooses the settings for a target that fits: the most sequences at once.
+// settle chooses the settings for a target that fits: as many sequences at once as the memory allows.
 func (d *modelDemand) settle(f *form, m *machine, way spread, t target) fitted {
 	if f.engine.Split == catalog.SplitLayers {
 		return d.settleLayers(f, m, way, t)
@@ -69,7 +69,7 @@ func (d *modelDemand) settle(f *form, m *machine, way spread, t target) fitted {
 	return d.settleBatch(f, m, way, t, [...]int{usual, least})
 }
 
-// settleBatch is settle with batches of a number of tokens, or smaller ones if those take too much memory.
+// settleBatch is settle for two batch sizes in tokens. It uses the second one if the first takes too much memory.
 func (d *modelDemand) settleBatch(f *form, m *machine, way spread, t target, batches [2]int) fitted {
 	for sequences := d.mostSequences(way, t); ; sequences /= 2 {
 		sequences = max(sequences, d.fewestSequences(way, t))
@@ -84,7 +84,7 @@ func (d *modelDemand) settleBatch(f *form, m *machine, way spread, t target, bat
 	}
 }
 
-// settleLayers is settle for an engine that allocates the KV cache of its sequences at its start.
+// settleLayers is settle for an engine that allocates the KV cache of all its sequences when it starts.
 func (d *modelDemand) settleLayers(f *form, m *machine, way spread, t target) fitted {
 	budget := f.physics.LayerSplit(m.gpu.MemoryGiB, way.pipeline(), t.length, t.concurrency, &f.engine.Memory)
 	return fitted{
@@ -97,10 +97,10 @@ func (d *modelDemand) settleLayers(f *form, m *machine, way spread, t target) fi
 	}
 }
 
-// serving returns the settings of an engine with a profile run.
+// serving returns the settings of an engine that profiles its memory.
 func (d *modelDemand) serving(f *form, m *machine, t target, sequences, batch int) physics.Serving {
 	out := physics.Serving{
-		// The engine refuses a batch of fewer tokens than sequences.
+		// The engine does not start with fewer tokens in a batch than sequences.
 		MaxModelLen: t.length, MaxNumSeqs: sequences, MaxBatchedTokens: max(batch, sequences),
 		Utilization: d.settings.GPUMemoryUtilization, KVType: f.kvType, Eager: d.settings.Eager,
 		Media: d.settings.Media,
@@ -111,13 +111,13 @@ func (d *modelDemand) serving(f *form, m *machine, t target, sequences, batch in
 	return out
 }
 
-// utilization returns the engine's share of a GPU's memory: all but the spare, in hundredths.
+// utilization returns the engine's share of a GPU's memory, rounded down to hundredths. The rest is spare.
 func utilization(e *catalog.Engine, total float64) float64 {
 	return min(math.Floor((1-e.Profile.SpareGiB/total)*100)/100, e.Profile.MostUsed)
 }
 
-// batchTokens returns the engine's default tokens of a step on the GPU, and on the smallest GPU, with the least
-// memory; or the user's choice.
+// batchTokens returns the engine's default number of tokens of a step: usual for this GPU, and least for the GPU with
+// the smallest default. A user's choice replaces both.
 func (d *modelDemand) batchTokens(e *catalog.Engine, m *machine) (usual, least int) {
 	if asked := d.settings.MaxBatchedTokens; asked > 0 {
 		return asked, asked
@@ -130,7 +130,7 @@ func (d *modelDemand) batchTokens(e *catalog.Engine, m *machine) (usual, least i
 	return usual, least
 }
 
-// fewestSequences and mostSequences bound how many sequences a replica works on at once.
+// fewestSequences and mostSequences limit the number of sequences that a replica runs at once.
 func (d *modelDemand) fewestSequences(way spread, t target) int {
 	if d.settings.MaxNumSeqs > 0 {
 		return d.settings.MaxNumSeqs
@@ -155,31 +155,32 @@ func perReplica(t target, way spread) target {
 	return t
 }
 
-// memory is the budget of the fullest GPU.
+// memory returns the budget of the fullest GPU.
 func (f *form) memory(m *machine, way spread, s physics.Serving) physics.Budget {
 	d := physics.Deployment{GPU: &m.gpu, Layout: way.physics(m), Serving: &s, Engine: f.engine}
 	return physics.MeasuredMemory(f.physics, &d, f.starts)
 }
 
-// room returns the KV cache in GiB that a plan may count on: the engine must start even if the budget is off.
+// room returns the KV cache in GiB that a plan may use. It keeps a margin, so that the engine starts even if the budget
+// is too optimistic.
 func (f *form) room(b physics.Budget) float64 {
 	return b.KVCache - f.engine.Profile.MarginGiB.Of(b.Basis)
 }
 
-// need is the KV cache of the fullest GPU for the sequences of a target, in GiB.
+// need returns how many GiB of KV cache the fullest GPU needs for the sequences of a target.
 func (f *form) need(way spread, s physics.Serving, t target) float64 {
 	layout := physics.Layout{TP: way.tp, PP: way.pipeline(), DP: 1, CP: way.cp, Nodes: way.nodes}
 	return f.physics.KVNeed(layout, &s, t.length, t.concurrency, f.engine)
 }
 
-// physics describes the spread to the laws.
+// physics converts a spread for package physics.
 func (s spread) physics(m *machine) physics.Layout {
 	return physics.Layout{
 		TP: s.tp, PP: s.pipeline(), DP: s.replicas, EP: s.ep, CP: s.cp, Nodes: s.nodes, LinkedGPUs: m.LinkedGPUs,
 	}
 }
 
-// memoryOf returns a budget in the form of a plan: memory outside the engine's share is free.
+// memoryOf converts a budget for a plan. Memory outside the engine's share counts as free.
 func memoryOf(b physics.Budget, s physics.Serving) Memory {
 	basis := b.Basis
 	if b.Measured {
@@ -191,12 +192,12 @@ func memoryOf(b physics.Budget, s physics.Serving) Memory {
 	}
 }
 
-// thousandths rounds up: finer figures would pretend to be exact.
+// thousandths rounds up to 0.001 GiB: more digits would suggest an exact figure.
 func thousandths(gibs float64) float64 {
 	return math.Ceil(gibs*1000-1e-6) / 1000
 }
 
-// extended returns the settings with the longest sequences that fit.
+// extended lengthens the sequences of a layout as far as they fit, and returns the settings.
 func (d *modelDemand) extended(l *layout, m *machine) fitted {
 	if l.form.engine.Split == catalog.SplitLayers {
 		fits := func(t target) bool { return d.settleLayers(l.form, m, l.spread, t).memory.Free() >= 0 }
@@ -218,7 +219,7 @@ func (d *modelDemand) extended(l *layout, m *machine) fitted {
 	return out
 }
 
-// needed is the KV cache of the fullest GPU for the target of a layout, in GiB.
+// needed returns how many GiB of KV cache the fullest GPU needs for the target of a layout.
 func (d *modelDemand) needed(l *layout) float64 {
 	if l.form.engine.Split == catalog.SplitLayers {
 		return l.fitted.memory.KVCache
@@ -226,7 +227,7 @@ func (d *modelDemand) needed(l *layout) float64 {
 	return l.form.need(l.spread, l.fitted.serving, perReplica(l.fitted.target, l.spread))
 }
 
-// loadFor returns the load for the speed, no longer than the target's sequences.
+// loadFor returns the load for predicting the speed. Its requests are no longer than the target's sequences.
 func (g *goals) loadFor(t target) physics.Load {
 	out := g.typical
 	out.Open = true
@@ -238,14 +239,14 @@ func (g *goals) loadFor(t target) physics.Load {
 	return out
 }
 
-// judge predicts the speed of a layout under the typical load. For Throughput without a concurrency, that is the load
-// with the highest yield under the floors.
+// judge predicts the speed of a layout under the typical load. For Throughput without a concurrency, it raises the load
+// while that yields more tokens and keeps the floors.
 func (d *modelDemand) judge(l *layout, m *machine) {
 	deployed := d.deployment(l, m)
 	l.rdma = deployed.Layout.Nodes > 1 && deployed.Layout.NetworkGBs > 0
 	l.load = d.loadFor(l.fitted.target)
 	if l.form.engine.Speed.Basis == "" {
-		return // nothing is known of the engine's speed
+		return // the engine has no law of speed
 	}
 	l.pace = l.form.speed(&deployed, l.load)
 	l.judgeRate(&deployed)
@@ -267,8 +268,8 @@ func (d *modelDemand) judge(l *layout, m *machine) {
 	}
 }
 
-// judgeRate checks that a layout keeps up with a rate of requests, and with more by the margin of its figures: a queue
-// in front of a deployment without any to spare grows forever.
+// judgeRate checks whether a layout keeps up with a rate of requests. It adds the margin of the speed to the rate,
+// because without spare capacity a queue grows forever.
 func (l *layout) judgeRate(deployed *physics.Deployment) {
 	if l.load.Rate == 0 || l.pace.TPOT == 0 {
 		return
@@ -285,8 +286,9 @@ func (l *layout) judgeRate(deployed *physics.Deployment) {
 	}
 }
 
-// judgeUsual predicts the speed of a layout with fewer of the longest sequences under the usual load if its KV cache
-// holds that many typical requests. Prices per token compare only under the same load.
+// judgeUsual predicts the speed of a layout with a lowered number of sequences under the usual load. The layout takes
+// that load if its KV cache holds the typical requests, which are shorter, because prices per token compare only under
+// the same load.
 func (g *goals) judgeUsual(l *layout, deployed *physics.Deployment) {
 	usual := l.load
 	usual.Concurrency = g.target.concurrency
@@ -298,7 +300,7 @@ func (g *goals) judgeUsual(l *layout, deployed *physics.Deployment) {
 	}
 }
 
-// deployment is a layout on machines of a type, for the laws of speed.
+// deployment describes a layout on machines of one type for package physics.
 func (d *modelDemand) deployment(l *layout, m *machine) physics.Deployment {
 	out := physics.Deployment{
 		GPU: &m.gpu, Layout: l.spread.physics(m), Serving: &l.fitted.serving, Budget: &l.fitted.budget, Engine: l.form.engine,
@@ -307,7 +309,7 @@ func (d *modelDemand) deployment(l *layout, m *machine) physics.Deployment {
 	return out
 }
 
-// longestTTFT is the time in ms from the longest prompt to its first token, if nothing else is served; 0 if unknown.
+// longestTTFT returns the time to first token in ms of the longest prompt without other load; 0 if unknown.
 func (d *modelDemand) longestTTFT(l *layout, m *machine) float64 {
 	if l.pace.TPOT == 0 {
 		return 0
@@ -317,8 +319,9 @@ func (d *modelDemand) longestTTFT(l *layout, m *machine) float64 {
 	return l.form.physics.Speed(&deployed, longest).TTFT
 }
 
-// isTooSlow reports whether a layout misses an insisted floor. If it does with the engine's usual batches, it may not
-// with smaller ones: parts of a prompt pass the stages of a pipeline sooner, and delay others less.
+// isTooSlow reports whether a layout misses a floor that is not waived. If it misses one with the engine's usual
+// batches, isTooSlow also tries the smallest, and keeps them in l if they help: parts of a prompt then pass the stages
+// of a pipeline sooner, and delay other requests less.
 func (d *modelDemand) isTooSlow(l *layout, m *machine) bool {
 	if !l.overrun() && (d.floors.waived || !d.isSlow(l)) {
 		return false
@@ -334,17 +337,17 @@ func (d *modelDemand) isTooSlow(l *layout, m *machine) bool {
 	l.fitted = d.settleBatch(l.form, m, l.spread, l.fitted.target, [...]int{least, least})
 	d.judge(l, m)
 	if l.overrun() || d.isSlow(l) {
-		*l = slower // the verdict is about the choice
+		*l = slower // the verdict names the usual batches
 		return true
 	}
 	return false
 }
 
-// overrun reports whether more requests arrive than a layout is known to answer.
+// overrun reports whether requests arrive faster than the layout answers them, as far as its speed is known.
 func (l *layout) overrun() bool { return l.load.Rate > 0 && (l.pace.Queues || l.pace.TPOT == 0) }
 
-// isSlow reports whether a layout misses a floor. With an unknown pace it keeps the usual floors, but none of the
-// user's.
+// isSlow reports whether a layout misses a floor. A layout of unknown speed misses the user's floors, but not the usual
+// ones.
 func (g *goals) isSlow(l *layout) bool {
 	if l.pace.TPOT == 0 {
 		return g.floors.set
@@ -352,7 +355,7 @@ func (g *goals) isSlow(l *layout) bool {
 	return !g.floors.kept(&l.pace)
 }
 
-// slowness names the floor that a layout misses.
+// slowness describes the floor that a layout misses; "" if it keeps all.
 func (g *goals) slowness(l *layout) string {
 	p := &l.pace
 	if l.overrun() && p.TPOT == 0 {
@@ -389,7 +392,7 @@ func (g *goals) slowness(l *layout) string {
 	}
 }
 
-// closeness names the floor that a layout barely keeps.
+// closeness describes the floor that a layout barely keeps; "" if there is none.
 func (g *goals) closeness(l *layout) string {
 	p := &l.pace
 	ttft, tpot := g.floors.limits(p)
@@ -403,7 +406,7 @@ func (g *goals) closeness(l *layout) string {
 	}
 }
 
-// networkGBs returns the usable RDMA between machines of a type, for one GPU in GB/s; 0 without any.
+// networkGBs returns the usable RDMA bandwidth of one GPU to other machines, in GB/s; 0 without RDMA.
 func (d *modelDemand) networkGBs(m *machine) float64 {
 	if d.noRDMA {
 		return 0

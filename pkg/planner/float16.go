@@ -13,7 +13,7 @@ import (
 	"github.com/modelberth/modelberth/pkg/model"
 )
 
-// The names of 16-bit formats, and the engine's flag for its type.
+// Names of 16-bit formats, and the engine's flag and value for fp16.
 const (
 	bfloat16  = "bf16"
 	float16   = "fp16"
@@ -21,14 +21,14 @@ const (
 	half      = "half"
 )
 
-// computed is weights as published, or in another 16-bit format.
+// computed has weights in their published format, or in another 16-bit format instead of insteadOf.
 type computed struct {
 	artifact  model.Artifact
 	insteadOf string
 }
 
-// computed adds fp16 to weights that are published in bf16: in its place if the user requests that; otherwise after
-// it, for GPUs without bf16, if the model is known to work or the user consents.
+// computed adds fp16 for weights that are published in bf16. fp16 replaces bf16 if the user requests that. Otherwise it
+// comes after bf16, for GPUs without bf16, if the model is known to work in fp16 or the user consents.
 func (p *Planner) computed(r Request, artifacts []model.Artifact) ([]computed, error) {
 	asked := r.Constraints.Engine.DType
 	inFloat16 := asked == half || asked == "float16"
@@ -66,7 +66,7 @@ func (p *Planner) mayConvert(r Request) bool {
 	return r.Model.Float16 == model.Float16Survives || slices.ContainsFunc(r.Constraints.AllowedQuantizations, p.isFloat16)
 }
 
-// inHalf returns an artifact that the engine converts to fp16 as it loads it.
+// inHalf returns an artifact that the engine converts to fp16 at load time.
 func inHalf(a model.Artifact, why string) model.Artifact {
 	out := a.Clone()
 	out.Quantization = float16
@@ -74,13 +74,13 @@ func inHalf(a model.Artifact, why string) model.Artifact {
 	return out
 }
 
-// isBFloat16 reports whether weights are in bf16, on an engine with a flag for another type.
+// isBFloat16 reports whether weights are in bf16 and the engine has a flag to convert them.
 func (p *Planner) isBFloat16(a model.Artifact) bool {
 	e := p.engines[strings.ToLower(a.Engine)]
 	return a.Quantization == bfloat16 && e != nil && e.Split == catalog.SplitTensor
 }
 
-// isFloat16 reports whether a name stands for fp16.
+// isFloat16 reports whether a name means fp16.
 func (p *Planner) isFloat16(name string) bool {
 	format, known := p.catalog.Quantization(float16)
 	same := func(other string) bool { return strings.EqualFold(name, other) }

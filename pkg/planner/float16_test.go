@@ -14,7 +14,7 @@ import (
 	"github.com/modelberth/modelberth/pkg/planner"
 )
 
-// chosen is a plan's statement about 16 bits.
+// chosen is the part of a plan about 16-bit formats.
 type chosen struct {
 	Accelerator, Quantization string
 	Flags                     []model.Flag

@@ -15,7 +15,7 @@ import (
 	"github.com/modelberth/modelberth/pkg/sku"
 )
 
-// A figure keeps a floor with room for its error: an estimate of 97.8 ms is no 100 ms.
+// A predicted time must keep a floor by a margin for its error: an estimate of 97.8 ms does not keep 100 ms.
 func TestFloorsHaveMargins(t *testing.T) {
 	w := city(t)
 	w.SKUs = []sku.SKU{machineOf("Dull", "GPU-1", 1, 2)}
@@ -23,7 +23,7 @@ func TestFloorsHaveMargins(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	tpot := alone.Performance.TPOTMillis // of a GPU that nobody measured
+	tpot := alone.Performance.TPOTMillis // an estimate: the world has no measurements
 	runs := []catalog.Measurement{runOf(w, "GPU-1", alone.Performance)}
 	for _, tc := range []struct {
 		reason   string
@@ -56,7 +56,7 @@ func TestFloorsHaveMargins(t *testing.T) {
 	}
 }
 
-// The refusal is about the layout nearest to the limit, not about the first one.
+// The error describes the layout nearest to the limit, not the first one.
 func TestRefusalIsAboutTheFastestLayout(t *testing.T) {
 	w := city(t)
 	w.SKUs = []sku.SKU{machineOf("Swifts", "GPU-0", 4, 12)}
@@ -74,7 +74,7 @@ func TestRefusalIsAboutTheFastestLayout(t *testing.T) {
 	}
 }
 
-// runOf is a run of the first model on one GPU with a plan's figures.
+// runOf returns a benchmark run of the world's first model on one GPU, with the figures of a plan.
 func runOf(w world, gpu string, p *planner.Performance) catalog.Measurement {
 	a := w.Models[0].Artifacts[0]
 	each := p.TTFTMillis + float64(p.OutputTokens-1)*p.TPOTMillis

@@ -21,23 +21,24 @@ type form struct {
 	artifact model.Artifact
 	format   model.Quantization
 	engine   *catalog.Engine
-	// kvType of the KV cache; empty means the model's own.
+	// kvType is the type of the KV cache; empty means the model's own.
 	kvType string
-	// insteadOf is the format that this form replaces on GPUs that cannot compute in it; empty for all GPUs.
+	// insteadOf is the format that this form replaces on GPUs without arithmetic for it; empty if the form is for all
+	// GPUs.
 	insteadOf string
-	// weights on the machine's disk.
+	// weights counts the copies of the weights on the machine's disk.
 	weights WeightsDisk
-	// physics of the weights; shared by forms with different KV caches.
+	// physics computes memory and speed. Forms that differ only in the KV cache share it.
 	physics *physics.Model
-	// runs of the model in this format, or of one of its architecture and size.
+	// runs are benchmarks of the model in this format, or of a model with its architecture and size.
 	runs []catalog.Measurement
-	// starts are those runs with the memory of their start.
+	// starts are those of the runs, and of the namespace's engines, that report the memory at their start.
 	starts []catalog.Measurement
-	// lessons are the speeds of engines that run the model.
+	// lessons are the speeds of the namespace's own engines with this model.
 	lessons []catalog.Measurement
-	// unsplit caches why the model cannot be split 1, 2, 4, … ways; nil if unknown.
+	// unsplit caches why the model cannot be split 1, 2, 4, … ways; nil before the first call.
 	unsplit [7]*string
-	// unspread is the same for whole experts.
+	// unspread caches the same if experts stay whole.
 	unspread [7]*string
 }
 
@@ -49,8 +50,7 @@ func (f form) String() string {
 	return f.artifact.Quantization
 }
 
-// forms returns the possible and allowed ways to serve the model, best first: released precision before the user's
-// consent.
+// forms returns the possible and allowed ways to serve the model, best first: the published precision before others.
 func (p *Planner) forms(r Request) ([]form, []string, error) {
 	artifacts, warnings, err := p.artifacts(r)
 	if err != nil {
@@ -91,12 +91,12 @@ func (p *Planner) forms(r Request) ([]form, []string, error) {
 	return out, warnings, nil
 }
 
-// speed predicts how fast a deployment serves a load.
+// speed predicts the speed of a deployment under a load.
 func (f *form) speed(d *physics.Deployment, load physics.Load) pace {
 	return f.physics.LearnedSpeed(d, load, f.runs, f.lessons)
 }
 
-// startsOf returns the starts with the weights of an artifact.
+// startsOf returns the request's Starts with the weights of an artifact.
 func (r *Request) startsOf(a *model.Artifact) (out []catalog.Measurement) {
 	for i := range r.Starts {
 		start := &r.Starts[i]
@@ -107,8 +107,8 @@ func (r *Request) startsOf(a *model.Artifact) (out []catalog.Measurement) {
 	return out
 }
 
-// kvTypes returns the types of KV cache to consider: the user's choice, else the model's own and then the allowed
-// ones. It warns of types without support in plans.
+// kvTypes returns the types of KV cache to consider: the user's choice, or else the model's own and then the allowed
+// ones. It warns of types that cannot be planned.
 func kvTypes(r Request, e *catalog.Engine) (types, warnings []string) {
 	own := []string{""}
 	if e.Split != catalog.SplitTensor {
@@ -122,10 +122,10 @@ func kvTypes(r Request, e *catalog.Engine) (types, warnings []string) {
 	return append(own, allowed...), append(warnings, more...)
 }
 
-// automatic is the engines' name for a setting of their own choice.
+// automatic is the value with which an engine chooses a setting on its own.
 const automatic = "auto"
 
-// artifacts returns the loadable and allowed forms of the weights, best first.
+// artifacts returns the weights that the engine can load and the user allows, best first.
 func (p *Planner) artifacts(r Request) ([]model.Artifact, []string, error) {
 	if r.Engine != "" {
 		if _, known := p.engines[strings.ToLower(r.Engine)]; !known {
@@ -154,7 +154,7 @@ func (p *Planner) artifacts(r Request) ([]model.Artifact, []string, error) {
 	return usable, p.quantizationWarnings(r, loadable), nil
 }
 
-// engineFor returns the user's engine, else the first available one of the model's.
+// engineFor returns the user's engine, or else the first available engine of the model's weights.
 func (p *Planner) engineFor(r Request) string {
 	if r.Engine != "" {
 		return r.Engine
@@ -167,12 +167,12 @@ func (p *Planner) engineFor(r Request) string {
 	return ""
 }
 
-// allows reports whether the user may be given a form of the weights.
+// allows reports whether the user accepts the precision of the weights.
 func (p *Planner) allows(c Constraints, a model.Artifact) bool {
 	return a.Native || slices.ContainsFunc(c.AllowedQuantizations, func(name string) bool { return p.isFormat(a, name) })
 }
 
-// isFormat reports whether a name stands for the format of weights, or for a family of such formats.
+// isFormat reports whether a name means the format of the weights, or its family.
 func (p *Planner) isFormat(a model.Artifact, name string) bool {
 	format, _ := p.catalog.Quantization(a.Quantization) // the catalogue checked that it exists
 	same := func(other string) bool { return strings.EqualFold(name, other) }
@@ -182,21 +182,21 @@ func (p *Planner) isFormat(a model.Artifact, name string) bool {
 // isPublished reports whether a form has the publisher's precision.
 func (f *form) isPublished() bool { return f.artifact.Native && f.insteadOf == "" }
 
-// bits of a parameter, roughly: formats with the same number rank equally.
+// bits returns the rough number of bits per parameter. Formats with the same number rank equally.
 func (f *form) bits() int { return int(f.format.BytesPerParam * 8) }
 
-// computes reports whether a GPU has arithmetic for a form of the weights; otherwise kernels unpack them first.
+// computes reports whether a GPU has arithmetic for a form of the weights. If it has none, kernels unpack them first.
 func (f *form) computes(m *machine) bool {
 	return f.artifact.Native || m.gpu.PeakTFLOPs[f.format.Peak] > 0
 }
 
-// firstLike is the index of the first form with the same number of bits as another one.
+// firstLike returns the index of the first form with the same number of bits as f.
 func (d *modelDemand) firstLike(f *form) int {
 	return slices.IndexFunc(d.forms, func(g form) bool { return g.bits() == f.bits() && g.artifact.Native == f.artifact.Native })
 }
 
-// formsFor returns the indices of the forms in a machine's order: among forms with the same number of bits, those
-// that its GPU computes with come first.
+// formsFor returns the indices of the forms in the order for a machine. Among forms with the same number of bits, the
+// ones that its GPU computes in come first.
 func (d *modelDemand) formsFor(m *machine) []int {
 	out := d.order[:0]
 	for i := range d.forms {
@@ -210,7 +210,7 @@ func (d *modelDemand) formsFor(m *machine) []int {
 	return out
 }
 
-// quantizationWarnings warns of consent to missing forms.
+// quantizationWarnings warns if the user consents to a format in which the model is not published.
 func (p *Planner) quantizationWarnings(r Request, loadable []model.Artifact) []string {
 	unknown := slices.DeleteFunc(distinct(r.Constraints.AllowedQuantizations), func(name string) bool {
 		return slices.ContainsFunc(loadable, func(a model.Artifact) bool {

@@ -25,7 +25,7 @@ import (
 // update rewrites the golden files: go test ./pkg/planner -update.
 var update = flag.Bool("update", false, "rewrite the golden files")
 
-// referenceMachines are the machines in every preset's page.
+// referenceMachines are the machines on every preset's page.
 func referenceMachines() []string {
 	return []string{
 		"Standard_NC4as_T4_v3", "Standard_NV36ads_A10_v5", "g6.12xlarge", "g6e.xlarge", "Standard_NC24ads_A100_v4",
@@ -34,7 +34,7 @@ func referenceMachines() []string {
 	}
 }
 
-// TestPlansOfPresets keeps one page per preset with its plans, to show the effect of a changed fact or rule.
+// TestPlansOfPresets keeps a page of plans per preset, so that a review shows the effect of a changed fact or rule.
 func TestPlansOfPresets(t *testing.T) {
 	c := realCatalog(t)
 	pages := map[string]string{}
@@ -76,7 +76,7 @@ func TestPlansOfPresets(t *testing.T) {
 	}
 }
 
-// page has the plans of one model for each engine with support for it: on any machine of Azure in East US, and on each
+// page returns the plans of one model for each engine that supports it: on any machine of Azure in East US, and on each
 // reference machine.
 func page(c *catalog.Catalog, m model.Model) string {
 	var out strings.Builder
@@ -170,7 +170,7 @@ func writePlan(out *strings.Builder, plan planner.Plan, err error) {
 	}
 }
 
-// writeRejected writes a plan's rejections, without those of every model.
+// writeRejected writes a plan's rejections, without those that every model has.
 func writeRejected(out *strings.Builder, plan planner.Plan) {
 	for _, v := range plan.Rejected {
 		if !strings.HasPrefix(v.Reason, "cannot be bought") {
@@ -179,8 +179,7 @@ func writeRejected(out *strings.Builder, plan planner.Plan) {
 	}
 }
 
-// The local cloud's tiny model goes to the cheapest machine, and to a named one; tests and the demo
-// count on both.
+// The local cloud's tiny model gets the cheapest machine, or a named one. Other tests and the demo rely on both.
 func TestPlansOfLocalCatalog(t *testing.T) {
 	c, err := catalog.Load(presets.FS(), os.DirFS("../../examples/local-catalog"))
 	if err != nil {

@@ -13,8 +13,8 @@ import (
 	"github.com/modelberth/modelberth/pkg/planner"
 )
 
-// Qwen3.5-9B does not start on a GPU of 24 GB without changes: the profile run encodes the largest image and takes all
-// memory except that of the weights.
+// Qwen3.5-9B does not start on a GPU of 24 GB with default settings: the profile run encodes the largest image, and
+// that takes all memory beside the weights.
 func TestEncodersTakeMemory(t *testing.T) {
 	c, err := loaded()
 	if err != nil {
@@ -51,7 +51,7 @@ func TestEncodersTakeMemory(t *testing.T) {
 	}
 }
 
-// A plan that holds the usual target in the end is not said to hold less.
+// A plan that holds the usual target after all is not marked as lowered.
 func TestPlanThatHoldsTheTargetIsNotLowered(t *testing.T) {
 	p := planner.New(realCatalog(t), planner.Settings{Clouds: []string{"aws"}})
 	m, err := realCatalog(t).ResolveModel("qwen3.5-9b")

@@ -12,7 +12,7 @@ import (
 	"github.com/modelberth/modelberth/pkg/usd"
 )
 
-// infeasible says why nothing was found, with the numbers and the remedy.
+// infeasible explains why the search found nothing, with the numbers and the remedy.
 func (p *Planner) infeasible(r Request, found outcome) error {
 	out := &InfeasibleError{Rejected: found.rejected}
 	switch {
@@ -35,7 +35,7 @@ func (p *Planner) infeasible(r Request, found outcome) error {
 	return out
 }
 
-// overLimit describes the price of the cheapest machine that works.
+// overLimit describes the price of the cheapest machine that would serve the request.
 func (p *Planner) overLimit(r Request, cheapest *option) string {
 	most := r.Constraints.limit()
 	if cheapest.price < 0 {
@@ -48,7 +48,7 @@ func (p *Planner) overLimit(r Request, cheapest *option) string {
 		p.alternatively(r, relaxations{quantization: true, objectives: true}))
 }
 
-// without describes how to lift the limit.
+// without says how to lift the limit.
 func (c Ceiling) without() string {
 	if c.Name == maxHourlyPrice {
 		return "leave maxHourlyPrice out"
@@ -56,7 +56,7 @@ func (c Ceiling) without() string {
 	return c.Help
 }
 
-// noneAllowed names the constraint that leaves no machine.
+// noneAllowed names the constraint that excludes every machine.
 func (p *Planner) noneAllowed(r Request, found outcome) string {
 	if len(p.machines) == 0 {
 		return "the catalogue has no machine types for this installation's clouds: have the administrator add them"
@@ -75,8 +75,8 @@ func (p *Planner) noneAllowed(r Request, found outcome) string {
 	return strings.Join(append([]string{sentence}, found.warnings...), "; ")
 }
 
-// notSold names the machine types within the user's limits, each with the reason why it cannot be bought, if there are
-// no others.
+// notSold lists the machine types within the user's limits, each with the reason why nobody can buy it. It returns ""
+// if the search rejected one of them for another reason.
 func notSold(verdicts []Verdict) string {
 	const most = 3
 	var left []string
@@ -94,7 +94,7 @@ func notSold(verdicts []Verdict) string {
 	return strings.Join(left, "; ")
 }
 
-// sameReason returns the common reason of all verdicts, if any.
+// sameReason returns the reason of all verdicts if they share it, or else "".
 func sameReason(verdicts []Verdict) string {
 	if len(verdicts) == 0 {
 		return ""
@@ -141,7 +141,7 @@ func (p *Planner) closest(misfits []Verdict) Verdict {
 	return best
 }
 
-// relaxations are the parts of a request to give up in search of a remedy.
+// relaxations are the parts of a request that the search for a remedy may drop.
 type relaxations struct{ quantization, objectives, machines bool }
 
 // alternatively describes one change of the request that makes it feasible.
@@ -168,8 +168,8 @@ func (p *Planner) alternatively(r Request, try relaxations) string {
 	return p.anotherMachine(r, try)
 }
 
-// byLess describes the objectives that are feasible with shorter sequences. The concurrency
-// stays.
+// byLess describes the shorter sequences that make the request feasible. It keeps the user's concurrency; if the user
+// set none, it tries one sequence at a time.
 func (p *Planner) byLess(r Request) string {
 	least := min(r.Model.Context, leastModelLen)
 	if r.Objectives.Concurrency == 1 && r.Objectives.MaxModelLen <= leastModelLen {
@@ -197,7 +197,7 @@ func (p *Planner) byLess(r Request) string {
 	return ""
 }
 
-// anotherMachine names the best machine if the machines were not constrained.
+// anotherMachine names the best machine without the constraints on machines.
 func (p *Planner) anotherMachine(r Request, try relaxations) string {
 	if !try.machines {
 		return ""

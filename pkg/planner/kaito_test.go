@@ -17,7 +17,7 @@ import (
 	"github.com/modelberth/modelberth/pkg/planner"
 )
 
-// kaitoMachines are the machine types of the columns of testdata/kaito-nodes.csv.
+// kaitoMachines are the machine types of the columns in testdata/kaito-nodes.csv.
 func kaitoMachines() []string {
 	return []string{
 		"Standard_NV36ads_A10_v5", "Standard_NC24ads_A100_v4", "Standard_NC48ads_A100_v4",
@@ -77,14 +77,15 @@ func TestNodesAgainstKAITO(t *testing.T) {
 		}
 	}
 	t.Logf("figure: %d plans take as many machines as KAITO, %d take fewer, %d take more, %d are refused", same, fewer, more, refused)
-	// Of those refused, 6 are A10s and A100s for two models with sparse attention: there are no kernels for them. Image
-	// encoders and the margin of estimates take memory that KAITO does not count: without them 40 take fewer.
+	// Six of the refused plans are for two models with sparse attention on A10s and A100s, which have no kernels for
+	// it. KAITO does not count the memory of image encoders and the margin of estimates. Without them, 40 plans take
+	// fewer machines.
 	if fewer < 33 || more > 1 || refused > 15 {
 		t.Error("the comparison with KAITO has become worse")
 	}
 }
 
-// checkRefusal requires the layer's size or the GPU's limitation in a refusal.
+// checkRefusal requires that the error names the layer's size or the GPU's limitation.
 func checkRefusal(t *testing.T, what string, err error) {
 	t.Helper()
 	text := err.Error()
@@ -96,7 +97,7 @@ func checkRefusal(t *testing.T, what string, err error) {
 	t.Logf("%s: %v", what, err)
 }
 
-// holds reports whether machines hold whole layers of a model together with libraries and the engine's smallest batch.
+// holds reports whether machines hold whole layers of a model, the libraries and the engine's smallest batch.
 func holds(t *testing.T, c *catalog.Catalog, m model.Model, machine string, nodes int) bool {
 	t.Helper()
 	s, err := c.ResolveSKU(machine)

@@ -15,7 +15,7 @@ import (
 	"github.com/modelberth/modelberth/pkg/planner"
 )
 
-// The layout over the GPUs of a paid machine.
+// The planner's choice of a layout over the GPUs of a paid machine.
 func TestMachinesAreUsedWhole(t *testing.T) {
 	c := realCatalog(t)
 	for _, tc := range []struct {

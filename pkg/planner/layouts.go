@@ -12,21 +12,22 @@ import (
 	"github.com/modelberth/modelberth/pkg/model"
 )
 
-// spread is how a model is laid out over machines.
+// spread is one way to split a model over machines.
 type spread struct {
-	// nodes, and on each of them: tp GPUs share each layer, stages follow one another, replicas are whole
-	// copies. More than one replica means one node.
+	// nodes is the number of machines. On each of them, tp GPUs share every layer, stages follow one another, and
+	// replicas are whole copies. With more than one replica there is one node.
 	nodes, tp, stages, replicas int
-	// ep spreads whole experts over the GPUs of all replicas. Each has the rest of the model, and they step together.
+	// ep spreads whole experts over the GPUs of all replicas. Each replica has the rest of the model, and all compute
+	// every step together.
 	ep bool
-	// cp GPUs of each tp hold other tokens of the KV cache; 0 by default.
+	// cp is how many GPUs of each tensor-parallel group hold different tokens of the KV cache; 0 by default.
 	cp int
 }
 
-// gpus in use on each machine.
+// gpus returns the number of GPUs in use on each machine.
 func (s spread) gpus() int { return s.tp * s.stages * s.replicas }
 
-// copyGPUs hold one copy of the model on each machine.
+// copyGPUs returns the number of GPUs of each machine that hold one copy of the model.
 func (s spread) copyGPUs() int {
 	if s.ep {
 		return s.gpus()
@@ -34,14 +35,14 @@ func (s spread) copyGPUs() int {
 	return s.tp * s.stages
 }
 
-// inStep reports whether replicas share experts. No published benchmark confirms their speed.
+// inStep reports whether replicas share experts. No published benchmark confirms the speed of such a layout.
 func (s spread) inStep() bool { return s.ep && s.replicas > 1 }
 
-// pipeline is the number of stages on all machines.
+// pipeline returns the number of stages on all machines.
 func (s spread) pipeline() int { return s.nodes * s.stages }
 
-// spreads returns the ways to use a number of machines, and why the larger tensor-parallel sizes are
-// not among them.
+// spreads returns the ways to split a model over a number of machines, and the reason why it lacks the larger
+// tensor-parallel sizes.
 func (p *parallelism) spreads(f *form, m *machine, nodes int) (ways []spread, illegal string) {
 	if f.engine.Split == catalog.SplitLayers {
 		return p.layerSpreads(m, nodes), ""
@@ -66,7 +67,7 @@ func (p *parallelism) spreads(f *form, m *machine, nodes int) (ways []spread, il
 	return ways, illegal
 }
 
-// keepsExpertsCut and keepsExpertsWhole return the user's choice.
+// keepsExpertsCut and keepsExpertsWhole report whether the user turned expert parallelism off or on.
 func (s *EngineSettings) keepsExpertsCut() bool {
 	return s.ExpertParallel != nil && !*s.ExpertParallel
 }
@@ -75,12 +76,12 @@ func (s *EngineSettings) keepsExpertsWhole() bool {
 	return s.ExpertParallel != nil && *s.ExpertParallel
 }
 
-// unsplittable is cannotSplit with a cache, as every machine needs it.
+// unsplittable is cannotSplit with a cache, because the search needs it for every machine.
 func (f *form) unsplittable(s *model.Shape, parts int) string {
 	return remembered(&f.unsplit, parts, func() string { return cannotSplit(s, &f.format, parts, false) })
 }
 
-// unspreadable is the same for whole experts.
+// unspreadable is the same with whole experts.
 func (f *form) unspreadable(s *model.Shape, parts int) string {
 	return remembered(&f.unspread, parts, func() string { return cannotSplit(s, &f.format, parts, true) })
 }
@@ -97,11 +98,11 @@ func remembered(answers *[7]*string, parts int, ask func() string) string {
 	return *answers[at]
 }
 
-// layerSpreads gives each GPU a run of layers.
+// layerSpreads returns the ways that give each GPU a run of layers.
 func (p *parallelism) layerSpreads(m *machine, nodes int) []spread {
 	least, most := 1, min(m.GPUs, (p.model.Shape.Layers+1)/nodes)
 	if m.gpu.Whole != "" {
-		most = 1 // a process sees one slice
+		most = 1 // a process can use only one MIG slice
 	}
 	if p.gpus > 0 {
 		least, most = p.gpus, min(p.gpus, most)
@@ -113,8 +114,8 @@ func (p *parallelism) layerSpreads(m *machine, nodes int) []spread {
 	return ways
 }
 
-// tensorSpreads adds the ways to use machines with one tensor-parallel size. cut: experts can be cut into this many
-// parts.
+// tensorSpreads adds the ways to use machines with one tensor-parallel size. cut says whether experts can be cut into
+// that many parts.
 func (p *parallelism) tensorSpreads(ways []spread, m *machine, nodes, tp int, cut bool) []spread {
 	first := 1
 	if p.pp > 0 {
@@ -145,8 +146,9 @@ func (p *parallelism) tensorSpreads(ways []spread, m *machine, nodes, tp int, cu
 	return ways
 }
 
-// sharesExperts reports whether a way leaves experts whole: by the user's choice, if they cannot be cut, and between
-// replicas, because the engine would cut them over the GPUs of all replicas otherwise, into smaller parts.
+// sharesExperts reports whether a way spreads whole experts: the user chose that, or they cannot be cut, or there are
+// several replicas. For several replicas, the engine would otherwise cut each expert over all their GPUs, into smaller
+// parts.
 func (p *parallelism) sharesExperts(way spread, cut bool) bool {
 	if p.model.Shape.MoE == nil || way.tp*way.replicas == 1 || p.settings.keepsExpertsCut() {
 		return false
@@ -154,8 +156,8 @@ func (p *parallelism) sharesExperts(way spread, cut bool) bool {
 	return way.replicas > 1 || !cut || p.settings.keepsExpertsWhole()
 }
 
-// isLegal reports whether a way uses the requested number of GPUs, with as many experts on each. It uses common
-// features only: replicas that share experts have one stage.
+// isLegal reports whether a way uses the requested number of GPUs and puts as many experts on each. Replicas that share
+// experts may have one stage only, because more is a rare combination.
 func (p *parallelism) isLegal(way spread, cut bool) bool {
 	moe := p.model.Shape.MoE
 	switch {
@@ -170,13 +172,14 @@ func (p *parallelism) isLegal(way spread, cut bool) bool {
 	}
 }
 
-// mostStages returns the longest sensible pipeline, of three layers to two stages: with one layer to a stage, GPUs
-// mostly wait.
+// mostStages returns the longest sensible pipeline: two stages for three layers. With one layer per stage, GPUs mostly
+// wait.
 func (p *parallelism) mostStages() int {
 	return max((2*p.model.Shape.Layers+2)/3, p.pp)
 }
 
-// cannotSplit says why a model's layers cannot be cut in a number of parts, their experts with them or whole.
+// cannotSplit explains why a model's layers cannot be cut into a number of parts. If whole is set, it spreads whole
+// experts instead of cutting them.
 func cannotSplit(s *model.Shape, q *model.Quantization, parts int, whole bool) string {
 	if parts == 1 {
 		return ""
@@ -201,8 +204,8 @@ func cannotSplit(s *model.Shape, q *model.Quantization, parts int, whole bool) s
 	return ""
 }
 
-// cannotShareContext explains why a number of a layer's GPUs cannot hold other tokens of the KV cache each: they have
-// to hold the same heads (verify_with_parallel_config in vllm/config/model.py).
+// cannotShareContext explains why the GPUs that share a layer cannot hold the KV cache's tokens in a number of parts.
+// Such GPUs must hold the same heads (verify_with_parallel_config in vllm/config/model.py).
 func cannotShareContext(s *model.Shape, tp, parts int) string {
 	if parts <= 1 {
 		return ""
@@ -223,8 +226,8 @@ func cannotShareContext(s *model.Shape, tp, parts int) string {
 	return ""
 }
 
-// legalContext returns the largest possible number of GPUs with other tokens each, up to the user's, and the reason
-// for another number.
+// legalContext returns the largest possible number of parts of the KV cache's tokens up to the user's number, and the
+// reason if it differs.
 func (p *parallelism) legalContext(wanted, gpus int) (int, string) {
 	tp := max(p.tp, 1)
 	for p.tp == 0 && 2*tp <= gpus && cannotSplit(&p.model.Shape, p.format, 2*tp, p.model.Shape.MoE != nil) == "" {
@@ -238,7 +241,7 @@ func (p *parallelism) legalContext(wanted, gpus int) (int, string) {
 	return legal, reason
 }
 
-// cannotCut says why a layer's matrices cannot be cut in a number of parts.
+// cannotCut explains why a layer's matrices cannot be cut into a number of parts.
 func cannotCut(l *model.Layers, q *model.Quantization, parts int) string {
 	block := max(q.Block, 1)
 	if l.Experts > 0 && (l.ExpertWidth%parts != 0 || l.ExpertWidth/parts%block != 0) {
@@ -253,7 +256,7 @@ func cannotCut(l *model.Layers, q *model.Quantization, parts int) string {
 	return ""
 }
 
-// inBlocks words the blocks of a format.
+// inBlocks names the blocks of a format for a message; "" without blocks.
 func inBlocks(block int, q *model.Quantization) string {
 	if block == 1 {
 		return ""
@@ -262,7 +265,7 @@ func inBlocks(block int, q *model.Quantization) string {
 }
 
 // legalParallel returns the tensor-parallel size nearest to the user's that fits the model's shape and the machines'
-// GPUs, and the reason for another size.
+// GPUs, and the reason if it differs.
 func (p *parallelism) legalParallel(wanted, gpus int) (int, string) {
 	cannot := func(parts int) string {
 		reason := cannotSplit(&p.model.Shape, p.format, parts, false)

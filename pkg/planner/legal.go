@@ -15,8 +15,8 @@ import (
 	"github.com/modelberth/modelberth/pkg/wording"
 )
 
-// CannotRun says why an engine does not serve a model on a kind of GPU, in a format of weights and a type
-// of KV cache; both may be empty.
+// CannotRun explains why an engine cannot serve a model on a kind of GPU, in a format of weights and a type of KV
+// cache; "" if it can. Both formats may be empty.
 func CannotRun(e *catalog.Engine, s *model.Shape, quantization, kvType string, gpu *sku.GPU) string {
 	need, named := e.ComputeCapability[quantization]
 	what := quantization
@@ -36,8 +36,8 @@ func CannotRun(e *catalog.Engine, s *model.Shape, quantization, kvType string, g
 	return cannotKeep(e, s, kvType, gpu)
 }
 
-// CannotSplit says why the layers of a model in a format cannot be cut in a number of parts, their experts with
-// them or whole.
+// CannotSplit explains why the layers of a model in a format cannot be cut into a number of parts; "" if they can. If
+// whole is set, it spreads whole experts instead of cutting them.
 func CannotSplit(s *model.Shape, q *model.Quantization, parts int, whole bool) string {
 	return cannotSplit(s, q, parts, whole)
 }
@@ -46,10 +46,10 @@ func needsCapability(what, need string, gpu *sku.GPU) string {
 	return fmt.Sprintf("%s needs compute capability %s, %s has %s", what, need, gpu.Class, gpu.ComputeCapability)
 }
 
-// isSparse reports whether an indexer chooses the tokens for attention.
+// isSparse reports whether the model has sparse attention: an indexer chooses the tokens.
 func isSparse(s *model.Shape) bool { return s.MLA != nil && s.MLA.IndexHeads > 0 }
 
-// cannotChoose says why a GPU has no kernels for the sparse attention of a model.
+// cannotChoose explains why a GPU has no kernels for the model's sparse attention.
 func cannotChoose(e *catalog.Engine, s *model.Shape, kvType string, gpu *sku.GPU) string {
 	if !isSparse(s) || len(e.SparseAttention) == 0 {
 		return ""
@@ -70,7 +70,7 @@ func cannotChoose(e *catalog.Engine, s *model.Shape, kvType string, gpu *sku.GPU
 	return fmt.Sprintf("sparse attention runs on compute capability %s, %s has %s", orList(runs), gpu.Class, gpu.ComputeCapability)
 }
 
-// cannotKeep says why a GPU has no kernels for a type of KV cache, or the type is not for the model.
+// cannotKeep explains why a GPU has no kernels for a type of KV cache, or why the type does not suit the model.
 func cannotKeep(e *catalog.Engine, s *model.Shape, kvType string, gpu *sku.GPU) string {
 	t := e.KVType(kvType)
 	if t == nil || kvType == "" {
@@ -94,7 +94,7 @@ func cannotKeep(e *catalog.Engine, s *model.Shape, kvType string, gpu *sku.GPU) 
 	}
 }
 
-// unsuitable says why a type of KV cache is not for the attention of a model.
+// unsuitable explains why a type of KV cache does not suit the model's attention.
 func unsuitable(t *catalog.KVCacheType, s *model.Shape) string {
 	switch {
 	case t.For == catalog.AttentionSparse && !isSparse(s):
@@ -106,7 +106,7 @@ func unsuitable(t *catalog.KVCacheType, s *model.Shape) string {
 	}
 }
 
-// hasHeadDims reports whether all layers' heads have one of the dimensions.
+// hasHeadDims reports whether the heads of all layers have one of the dimensions.
 func hasHeadDims(s *model.Shape, dims []int) bool {
 	return slices.Contains(dims, s.HeadDim) && !slices.ContainsFunc(s.Pattern, func(g model.LayerGroup) bool {
 		return g.HeadDim != 0 && !slices.Contains(dims, g.HeadDim)
@@ -116,8 +116,8 @@ func hasHeadDims(s *model.Shape, dims []int) bool {
 // kvFlag is the engine's flag for the type of KV cache.
 const kvFlag = "kv-cache-dtype"
 
-// kvName returns the engine's flag for the KV cache: the form's type, else the one that the weights require; empty
-// for the model's own.
+// kvName returns the value of the engine's flag for the KV cache: the form's type, or else the type that the weights
+// require. It is empty for the model's own.
 func (f *form) kvName() string {
 	if f.kvType != "" {
 		return f.kvType
@@ -130,7 +130,7 @@ func (f *form) kvName() string {
 	return ""
 }
 
-// knownKVTypes leaves out unsupported types of KV cache, with a warning. setting is the user's field for them.
+// knownKVTypes drops unsupported types of KV cache, with a warning. setting is the user's field with the types.
 func knownKVTypes(setting string, types []string, s *model.Shape, e *catalog.Engine) (known, warnings []string) {
 	for _, t := range types {
 		entry := e.KVType(t)
@@ -149,7 +149,7 @@ func knownKVTypes(setting string, types []string, s *model.Shape, e *catalog.Eng
 	return known, warnings
 }
 
-// orList words alternatives.
+// orList joins alternatives for a message.
 func orList(names []string) string {
 	if len(names) < 2 {
 		return strings.Join(names, "")
@@ -158,12 +158,12 @@ func orList(names []string) string {
 	return strings.Join(names[:last], ", ") + " or " + names[last]
 }
 
-// standsBack reports whether a GPU computes in the format that a form replaces.
+// standsBack reports whether the GPU can compute in the format that f replaces, and so does not need f.
 func (f *form) standsBack(s *model.Shape, m *machine) bool {
 	return f.insteadOf != "" && CannotRun(f.engine, s, f.insteadOf, f.kvName(), &m.gpu) == ""
 }
 
-// capability orders compute capabilities; the catalogue has checked their form.
+// capability converts a compute capability to a number for comparisons. The catalogue has checked the text.
 func capability(text string) int {
 	major, minor, _ := strings.Cut(text, ".")
 	a, _ := strconv.Atoi(major)

@@ -65,7 +65,7 @@ func TestCannotRun(t *testing.T) {
 	}
 }
 
-// A KV cache without support in the engine or the model is reported and not planned.
+// A type of KV cache that the engine or the model does not support is ignored with a warning.
 func TestUnknownKVCacheTypes(t *testing.T) {
 	c := realCatalog(t)
 	p := planner.New(c, planner.Settings{Clouds: []string{"azure"}, Engines: []string{"vllm"}})
@@ -101,7 +101,7 @@ func TestUnknownKVCacheTypes(t *testing.T) {
 	}
 }
 
-// A smaller KV cache is advised if it saves money, and only on GPUs with support for it.
+// Advice suggests a smaller KV cache if it saves money, and only on GPUs that support it.
 func TestKVCacheAdviceFitsGPU(t *testing.T) {
 	c := realCatalog(t)
 	m, err := c.ResolveModel("qwen3-14b")

@@ -14,23 +14,23 @@ import (
 	"github.com/modelberth/modelberth/pkg/usd"
 )
 
-// market holds the machine types on sale, and their prices.
+// market holds the machine types for sale, and their prices.
 type market struct {
 	catalog  *catalog.Catalog
 	settings Settings
-	// machines of the allowed clouds, by cloud and name.
+	// machines are those of the allowed clouds, by cloud and name.
 	machines []machine
 }
 
-// machine is a machine type with its GPU and its price here.
+// machine is a machine type with its GPU and its price in the region.
 type machine struct {
 	sku.SKU
 	gpu sku.GPU
-	// price and spotPrice per hour, negative without a price for the region.
+	// price and spotPrice are in USD per hour; negative if the region has no price.
 	price, spotPrice float64
 	region           string
-	// there are the existing nodes of this kind, the first to use first. fullGPUs is the number of GPUs of each, of
-	// which GPUs are free; nil for machines to buy.
+	// there has the existing nodes of this kind in the order of use; nil for machines to buy. fullGPUs is the number of
+	// GPUs of each node. SKU.GPUs is then the number of free ones.
 	there    []Node
 	fullGPUs int
 }
@@ -50,12 +50,12 @@ func (mkt *market) machine(s sku.SKU) machine {
 	if price, known := s.SpotPrices[m.region]; known {
 		m.spotPrice = price
 	}
-	m.gpu, _ = mkt.catalog.GPU(s.GPU) // the catalogue has the GPU; a machine may have none
+	m.gpu, _ = mkt.catalog.GPU(s.GPU) // the catalogue has checked the name; a machine without GPUs has none
 	return m
 }
 
-// perMillion returns the price of a million tokens in USD at a price per hour and a number of tokens per second;
-// negative if one of them is unknown.
+// perMillion returns the price of a million tokens in USD from a price per hour and a speed in tokens per second;
+// negative if either is unknown.
 func perMillion(price, speed float64) float64 {
 	if price < 0 || speed <= 0 {
 		return unpriced
@@ -63,7 +63,7 @@ func perMillion(price, speed float64) float64 {
 	return price / 3600 / speed * 1e6
 }
 
-// priceAs returns the price per hour of one machine by capacity type; negative if unknown.
+// priceAs returns the price per hour of one machine for a capacity type; negative if unknown.
 func (m *machine) priceAs(t v1beta1.CapacityType) float64 {
 	switch {
 	case t == v1beta1.CapacityReserved && m.Reserved:
@@ -84,7 +84,7 @@ func (p *Planner) MachinePrice(instanceType string, t v1beta1.CapacityType) floa
 	return p.machines[at].priceAs(t)
 }
 
-// priceWarnings warns of differences between the quoted price and the bill.
+// priceWarnings warns if the bill may differ from the quoted price.
 func (mkt *market) priceWarnings(m *machine, t v1beta1.CapacityType) []string {
 	var out []string
 	switch {
@@ -104,7 +104,7 @@ func (mkt *market) priceWarnings(m *machine, t v1beta1.CapacityType) []string {
 	return out
 }
 
-// soldElsewhere names the cheapest region with a price for a machine; empty if there is none.
+// soldElsewhere names the cheapest region with a price for the machine; empty if no region has one.
 func (m *machine) soldElsewhere() string {
 	best := m.cheapestRegion()
 	if best == "" {
@@ -113,7 +113,7 @@ func (m *machine) soldElsewhere() string {
 	return fmt.Sprintf(" (%s in %s)", usd.PerHour(m.Prices[best]), best)
 }
 
-// soldFor names the machine with its price elsewhere, as an example; empty without any price.
+// soldFor names the machine with its price in another region, as an example; empty if no region has one.
 func (m *machine) soldFor() string {
 	if elsewhere := m.soldElsewhere(); elsewhere != "" {
 		return " of " + m.Name + elsewhere
@@ -121,7 +121,7 @@ func (m *machine) soldFor() string {
 	return ""
 }
 
-// cheapestRegion returns the cheapest region of a machine; empty without any price.
+// cheapestRegion returns the region with the lowest price of the machine; empty if no region has a price.
 func (m *machine) cheapestRegion() string {
 	best := ""
 	for _, region := range slices.Sorted(maps.Keys(m.Prices)) {
@@ -132,7 +132,7 @@ func (m *machine) cheapestRegion() string {
 	return best
 }
 
-// regionName is the region for a message.
+// regionName returns the region for a message.
 func (m *machine) regionName() string {
 	if m.region == "" {
 		return "the region"
@@ -140,7 +140,7 @@ func (m *machine) regionName() string {
 	return m.region
 }
 
-// elsewhere explains how to have a machine bought in place of the requested one.
+// elsewhere says how to get a purchased machine in place of the requested one.
 func (m *machine) elsewhere() string {
 	if m.there != nil {
 		return "set resource.placement.nodeSource: Any"

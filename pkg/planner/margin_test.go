@@ -15,8 +15,8 @@ import (
 	"github.com/modelberth/modelberth/pkg/sku"
 )
 
-// Every plan starts, even with the largest allowed error of the law: a sequence of the longest length fits in an engine
-// with more overhead than predicted.
+// Every plan starts even if the law of memory is off by the largest allowed error: a sequence of the longest length
+// fits into an engine with more overhead than predicted.
 func TestPlansStartDespiteErrors(t *testing.T) {
 	c, err := loaded()
 	if err != nil {
@@ -45,7 +45,7 @@ func TestPlansStartDespiteErrors(t *testing.T) {
 	}
 }
 
-// machinesOf are a few types at random.
+// machinesOf returns a few machine types at random.
 func machinesOf(c *catalog.Catalog, random *rand.Rand) []string {
 	var out []string
 	for _, s := range c.SKUs() {
@@ -56,8 +56,8 @@ func machinesOf(c *catalog.Catalog, random *rand.Rand) []string {
 	return out
 }
 
-// leftOver is the KV cache beyond one sequence of a plan, in GiB, of an engine whose profile run takes more than the
-// law predicts: up to the margin, in part for the sampler and in part for the libraries.
+// leftOver returns the KV cache in GiB that a plan has beyond one sequence, if the engine's profile run takes more
+// memory than predicted. The excess is up to the margin, split at random between the sampler and the libraries.
 func leftOver(t *testing.T, c *catalog.Catalog, random *rand.Rand, m *model.Model, plan *planner.Plan) float64 {
 	t.Helper()
 	engine, _ := c.Engine(plan.Engine)

@@ -18,15 +18,15 @@ import (
 	"github.com/modelberth/modelberth/pkg/sku"
 )
 
-// coverage is the publishers with a measured speed in some plan.
+// coverage has the publishers whose models have a measured speed in some plan.
 type coverage struct{ usual, near map[string]bool }
 
-// measuredClasses are the best-selling GPUs of clouds, by the beginning of their classes.
+// measuredClasses are the beginnings of the classes of the most common GPUs in clouds.
 func measuredClasses() []string {
 	return []string{"L4", "A10", "A100", "L40S", "RTX-PRO-6000", "H100", "H200", "B200"}
 }
 
-// classOf returns the measured class of a GPU; empty if it is of none.
+// classOf returns the measured class of a GPU; empty if it has none.
 func classOf(gpu *sku.GPU) string {
 	base, _, _ := strings.Cut(gpu.Class, "-")
 	for _, class := range measuredClasses() {
@@ -37,7 +37,7 @@ func classOf(gpu *sku.GPU) string {
 	return ""
 }
 
-// TestMeasuredCoverage prints the models with a measured speed by GPU: at the usual load, and at the load of a
+// TestMeasuredCoverage prints which models have a measured speed on which GPU: at the usual load, and at the load of a
 // published run.
 func TestMeasuredCoverage(t *testing.T) {
 	c := realCatalog(t)
@@ -77,7 +77,7 @@ func TestMeasuredCoverage(t *testing.T) {
 	}
 }
 
-// adversarial are starts of a model on a GPU, in every layout, with arbitrary claims.
+// adversarial returns starts of a model on a GPU in every layout, with arbitrary figures.
 func adversarial(r *rand.Rand, m *model.Model, gpu *sku.GPU) (runs []catalog.Measurement) {
 	for _, tp := range []int{1, 2, 4, 8} {
 		for range 3 {
@@ -136,7 +136,7 @@ func TestCalibrationsNeverMakeAModelFit(t *testing.T) {
 	}
 }
 
-// planIsMeasured plans for the machines of a run, in its layout.
+// planIsMeasured reports whether a plan for the machine of a run, in its layout, has a measured speed.
 func planIsMeasured(c *catalog.Catalog, p *planner.Planner, m *model.Model, run *catalog.Measurement, o planner.Objectives) bool {
 	for _, s := range c.SKUs() {
 		if s.GPU != run.GPU || s.GPUs < run.TensorParallel || s.Unusable != "" {

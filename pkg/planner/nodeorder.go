@@ -12,8 +12,9 @@ import (
 	"github.com/modelberth/modelberth/pkg/usd"
 )
 
-// byNodes orders options on existing nodes: by the objective, then the user's preference, then the least loss for
-// others: fewer nodes, less GPU memory, no InfiniBand, fewer idle GPUs.
+// byNodes orders options on existing nodes. Options that hold the target come first, then the objective decides, then
+// the user's preferred nodes. After that comes what takes least from others: fewer nodes, less GPU memory, fewer GPUs,
+// no InfiniBand, fewer idle GPUs.
 func byNodes(d demand) func(a, b *option) int {
 	return func(a, b *option) int {
 		return cmp.Or(
@@ -30,7 +31,8 @@ func byNodes(d demand) func(a, b *option) int {
 	}
 }
 
-// bySpeed orders options on existing nodes by the objective. Their price is 0, so tokens per dollar are tokens.
+// bySpeed orders options on existing nodes by the objective. Their price is 0, so more tokens per second means more
+// tokens per dollar.
 func bySpeed(d demand, a, b *option) int {
 	m, ok := d.(*modelDemand)
 	known := func(o *option) bool { return o.layout.pace.TPOT > 0 }
@@ -46,7 +48,7 @@ func bySpeed(d demand, a, b *option) int {
 	}
 }
 
-// besideNodes says why an option is not better than existing nodes.
+// besideNodes explains why an option is no better than the best one, which is on existing nodes.
 func besideNodes(d demand, best, other *option) string {
 	switch {
 	case other.nodeNames == nil && other.price < 0:

@@ -11,28 +11,29 @@ import (
 	"github.com/modelberth/modelberth/pkg/sku"
 )
 
-// Node is an existing machine, without the resources in use by others.
+// Node is an existing machine with its free resources.
 type Node struct {
-	// Name of the node, and its zone; empty without one.
+	// Name of the node, and its zone; the zone is empty if the node has none.
 	Name, Zone string
 	// Machine identifies the node. It may be zero if Unusable is set.
 	Machine sku.Machine
-	// CapacityType of the machine, if it is known.
+	// CapacityType of the machine, if known.
 	CapacityType v1beta1.CapacityType
-	// FreeGPUs, FreeVCPUs, FreeMemoryGiB and FreeDiskGiB are outside all pods' requests; the disk is negative if
-	// unknown.
+	// FreeGPUs, FreeVCPUs, FreeMemoryGiB and FreeDiskGiB are the resources that no pod requests. FreeDiskGiB is
+	// negative if unknown.
 	FreeGPUs      int
 	FreeVCPUs     int
 	FreeMemoryGiB float64
 	FreeDiskGiB   float64
-	// Preferred: the user names the node in resource.preferredNodes.
+	// Preferred: the user lists the node in resource.preferredNodes.
 	Preferred bool
-	// Part is the share of a node that offers GPUs of several sizes, such as "slices of 1g.10gb": such a node is there
-	// once for each of them. Empty for other nodes.
+	// Part names the GPUs of one size on a node that offers several sizes, such as "slices of 1g.10gb". Such a node has
+	// one Node per size. Empty for other nodes.
 	Part string
-	// Unusable is the reason for which the node is not used, for example because it is cordoned; empty otherwise.
+	// Unusable is the reason why the node cannot be used, for example because it is cordoned; empty otherwise.
 	Unusable string
-	// Foreign: its user may be hidden from the reader of a plan. Messages count it and do not name it.
+	// Foreign: the reader of a plan may not be allowed to see who uses the node, so messages count it and do not name
+	// it.
 	Foreign bool
 }
 
@@ -42,12 +43,13 @@ func (n *Node) machine() machine {
 	m.Name = cmp.Or(m.Name, "existing node")
 	m.GPUs, m.VCPUs, m.MemoryGiB, m.LocalDiskGiB = n.FreeGPUs, n.FreeVCPUs, n.FreeMemoryGiB, n.FreeDiskGiB
 	if m.LinkedGPUs < m.fullGPUs && m.GPUs < m.fullGPUs {
-		m.LinkedGPUs = 0 // a pod's GPUs are unknown: bridged ones may be apart
+		m.LinkedGPUs = 0 // which GPUs a pod gets is unknown, and they may not share a bridge
 	}
 	return m
 }
 
-// nodeKind holds the common properties of a group's nodes: a model over several needs equal ones, near each other.
+// nodeKind holds the properties that the nodes of a group share: a model over several nodes needs equal ones in one
+// zone.
 type nodeKind struct {
 	zone, name, gpu    string
 	resource           string
@@ -59,7 +61,7 @@ type nodeKind struct {
 	foreign            bool
 }
 
-// kind of a node, with the reason for which it is not used.
+// kind returns the kind of a node; reason says why it cannot be used.
 func (n *Node) kind(reason string) nodeKind {
 	s, g := &n.Machine.SKU, &n.Machine.GPU
 	return nodeKind{
@@ -69,13 +71,13 @@ func (n *Node) kind(reason string) nodeKind {
 	}
 }
 
-// nodeGroup is equal nodes by name, with why they are not used.
+// nodeGroup is a set of equal nodes, sorted by name.
 type nodeGroup struct {
 	kind  nodeKind
 	nodes []Node
 }
 
-// groups sorts nodes into groups. barred says why a node is not used.
+// groups divides nodes into groups. barred returns the reason why a node cannot be used.
 func groups(nodes []Node, barred func(*Node) string) []nodeGroup {
 	byKind := map[nodeKind]*nodeGroup{}
 	var out []*nodeGroup
@@ -96,8 +98,8 @@ func groups(nodes []Node, barred func(*Node) string) []nodeGroup {
 	return grouped
 }
 
-// machines returns the offers of a group: nodes with at least this many free GPUs each, for every number of free GPUs
-// on one of them. Their other free resources are those of the fullest.
+// machines returns the ways to use a group. For each number of free GPUs on one of its nodes, there is a machine that
+// covers the nodes with at least as many. Its other free resources are those of the fullest of these nodes.
 func (g *nodeGroup) machines() []machine {
 	free := make([]int, len(g.nodes))
 	for i := range g.nodes {
@@ -121,12 +123,12 @@ func (g *nodeGroup) machines() []machine {
 	return out
 }
 
-// firstUsed orders equal nodes: the user's preference, then the fewest idle GPUs.
+// firstUsed orders equal nodes: preferred ones first, then the fewest idle GPUs.
 func firstUsed(a, b Node) int {
 	return cmp.Or(boolOrder(a.Preferred, b.Preferred), cmp.Compare(a.FreeGPUs, b.FreeGPUs), cmp.Compare(a.Name, b.Name))
 }
 
-// names of nodes.
+// names returns the nodes' names.
 func names(nodes []Node) []string {
 	out := make([]string, len(nodes))
 	for i := range nodes {

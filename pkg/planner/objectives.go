@@ -14,7 +14,7 @@ import (
 	"github.com/modelberth/modelberth/pkg/physics"
 )
 
-// Defaults of unset objectives, and how far those may be lowered before a machine is added.
+// Defaults of unset objectives in tokens, sequences and times, and limits for lowering them before a machine is added.
 const (
 	targetModelLen   = 8192
 	targetSequences  = 4
@@ -27,16 +27,16 @@ const (
 	usualTPOT   = 100 * time.Millisecond
 )
 
-// floors are the slowest acceptable times.
+// floors are the longest acceptable times.
 type floors struct {
 	ttft, tpot time.Duration
 	// set: the user set one of them.
 	set bool
-	// waived: the user named the machine type and set no floor. A slow answer is better than none.
+	// waived: the user named the machine type and set no floor, so a slow answer is better than none.
 	waived bool
 }
 
-// margin returns the usable part of a floor, by the basis of the figure.
+// margin returns the part of a floor that a figure may use, by the basis of the figure.
 func margin(basis v1beta1.Basis) float64 {
 	switch basis {
 	case v1beta1.BasisExact:
@@ -48,12 +48,12 @@ func margin(basis v1beta1.Basis) float64 {
 	}
 }
 
-// closeTo is the part of that above which a figure barely keeps a floor.
+// closeTo is the part of the usable floor above which a figure barely keeps it.
 const closeTo = 0.9
 
-// limits returns the longest times in ms for a pace. The margin of an estimate is for engines that take longer than the
-// law says. A time that such engines took leaves the margin of a measured one, if the estimate itself keeps its own: no
-// lesson makes a limit wider.
+// limits returns the longest times in ms for a pace. An estimate has a wide margin, because some engines take longer
+// than the law says. A time per token learned from such engines needs only the narrow margin of a measured figure, if
+// the estimate itself keeps the wide one: a lesson never makes an unsuitable plan suitable.
 func (f floors) limits(p *pace) (ttft, tpot float64) {
 	ttft, tpot = millis(f.ttft)*margin(p.Basis), millis(f.tpot)*margin(p.Basis)
 	if p.Slowdown > 1 {
@@ -62,7 +62,7 @@ func (f floors) limits(p *pace) (ttft, tpot float64) {
 	return ttft, tpot
 }
 
-// kept reports whether a pace keeps the floors with its margin.
+// kept reports whether a pace keeps the floors, with its margin.
 func (f floors) kept(p *pace) bool {
 	ttft, tpot := f.limits(p)
 	return p.TTFT <= ttft && p.TPOT <= tpot
@@ -77,7 +77,7 @@ func floorsFor(o Objectives, named bool) floors {
 	}
 }
 
-// typicalLoad returns the load for the speed; its concurrency is 0 if the user set none.
+// typicalLoad returns the load for predicting the speed; its concurrency is 0 if the user set none.
 func typicalLoad(o Objectives) physics.Load {
 	return physics.Load{
 		Input: cmp.Or(o.InputTokens, usualInput), Output: cmp.Or(o.OutputTokens, usualOutput), Concurrency: o.Concurrency,
@@ -85,20 +85,20 @@ func typicalLoad(o Objectives) physics.Load {
 	}
 }
 
-// target must fit: concurrency sequences of length tokens.
+// target is the load that a plan must hold: concurrency sequences of length tokens.
 type target struct {
 	length, concurrency int
 	// lengthSet and concurrencySet: the user chose the number.
 	lengthSet, concurrencySet bool
-	// context is the model's longest sequence.
+	// context is the model's longest sequence in tokens.
 	context int
-	// shortest is the length down to which sequences may become shorter than the usual, because the user named the
-	// machine type, or to save a machine; 0 where there are only fewer of them: they wait, but nothing that the usual
-	// length holds is refused.
+	// shortest is the length in tokens to which sequences may become shorter than usual, because the user named the
+	// machine type or because that saves a machine. If it is 0, only the number of sequences may be lowered: requests
+	// then wait, but none of the usual length fails.
 	shortest int
 }
 
-// lowerable reports whether an unset number can be lowered before another machine is bought for it.
+// lowerable reports whether an objective that the user left open can be lowered before another machine is bought.
 func (t target) lowerable() bool { return !t.concurrencySet || t.shortest > 0 && !t.lengthSet }
 
 // below reports whether a target is less than another one.
@@ -106,7 +106,7 @@ func (t target) below(other target) bool {
 	return t.concurrency < other.concurrency || t.length < other.length
 }
 
-// targetFor returns the target, and warns of requests beyond the model's abilities.
+// targetFor returns the target, and warns of objectives beyond the model's context.
 func targetFor(m model.Model, o Objectives, named bool) (target, []string) {
 	typical := typicalLoad(o)
 	t := target{
@@ -135,8 +135,8 @@ func targetFor(m model.Model, o Objectives, named bool) (target, []string) {
 	return t, warnings
 }
 
-// lowered returns the largest smaller target that fits, with sequences lowered first: a request that waits is better
-// than one refused for its length. The least target fits.
+// lowered returns the largest smaller target that fits. It lowers the number of sequences first, because a request that
+// waits is better than a request that fails for its length. The least target must fit.
 func (t target) lowered(fits func(target) bool) target {
 	least := t.least()
 	for ; t.concurrency > least.concurrency; t.concurrency-- {
@@ -150,7 +150,7 @@ func (t target) lowered(fits func(target) bool) target {
 	return least.longest(t.length, fits)
 }
 
-// least returns the smallest target with the user's numbers.
+// least returns the smallest target that keeps the user's numbers.
 func (t target) least() target {
 	if !t.concurrencySet {
 		t.concurrency = 1
@@ -161,7 +161,7 @@ func (t target) least() target {
 	return t
 }
 
-// extended returns the target with the longest sequences that fit, if the user chose none.
+// extended returns the target with the longest sequences that fit, unless the user chose the length.
 func (t target) extended(fits func(target) bool) target {
 	if t.lengthSet {
 		return t
@@ -169,8 +169,8 @@ func (t target) extended(fits func(target) bool) target {
 	return t.longest(t.context, fits)
 }
 
-// longest returns the target with the longest sequences that fit, up to a limit. The target itself
-// fits. Lengths between the ends are multiples of lengthResolution.
+// longest returns the target with the longest sequences that fit, up to a limit. The target itself must fit. Lengths
+// between the two are multiples of lengthResolution.
 func (t target) longest(limit int, fits func(target) bool) target {
 	with := func(length int) target {
 		out := t
@@ -195,7 +195,7 @@ func (t target) longest(limit int, fits func(target) bool) target {
 	return with(max(t.length, low*lengthResolution))
 }
 
-// loweredWarning describes the lowered numbers and how to insist.
+// loweredWarning describes the lowered numbers and how to require the usual ones.
 func (d *modelDemand) loweredWarning(to target, m *machine) string {
 	if !to.below(d.target) {
 		return ""
@@ -214,12 +214,12 @@ func (d *modelDemand) loweredWarning(to target, m *machine) string {
 	return text
 }
 
-// String is the target for messages.
+// String returns the target for messages.
 func (t target) String() string {
 	return fmt.Sprintf("%d tokens × %d", t.length, t.concurrency)
 }
 
-// millis is a duration in the unit of a pace.
+// millis converts a duration to milliseconds, the unit of a pace.
 func millis(t time.Duration) float64 {
 	return float64(t) / float64(time.Millisecond)
 }

@@ -11,8 +11,7 @@ import (
 	"github.com/modelberth/modelberth/pkg/planner"
 )
 
-// TestModelsOnOneMachineOnly: a model for one machine is planned onto it, and a larger one is refused with the
-// reason.
+// TestModelsOnOneMachineOnly: a model that fits one machine is planned, and the error for a larger one has the reason.
 func TestModelsOnOneMachineOnly(t *testing.T) {
 	const why = "the cluster does not enforce NetworkPolicies"
 	c := realCatalog(t)

@@ -16,18 +16,18 @@ import (
 // option is a machine type that meets the demand.
 type option struct {
 	machine *machine
-	// layout of a model; zero for a template.
+	// layout of the model; zero for a template.
 	layout layout
 	// nodes, and the gpus in use on each of them.
 	nodes, gpus int
-	// price per hour of all machines; negative if unknown.
+	// price is the price of all machines in USD per hour; negative if unknown.
 	price float64
-	// level is the lowest price within a cent of this one, and standing its worth.
+	// level is the lowest price within a cent of this one. standing is set for Balanced.
 	level        float64
 	standing     standing
 	capacityType v1beta1.CapacityType
 	warnings     []string
-	// nodeNames of the existing nodes in use; nil for machines to buy.
+	// nodeNames are the existing nodes in use; nil for machines to buy.
 	nodeNames []string
 }
 
@@ -38,36 +38,36 @@ func (o *option) perMillion() float64 {
 
 // outcome is the result of a search.
 type outcome struct {
-	// options within the demand and the constraints, best first.
+	// options meet the demand and the constraints, best first.
 	options []*option
-	// usual is the best option with sequences of the usual length, and short the demand of the options; both nil if
-	// the options have the usual length.
+	// usual is the best option with sequences of the usual length, and short the demand with shorter ones. They are nil
+	// unless the best of the options has shorter sequences; usual also is if nothing holds the usual length.
 	usual *option
 	short *modelDemand
-	// tooDear are options beyond the price limit alone, cheapest first.
+	// tooDear are options that only the price limit excludes, cheapest first.
 	tooDear []*option
-	// unpriced are options without a known price, which are not considered.
+	// unpriced are options that lack only a known price.
 	unpriced []*option
-	// tried counts the allowed machines, price limit aside.
+	// tried counts the machine types that the constraints allow, apart from the price limit.
 	tried int
-	// misfits are tried machines that do not meet the demand, and rejected all outside options; both in the order of
-	// the planner's machines.
+	// misfits are the verdicts on tried machine types that do not meet the demand. rejected are the verdicts on all
+	// machine types outside options. Both have the order of the planner's machines.
 	misfits  []Verdict
 	rejected []Verdict
-	// warnings about the constraints.
+	// warnings are about the constraints.
 	warnings []string
 	zones    []string
 }
 
-// diskSpareGiB is free of weights and image: for logs, caches, and a file under replacement.
+// diskSpareGiB is the disk for logs, caches and a file under replacement, beside weights and image.
 const diskSpareGiB = 1
 
-// byName orders verdicts.
+// byName orders verdicts by machine type.
 func byName(a, b Verdict) int {
 	return cmp.Compare(a.InstanceType, b.InstanceType)
 }
 
-// diskGiB returns the disk for weights, adapters and image on each machine. Every machine has all weights.
+// diskGiB returns the disk in GiB for weights, adapters and image on each machine. Every machine has all weights.
 func (l *layout) diskGiB() int {
 	weights := l.form.weights.copies() * float64(l.form.artifact.Bytes())
 	return int(math.Ceil((weights+l.form.physics.AdapterBytes())/gib+l.form.engine.ImageGiB)) + diskSpareGiB
@@ -87,7 +87,7 @@ func (o *option) performance() *Performance {
 	}
 }
 
-// significant rounds to three digits: finer figures would pretend to be measured.
+// significant rounds to three digits: more would suggest a measurement.
 func significant(value float64) float64 {
 	if value <= 0 {
 		return value
@@ -96,25 +96,25 @@ func significant(value float64) float64 {
 	return math.Round(value*scale) / scale
 }
 
-// holdsLess compares the load of a layout with the plan's.
+// holdsLess compares the target of a layout with the plan's, for a verdict.
 func (l *layout) holdsLess(best *option) string {
 	return fmt.Sprintf("holds %s, and the plan holds %s", l.fitted.target, best.layout.fitted.target)
 }
 
-// holds returns the number of sequences of its length in an option's KV cache; 0 if the engine does not report it.
+// holds returns how many sequences of the target's length fit into the KV cache; 0 if the engine does not report it.
 func (o *option) holds() int {
 	return int(o.layout.fitted.budget.MaxConcurrency) * o.layout.spread.replicas
 }
 
-// preferred reports whether the user names all nodes of an option.
+// preferred reports whether the user prefers all nodes of an option.
 func (o *option) preferred() bool {
 	return !slices.ContainsFunc(o.machine.there, func(n Node) bool { return !n.Preferred && slices.Contains(o.nodeNames, n.Name) })
 }
 
-// memoryGiB of the GPUs in use.
+// memoryGiB returns the memory of the GPUs in use.
 func (o *option) memoryGiB() float64 { return float64(o.nodes*o.gpus) * o.machine.gpu.MemoryGiB }
 
-// priced names an option's machine and its price.
+// priced names an option's machines and their price.
 func priced(o *option) string {
 	if o.price < 0 {
 		return named(o)

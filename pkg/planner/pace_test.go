@@ -15,7 +15,7 @@ import (
 	"github.com/modelberth/modelberth/pkg/sku"
 )
 
-// city is a catalogue whose engine splits by tensors, with machines of known and unknown pace.
+// city returns a catalogue with a tensor-parallel engine, and machines of known and unknown speed.
 func city(t testing.TB) world {
 	t.Helper()
 	w := town()
@@ -34,7 +34,7 @@ func city(t testing.TB) world {
 	return w
 }
 
-// ask plans for the city's chat model.
+// ask plans the city's chat model.
 func ask(t *testing.T, w world, r planner.Request) (planner.Plan, error) {
 	t.Helper()
 	m := w.Models[0]
@@ -42,7 +42,7 @@ func ask(t *testing.T, w world, r planner.Request) (planner.Plan, error) {
 	return planner.New(w.load(t), planner.Settings{}).Plan(r)
 }
 
-// answer is a plan's machines and how the model is laid out, or the refusal.
+// answer returns a plan's machines and layout, or the error.
 func answer(plan planner.Plan, err error) string {
 	if err != nil {
 		return err.Error()
@@ -50,7 +50,7 @@ func answer(plan planner.Plan, err error) string {
 	return fmt.Sprintf("%s, TP %d PP %d DP %d", plan.Summary(), plan.TensorParallel, plan.PipelineParallel, plan.DataParallel)
 }
 
-// An unknown figure never counts as fast or cheap.
+// An unknown speed never counts as fast, and an unknown price never as cheap.
 func TestUnknownPace(t *testing.T) {
 	dark := []string{"Dark"}
 	for _, tc := range []struct {
@@ -117,7 +117,7 @@ func TestUnknownPace(t *testing.T) {
 	}
 }
 
-// If a long context leaves room for one sequence, the engine reports it, and it has a pace.
+// A plan has a speed even if its long context leaves room for only one sequence.
 func TestPaceOfOneSequence(t *testing.T) {
 	c := realCatalog(t)
 	m, err := c.ResolveModel("openai/gpt-oss-120b")
@@ -125,7 +125,7 @@ func TestPaceOfOneSequence(t *testing.T) {
 		t.Fatal(err)
 	}
 	p := planner.New(c, planner.Settings{})
-	for length := 88 * 1024; length <= 104*1024; length += 1024 { // around what the KV cache of its GPUs holds
+	for length := 88 * 1024; length <= 104*1024; length += 1024 { // around the capacity of the GPUs' KV cache
 		plan, err := p.Plan(planner.Request{
 			Model: &m, Constraints: planner.Constraints{InstanceType: "g6.12xlarge", MaxNodes: 1},
 			Objectives: planner.Objectives{InputTokens: length - 256, OutputTokens: 256, MaxModelLen: length, Concurrency: 1},
@@ -139,7 +139,7 @@ func TestPaceOfOneSequence(t *testing.T) {
 	}
 }
 
-// The lowest latency may cost twice the cheapest plan, unless the user sets a price.
+// A plan for Latency may cost twice the cheapest plan, unless the user sets a price limit.
 func TestPriceOfLatency(t *testing.T) {
 	for _, tc := range []struct {
 		reason       string
@@ -165,7 +165,7 @@ func TestPriceOfLatency(t *testing.T) {
 	}
 }
 
-// If one machine holds a model and is too slow, stages on further machines take requests in turn: up to four are tried.
+// If one machine holds a model but is too slow, the planner tries up to four: their stages work on requests in turn.
 func TestMachinesForSpeed(t *testing.T) {
 	w := city(t)
 	s := machineOf("Swift", "GPU-0", 1, 3)
@@ -191,8 +191,8 @@ func TestMachinesForSpeed(t *testing.T) {
 	}
 }
 
-// Parts of a prompt pass the stages of a pipeline one after another: if the engine's usual batches make the first token
-// too late, smaller ones are planned.
+// Parts of a prompt pass the stages of a pipeline one after another. If the engine's usual batches delay the first
+// token too much, the plan has smaller ones.
 func TestSmallerBatchesForSpeed(t *testing.T) {
 	c := realCatalog(t)
 	m, known := c.Model("llama-3.3-70b-instruct")
@@ -225,7 +225,7 @@ func TestSmallerBatchesForSpeed(t *testing.T) {
 	}
 }
 
-// A network without access for pods counts for nothing.
+// RDMA that pods cannot use has no effect on a plan.
 func TestUnusableNetwork(t *testing.T) {
 	w := city(t)
 	s := machineOf("Swift", "GPU-0", 1, 3)
@@ -258,7 +258,7 @@ func TestUnusableNetwork(t *testing.T) {
 	}
 }
 
-// TestLongestPrompt: a plan has the time of its longest prompt, and its alternatives do not.
+// TestLongestPrompt: a plan has the time to first token of its longest prompt, and its alternatives do not.
 func TestLongestPrompt(t *testing.T) {
 	longest := func(length int) float64 {
 		plan, err := ask(t, city(t), planner.Request{Objectives: planner.Objectives{MaxModelLen: length}})

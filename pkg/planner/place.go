@@ -19,13 +19,12 @@ import (
 // mostNodes is more machines than any model of the catalogue needs.
 const mostNodes = 256
 
-// plainNodes is how many machines without RDMA share a model, unless the user named their type: every
-// stage boundary costs a message over the ordinary network on every step, and any of the machines can
-// fail.
+// plainNodes is the largest number of machines without RDMA that share a model, unless the user named their type. Every
+// stage boundary sends a message over the ordinary network in every step, and each machine may fail.
 const plainNodes = 2
 
-// slowNodes is how many machines are tried if fewer hold the model but are too slow. Some layouts lack memory on any
-// number of machines, so a lack of memory is no reason to try more.
+// slowNodes is the largest number of machines to try if fewer hold the model but are too slow. More machines do not
+// always bring memory: some layouts lack it on any number of machines.
 const slowNodes = 4
 
 // layout is a deployment of a model on machines of one type.
@@ -33,20 +32,20 @@ type layout struct {
 	form   *form
 	spread spread
 	fitted fitted
-	// pace under load.
+	// pace is the speed under load.
 	pace pace
 	load physics.Load
 	// rdma: the plan relies on RDMA between its machines.
 	rdma bool
-	// needed is the KV cache of a GPU for the target, in GiB; any more is a gift.
+	// needed is the KV cache in GiB of one GPU for the target. A plan may have more.
 	needed float64
-	// linked: all GPUs of its machine reach each other by a fast link.
+	// linked: a fast link connects all GPUs of a machine.
 	linked bool
-	// lowered: it holds less than the target. short: its sequences are shorter.
+	// lowered: the layout holds less than the target. short: its sequences are shorter.
 	lowered, short bool
 }
 
-// place lays the model out on machines of one type. Types with the same hardware share a layout.
+// place puts the model on machines of one type. Types with the same hardware share a layout.
 func (d *modelDemand) place(m *machine) (*option, refusal) {
 	if m.GPUs == 0 {
 		return nil, refusal{1, "has no GPU"}
@@ -59,7 +58,7 @@ func (d *modelDemand) place(m *machine) (*option, refusal) {
 	return &option{layout: l, nodes: l.spread.nodes, gpus: l.spread.gpus(), warnings: d.layoutWarnings(&l, m)}, refusal{}
 }
 
-// hardware holds the inputs of a layout on machines to buy.
+// hardware has the properties of a machine type that decide the layout.
 type hardware struct {
 	gpu          string
 	gpus, linked int
@@ -69,7 +68,7 @@ type hardware struct {
 	memoryGiB float64
 }
 
-// placement is the layout on machines of one type, or why there is none.
+// placement is the layout on machines of one type, or the reason why there is none.
 type placement struct {
 	layout layout
 	why    *misfit
@@ -95,13 +94,13 @@ func (d *modelDemand) placementOn(m *machine) *placement {
 	return p
 }
 
-// placement finds the fewest machines, then the best form of the model, that hold the target and are fast enough.
-// Unset objectives are lowered before a machine is added.
+// placement finds the layout with the fewest machines, and among these the best form of the model, that holds the
+// target and is fast enough. It lowers objectives that the user left open before it adds a machine.
 func (d *modelDemand) placement(m *machine) *placement {
 	why, order := newMisfit(), d.formsFor(m)
 	first, last := d.fewestNodes(m), d.mostNodes(m)
 	if first > last && !d.terse {
-		first = last // to say by how much it does not fit
+		first = last // so that the verdict has the missing memory
 	}
 	for nodes := first; nodes <= last; nodes++ {
 		for _, lowering := range d.passes() {
@@ -119,27 +118,27 @@ func (d *modelDemand) placement(m *machine) *placement {
 	return &placement{why: why}
 }
 
-// misfit gathers why a machine type does not do.
+// misfit collects the reasons why a machine type is unsuitable.
 type misfit struct {
-	// illegal explains why a machine cannot run any form, slow why those that fit miss the objectives, unsplit why a
-	// larger tensor-parallel size is impossible.
+	// illegal explains why the machine cannot run any form. slow explains why forms that fit miss the floors. unsplit
+	// explains why a larger tensor-parallel size is impossible.
 	illegal, slow, unsplit string
-	// slowNodes is how many machines were too slow.
+	// slowNodes is the number of machines of the layout in slow.
 	slowNodes int
-	// missed is by how many times the fastest of them misses a floor.
+	// missed is the factor by which that layout misses a floor.
 	missed float64
-	// lack is the smallest lack of memory of a GPU in GiB, of a form with a target.
+	// lack is the smallest number of GiB that a GPU lacks, with its form, target and number of machines.
 	lack   float64
 	form   *form
 	target target
 	nodes  int
-	// moreNodesHelp: a form lacks memory that more machines would bring.
+	// moreNodesHelp: more machines may bring the missing memory or speed.
 	moreNodesHelp bool
 }
 
 func newMisfit() *misfit { return &misfit{lack: math.Inf(1)} }
 
-// count is the number of machines in a verdict.
+// count returns the number of machines in a verdict.
 func (why *misfit) count() int {
 	if why.slow != "" {
 		return why.slowNodes
@@ -147,7 +146,7 @@ func (why *misfit) count() int {
 	return max(why.nodes, 1)
 }
 
-// passes are whether objectives are lowered: never, or not at first.
+// passes returns the values of lowering to try: first the whole target, then a lower one if objectives are open.
 func (g *goals) passes() []bool {
 	if g.target.lowerable() {
 		return []bool{false, true}
@@ -155,7 +154,7 @@ func (g *goals) passes() []bool {
 	return []bool{false}
 }
 
-// placeForm lays one form of the model out on a number of machines.
+// placeForm returns the best layout of one form of the model on a number of machines; nil if there is none.
 func (d *modelDemand) placeForm(f *form, m *machine, nodes int, lowering bool, why *misfit) *layout {
 	if f.standsBack(&d.model.Shape, m) {
 		return nil
@@ -169,7 +168,7 @@ func (d *modelDemand) placeForm(f *form, m *machine, nodes int, lowering bool, w
 		why.moreNodesHelp = true // the requested stages do not fit fewer machines
 	}
 	why.unsplit = cmp.Or(unsplit, why.unsplit)
-	// The three are reused: a search tries thousands of layouts.
+	// A search tries thousands of layouts, so it reuses the memory of these three.
 	l, best, fastest := &d.trial, &d.kept, &d.fastest
 	best.form, fastest.form = nil, nil
 	for _, way := range ways {
@@ -192,15 +191,16 @@ func (d *modelDemand) placeForm(f *form, m *machine, nodes int, lowering bool, w
 	}
 	best.needed = d.needed(best)
 	best.fitted = d.extended(best, m)
-	// Blocks and states of a cache come in steps: what did not fit with the fewest sequences may fit as it is.
+	// A KV cache grows in steps of blocks and states, so the result may hold a target that did not fit with the fewest
+	// sequences.
 	best.lowered, best.short = best.fitted.target.below(d.target), best.fitted.target.length < d.target.length
 	return best
 }
 
-// try finds the settings of a layout, or why it does not do.
+// try finds the settings of a layout and reports whether it is suitable. If it is not, why gets the reason.
 func (d *modelDemand) try(l *layout, m *machine, lowering bool, why *misfit) bool {
 	if lowering && d.tryTarget(l.form, m, l.spread, d.target) <= 0 {
-		return false // it was too slow
+		return false // the whole target fits, so the first pass found it too slow
 	}
 	var lack float64
 	if l.fitted, lack = d.fit(l.form, m, l.spread, lowering); lack > 0 {
@@ -210,7 +210,7 @@ func (d *modelDemand) try(l *layout, m *machine, lowering bool, why *misfit) boo
 	l.lowered, l.short = l.fitted.target.below(d.target), l.fitted.target.length < d.target.length
 	d.judge(l, m)
 	if d.isTooSlow(l, m) {
-		// Stages on further machines take requests in turn, which helps a little.
+		// Stages on more machines work on requests in turn, and so are slightly faster.
 		why.recordSlow(d, l, l.spread.nodes)
 		why.moreNodesHelp = why.moreNodesHelp || !l.overrun()
 		return false
@@ -218,7 +218,7 @@ func (d *modelDemand) try(l *layout, m *machine, lowering bool, why *misfit) boo
 	return true
 }
 
-// recordSlow keeps the fastest of the slow layouts.
+// recordSlow keeps the layout that misses the floors by the smallest factor.
 func (why *misfit) recordSlow(d *modelDemand, l *layout, nodes int) {
 	ttft, tpot := d.floors.limits(&l.pace)
 	missed := max(l.pace.TTFT/ttft, l.pace.TPOT/tpot)
@@ -230,7 +230,7 @@ func (why *misfit) recordSlow(d *modelDemand, l *layout, nodes int) {
 	}
 }
 
-// record keeps the smallest lack.
+// record keeps the smallest lack of memory.
 func (why *misfit) record(f *form, t target, nodes int, lack float64) {
 	why.moreNodesHelp = why.moreNodesHelp || f.engine.MultiNode
 	if lack < why.lack {
@@ -238,13 +238,13 @@ func (why *misfit) record(f *form, t target, nodes int, lack float64) {
 	}
 }
 
-// idles reports whether a layout leaves paid GPUs idle, against the user's wish.
+// idles reports whether a layout leaves GPUs of a bought machine idle, though the user set no number of GPUs.
 func (d *modelDemand) idles(l *layout, m *machine) bool {
 	chosen := d.gpus + d.tp + d.pp + d.dp
 	return m.there == nil && chosen == 0 && l.form.engine.Split == catalog.SplitTensor && l.spread.gpus() < m.GPUs
 }
 
-// byTokens orders layouts of proven speed by their tokens.
+// byTokens orders layouts by their tokens per second. Layouts of proven speed and with the whole target come first.
 func byTokens(a, b *layout) int {
 	return cmp.Or(
 		boolOrder(!a.spread.inStep(), !b.spread.inStep()), boolOrder(!a.lowered, !b.lowered),
@@ -252,14 +252,14 @@ func byTokens(a, b *layout) int {
 		cmp.Compare(a.spread.gpus(), b.spread.gpus()), cmp.Compare(b.spread.tp, a.spread.tp))
 }
 
-// byLayout orders layouts on the same machines, at the same cost.
+// byLayout orders layouts on the same machines, so their cost is equal.
 func (g *goals) byLayout(a, b *layout) int {
-	// One start-up log and no benchmark covers replicas that share experts. They come after measured layouts, except
-	// for Throughput.
+	// For replicas that share experts, there is one start-up log and no benchmark. They come after other layouts,
+	// except for Throughput.
 	measured := boolOrder(!a.spread.inStep(), !b.spread.inStep())
-	// A waived floor is kept if a layout keeps it.
+	// A waived floor excludes no layout, but layouts that keep it come first.
 	waived := boolOrder(!g.floors.waived || !g.isSlow(a), !g.floors.waived || !g.isSlow(b))
-	// Between linked GPUs, cutting layers costs less than waiting for another stage.
+	// If a fast link connects the GPUs, tensor parallelism costs less than waiting for another stage.
 	stages := 0
 	if a.linked && b.linked {
 		stages = cmp.Compare(a.spread.stages, b.spread.stages)
@@ -274,15 +274,16 @@ func (g *goals) byLayout(a, b *layout) int {
 			cmp.Compare(b.pace.OutputTokensPerSecond, a.pace.OutputTokensPerSecond),
 			cmp.Compare(a.spread.gpus(), b.spread.gpus()), cmp.Compare(b.spread.tp, a.spread.tp))
 	default:
-		// The smallest replica wastes least on talk between GPUs; copies of it use the rest of paid machines.
+		// The smallest replica spends the least time on communication between GPUs. More replicas use the rest of a
+		// paid machine.
 		return cmp.Or(
 			measured, waived, cmp.Compare(a.spread.copyGPUs(), b.spread.copyGPUs()), cmp.Compare(b.spread.replicas, a.spread.replicas),
 			stages, cmp.Compare(a.pace.TPOT, b.pace.TPOT), cmp.Compare(b.spread.tp, a.spread.tp))
 	}
 }
 
-// fewestNodes is a number of machines below which weights and KV cache alone do not fit, in any split. It may exceed
-// the allowed number.
+// fewestNodes returns a lower bound of the number of machines: fewer cannot hold weights and KV cache in any split. It
+// may exceed the allowed number.
 func (d *modelDemand) fewestNodes(m *machine) int {
 	if d.forms[0].engine.Split == catalog.SplitLayers || !d.spreadsOverNodes() {
 		return 1
@@ -298,12 +299,12 @@ func (d *modelDemand) fewestNodes(m *machine) int {
 		cache := f.physics.KVNeed(physics.Layout{TP: 1, PP: 1, DP: 1, Nodes: 1}, &s, t.length, t.concurrency, f.engine)
 		least = min(least, f.physics.Bytes()/gib+cache)
 	}
-	// Blocks of KV cache round in either direction.
+	// The rounding of KV cache to blocks may make the estimate too high, so take 90 % of it.
 	nodes := int(math.Ceil(0.9 * least / (m.gpu.MemoryGiB * float64(m.GPUs))))
 	return max(1, nodes)
 }
 
-// mostNodes is how many machines of a type may be used.
+// mostNodes returns the largest number of machines of a type that a plan may use.
 func (d *modelDemand) mostNodes(m *machine) int {
 	most := min(mostNodes, d.mostStages())
 	if !d.named && d.networkGBs(m) == 0 {
@@ -326,7 +327,7 @@ func (d *modelDemand) spreadsOverNodes() bool {
 	return d.singleNode == "" && d.forms[0].engine.MultiNode
 }
 
-// illegal says why a machine cannot run a form of a model at all.
+// illegal explains why a machine can never run a form of a model; "" if it can.
 func illegal(f *form, s *model.Shape, m *machine) string {
 	if reason := CannotRun(f.engine, s, f.artifact.Quantization, f.kvName(), &m.gpu); reason != "" {
 		return reason
@@ -341,7 +342,7 @@ func illegal(f *form, s *model.Shape, m *machine) string {
 	}
 }
 
-// verdict words why a machine type does not do.
+// verdict explains why a machine type is unsuitable.
 func (d *modelDemand) verdict(m *machine, why *misfit) string {
 	switch {
 	case why.slow != "":
@@ -364,7 +365,7 @@ func (d *modelDemand) verdict(m *machine, why *misfit) string {
 // fromOneMachine is the reason not to spread a model if the administrator gives none.
 const fromOneMachine = "this version serves a model from one machine"
 
-// doesNotFit describes a lack of memory: of the allowed machines, or for a single layer.
+// doesNotFit describes the missing memory, and why more machines are no remedy.
 func (d *modelDemand) doesNotFit(m *machine, why *misfit) string {
 	text := fmt.Sprintf("does not fit%s by %s GiB per GPU at %s", formNamed(why.form, d.forms), atLeastTenth(why.lack), why.target)
 	if why.nodes > 1 {
@@ -400,7 +401,7 @@ func formNamed(f *form, forms []form) string {
 	return ""
 }
 
-// unusedRDMA explains how to let pods use a machine's RDMA.
+// unusedRDMA says how to let pods use a machine's RDMA; "" if it has none.
 func unusedRDMA(m *machine) string {
 	if m.NetworkGBs == 0 {
 		return ""
@@ -408,7 +409,7 @@ func unusedRDMA(m *machine) string {
 	return " for pods (set rdma.resource in the chart)"
 }
 
-// layoutWarnings names the objectives that a layout misses.
+// layoutWarnings warns of objectives that a layout misses or barely keeps, and of idle GPUs.
 func (d *modelDemand) layoutWarnings(l *layout, m *machine) []string {
 	var warnings []string
 	if text := d.loweredWarning(l.fitted.target, m); text != "" {
@@ -430,7 +431,7 @@ func (d *modelDemand) layoutWarnings(l *layout, m *machine) []string {
 	return warnings
 }
 
-// idleWarning names the idle part of a paid machine.
+// idleWarning warns of the GPUs of a paid machine that stay idle.
 func idleWarning(idle int, m *machine) string {
 	text := fmt.Sprintf("%s of %d on %s idle", count(idle, "GPU"), m.GPUs, m.Name)
 	if m.price > 0 {
@@ -439,7 +440,7 @@ func idleWarning(idle int, m *machine) string {
 	return text + ": using them would not make the model faster; leave resource.instanceType out to get a smaller machine"
 }
 
-// whyNoMore says why more machines do not help.
+// whyNoMore explains why more machines do not help.
 func (d *modelDemand) whyNoMore(m *machine, f *form) string {
 	layer := f.physics.LayerBytes(m.GPUs) / gib
 	if 2*layer > m.gpu.MemoryGiB*f.engine.Profile.MostUsed {
@@ -448,8 +449,9 @@ func (d *modelDemand) whyNoMore(m *machine, f *form) string {
 	return fmt.Sprintf(": a layer takes %.1f GiB of each GPU, and two must fit with their KV cache and overhead", layer)
 }
 
-// better orders layouts on the same machines. The rest of bought ones is paid for and may be used; free GPUs of
-// existing nodes belong to others, so no copies of the model are made for speed.
+// better orders layouts on the same machines. A bought machine is paid for, so a layout may use all of it. Free GPUs of
+// existing nodes may serve others, so a layout takes few of them; only for Latency it may take more, but no copies of
+// the model.
 func (d *modelDemand) better(m *machine, a, b *layout) int {
 	switch {
 	case m.there == nil:

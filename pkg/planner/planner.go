@@ -10,33 +10,33 @@ import (
 	"github.com/modelberth/modelberth/pkg/catalog"
 )
 
-// Settings of the installation.
+// Settings are the installation's.
 type Settings struct {
 	// Clouds to buy from; empty means every cloud of the catalogue.
 	Clouds []string
 	// Region of the prices; empty means each cloud's reference region.
 	Region string
-	// RegionUnknown is why the reference region is used instead of the machines' unknown region; empty if Region is
-	// set, or was left out on purpose.
+	// RegionUnknown is the reason why the machines' region is unknown and prices are the reference region's; empty if
+	// Region is set, or was left out on purpose.
 	RegionUnknown string
-	// Engines at hand; empty means every engine of the catalogue.
+	// Engines that are available; empty means every engine of the catalogue.
 	Engines []string
-	// SingleNode: a model cannot spread over several machines.
+	// SingleNode: no model may spread over several machines.
 	SingleNode bool
-	// NoRDMA: pods cannot use RDMA between machines, whatever the machines have.
+	// NoRDMA: pods cannot use RDMA, even if the machines have it.
 	NoRDMA bool
 	// Provisioner of the machines, for example karpenter; empty means any.
 	Provisioner string
-	// OSDiskGiB of bought machines; 0 means unknown. LocalDisk: pods and images live on the machines' local disks
-	// instead, if those are larger.
+	// OSDiskGiB is the OS disk of bought machines; 0 means unknown. LocalDisk: pods and images use the machine's local
+	// disk if that is larger.
 	OSDiskGiB int
 	LocalDisk bool
 }
 
-// Planner plans from one catalogue. It keeps no state between plans, so it may be shared.
+// Planner makes plans from one catalogue. It keeps no state between plans, so goroutines may share it.
 type Planner struct {
 	market
-	// engines at hand by lower-case name; pointers, because a copy of an engine is large.
+	// engines are the available ones by lower-case name. They are pointers, because a copy of an engine is large.
 	engines map[string]*catalog.Engine
 }
 

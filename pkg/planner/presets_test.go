@@ -9,7 +9,7 @@ import (
 	"github.com/modelberth/modelberth/pkg/planner"
 )
 
-// Models that fit in users' reports fit at the usual objectives.
+// Models fit at the usual objectives where users have reported that they fit.
 func TestPresetsOnOneGPU(t *testing.T) {
 	c := realCatalog(t)
 	p := planner.New(c, planner.Settings{})

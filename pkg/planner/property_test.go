@@ -21,7 +21,7 @@ import (
 	"github.com/modelberth/modelberth/pkg/sku"
 )
 
-// randomWorld is a catalogue of up to a dozen machine types with one model.
+// randomWorld returns a catalogue with one model and up to a dozen machine types.
 func randomWorld(r *rand.Rand) world {
 	var w world
 	for i := range 1 + r.IntN(4) {
@@ -31,7 +31,7 @@ func randomWorld(r *rand.Rand) world {
 		})
 	}
 	for i := range 1 + r.IntN(12) {
-		// Prices of a few steps only, so that ties occur.
+		// There are only a few different prices, so that ties occur.
 		s := machineOf(fmt.Sprintf("Machine-%c", 'A'+i), w.GPUs[r.IntN(len(w.GPUs))].Name, 1+r.IntN(8), float64(1+r.IntN(6))/2)
 		switch r.IntN(8) {
 		case 0:
@@ -73,7 +73,7 @@ func randomWorld(r *rand.Rand) world {
 	return w
 }
 
-// randomRequest asks for the world's model in some way.
+// randomRequest returns a random request for the world's model.
 func randomRequest(r *rand.Rand, w world) planner.Request {
 	request := planner.Request{Model: &w.Models[0]}
 	some := func() bool { return r.IntN(4) == 0 }
@@ -107,7 +107,7 @@ func randomRequest(r *rand.Rand, w world) planner.Request {
 	return request
 }
 
-// bruteNeed is the memory in GiB that one GPU of several needs, found by handing out the layers one by one as llama.cpp
+// bruteNeed returns the memory in GiB that one of several GPUs needs. It assigns the layers one by one, as llama.cpp
 // does.
 func bruteNeed(m model.Model, a model.Artifact, law catalog.EngineMemory, gpu, gpus, length, concurrency int) float64 {
 	tokens := float64((length+law.ContextMultiple-1)/law.ContextMultiple*law.ContextMultiple) * float64(concurrency)
@@ -146,12 +146,12 @@ func bruteNeed(m model.Model, a model.Artifact, law catalog.EngineMemory, gpu, g
 	return (weights + kv + overhead) / (1 << 30)
 }
 
-// bruteForce returns the best machines before the tie-break by name, and the number of GPUs used. Neither side
-// separates sizes within rounding of a GPU's memory, so it reports when to skip.
+// bruteForce returns the best machines before the tie-break by name, and the number of GPUs in use. borderline means
+// that a size is within rounding of a GPU's memory, so the caller should not compare.
 func bruteForce(w world, r planner.Request) (best []string, gpus int, borderline bool) {
 	c := r.Constraints
 	if r.Objectives.TimeToFirstToken > 0 || r.Objectives.TimePerOutputToken > 0 {
-		return nil, 0, false // nothing is known of this engine's speed
+		return nil, 0, false // this engine's speed is unknown
 	}
 	length, concurrency := aim(r)
 	gpuOf := map[string]sku.GPU{}
@@ -184,13 +184,13 @@ type layerTrial struct {
 	law                 *catalog.EngineMemory
 	gpu                 sku.GPU
 	length, concurrency int
-	// shortest is the least length of sequences with an unset length; 0 if they are not shortened.
+	// shortest is the least length if the user set none; 0 if sequences are not shortened.
 	shortest   int
 	borderline bool
 }
 
-// best finds the preferred form that fits, with the fewest GPUs, and at last with the unset objectives lowered as far
-// as possible.
+// best finds the preferred form that fits, on the fewest GPUs. If none fits, it lowers the objectives that the user
+// left open as far as possible.
 func (t *layerTrial) best(o *tried) bool {
 	m, c := t.request.Model, t.request.Constraints
 	for i := range 2 * len(m.Artifacts) {
@@ -227,7 +227,7 @@ func (t *layerTrial) fits(a model.Artifact, gpus, length, concurrency int) bool 
 	return most <= t.gpu.MemoryGiB
 }
 
-// checkProperties plans once for a random world and checks the invariants of every plan.
+// checkProperties plans for one random world and checks the invariants of every plan.
 func checkProperties(t *testing.T, seed uint64, speed catalog.Speed) (planned, compared bool) {
 	r := rand.New(rand.NewPCG(seed, 1))
 	w := randomWorld(r)
@@ -265,7 +265,7 @@ func checkProperties(t *testing.T, seed uint64, speed catalog.Speed) (planned, c
 	return true, compared
 }
 
-// formatsOf are the formats of weights by name.
+// formatsOf returns the formats of weights by name.
 func formatsOf(t *testing.T, w world) map[string]model.Quantization {
 	t.Helper()
 	out := map[string]model.Quantization{}
@@ -280,7 +280,7 @@ func formatsOf(t *testing.T, w world) map[string]model.Quantization {
 	return out
 }
 
-// checkPlan looks at one plan.
+// checkPlan checks the invariants of one plan.
 func checkPlan(t *testing.T, seed uint64, w world, request planner.Request, plan planner.Plan) {
 	t.Helper()
 	limit := request.Constraints.MaxHourlyPrice
@@ -317,7 +317,7 @@ func checkPlan(t *testing.T, seed uint64, w world, request planner.Request, plan
 	}
 }
 
-// checkShuffled plans again from the same facts in another order: not a byte may differ.
+// checkShuffled plans again with the same facts in another order. The result must be the same byte for byte.
 func checkShuffled(t *testing.T, r *rand.Rand, w world, request planner.Request, plan planner.Plan, planErr error) {
 	t.Helper()
 	other := w
@@ -338,7 +338,7 @@ func checkShuffled(t *testing.T, r *rand.Rand, w world, request planner.Request,
 	}
 }
 
-// encode has the planner's whole answer.
+// encode returns the planner's whole answer as text.
 func encode(t *testing.T, plan planner.Plan, err error) string {
 	t.Helper()
 	data, jsonErr := json.MarshalIndent(map[string]any{"plan": plan, "error": err}, "", " ")
@@ -348,8 +348,8 @@ func encode(t *testing.T, plan planner.Plan, err error) string {
 	return string(data)
 }
 
-// checkMoreMemory plans for machines with more GPU memory: the plan may only get cheaper. Pipelines of many machines
-// are left out: a model on fewer machines is not spread over so many for speed.
+// checkMoreMemory plans for machines with more GPU memory, and the plan may only get cheaper. It skips pipelines over
+// many machines: a model that fits fewer machines does not spread over so many for speed alone.
 func checkMoreMemory(t *testing.T, seed uint64, w world, request planner.Request, plan planner.Plan) {
 	t.Helper()
 	const slowNodes = 4
@@ -371,13 +371,14 @@ func checkMoreMemory(t *testing.T, seed uint64, w world, request planner.Request
 	}
 }
 
-// worth is the surcharge of Balanced over Cost: a quarter more than the cheapest plan on fewer machines, which may
-// itself cost more than several by the required saving of 40 %.
+// worth is the largest ratio of prices for Balanced and Cost. A plan for Balanced may cost a quarter more than the
+// cheapest plan on fewer machines. That one may cost 1/0.6 of a plan on more machines, because these must save 40 %.
 const worth = 1.25 / 0.6
 
-// limitOf is the most that a plan may cost if the cheapest costs a price, and whether its objective bounds it.
+// limitOf returns the most that a plan may cost by the price of the cheapest plan, and whether the objective has a
+// limit.
 func limitOf(r planner.Request, cheapest float64) (most float64, bound bool) {
-	const cent = 0.01 // prices that differ by less are equal
+	const cent = 0.01 // prices that differ by less count as equal
 	switch aimOf(r) {
 	case v1beta1.OptimizeForCost:
 		return cheapest + cent, true
@@ -388,13 +389,13 @@ func limitOf(r planner.Request, cheapest float64) (most float64, bound bool) {
 	}
 }
 
-// exceeds reports whether a price is above the limit for a cheapest price.
+// exceeds reports whether a price is above the limit that follows from another plan's price.
 func exceeds(r planner.Request, price, other float64) bool {
 	most, bound := limitOf(r, other)
 	return bound && price > most
 }
 
-// checkLowerPrices plans with a cheaper catalogue: the plan may not get dearer.
+// checkLowerPrices plans with lower prices. The plan may not get dearer.
 func checkLowerPrices(t *testing.T, seed uint64, r *rand.Rand, w world, request planner.Request, plan planner.Plan) {
 	t.Helper()
 	cheaper := w
@@ -429,7 +430,7 @@ func TestProperties(t *testing.T) {
 			compared++
 		}
 	}
-	// The random worlds must exercise both answers.
+	// The random worlds must lead to plans and to errors.
 	if planned < rounds/5 || planned > rounds*4/5 || compared < rounds/4 {
 		t.Errorf("%d of %d worlds were feasible, %d were compared with brute force", planned, rounds, compared)
 	}

@@ -10,14 +10,14 @@ import (
 	"github.com/modelberth/modelberth/api/v1beta1"
 )
 
-// Quote returns an accepted plan at the price of the day, in USD per hour, or the reason why its machines may not
-// be bought under the constraints of the day. The layout stays as it was accepted. A plan at another price keeps only the
-// number of its Alternatives: they were compared at the former one.
+// Quote returns an accepted plan with today's price in USD per hour, or the reason why today's constraints do not allow
+// buying its machines. The layout stays as accepted. If the price changed, the plan keeps only the number of its
+// Alternatives, because they were compared with the old price.
 func (p *Planner) Quote(plan Plan, c Constraints) (Plan, string) {
 	if len(plan.NodeNames) > 0 {
 		return plan, "" // existing nodes are not bought
 	}
-	if c.OneMachine != "" && plan.Nodes > 1 && plan.Engine != "" { // machines of a template work each by themselves
+	if c.OneMachine != "" && plan.Nodes > 1 && plan.Engine != "" { // the pods of a template work independently of each other
 		return plan, c.OneMachine
 	}
 	i := slices.IndexFunc(p.machines, func(m machine) bool { return m.Name == plan.InstanceType })
@@ -39,7 +39,7 @@ func (p *Planner) Quote(plan Plan, c Constraints) (Plan, string) {
 	return plan.at(price), ""
 }
 
-// notPayable explains why a machine cannot be paid for in the plan's accepted way.
+// notPayable explains why the accepted capacity type cannot be bought any more; "" if it can.
 func notPayable(types []v1beta1.CapacityType, m *machine, accepted v1beta1.CapacityType) string {
 	if _, unsold := capacityType([]v1beta1.CapacityType{accepted}, m); unsold != "" {
 		return unsold
@@ -50,7 +50,7 @@ func notPayable(types []v1beta1.CapacityType, m *machine, accepted v1beta1.Capac
 	return ""
 }
 
-// notBudgeted explains why a price is too high or, if negative, unknown.
+// notBudgeted explains why a price is too high, or, if negative, why an unknown price is not accepted; "" if it is.
 func notBudgeted(c Constraints, m *machine, price float64) string {
 	if price < 0 && c.MaxHourlyPrice <= 0 && !isNamed(c, m) {
 		return unknownPrice(m)
@@ -58,12 +58,12 @@ func notBudgeted(c Constraints, m *machine, price float64) string {
 	return tooDear(c, m, price)
 }
 
-// unknownPrice describes a machine without a known price.
+// unknownPrice explains why a machine without a known price is not chosen.
 func unknownPrice(m *machine) string {
 	return fmt.Sprintf("no price known in %s%s, so it is chosen only by name", m.regionName(), m.soldElsewhere())
 }
 
-// at is the plan at another price per hour.
+// at returns the plan with another price per hour.
 func (p *Plan) at(price float64) Plan {
 	out := *p
 	if price == p.HourlyPrice {

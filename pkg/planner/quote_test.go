@@ -69,7 +69,7 @@ func TestQuote(t *testing.T) {
 	}
 }
 
-// spotPrice is the planner's own price of a spot machine.
+// spotPrice returns the planner's own price of a spot machine.
 func spotPrice(t *testing.T, p *planner.Planner, m *model.Model, name string) float64 {
 	t.Helper()
 	plan, err := p.Plan(planner.Request{Model: m, Constraints: planner.Constraints{

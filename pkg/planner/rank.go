@@ -12,10 +12,10 @@ import (
 	"github.com/modelberth/modelberth/pkg/usd"
 )
 
-// mostAlternatives are listed in order; further options are among the rejected.
+// mostAlternatives limits Plan.Alternatives. Further options go to Plan.Rejected.
 const mostAlternatives = 8
 
-// plan describes the best option and why the others were not chosen.
+// plan returns the best option as a plan, and why the other options are not the best.
 func (found outcome) plan(d demand) Plan {
 	best := found.options[0]
 	plan := Plan{
@@ -63,7 +63,7 @@ func (found outcome) plan(d demand) Plan {
 	return plan
 }
 
-// describe fills in a plan's facts about a model on its machines.
+// describe sets the plan's fields about the model.
 func (o *option) describe(plan *Plan) {
 	l := &o.layout
 	artifact, memory := l.form.artifact.Clone(), l.fitted.memory
@@ -84,7 +84,7 @@ func (o *option) describe(plan *Plan) {
 	plan.KVCacheTokens = l.fitted.budget.KVTokens
 	plan.StageLayers = l.form.physics.Partition(l.spread.pipeline())
 	plan.RDMA = l.rdma
-	// Every GPU has its own process to load weights and schedule.
+	// Every GPU has its own process, which loads weights and schedules.
 	plan.CPUs = min(plan.CPUs*o.gpus, max(o.machine.VCPUs-1, 1))
 	plan.MemoryGiB = min(plan.MemoryGiB*o.gpus, int(o.machine.MemoryGiB*3/4))
 }
@@ -128,7 +128,7 @@ func tieBreak(best, other *option) string {
 	}
 }
 
-// describeNodes fills in a plan's facts about existing nodes.
+// describeNodes sets the plan's fields about existing nodes.
 func (o *option) describeNodes(plan *Plan) {
 	plan.InstanceType, plan.MachineGPUs, plan.NodeNames = "", o.machine.fullGPUs, o.nodeNames
 	plan.Zones = nil

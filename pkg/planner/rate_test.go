@@ -13,8 +13,8 @@ import (
 	"github.com/modelberth/modelberth/pkg/planner"
 )
 
-// A rate of requests is a load: the answer is the cheapest hour that keeps up with it, with room to spare, or a refusal
-// with the number of replicas.
+// A rate of requests is a load. The plan is the cheapest hour that keeps up with some capacity to spare, or the error
+// names a number of replicas.
 func TestRates(t *testing.T) {
 	for _, tc := range []struct {
 		reason      string
@@ -78,7 +78,7 @@ func TestRates(t *testing.T) {
 	}
 }
 
-// The replicas in a refusal do serve the load.
+// The replicas that an error suggests do serve the load.
 func TestReplicasOfARefusalKeepUp(t *testing.T) {
 	c := realCatalog(t)
 	for _, name := range []string{"llama-3.1-8b-instruct", "gpt-oss-120b", "qwen3-32b"} {

@@ -233,7 +233,7 @@ func TestRefusals(t *testing.T) {
 	}
 }
 
-// Names from a manifest can be long and many; the API bounds a plan's text about them.
+// Names in a manifest can be long and many, but the API limits the length of a plan's warnings.
 func TestWarningsAreBounded(t *testing.T) {
 	long := []string{"One"}
 	for i := range 19 {

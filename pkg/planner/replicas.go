@@ -11,7 +11,7 @@ import (
 	"github.com/modelberth/modelberth/pkg/usd"
 )
 
-// byReplicas describes how many parallel deployments serve a load beyond one, and their price.
+// byReplicas advises several deployments for a load that is too large for one, with their price.
 func (p *Planner) byReplicas(r Request) string {
 	d := division{p, r}
 	side := d.forConcurrency
@@ -24,21 +24,21 @@ func (p *Planner) byReplicas(r Request) string {
 	return ""
 }
 
-// division of the load of a request among replicas.
+// division divides the load of a request among replicas.
 type division struct {
 	planner *Planner
 	whole   Request
 }
 
-// sideBySide is several deployments of an option.
+// sideBySide is an option deployed several times.
 type sideBySide struct {
 	*option
 	replicas int
-	// each is the objective of a replica.
+	// each is the objective of one replica, for messages.
 	each string
 }
 
-// String words the replicas and their price.
+// String describes the replicas and their price.
 func (s sideBySide) String() string {
 	text := fmt.Sprintf("an InferenceSet of %d replicas with inference.objectives.%s serves it on %s each", s.replicas, s.each, priced(s.option))
 	if s.price > 0 {
@@ -47,8 +47,8 @@ func (s sideBySide) String() string {
 	return text
 }
 
-// before reports whether replicas come before others: those of one machine, which do not fail together, then the
-// cheaper ones.
+// before reports whether s ranks before other. Replicas on one machine each come first, because they fail
+// independently. Then the lower price decides.
 func (s sideBySide) before(other sideBySide) bool {
 	if one, others := s.nodes == 1, other.nodes == 1; one != others {
 		return one
@@ -56,13 +56,13 @@ func (s sideBySide) before(other sideBySide) bool {
 	return s.total() < other.total()-cent
 }
 
-// total is the price of all replicas per hour.
+// total returns the price per hour of all replicas.
 func (s sideBySide) total() float64 { return s.price * float64(s.replicas) }
 
-// mostReplicas is more than anybody runs side by side.
+// mostReplicas exceeds any sensible number of replicas.
 const mostReplicas = 1_000_000
 
-// forRate returns the cheapest deployments side by side that keep up with the rate of a request, if it has one.
+// forRate returns the cheapest set of deployments that keeps up with the request's rate, if the request has one.
 func (v division) forRate() (sideBySide, bool) {
 	rate, one := v.whole.Objectives.RequestsPerSecond, v.whole
 	if rate == 0 {
@@ -71,14 +71,14 @@ func (v division) forRate() (sideBySide, bool) {
 	one.Objectives.RequestsPerSecond = min(rate, 0.01)
 	best := v.cheapest(one, func(d *modelDemand, o *option) float64 { return rate / d.capacity(o) })
 	return v.verified(best, func(share *Objectives, replicas int) string {
-		// Rounded up: the parts together are the whole.
+		// Round up, because all parts together must reach the whole rate.
 		share.RequestsPerSecond = math.Ceil(100*rate/float64(replicas)) / 100
 		return fmt.Sprintf("requestsPerSecond: %q", decimal(share.RequestsPerSecond))
 	})
 }
 
-// forConcurrency returns the cheapest deployments side by side that hold the sequences of a request at once and keep
-// its floors, if it has more than one.
+// forConcurrency returns the cheapest set of deployments that holds the request's sequences at once and keeps the
+// floors, if the request has more than one sequence.
 func (v division) forConcurrency() (sideBySide, bool) {
 	asked, one := v.whole.Objectives.Concurrency, v.whole
 	if asked < 2 || one.Model == nil {
@@ -86,7 +86,7 @@ func (v division) forConcurrency() (sideBySide, bool) {
 	}
 	one.Objectives.MaxModelLen = min(cmp.Or(one.Objectives.MaxModelLen, targetModelLen), one.Model.Context)
 	var best sideBySide
-	for part := 1; part < asked; part *= 4 { // a machine's layout for few sequences holds few
+	for part := 1; part < asked; part *= 4 { // a layout planned for few sequences holds few, so try larger parts too
 		one.Objectives.Concurrency = part
 		s := v.cheapest(one, func(d *modelDemand, o *option) float64 { return float64(asked) / float64(together(d, o, asked)) })
 		if s.option == nil {
@@ -102,7 +102,7 @@ func (v division) forConcurrency() (sideBySide, bool) {
 	})
 }
 
-// cheapest returns the option for a part of a load with the lowest total cost for the whole load.
+// cheapest returns the option for a part of the load whose replicas cost least for the whole load.
 func (v division) cheapest(one Request, needed func(*modelDemand, *option) float64) (best sideBySide) {
 	if one.Model == nil {
 		return best
@@ -128,8 +128,8 @@ func (v division) cheapest(one Request, needed func(*modelDemand, *option) float
 	return best
 }
 
-// verified plans one of several replicas. It takes more of them if one does not serve its part, which share sets and
-// words.
+// verified plans one replica of several, and adds replicas if one cannot serve its part of the load. share sets that
+// part and returns it for messages.
 func (v division) verified(s sideBySide, share func(*Objectives, int) string) (sideBySide, bool) {
 	const tries = 4
 	if s.option == nil {
@@ -147,8 +147,8 @@ func (v division) verified(s sideBySide, share func(*Objectives, int) string) (s
 	return s, false
 }
 
-// together is how many sequences of the target's length an option holds at once while it keeps the floors, but no
-// more than a number of them; 0 if its speed is unknown and a floor matters.
+// together returns how many sequences of the target's length an option holds at once while it keeps the floors, up to
+// most. An unknown speed keeps them: such an option is possible only if the user set no floor.
 func together(d *modelDemand, o *option, most int) int {
 	deployed := d.deployment(&o.layout, o.machine)
 	load := o.layout.load
@@ -163,8 +163,8 @@ func together(d *modelDemand, o *option, most int) int {
 	return largest(0, most+1, keeps)
 }
 
-// largest returns the largest number from low on, and below high, that holds: low does, high does not, and of the
-// numbers between, those that hold come first.
+// largest returns the largest number from low on and below high for which holds is true. It must be true for low, false
+// for high, and may change once between them.
 func largest(low, high int, holds func(int) bool) int {
 	for high-low > 1 {
 		if middle := (low + high) / 2; holds(middle) {
@@ -176,8 +176,8 @@ func largest(low, high int, holds func(int) bool) int {
 	return low
 }
 
-// capacity is the highest rate of requests per second, with the margin of its figures, under which an option keeps the
-// floors and has room for busy moments; 0 if unknown.
+// capacity returns the highest rate in requests per second at which an option keeps the floors and has room for bursts,
+// less the margin of the speed; 0 if unknown.
 func (d *modelDemand) capacity(o *option) float64 {
 	deployed := d.deployment(&o.layout, o.machine)
 	load := o.layout.load
@@ -204,7 +204,7 @@ func (d *modelDemand) capacity(o *option) float64 {
 	return best
 }
 
-// sideBySide words small deployments that keep up with a rate for notably less than the chosen one.
+// sideBySide advises several small deployments that keep up with a rate for notably less than the chosen one.
 func (found outcome) sideBySide(s sideBySide, ok bool) string {
 	chosen := found.options[0]
 	if !ok || s.replicas < 2 || chosen.price < 0 || chosen.nodeNames != nil || s.total() > chosen.price*(1-notable) {

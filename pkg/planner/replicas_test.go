@@ -13,7 +13,7 @@ import (
 	"github.com/modelberth/modelberth/pkg/planner"
 )
 
-// A load beyond one deployment is answered with several, not with a single request at a time.
+// If a load is too large for one deployment, the error suggests several, not one request at a time.
 func TestLoadBeyondOneDeployment(t *testing.T) {
 	w := city(t)
 	w.SKUs = w.SKUs[:1]
@@ -38,8 +38,8 @@ func TestLoadBeyondOneDeployment(t *testing.T) {
 	}
 }
 
-// Of the machine types, the one whose replicas cost least in all is named, whatever one sequence costs on it. Replicas
-// of one machine come before those of several, and their parts are the whole.
+// The error names the machine type whose replicas cost least in all, whatever one sequence costs on it. Replicas on one
+// machine come before replicas on several. The parts of the load add up to the whole.
 func TestReplicasThatCostLeast(t *testing.T) {
 	c := realCatalog(t)
 	words := regexp.MustCompile(`an InferenceSet of (\d+) replicas with inference.objectives.concurrency: (\d+) serves it on (\S+) \(\$([\d.]+)/h\) each`)

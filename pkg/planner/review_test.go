@@ -19,14 +19,14 @@ import (
 	"github.com/modelberth/modelberth/pkg/planner"
 )
 
-// review has an expert's verdicts on plans.
+// review has a reviewer's verdicts on plans.
 type review struct {
-	// Changes by name, with the fault.
+	// Changes of the planner by name, with the fault that each one removed.
 	Changes []struct{ Name, Was string } `json:"changes"`
 	Plans   []judged                     `json:"plans"`
 }
 
-// judged is one plan with a verdict.
+// judged is one plan with the reviewer's verdict.
 type judged struct {
 	Model, Cloud string
 	Objectives   struct {
@@ -34,13 +34,13 @@ type judged struct {
 		OptimizeFor                          v1beta1.OptimizeFor
 		TimeToFirstToken, TimePerOutputToken metav1.Duration
 	}
-	// Machine is the plan's summary when it was judged.
+	// Machine is the summary of the plan at the time of the review.
 	Machine string
 	Verdict string
 	Changed []string
 }
 
-// asked words the objectives of a judged plan.
+// asked returns the objectives of a judged plan as text.
 func (j *judged) asked() string {
 	var out []string
 	o := &j.Objectives
@@ -57,8 +57,8 @@ func (j *judged) asked() string {
 	return strings.Join(out, ", ")
 }
 
-// TestReviewedPlans keeps docs/plans.md: the current plans, with the verdicts on them. A plan with other machines than
-// the judged ones fails: judge it again, by eye.
+// TestReviewedPlans keeps docs/plans.md: the current plans with their verdicts. It fails if a plan has other machines
+// than at its review: review it again.
 func TestReviewedPlans(t *testing.T) {
 	const from, page = "testdata/review.yaml", "../../docs/plans.md"
 	data, err := os.ReadFile(from)
@@ -84,7 +84,7 @@ func TestReviewedPlans(t *testing.T) {
 	}
 }
 
-// page is the review as a page.
+// page returns the review as a page.
 func (r *review) page(t *testing.T) string {
 	t.Helper()
 	var out, aimed strings.Builder
@@ -124,7 +124,7 @@ func (r *review) page(t *testing.T) string {
 		"\n## With objectives\n\n| model | cloud | objectives | " + figures + "|---|---|---|---|---|---|---|---|---|\n" + aimed.String()
 }
 
-// check compares a judged plan's changes with the list of changes.
+// check checks that the list of changes has every change that a judged plan names.
 func (r *review) check(t *testing.T, j *judged) {
 	t.Helper()
 	for _, name := range j.Changed {
@@ -137,7 +137,7 @@ func (r *review) check(t *testing.T, j *judged) {
 	}
 }
 
-// row is the figures of a plan, and the verdict.
+// row returns the figures of a plan and its verdict as a row of a table.
 func (j *judged) row(plan *planner.Plan) string {
 	p := plan.Performance
 	return fmt.Sprintf("%s | %.2f | %g | %s, %s | %s | %s |", plan.Summary(), plan.HourlyPrice, p.PricePerMillion,
@@ -148,7 +148,7 @@ func rounded(millis float64) string {
 	return (time.Duration(millis*10) * time.Millisecond / 10).String()
 }
 
-// head is the beginning of the page.
+// head returns the beginning of the page.
 func (r *review) head() string {
 	var out strings.Builder
 	fmt.Fprintf(&out, `# Plans under review

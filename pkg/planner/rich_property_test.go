@@ -14,7 +14,7 @@ import (
 	"github.com/modelberth/modelberth/pkg/sku"
 )
 
-// machineNamed is a machine type of the world with its GPU.
+// machineNamed returns a machine type of the world and its GPU.
 func (w world) machineNamed(name string) (sku.SKU, sku.GPU) {
 	var s sku.SKU
 	for _, other := range w.SKUs {
@@ -30,7 +30,7 @@ func (w world) machineNamed(name string) (sku.SKU, sku.GPU) {
 	return s, sku.GPU{}
 }
 
-// checkPrice checks that a plan pays in an allowed way, at that way's price.
+// checkPrice checks that a plan has an allowed capacity type, and the price of that type.
 func checkPrice(t *testing.T, seed uint64, w world, request planner.Request, plan planner.Plan) {
 	t.Helper()
 	s, _ := w.machineNamed(plan.InstanceType)
@@ -54,7 +54,7 @@ func checkPrice(t *testing.T, seed uint64, w world, request planner.Request, pla
 	}
 }
 
-// checkPace checks that a plan has its speed if it is known, and keeps the limits.
+// checkPace checks that a plan has its speed if that is known, and keeps the floors.
 func checkPace(t *testing.T, seed uint64, w world, request planner.Request, plan planner.Plan) {
 	t.Helper()
 	_, g := w.machineNamed(plan.InstanceType)
@@ -72,7 +72,7 @@ func checkPace(t *testing.T, seed uint64, w world, request planner.Request, plan
 	if !floors && request.Constraints.InstanceType != "" {
 		return
 	}
-	within := func(limit, usual time.Duration) float64 { // three digits are told
+	within := func(limit, usual time.Duration) float64 { // a plan rounds to three digits
 		if limit == 0 {
 			limit = usual
 		}
@@ -87,7 +87,7 @@ func checkPace(t *testing.T, seed uint64, w world, request planner.Request, plan
 	}
 }
 
-// checkServing checks that an engine starts with a plan's settings, and holds the plan's load.
+// checkServing checks that an engine would start with a plan's settings and hold the plan's load.
 func checkServing(t *testing.T, seed uint64, request planner.Request, plan planner.Plan) {
 	t.Helper()
 	c := request.Constraints

@@ -15,7 +15,7 @@ import (
 	"github.com/modelberth/modelberth/pkg/planner"
 )
 
-// speedOfVLLM is the speed of the shipped tensor-parallel engine.
+// speedOfVLLM returns the law of speed of the shipped vLLM engine.
 func speedOfVLLM(t testing.TB) catalog.Speed {
 	t.Helper()
 	e, known := realCatalog(t).Engine("vllm")
@@ -25,11 +25,11 @@ func speedOfVLLM(t testing.TB) catalog.Speed {
 	return e.Speed
 }
 
-// enrich gives a random world speeds, further prices and shapes without powers of two.
+// enrich gives a random world speeds, more prices, and shapes without powers of two.
 func enrich(r *rand.Rand, w *world, speed catalog.Speed) {
 	for i := range w.GPUs {
 		g := &w.GPUs[i]
-		if r.IntN(6) > 0 { // of the others, no speed is known
+		if r.IntN(6) > 0 { // the speed of the other GPUs is unknown
 			g.BandwidthGBs = 300 * math.Exp(r.Float64()*3.3)
 			peak := 60 * math.Exp(r.Float64()*3.6)
 			g.PeakTFLOPs = map[string]float64{"fp16": peak, "bf16": peak}
@@ -42,7 +42,7 @@ func enrich(r *rand.Rand, w *world, speed catalog.Speed) {
 			s.Spot = true
 		}
 		if s.Spot && r.IntN(3) > 0 {
-			s.SpotPrices = map[string]float64{"eastus": float64(1+r.IntN(10)) / 4} // now and then dearer than on demand
+			s.SpotPrices = map[string]float64{"eastus": float64(1+r.IntN(10)) / 4} // sometimes dearer than on demand
 		}
 		s.Reserved = r.IntN(8) == 0
 		s.LocalDiskGiB = float64(r.IntN(3) * 300)
@@ -55,7 +55,7 @@ func enrich(r *rand.Rand, w *world, speed catalog.Speed) {
 	e.Flags["kv-cache-dtype"] = catalog.Flag{Kind: catalog.FlagString, Values: []string{"auto", "fp8"}}
 	e.KVCacheTypes = []catalog.KVCacheType{{Names: []string{"fp8"}, Capability: "8.0"}}
 	m := &w.Models[0]
-	if r.IntN(2) == 0 { // so small that many machines will do, and the objective decides
+	if r.IntN(2) == 0 { // so small that many machines fit and the objective decides
 		for i := range m.Artifacts {
 			m.Artifacts[i].Files[0].Bytes /= 8
 		}
@@ -71,7 +71,7 @@ func enrich(r *rand.Rand, w *world, speed catalog.Speed) {
 	}
 }
 
-// enrichRequest sets more of a request.
+// enrichRequest sets more fields of a request.
 func enrichRequest(r *rand.Rand, w world, request *planner.Request) {
 	some := func() bool { return r.IntN(4) == 0 }
 	o, c := &request.Objectives, &request.Constraints
@@ -120,7 +120,7 @@ func allCapacityTypes() []v1beta1.CapacityType {
 	return []v1beta1.CapacityType{v1beta1.CapacityOnDemand, v1beta1.CapacityReserved, v1beta1.CapacitySpot}
 }
 
-// randomSettings are legal settings of the engine.
+// randomSettings sets legal engine settings.
 func randomSettings(r *rand.Rand, w world, c *planner.Constraints) {
 	some := func() bool { return r.IntN(6) == 0 }
 	if some() {
@@ -148,7 +148,7 @@ func randomSettings(r *rand.Rand, w world, c *planner.Constraints) {
 	randomSharing(r, w, c)
 }
 
-// mostGPUs of a machine in a manifest.
+// mostGPUs returns the largest number of GPUs of the machines that a request allows.
 func mostGPUs(w world, c planner.Constraints) int {
 	most := 1
 	for _, s := range w.SKUs {

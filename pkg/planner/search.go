@@ -5,7 +5,7 @@ package planner
 
 import "slices"
 
-// best returns the best option for a request, if there is one.
+// best returns the best option for a request, if any.
 func (p *Planner) best(r Request) (*option, bool) {
 	d, err := p.demand(r)
 	if err != nil {
@@ -14,7 +14,7 @@ func (p *Planner) best(r Request) (*option, bool) {
 	return p.bestFor(d, r.Constraints)
 }
 
-// bestFor returns the best option for a demand, if there is one.
+// bestFor returns the best option for a demand, if any.
 func (p *Planner) bestFor(d demand, c Constraints) (*option, bool) {
 	found, err := p.search(d, c)
 	if err != nil || len(found.options) == 0 {
@@ -41,7 +41,7 @@ func (p *Planner) search(d demand, c Constraints) (outcome, error) {
 	return found, nil
 }
 
-// rank puts options in order, best first.
+// rank sorts options, best first.
 func (found *outcome) rank(d demand) {
 	level(found.options)
 	level(found.tooDear)

@@ -67,7 +67,8 @@ func TestContextHoldsRequest(t *testing.T) {
 	}
 }
 
-// A machine without a price is taken only by name, and one above the on-demand price only if nothing else is allowed.
+// A plan takes a machine without a price only by name. It takes a spot machine above the on-demand price only if
+// nothing else is allowed.
 func TestPrices(t *testing.T) {
 	const spot, onDemand, reserved = v1beta1.CapacitySpot, v1beta1.CapacityOnDemand, v1beta1.CapacityReserved
 	const nowherePriced = "NoMachineAllowed: no suitable machine type has a known price in eastus: name one in resource.instanceType, " +
@@ -140,7 +141,7 @@ func TestPrices(t *testing.T) {
 	}
 }
 
-// Settings of the engine are kept if machines allow it, and otherwise replaced by the nearest possible ones.
+// Engine settings of the user are kept if machines allow it. Otherwise the nearest possible ones replace them.
 func TestEngineSettings(t *testing.T) {
 	for _, tc := range []struct {
 		reason   string
@@ -198,7 +199,7 @@ func TestEngineSettings(t *testing.T) {
 	}
 }
 
-// As many GPUs as the user asks for are used, a power of two or not.
+// A plan uses as many GPUs as the user asks for, a power of two or not.
 func TestGPUsOfTensors(t *testing.T) {
 	for _, tc := range []struct {
 		reason string
@@ -221,7 +222,7 @@ func TestGPUsOfTensors(t *testing.T) {
 	}
 }
 
-// A tensor-parallel size is replaced by the nearest one that heads and machines admit, a power of two or not.
+// The nearest tensor-parallel size that heads and machines allow replaces the user's, a power of two or not.
 func TestNearestTensorParallel(t *testing.T) {
 	for _, tc := range []struct {
 		reason                string
@@ -250,7 +251,7 @@ func TestNearestTensorParallel(t *testing.T) {
 	}
 }
 
-// The engine refuses to start with a batch of fewer tokens than sequences.
+// The engine does not start with fewer tokens in a batch than sequences.
 func TestSequences(t *testing.T) {
 	const fewer = "max-num-seqs: 2 on each of 1 replica is below inference.objectives.concurrency, 8: further requests wait"
 	for _, tc := range []struct {

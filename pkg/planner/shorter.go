@@ -8,11 +8,11 @@ import (
 	"slices"
 )
 
-// shortened searches again with shorter sequences if the user left their length open. Nobody asked for a second machine
-// or a dearer class of GPU, so a cheaper single machine comes first. Choices within one machine stay as they are. The
-// result is found itself unless a plan with shorter sequences comes first.
+// shortened searches again with shorter sequences if the user set no length: a user who asked for neither a second
+// machine nor a dearer class of GPU gets a cheaper single machine first. The choice within one machine type stays. It
+// returns found itself unless an option with shorter sequences ranks first.
 func (p *Planner) shortened(d *modelDemand, c Constraints, candidates []machine, found outcome) outcome {
-	least := leastModelLen // if nothing holds the usual ones
+	least := leastModelLen // for a search that found nothing
 	var best *option
 	if len(found.options) > 0 {
 		best, least = found.options[0], d.objective.LeastModelLen
@@ -45,8 +45,8 @@ func (p *Planner) shortened(d *modelDemand, c Constraints, candidates []machine,
 	return out
 }
 
-// shorter is the demand with shorter sequences for existing nodes. It is the demand of the machines to buy, or the least
-// one if nothing can be bought. It is nil if the usual length is to be kept.
+// shorter returns the demand with shorter sequences for existing nodes: the demand of the machines to buy, or the least
+// demand if nothing can be bought. It returns nil if sequences must keep the usual length.
 func (found *outcome) shorter(d demand) *modelDemand {
 	m, ok := d.(*modelDemand)
 	if found.short != nil || !ok || len(found.options) > 0 || m.target.lengthSet || m.target.shortest > 0 {
@@ -55,7 +55,7 @@ func (found *outcome) shorter(d demand) *modelDemand {
 	return m.shorter(leastModelLen)
 }
 
-// shorter is the demand with sequences down to a number of tokens, but not below the typical request.
+// shorter returns the demand with sequences of at least that many tokens, and of no fewer than the typical request.
 func (d *modelDemand) shorter(least int) *modelDemand {
 	out := *d
 	out.placements = nil
@@ -63,27 +63,27 @@ func (d *modelDemand) shorter(least int) *modelDemand {
 	return &out
 }
 
-// mayReplace reports whether one machine of a type may replace the best option: it must cost less, and save a second
-// machine or a class of GPU.
+// mayReplace reports whether one machine of a type may replace the best option. It must cost less, and save a second
+// machine or have another class of GPU.
 func (p *Planner) mayReplace(m *machine, c Constraints, best *option) bool {
 	paid, reason := p.allowed(c, m)
 	price := m.priceAs(paid)
 	return reason == "" && price >= 0 && price < best.level-cent && (best.nodes > 1 || m.gpu.Class != best.machine.gpu.Class)
 }
 
-// holdsOnOne reports whether one machine of a type is an option already.
+// holdsOnOne reports whether one machine of a type already is an option.
 func (found *outcome) holdsOnOne(m *machine) bool {
 	return slices.ContainsFunc(found.options, func(o *option) bool { return o.machine == m && o.nodes == 1 })
 }
 
-// considerLess tries one machine type with a smaller demand, and returns the options.
+// considerLess tries one machine type with the smaller demand, and returns the options with shorter sequences.
 func (p *Planner) considerLess(short *modelDemand, c Constraints, m *machine) []*option {
 	var less outcome
 	p.consider(short, c, m, &less)
 	return slices.DeleteFunc(less.options, func(o *option) bool { return !o.layout.short })
 }
 
-// replace replaces the results for a machine type by an option.
+// replace puts an option in place of all results for its machine type.
 func (found *outcome) replace(with *option) {
 	same := func(o *option) bool { return o.machine == with.machine }
 	named := func(v Verdict) bool { return v.InstanceType == with.machine.Name }
@@ -94,7 +94,7 @@ func (found *outcome) replace(with *option) {
 	found.rejected = slices.DeleteFunc(found.rejected, named)
 }
 
-// clone returns a copy for another ranking. A ranking writes into options.
+// clone returns a copy for another ranking, because ranking writes into options.
 func (found outcome) clone() outcome {
 	out := found
 	out.options, out.tooDear, out.unpriced = slices.Clone(found.options), slices.Clone(found.tooDear), slices.Clone(found.unpriced)
@@ -106,7 +106,7 @@ func (found outcome) clone() outcome {
 	return out
 }
 
-// longer names the plan with sequences of the usual length if this one has shorter ones.
+// longer advises the plan with sequences of the usual length, if the chosen one has shorter ones.
 func (found outcome) longer(d *modelDemand) string {
 	if found.usual == nil || found.options[0].nodeNames != nil {
 		return ""

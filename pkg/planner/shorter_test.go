@@ -17,7 +17,7 @@ import (
 	"github.com/modelberth/modelberth/pkg/sku"
 )
 
-// TestShorterSequences: an unset length of sequences gives way before a more expensive class of GPU is bought.
+// TestShorterSequences: if the user sets no length, sequences get shorter before a plan takes a dearer class of GPU.
 func TestShorterSequences(t *testing.T) {
 	small, large := machineOf("Small", "G-12-PCIe", 1, 0.5), machineOf("Large", "G-40", 1, 2)
 	atPrice := func(m sku.SKU, price float64) sku.SKU {
@@ -27,7 +27,7 @@ func TestShorterSequences(t *testing.T) {
 	const advice = "Large ($2.00/h) holds sequences of 8192 tokens: set inference.objectives.maxModelLen: 8192 to get it"
 	for _, tc := range []struct {
 		reason     string
-		weights    float64 // of the 12 GiB of Small, of which 1 is reserved; 1024 tokens take 60 MiB
+		weights    float64 // in GiB; Small has 12 GiB, 1 of it reserved, and 1024 tokens take 60 MiB
 		machines   []sku.SKU
 		objectives planner.Objectives
 		want       string
@@ -99,7 +99,7 @@ func TestShorterSequences(t *testing.T) {
 	}
 }
 
-// TestShorterThanASecondMachine: a second machine saves a class of GPU, and shorter sequences save the second machine.
+// TestShorterThanASecondMachine: shorter sequences save a second machine that would save a dearer class of GPU.
 func TestShorterThanASecondMachine(t *testing.T) {
 	const advice = "2 × Pair ($6.00/h) holds sequences of 8192 tokens: set inference.objectives.maxModelLen: 8192 to get it"
 	for _, tc := range []struct {
@@ -133,7 +133,7 @@ func TestShorterThanASecondMachine(t *testing.T) {
 	}
 }
 
-// TestShorterOnExistingNodes: an existing node costs nothing, so it comes before a machine with as little room.
+// TestShorterOnExistingNodes: an existing node costs nothing, so it comes before buying a machine of the same size.
 func TestShorterOnExistingNodes(t *testing.T) {
 	w, m := town(), chat()
 	m.Artifacts = []model.Artifact{artifactOf("f16", true, 10.7)}

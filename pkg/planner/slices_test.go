@@ -12,7 +12,7 @@ import (
 	"github.com/modelberth/modelberth/pkg/sku"
 )
 
-// sliceNode is a node with four slices of H100, of which some are free.
+// sliceNode returns a node with four MIG slices of H100s, some of them free.
 func sliceNode(t *testing.T, profile string, free int) planner.Node {
 	t.Helper()
 	gpu, ok := realCatalog(t).GPU("H100-80-SXM-" + profile)
@@ -27,7 +27,7 @@ func sliceNode(t *testing.T, profile string, free int) planner.Node {
 	}
 }
 
-// A model takes one slice that holds it. It never spreads over several.
+// A model takes one slice that holds it. It never spreads over several slices.
 func TestModelsOnSlices(t *testing.T) {
 	p := planner.New(realCatalog(t), planner.Settings{})
 	for _, tc := range []struct {
@@ -69,7 +69,7 @@ func TestModelsOnSlices(t *testing.T) {
 	}
 }
 
-// Slices are no whole GPUs: who allows H100 gets none, who names the slice does.
+// If the user allows H100, a plan takes no slice of an H100, only the whole GPU. A slice has its own name.
 func TestSlicesAreNoAccelerators(t *testing.T) {
 	p := planner.New(realCatalog(t), planner.Settings{})
 	m, err := realCatalog(t).ResolveModel("llama-3.1-8b-instruct")
@@ -87,7 +87,7 @@ func TestSlicesAreNoAccelerators(t *testing.T) {
 	}
 }
 
-// A node with slices of several sizes gives the smallest that holds the model; resource.partition selects another.
+// On a node with slices of several sizes, a model takes the smallest that holds it; resource.partition selects another.
 func TestNodesWithSlicesOfSeveralSizes(t *testing.T) {
 	p := planner.New(realCatalog(t), planner.Settings{})
 	m, err := realCatalog(t).ResolveModel("llama-3.1-8b-instruct")

@@ -13,8 +13,8 @@ import (
 	"github.com/modelberth/modelberth/pkg/planner"
 )
 
-// An expert objects to a plan that passes over an option with little more per hour and much less per token, takes two
-// machines instead of one for little more, or keeps a floor by less than the error of its figures.
+// An expert objects to a plan that passes over an option for little more per hour and much less per token, takes two
+// machines where one costs little more, or keeps a floor by less than the error of its figures.
 const (
 	littleDearer = 1.25
 	muchCheaper  = 1.3
@@ -48,7 +48,7 @@ func (s *soundness) count(plan *planner.Plan) (objections []string) {
 	return objections
 }
 
-// kept is the part of a floor that figures may reach.
+// kept returns the part of a floor that figures may use.
 func kept(basis v1beta1.Basis) float64 {
 	if basis == v1beta1.BasisEstimated {
 		return 0.8
@@ -56,7 +56,7 @@ func kept(basis v1beta1.Basis) float64 {
 	return 0.95
 }
 
-// dominating is an option with little more per hour and much less per token.
+// dominating returns an option for little more per hour and much less per token.
 func dominating(plan *planner.Plan, verdicts []planner.Verdict) *planner.Verdict {
 	if plan.Performance == nil || plan.HourlyPrice < 0 {
 		return nil
@@ -75,7 +75,7 @@ func dominating(plan *planner.Plan, verdicts []planner.Verdict) *planner.Verdict
 	return best
 }
 
-// singleMachine is one machine for the same load as several, for little more.
+// singleMachine returns an option with one machine in place of the plan's several, for little more.
 func singleMachine(plan *planner.Plan, verdicts []planner.Verdict) *planner.Verdict {
 	if plan.Nodes < 2 {
 		return nil
@@ -89,12 +89,12 @@ func singleMachine(plan *planner.Plan, verdicts []planner.Verdict) *planner.Verd
 	return nil
 }
 
-// loads of every preset on every cloud.
+// loads returns the loads to plan for every preset on every cloud.
 func loads() []planner.Objectives {
 	return []planner.Objectives{{}, {Concurrency: 16}}
 }
 
-// TestPlansOfCatalogueAreSound plans every preset on every cloud, and holds the plans to an expert's standard.
+// TestPlansOfCatalogueAreSound plans every preset on every cloud, and applies an expert's standard to the plans.
 func TestPlansOfCatalogueAreSound(t *testing.T) {
 	c := realCatalog(t)
 	var all soundness
@@ -123,7 +123,7 @@ func TestPlansOfCatalogueAreSound(t *testing.T) {
 	}
 }
 
-// String is the benchmark's output.
+// String returns the figures for the test's log.
 func (s soundness) String() string {
 	return fmt.Sprintf("of %d plans: %d (%.0f %%) pass over an option at most 25 %% dearer and 1.3 × cheaper by the token, %d take several "+
 		"machines where one costs less than 25 %% more, %d are within the margin of a floor",

@@ -18,7 +18,7 @@ import (
 	"github.com/modelberth/modelberth/pkg/sku"
 )
 
-// shardTensors turns a random world into one with a tensor-parallel engine that profiles its memory.
+// shardTensors gives a random world a tensor-parallel engine that profiles its memory.
 func shardTensors(r *rand.Rand, w *world) {
 	profiled(&w.Engines[0])
 	for i := range w.SKUs {
@@ -32,7 +32,7 @@ func shardTensors(r *rand.Rand, w *world) {
 	}
 }
 
-// profiled makes an engine tensor-parallel, with a profile of its memory.
+// profiled makes an engine tensor-parallel, with a memory profile.
 func profiled(e *catalog.Engine) {
 	e.Split, e.MultiNode, e.Memory = catalog.SplitTensor, true, catalog.EngineMemory{}
 	e.Profile = catalog.MemoryProfile{
@@ -43,13 +43,13 @@ func profiled(e *catalog.Engine) {
 	}
 }
 
-// tensorSearch is bruteForce for engines that split by tensors.
+// tensorSearch is bruteForce for tensor-parallel engines.
 func tensorSearch(formats map[string]model.Quantization) func(world, planner.Request) ([]string, int, bool) {
 	return func(w world, r planner.Request) ([]string, int, bool) { return tensorBest(w, r, formats) }
 }
 
-// tensorBest returns the best machines by the objective, the price and the tie-breaks before the name, found by trying
-// everything, and the number of their used GPUs. It reports a size within rounding of a GPU's memory.
+// tensorBest tries everything. It returns the best machines by the objective, the price and the tie-breaks before the
+// name, and their number of GPUs in use. borderline means that a size is within rounding of a GPU's memory.
 func tensorBest(w world, r planner.Request, formats map[string]model.Quantization) (best []string, gpus int, borderline bool) {
 	gpuOf := map[string]sku.GPU{}
 	for _, g := range w.GPUs {
@@ -81,7 +81,7 @@ func tensorBest(w world, r planner.Request, formats map[string]model.Quantizatio
 	return best, gpus, borderline
 }
 
-// shortened adds single machines with shorter sequences to options, if one of them is then the best.
+// shortened adds single machines with shorter sequences to the options, if one of them ranks first then.
 func shortened(r planner.Request, options []tried, search func(shortest, mostNodes int, wanted func(tried) bool) []tried) []tried {
 	asked := r.Objectives.InputTokens + r.Objectives.OutputTokens
 	if r.Objectives.InputTokens == 0 {
@@ -115,7 +115,7 @@ func shortened(r planner.Request, options []tried, search func(shortest, mostNod
 	return options
 }
 
-// firsts are the names of the options that are best before their names, and the number of their GPUs.
+// firsts returns the names of the options that are equally good before the tie-break by name, and their number of GPUs.
 func firsts(r planner.Request, options []tried) (best []string, gpus int) {
 	options = affordable(r, slices.Clone(options))
 	if isBalanced(r) {
@@ -145,7 +145,7 @@ func firsts(r planner.Request, options []tried) (best []string, gpus int) {
 	return best, first.gpus
 }
 
-// aim is the context and the concurrency for a request without a machine's name.
+// aim returns the context and the concurrency for a request that names no machine.
 func aim(r planner.Request) (length, concurrency int) {
 	o, s := r.Objectives, r.Constraints.Engine
 	load := typical(r)
@@ -157,7 +157,8 @@ func aim(r planner.Request) (length, concurrency int) {
 	return min(length, r.Model.Context), concurrency
 }
 
-// fewer is the number of sequences that fit if the user left the number open; the fewest if none fit.
+// fewer returns the largest number of sequences that fits, if the user left it open. If none fits, it returns the
+// least.
 func fewer(r planner.Request, concurrency int, fits func(concurrency int) bool) int {
 	fewest := 1
 	if r.Objectives.Concurrency > 0 {
@@ -171,7 +172,7 @@ func fewer(r planner.Request, concurrency int, fits func(concurrency int) bool) 
 	return fewest
 }
 
-// typical is the request for judging speed.
+// typical returns the load for predicting the speed.
 func typical(r planner.Request) physics.Load {
 	return physics.Load{
 		Open: true, Input: cmp.Or(r.Objectives.InputTokens, 1024), Output: cmp.Or(r.Objectives.OutputTokens, 256),
@@ -179,7 +180,7 @@ func typical(r planner.Request) physics.Load {
 	}
 }
 
-// affordable drops options above the price limit of latency.
+// affordable drops options above the price limit of Latency.
 func affordable(r planner.Request, options []tried) []tried {
 	if r.Objectives.OptimizeFor != v1beta1.OptimizeForLatency || r.Constraints.MaxHourlyPrice > 0 || len(options) == 0 {
 		return options
@@ -193,15 +194,15 @@ func affordable(r planner.Request, options []tried) []tried {
 	return slices.DeleteFunc(options, func(o tried) bool { return cheapest < math.MaxFloat64 && o.price > 2*cheapest })
 }
 
-// aimOf is the objective of a request.
+// aimOf returns the objective of a request.
 func aimOf(r planner.Request) v1beta1.OptimizeFor {
 	return cmp.Or(r.Objectives.OptimizeFor, v1beta1.OptimizeForBalanced)
 }
 
 func isBalanced(r planner.Request) bool { return aimOf(r) == v1beta1.OptimizeForBalanced }
 
-// balanced keeps options that save enough against fewer machines, and of these the ones up to a quarter above the
-// cheapest; everything if no price is known.
+// balanced keeps options that save enough against fewer machines and cost at most a quarter more than the cheapest of
+// them. It keeps every option if no price is known.
 func balanced(options []tried) []tried {
 	slices.SortStableFunc(options, func(a, b tried) int { return cmp.Compare(a.nodes, b.nodes) })
 	var kept []tried
@@ -221,8 +222,8 @@ func balanced(options []tried) []tried {
 	return slices.DeleteFunc(kept, func(o tried) bool { return o.price > 1.25*cheapest+0.005 })
 }
 
-// repaid drops options with a surcharge per hour and no matching saving per token: from the cheapest on, each kept one
-// takes a tenth off the previous token price.
+// repaid drops options whose surcharge per hour saves too little per token. It starts with the cheapest hour: each
+// dearer option must cost a tenth less per token than the one kept before it.
 func repaid(options []tried) []tried {
 	perToken := func(o tried) float64 {
 		if o.pace.OutputTokensPerSecond <= 0 || o.price == math.MaxFloat64 {
@@ -243,7 +244,7 @@ func repaid(options []tried) []tried {
 	return kept
 }
 
-// score orders options before their names.
+// score orders options before the tie-break by name.
 type score struct {
 	price       float64
 	network     bool
@@ -262,19 +263,19 @@ func (s score) compare(other score) int {
 		cmp.Compare(s.nodes, other.nodes), cmp.Compare(s.gpus, other.gpus), cmp.Compare(s.machineGPUs, other.machineGPUs))
 }
 
-// tried is the result of one machine type.
+// tried is the result for one machine type.
 type tried struct {
 	score
 	name string
 	pace physics.Pace
-	// lowered reports less than the planned load, short shorter sequences.
+	// lowered means less than the planned load, short means shorter sequences.
 	lowered, short bool
 	class          string
 }
 
 func (o tried) isWhole() bool { return !o.lowered }
 
-// compare orders by the objective, unknown figures last.
+// compare orders options by the objective, unknown figures last.
 func (o tried) compare(other tried, by v1beta1.OptimizeFor) int {
 	unknownLast := func(x float64, known bool) float64 {
 		if !known {
@@ -296,7 +297,7 @@ func (o tried) compare(other tried, by v1beta1.OptimizeFor) int {
 	return cmp.Or(cmp.Compare(key(o), key(other)), o.score.compare(other.score))
 }
 
-// excluded returns a machine's hourly cost, infinite if unknown, and whether it may be used at all.
+// excluded returns a machine's price per hour, infinite if unknown, and whether the request may use the machine at all.
 func excluded(s sku.SKU, g sku.GPU, c planner.Constraints) (price float64, sold bool) {
 	price, sold = offer(s, c)
 	named := slices.Contains(c.InstanceTypes, s.Name)
@@ -308,7 +309,7 @@ func excluded(s sku.SKU, g sku.GPU, c planner.Constraints) (price float64, sold 
 	return price, sold
 }
 
-// offer is the lowest price of a machine in the allowed ways of paying.
+// offer returns the lowest price of a machine among the allowed capacity types.
 func offer(s sku.SKU, c planner.Constraints) (price float64, sold bool) {
 	onDemand, priced := s.Prices["eastus"]
 	if !priced {
@@ -336,7 +337,7 @@ func offer(s sku.SKU, c planner.Constraints) (price float64, sold bool) {
 	if may(v1beta1.CapacityOnDemand) {
 		prices = append(prices, onDemand)
 	}
-	// The cloud may hold an undeclared reservation, if the user wants one and not on demand.
+	// The cloud may have an undeclared reservation, if the user wants reserved and not on demand.
 	if len(prices) == 0 && may(v1beta1.CapacityReserved) && !asked(v1beta1.CapacityOnDemand) {
 		prices = append(prices, onDemand)
 	}
@@ -355,13 +356,13 @@ type tensorTrial struct {
 	length, concurrency int
 	price               float64
 	borderline          bool
-	// lowering permits lowering the unset objectives.
+	// lowering allows lowering the objectives that the user left open.
 	lowering bool
-	// shortest is the least length of sequences with an unset length; 0 if they are not shortened.
+	// shortest is the least length if the user set none; 0 if sequences are not shortened.
 	shortest int
 	// mostNodes is another limit of machines; 0 means none.
 	mostNodes int
-	// slow and lacking report layouts on a number of machines as too slow, or short of memory.
+	// slow and lacking report whether layouts on the current number of machines were too slow, or lacked memory.
 	slow, lacking bool
 }
 
@@ -374,7 +375,7 @@ type tensorLayout struct {
 	pace                 physics.Pace
 }
 
-// best tries ever more machines, and on each number all forms in the order of preference.
+// best tries one machine, then more. On each number it tries all forms in the order of preference.
 func (t *tensorTrial) best(formats map[string]model.Quantization) (tried, bool) {
 	m, c := t.request.Model, t.request.Constraints
 	most := t.mostStages()
@@ -407,7 +408,7 @@ func (t *tensorTrial) best(formats map[string]model.Quantization) (tried, bool) 
 				}
 			}
 		}
-		// More machines bring memory; of speed they bring little, so few are tried for it.
+		// More machines bring memory but little speed, so the planner tries only a few for speed.
 		if !t.lacking && (!t.slow || nodes >= 4) && nodes >= c.Engine.PipelineParallel {
 			break
 		}
@@ -415,7 +416,7 @@ func (t *tensorTrial) best(formats map[string]model.Quantization) (tried, bool) 
 	return tried{}, false
 }
 
-// option is a layout with its price.
+// option returns a layout with its price.
 func (t *tensorTrial) option(l tensorLayout, nodes int) tried {
 	price := t.price
 	if price < math.MaxFloat64 {
@@ -469,14 +470,14 @@ func (t *tensorTrial) layout(weights *physics.Model, nodes int, cache string) (b
 	}
 	e := c.Engine
 	if ok && best.gpus() < t.sku.GPUs && c.GPUs+e.TensorParallel+e.PipelineParallel+e.DataParallel == 0 && fastest.faster(best) {
-		return fastest, true // GPUs that are paid for do not idle where they make it faster
+		return fastest, true // GPUs that are paid for do not idle if they make it faster
 	}
 	return best, ok
 }
 
 func (l tensorLayout) gpus() int { return l.tp * l.stages * l.replicas }
 
-// faster reports whether a layout yields more tokens than another one, if both are known.
+// faster reports whether a layout yields more tokens per second than another one, if both speeds are known.
 func (l tensorLayout) faster(other tensorLayout) bool {
 	step := func(l tensorLayout) bool { return l.whole && l.replicas > 1 }
 	switch {
@@ -521,7 +522,7 @@ func (l tensorLayout) compare(other tensorLayout, by v1beta1.OptimizeFor) int {
 	return order
 }
 
-// try reports whether a layout holds the model and is fast enough, and its speed.
+// try reports whether a layout holds the model and is fast enough. It sets the layout's speed.
 func (t *tensorTrial) try(weights *physics.Model, l *tensorLayout, nodes int, cache string) bool {
 	told := t.request.Constraints.Engine
 	length, concurrency := t.length, t.concurrency
@@ -566,7 +567,7 @@ func (t *tensorTrial) try(weights *physics.Model, l *tensorLayout, nodes int, ca
 		t.lacking = true
 		return false
 	}
-	for _, batch := range []int{usual, 2048} { // smaller batches where the usual ones are too slow
+	for _, batch := range []int{usual, 2048} { // smaller batches if the usual ones are too slow
 		seats := 256
 		for seats < sequences() {
 			seats *= 2
@@ -588,8 +589,8 @@ func (t *tensorTrial) try(weights *physics.Model, l *tensorLayout, nodes int, ca
 	return false
 }
 
-// judge returns the pace under the typical load, or, for throughput without a concurrency, under the largest load
-// within the floors.
+// judge returns the speed under the typical load. For Throughput without a concurrency, it is the speed under the
+// largest load that keeps the floors.
 func (t *tensorTrial) judge(weights *physics.Model, d *physics.Deployment, seats, length, concurrency int) physics.Pace {
 	load := typical(*t.request)
 	load.Output = max(1, min(load.Output, length/2))
@@ -615,8 +616,8 @@ func (t *tensorTrial) judge(weights *physics.Model, d *physics.Deployment, seats
 	return pace
 }
 
-// keepsFloors reports whether a pace is within the user's limits, or else the usual ones. An unknown pace keeps no
-// limit of the user's.
+// keepsFloors reports whether a speed keeps the user's floors, or else the usual ones. An unknown speed misses the
+// user's.
 func (t *tensorTrial) keepsFloors(p physics.Pace) bool {
 	o := t.request.Objectives
 	if p.TPOT == 0 {

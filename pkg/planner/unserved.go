@@ -13,7 +13,7 @@ import (
 	"github.com/modelberth/modelberth/pkg/model"
 )
 
-// quantizations lists the forms of a model.
+// quantizations lists the formats of a model's weights.
 func quantizations(artifacts []model.Artifact) string {
 	names := make([]string, 0, len(artifacts))
 	for _, a := range artifacts {
@@ -24,7 +24,7 @@ func quantizations(artifacts []model.Artifact) string {
 	return strings.Join(names, ", ")
 }
 
-// engineUnknown returns an error for an unknown engine of the user.
+// engineUnknown returns the error for an engine that this version does not have.
 func (p *Planner) engineUnknown(r Request) error {
 	return &InfeasibleError{
 		Reason: v1beta1.ReasonEngineUnknown,
@@ -33,7 +33,7 @@ func (p *Planner) engineUnknown(r Request) error {
 	}
 }
 
-// notSupported returns an error for a known model without an engine here.
+// notSupported returns the error for a known model that no available engine serves.
 func (p *Planner) notSupported(r Request) error {
 	if r.Engine != "" && len(r.Model.Artifacts) > 0 {
 		return &InfeasibleError{
@@ -59,7 +59,7 @@ func (p *Planner) notSupported(r Request) error {
 	}
 }
 
-// consentNeeded returns an error if only reduced precision is left.
+// consentNeeded returns the error for a model with weights in reduced precision only, without the user's consent.
 func consentNeeded(r Request, loadable []model.Artifact) error {
 	return &InfeasibleError{
 		Reason: v1beta1.ReasonNotSupported,

@@ -14,7 +14,7 @@ import (
 	"github.com/modelberth/modelberth/pkg/planner"
 )
 
-// A refusal's way out keeps all settings except the named one, and the named obstacle is a real one.
+// The remedy in an error keeps every setting except the one that it names, and the obstacle that it names is real.
 func TestWaysOut(t *testing.T) {
 	// The laws' predictions do not matter here.
 	millis, gibs := regexp.MustCompile(`\d+ ms`), regexp.MustCompile(`\d+\.\d GiB`)

@@ -11,13 +11,13 @@ import (
 	"strings"
 )
 
-// The bounds of texts in the API, in characters.
+// The API's limits of texts, in characters.
 const (
 	longestVerdict = 256
 	longestWarning = 512
 )
 
-// Summary is the plan in one line, for example 1 × Standard_NC24ads_A100_v4 (1 × A100-80).
+// Summary returns the plan in one line, for example 1 × Standard_NC24ads_A100_v4 (1 × A100-80).
 func (p Plan) Summary() string {
 	machines := fmt.Sprintf("%d × %s", p.Nodes, p.InstanceType)
 	if len(p.NodeNames) > 0 {
@@ -33,8 +33,8 @@ func (p Plan) Summary() string {
 	}
 }
 
-// total returns the price of several machines, negative if unknown. It is rounded to a millionth of a dollar, so that
-// sums of decimals stay decimals.
+// total returns the price of several machines; negative if unknown. It rounds to a millionth of a dollar, because sums
+// of decimal prices are inexact in binary.
 func total(price float64, nodes int) float64 {
 	if price < 0 {
 		return unpriced
@@ -42,15 +42,15 @@ func total(price float64, nodes int) float64 {
 	return math.Round(price*float64(nodes)*1e6) / 1e6
 }
 
-// atLeastTenth describes a lack of memory, never as zero.
+// atLeastTenth rounds a lack of memory up to a tenth of a GiB, so it is never zero.
 func atLeastTenth(gibs float64) string {
 	return strconv.FormatFloat(max(0.1, math.Ceil(gibs*10)/10), 'f', 1, 64)
 }
 
-// decimal words a number with two digits after the point at most.
+// decimal formats a number with at most two digits after the point.
 func decimal(n float64) string { return strconv.FormatFloat(math.Round(n*100)/100, 'f', -1, 64) }
 
-// count words a number of things.
+// count returns a number with its noun in singular or plural.
 func count(n int, thing string) string {
 	if n == 1 {
 		return "1 " + thing
@@ -58,7 +58,7 @@ func count(n int, thing string) string {
 	return fmt.Sprintf("%d %ss", n, thing)
 }
 
-// distinct returns names without empty ones and repetitions, in order.
+// distinct returns the names without empty ones and duplicates, sorted.
 func distinct(names []string) []string {
 	out := slices.DeleteFunc(slices.Clone(names), func(name string) bool { return name == "" })
 	slices.Sort(out)
@@ -77,7 +77,7 @@ func boolOrder(a, b bool) int {
 	}
 }
 
-// existing words the names of nodes.
+// existing lists the names of existing nodes for a message.
 func existing(nodeNames []string) string {
 	const most = 4
 	if len(nodeNames) == 1 {

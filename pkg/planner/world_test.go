@@ -23,16 +23,16 @@ type world struct {
 	SKUs    []sku.SKU
 	Models  []model.Model
 	Engines []catalog.Engine
-	// Objectives other than the usual ones.
+	// Objectives that differ from the usual ones.
 	Objectives []catalog.Objective
 	// Measurements of the models.
 	Measurements []catalog.Measurement
 }
 
-// leastLength is how short sequences become before a machine is added.
+// leastLength is the length in tokens to which sequences may become shorter before a machine is added.
 const leastLength = 1024
 
-// load makes a catalogue of it. JSON is YAML.
+// load makes a catalogue of the world. JSON is YAML.
 func (w world) load(t testing.TB) *catalog.Catalog {
 	t.Helper()
 	objectives := w.Objectives
@@ -58,7 +58,7 @@ func (w world) load(t testing.TB) *catalog.Catalog {
 	return c
 }
 
-// formats of weights of the world's models.
+// formats returns the formats of weights of the world's models.
 func formats() []model.Quantization {
 	return []model.Quantization{
 		{Name: "bf16", BytesPerParam: 2, Scope: model.ScopeAll, Peak: "bf16"},
@@ -68,7 +68,7 @@ func formats() []model.Quantization {
 	}
 }
 
-// machineOf is a machine type with a price.
+// machineOf returns a machine type with a price.
 func machineOf(name, gpu string, gpus int, price float64) sku.SKU {
 	return sku.SKU{
 		Name: name, Cloud: "azure", GPU: gpu, GPUs: gpus, Resource: "nvidia.com/gpu", VCPUs: 8, MemoryGiB: 64,
@@ -76,7 +76,7 @@ func machineOf(name, gpu string, gpus int, price float64) sku.SKU {
 	}
 }
 
-// engineOf is an engine with a memory law in round figures: 1 GiB is reserved, the rest of the overhead is nothing.
+// engineOf returns an engine whose law of memory has round figures: it reserves 1 GiB and has no other overhead.
 func engineOf(name string) catalog.Engine {
 	return catalog.Engine{
 		Name: name, Version: "1", Image: "image", UserID: 1, HealthPath: "/health", ImageGiB: 2,
@@ -89,12 +89,12 @@ func engineOf(name string) catalog.Engine {
 	}
 }
 
-// roundShape has 15 layers of 1 MiB of KV cache per 256 tokens each, and an output layer.
+// roundShape returns a shape of 15 layers and an output layer. Each layer takes 1 MiB of KV cache per 256 tokens.
 func roundShape() model.Shape {
 	return model.Shape{Layers: 15, Hidden: 1024, Intermediate: 1024, Heads: 8, KVHeads: 8, HeadDim: 128, Vocab: 1024}
 }
 
-// artifactOf is one form of a model for the engine "engine", of a size in GiB.
+// artifactOf returns weights of a size in GiB for the engine "engine".
 func artifactOf(quantization string, native bool, gib float64) model.Artifact {
 	return model.Artifact{
 		Engine: "engine", Repo: "org/weights", Revision: "main", Quantization: quantization, Native: native,
@@ -102,14 +102,14 @@ func artifactOf(quantization string, native bool, gib float64) model.Artifact {
 	}
 }
 
-// in is an artifact in another repository.
+// in returns an artifact in another repository.
 func in(repo string, a model.Artifact) model.Artifact {
 	a.Repo = repo
 	return a
 }
 
-// chat is a model of 16 GiB in its released precision and 4 GiB with the user's consent. Four sequences
-// of 8192 tokens take 1.875 GiB.
+// chat returns a model of 16 GiB in its published precision, and of 4 GiB with the user's consent. Four sequences of
+// 8192 tokens take 1.875 GiB.
 func chat() model.Model {
 	return model.Model{
 		Name: "chat", HubID: "org/Chat", Shape: roundShape(), Context: 32768,
@@ -117,7 +117,7 @@ func chat() model.Model {
 	}
 }
 
-// town is a catalogue with a machine for every case.
+// town returns a catalogue with a machine for every case.
 func town() world {
 	unusable, spot, unpriced := machineOf("Retired", "G-40", 1, 1), machineOf("Spot", "G-40", 1, 3), machineOf("Unpriced", "G-40", 1, 0)
 	unusable.Unusable, spot.Spot, unpriced.Prices = "gone since 2020", true, nil
@@ -155,10 +155,10 @@ func inTown(t testing.TB) *planner.Planner {
 	return planner.New(town().load(t), planner.Settings{Clouds: []string{"azure"}})
 }
 
-// loaded is read once: nobody can change it.
+// loaded loads the catalogue once. That is safe, because nobody can change it.
 var loaded = sync.OnceValues(func() (*catalog.Catalog, error) { return catalog.Load(presets.FS()) })
 
-// realCatalog is the shipped catalogue.
+// realCatalog returns the shipped catalogue.
 func realCatalog(t testing.TB) *catalog.Catalog {
 	t.Helper()
 	c, err := loaded()
