@@ -4,8 +4,8 @@
 // Package calibration reads and writes calibration files: measured runs with a signature.
 //
 // It decides whether a file is well formed and signed by a named key. It must not know plans, Kubernetes or the
-// location of files. Signatures are Ed25519 from the standard library: one key of 32 bytes that anyone makes with
-// openssl, and no certificates, registries or further dependencies.
+// location of files. Signatures are Ed25519 from the standard library. A key has 32 bytes and openssl makes one; there
+// are no certificates, registries or other dependencies.
 package calibration
 
 import (
@@ -25,10 +25,10 @@ import (
 	"github.com/modelberth/modelberth/pkg/wording"
 )
 
-// SchemaVersion is the version of the form of files.
+// SchemaVersion is the version of the file format.
 const SchemaVersion = 1
 
-// Bounds of a file. A ConfigMap holds a MiB.
+// Limits of a file. A ConfigMap holds at most 1 MiB.
 const (
 	mostBytes = 1 << 20
 	mostRuns  = 500
@@ -41,13 +41,13 @@ type File struct {
 	Signature     *Signature            `json:"signature,omitempty"`
 }
 
-// Signature is over the rest of the file. Both are in base64: the public key, and the signature itself.
+// Signature covers the rest of the file. Key is the public key and Value the signature, both in base64.
 type Signature struct {
 	Key   string `json:"key"`
 	Value string `json:"value"`
 }
 
-// Decode reads a file strictly, YAML or JSON. It does not verify the signature.
+// Decode reads a file in YAML or JSON, and rejects unknown fields. It does not verify the signature.
 func Decode(data []byte) (File, error) {
 	if len(data) > mostBytes {
 		return File{}, fmt.Errorf("the file has %d bytes, but at most %d are allowed", len(data), mostBytes)
@@ -62,7 +62,7 @@ func Decode(data []byte) (File, error) {
 	return f, nil
 }
 
-// validate checks a file without its signature.
+// validate checks everything in a file except the signature.
 func (f *File) validate() error {
 	switch {
 	case f.SchemaVersion != SchemaVersion:
@@ -91,8 +91,8 @@ func (f *File) validate() error {
 	return nil
 }
 
-// signed returns the bytes under the signature: the content, not its layout in the file. The strict decoder leaves no
-// other content.
+// signed returns the bytes that the signature covers: the content, not its layout in the file. The strict decoder makes
+// sure that there is no other content.
 func (f *File) signed() ([]byte, error) {
 	content, err := json.Marshal(File{SchemaVersion: f.SchemaVersion, Measurements: f.Measurements})
 	if err != nil {
@@ -101,7 +101,7 @@ func (f *File) signed() ([]byte, error) {
 	return append([]byte("modelberth.dev/calibration/v1\n"), content...), nil
 }
 
-// Sign signs a file, in place of an earlier signature.
+// Sign signs a file and replaces an earlier signature.
 func (f *File) Sign(key ed25519.PrivateKey) error {
 	if err := f.validate(); err != nil {
 		return err
@@ -115,7 +115,7 @@ func (f *File) Sign(key ed25519.PrivateKey) error {
 	return nil
 }
 
-// Verify checks that one of the keys signed a file. The key in the file only names it.
+// Verify checks that one of the given keys signed the file. The key in the file only says which one.
 func (f *File) Verify(keys []ed25519.PublicKey) error {
 	if f.Signature == nil {
 		return errors.New("it has no signature: kubectl berth bench --export signs with --sign-key")
@@ -141,7 +141,7 @@ func (f *File) Verify(keys []ed25519.PublicKey) error {
 		wording.Clip(f.Signature.Key, longestKey))
 }
 
-// longestKey is longer than any key.
+// longestKey exceeds the length of any key in base64.
 const longestKey = 64
 
 // Open returns the runs of a file that one of the keys signed.
@@ -165,10 +165,10 @@ func (f *File) Encode() ([]byte, error) {
 	return data, nil
 }
 
-// EncodeKey writes a public key in base64.
+// EncodeKey encodes a public key in base64.
 func EncodeKey(key ed25519.PublicKey) string { return base64.StdEncoding.EncodeToString(key) }
 
-// DecodeKeys reads public keys in base64.
+// DecodeKeys decodes public keys in base64.
 func DecodeKeys(texts []string) ([]ed25519.PublicKey, error) {
 	keys := make([]ed25519.PublicKey, 0, len(texts))
 	for _, text := range texts {
@@ -182,7 +182,7 @@ func DecodeKeys(texts []string) ([]ed25519.PublicKey, error) {
 	return keys, nil
 }
 
-// DecodePrivateKey reads a private key in PEM, as openssl genpkey -algorithm ed25519 writes it.
+// DecodePrivateKey reads a private key in PEM, as written by openssl genpkey -algorithm ed25519.
 func DecodePrivateKey(data []byte) (ed25519.PrivateKey, error) {
 	block, _ := pem.Decode(bytes.TrimSpace(data))
 	if block == nil || block.Type != "PRIVATE KEY" {
@@ -199,7 +199,7 @@ func DecodePrivateKey(data []byte) (ed25519.PrivateKey, error) {
 	return key, nil
 }
 
-// Add returns a catalogue with the runs of a file that one of the keys signed. name is the file's, for errors.
+// Add returns a catalogue with the runs of a file that one of the keys signed. Errors contain the file's name.
 func Add(c *catalog.Catalog, name string, data []byte, keys []ed25519.PublicKey) (*catalog.Catalog, error) {
 	runs, err := Open(data, keys)
 	if err != nil {

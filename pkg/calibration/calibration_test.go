@@ -24,7 +24,7 @@ func keyOf(letter byte) ed25519.PrivateKey {
 	return ed25519.NewKeyFromSeed(seed)
 }
 
-// publicOf returns the public part, as the administrator names it: the last half of a private key.
+// publicOf returns the public key, which is the last half of a private key.
 func publicOf(key ed25519.PrivateKey) []ed25519.PublicKey {
 	return []ed25519.PublicKey{ed25519.PublicKey(key[ed25519.SeedSize:])}
 }
@@ -38,7 +38,7 @@ func someRun() catalog.Measurement {
 	}
 }
 
-// signed is a file of runs under a key, as text.
+// signed returns a signed file of runs as text.
 func signed(t *testing.T, key ed25519.PrivateKey, runs ...catalog.Measurement) []byte {
 	t.Helper()
 	f := calibration.File{SchemaVersion: calibration.SchemaVersion, Measurements: runs}
@@ -63,7 +63,7 @@ func TestOpenReturnsSignedRuns(t *testing.T) {
 	}
 }
 
-// Accepted and refused files.
+// Open accepts some files and refuses others.
 func TestOpen(t *testing.T) {
 	replace := func(old, to string) func(string) string {
 		return func(text string) string {
@@ -114,7 +114,7 @@ func TestSignRefusesAnIncompleteFile(t *testing.T) {
 	}
 }
 
-// Whoever changes bits of a signed file cannot have it accepted with other content.
+// No change of bits in a signed file makes Open accept other content.
 func TestDamagedFilesAreRefused(t *testing.T) {
 	random := rand.New(rand.NewPCG(1, 2))
 	data := signed(t, keyOf('a'), someRun())

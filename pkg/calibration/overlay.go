@@ -13,15 +13,15 @@ import (
 	"github.com/modelberth/modelberth/pkg/catalog"
 )
 
-// Input is the content of a calibration file.
+// Input is a calibration file.
 type Input struct {
 	Name string
 	Data []byte
 }
 
-// Overlay adds files to a catalogue in the order of their names, whatever their directories: of two runs with one name,
-// the later counts. It leaves out the files that Add refuses, and returns the names of the others and an error for each
-// refused file.
+// Overlay adds files to a catalogue in the order of their base names. If two runs have one name, the later one counts.
+// It leaves out the files that Add refuses. It returns the names of the added files, and an error for each refused
+// file.
 func Overlay(c *catalog.Catalog, files []Input, keys []ed25519.PublicKey) (out *catalog.Catalog, used []string, refused []error) {
 	files = slices.Clone(files)
 	slices.SortFunc(files, func(a, b Input) int {

@@ -15,8 +15,8 @@ import (
 	"github.com/modelberth/modelberth/presets"
 )
 
-// TestOverlay: the order of the names decides, not the order of the files, and a refused file costs no other one its
-// runs.
+// TestOverlay: the order of the names decides, not the order of the files, and a refused file has no effect on the
+// others.
 func TestOverlay(t *testing.T) {
 	known, err := catalog.Load(presets.FS())
 	if err != nil {

@@ -5,39 +5,39 @@ package physics
 
 import "github.com/modelberth/modelberth/pkg/model"
 
-// Adapters are low-rank adapters (LoRA) on the GPUs. The engine keeps room for a number of slots with adapters of at
-// most a rank, whether it uses the room or not.
+// Adapters are low-rank adapters (LoRA) on the GPUs. The engine reserves memory for a number of slots. Each slot holds
+// an adapter of at most the given rank, and takes its memory even when empty.
 //
 // vLLM allocates two matrices for each linear layer and slot, before it measures the memory left for the KV cache: A of
 // rank × input and B of output × rank, in the model's 16 bits. Tensor parallelism cuts B if it cuts the columns of the
-// weight, and A if it cuts the rows; the other one is whole on every rank (create_lora_weights in
+// weight, and A if it cuts the rows. The other matrix is whole on every rank (create_lora_weights in
 // vllm/lora/layers/base_linear.py, fused_moe.py for experts, vocab_parallel_embedding.py and logits_processor.py for
-// the two ends). vLLM wraps every linear layer and mixture of experts, not only those in the adapters
+// the embedding and the output). vLLM wraps every linear layer and mixture of experts, not only those in the adapters
 // (get_supported_lora_modules in vllm/lora/utils.py). llama.cpp loads the adapters' tensors beside the layers they
 // change.
 type Adapters struct {
 	Slots, Rank int
 }
 
-// lowRank is how many numbers the two matrices of an adapter of rank 1 have in all linear layers of one
-// layer: whole on every rank, or split as the weights are.
+// lowRank counts the numbers in the two matrices of an adapter of rank 1, over all linear layers of one model layer:
+// those that are whole on every rank, and those that are split like the weights or like the key and value heads.
 type lowRank struct {
 	whole, split, keyValue float64
 }
 
-// lowRankOf counts the inputs and outputs of a layer's matrices. A matrix as high as the model is wide has as many
-// columns as parameters per row.
+// lowRankOf counts the inputs and outputs of a layer's matrices. If one side of a matrix is as long as the model is
+// wide, the other side is its number of parameters divided by that width.
 func lowRankOf(shape model.Shape, l model.Layers) lowRank {
 	hidden := float64(shape.Hidden)
 	out := lowRank{}
 	switch {
 	case l.StateElements > 0:
-		// The projections into and out of the mixer.
+		// These are the projections into and out of the mixer.
 		out.whole, out.split = 2*hidden, float64(l.Attention)/hidden
 	case l.Latent > 0:
 		out = latentLowRank(shape)
 	case l.Attention > 0:
-		// Queries, keys, values and the output.
+		// These are the matrices of queries, keys, values and the output.
 		out.whole, out.split, out.keyValue = 4*hidden, float64(l.Attention)/hidden, float64(l.KeyValue)/hidden
 	}
 	matrices := 3.0
@@ -55,7 +55,7 @@ func lowRankOf(shape model.Shape, l model.Layers) lowRank {
 	return out
 }
 
-// latentLowRank is lowRankOf for latent attention: its down-projections are whole on every rank.
+// latentLowRank is lowRankOf for latent attention. Its down-projections are whole on every rank.
 func latentLowRank(shape model.Shape) lowRank {
 	m, hidden, heads := shape.MLA, float64(shape.Hidden), float64(shape.Heads)
 	out := lowRank{
@@ -71,7 +71,8 @@ func latentLowRank(shape model.Shape) lowRank {
 	return out
 }
 
-// adapterBytes returns the bytes that a stage's GPUs reserve for adapters, with layers like the mean of all.
+// adapterBytes returns the bytes that each GPU of a stage reserves for adapters. It assumes that the stage's layers are
+// like the mean of all layers.
 func (m *Model) adapterBytes(s stage, tp int) float64 {
 	asked, width := m.weights.Adapters, 0.0
 	if asked.Slots <= 0 {
@@ -92,10 +93,10 @@ func (m *Model) adapterBytes(s stage, tp int) float64 {
 	return width * float64(asked.Slots) * float64(asked.Rank) * plainBytes
 }
 
-// Adapters of the prepared model.
+// Adapters returns the slots and the rank that NewModel got.
 func (m *Model) Adapters() Adapters { return m.weights.Adapters }
 
-// AdapterBytes are those of the adapters' files at most, all linear layers being adapted.
+// AdapterBytes returns the largest possible size of the adapters' files in bytes: every linear layer has an adapter.
 func (m *Model) AdapterBytes() float64 {
 	return m.adapterBytes(stage{layers: m.shape.Layers, pp: 1, first: true, last: true}, 1)
 }

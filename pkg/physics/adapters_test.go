@@ -14,7 +14,7 @@ import (
 	"github.com/modelberth/modelberth/pkg/sku"
 )
 
-// The sums are those of the layers' inputs and outputs, counted by hand.
+// The expected sums over the layers' inputs and outputs are counted by hand.
 func TestAdapterSlots(t *testing.T) {
 	const (
 		whole = 4*64 + 3*64   // inputs of q, k, v, gate and up, outputs of o and down
@@ -65,7 +65,7 @@ func TestAdapterSlots(t *testing.T) {
 	}
 }
 
-// Eight billion parameters, 32 layers: 92 MB for a slot of rank 16 (32 × 81,920 + 2 × 132,352 numbers of rank 1).
+// For 8 billion parameters in 32 layers, a slot of rank 16 takes 92 MB: 32 × 81,920 + 2 × 132,352 numbers per rank.
 func TestAdapterSlotsOfARealShape(t *testing.T) {
 	shape := model.Shape{Layers: 32, Hidden: 4096, Intermediate: 14336, Heads: 32, KVHeads: 8, HeadDim: 128, Vocab: 128256}
 	m := physics.NewModel(shape, physics.Weights{Format: bf16(), Adapters: physics.Adapters{Slots: 1, Rank: 16}})
@@ -74,7 +74,7 @@ func TestAdapterSlotsOfARealShape(t *testing.T) {
 	}
 }
 
-// An engine that splits by layers loads adapters with the changed layers.
+// An engine that splits by layers loads adapters beside the layers that they change.
 func TestAdaptersOfLayerSplit(t *testing.T) {
 	weights := physics.Weights{Format: bf16(), Adapters: physics.Adapters{Slots: 2, Rank: 1 << 16}}
 	m := physics.NewModel(small(nil), weights)

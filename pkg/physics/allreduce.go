@@ -12,18 +12,18 @@ import (
 	"github.com/modelberth/modelberth/pkg/sku"
 )
 
-// pcie is the link of GPUs without another one.
+// pcie is the default link of GPUs without a link of their own.
 const pcie = "pcie4"
 
-// reducer is the time for the sum of a tensor over the GPUs of a stage.
+// reducer computes the time to sum a tensor over the GPUs of a stage.
 type reducer struct {
-	// table of measured points; nil for one GPU.
+	// table has the measured points; nil for one GPU.
 	table *catalog.AllReduce
-	// a factor on the table's times
+	// times is a factor on the table's times.
 	times float64
 }
 
-// reducerOf looks up the table of a layout: the table of the GPUs' link if it joins them all, else the table of PCIe.
+// reducerOf looks up the table of a layout: the table of the GPUs' own link if it connects them all, or else of PCIe.
 func reducerOf(gpu *sku.GPU, l *Layout, speed *catalog.Speed) reducer {
 	if l.TP <= 1 {
 		return reducer{}
@@ -51,7 +51,7 @@ func reducerOf(gpu *sku.GPU, l *Layout, speed *catalog.Speed) reducer {
 
 func isPCIe(link string) bool { return len(link) >= 4 && link[:4] == pcie[:4] }
 
-// tableOf is the one for as many GPUs, else for the next more, else for the most.
+// tableOf returns the table of a link for that many GPUs, or else for the next larger number, or else for the largest.
 func tableOf(link string, gpus int, tables []catalog.AllReduce) *catalog.AllReduce {
 	var best *catalog.AllReduce
 	for i := range tables {
@@ -69,8 +69,8 @@ func tableOf(link string, gpus int, tables []catalog.AllReduce) *catalog.AllRedu
 	return best
 }
 
-// seconds of one sum of a number of bytes. Between measured points time is a power of the size; above the
-// last one it grows with the size.
+// seconds returns the time to sum a number of bytes. Between measured points, the time is a power of the size. Above
+// the last point, it is proportional to the size.
 func (r *reducer) seconds(bytes float64) float64 {
 	if r.table == nil {
 		return 0

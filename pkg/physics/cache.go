@@ -15,32 +15,33 @@ import (
 
 // caching describes the caches of a model's layers.
 type caching struct {
-	// caches are the kinds of KV cache, those of most bytes first.
+	// caches are the kinds of KV cache, those with the most bytes first.
 	caches []cache
-	// uniform: every cache keeps every token. Otherwise group is the number of layers in a group.
+	// uniform: every cache keeps every token. Otherwise, group is the number of layers in a group.
 	uniform bool
 	group   int
 }
 
-// cache describes the cache of layers of one kind, for each sequence.
+// cache describes the cache of one sequence in the layers of one kind.
 type cache struct {
 	// cacheKind holds the properties that layers of a kind share.
 	cacheKind
-	// count of layers; vLLM deals them into groups, each as large as the model's group.
+	// count is the number of layers. vLLM divides them into groups of caching.group layers each.
 	count, groups int
 }
 
 type cacheKind struct {
-	// heads, each of elements, are split; latent elements and the bytes of an indexer are not.
+	// heads are split over GPUs; each has elements numbers per token. latent elements and the indexer's bytes are not
+	// split.
 	heads, elements, latent, indexer int
-	// window limits the tokens; chunked starts again instead of sliding.
+	// window limits the kept tokens. chunked: the window starts anew instead of sliding.
 	window  int
 	chunked bool
-	// state bytes of a sequence, whatever its length; they are split.
+	// state is the bytes of a sequence's state, whatever its length. It is split.
 	state float64
 }
 
-// addCache counts the caches of the layers of one kind.
+// addCache adds the caches of the layers of one kind.
 func (m *Model) addCache(l model.Layers) {
 	kind := cacheKind{
 		heads: l.KVHeads, elements: l.HeadElements, latent: l.Latent, indexer: l.IndexBytes, window: l.Window, chunked: l.Chunked,
@@ -59,14 +60,14 @@ func (m *Model) addCache(l model.Layers) {
 }
 
 const (
-	// convBytes of an element of a convolution's state.
+	// convBytes is the size of an element of a convolution's state.
 	convBytes = 2
-	// scaleBytes of a 32-bit scale.
+	// scaleBytes is the size of a 32-bit scale.
 	scaleBytes = 4
 )
 
-// groupCaches deals the layers into groups as vLLM does, so that groups of one size share one pool of
-// blocks: the size is that of the rarest kind, or of the commonest where it is not much larger
+// groupCaches divides the layers into groups as vLLM does, so that all groups have one size and share one pool of
+// blocks. The size is the number of layers of the rarest kind, or of the most frequent kind if that is not much larger
 // (_get_kv_cache_groups_uniform_page_size in vllm/v1/core/kv_cache_utils.py).
 func (m *Model) groupCaches() {
 	slices.SortStableFunc(m.caches, func(a, b cache) int {
@@ -89,10 +90,10 @@ func (m *Model) groupCaches() {
 	}
 }
 
-// notMuchLarger is the ratio of the commonest kind of cache to the rarest; below it, the rarest is padded.
+// notMuchLarger is the ratio of the most frequent kind of cache to the rarest below which vLLM pads the rarest.
 const notMuchLarger = 1.5
 
-// cost orders kinds: those of all tokens before those of some.
+// cost is the key for the order of kinds: kinds that keep all tokens come before kinds that keep some.
 func (c *cache) cost() float64 {
 	bytes := c.perToken(1, elements{each: plainBytes, latent: plainBytes})
 	if c.window > 0 {
@@ -101,15 +102,16 @@ func (c *cache) cost() float64 {
 	return bytes
 }
 
-// elements are the bytes of a cache's elements.
+// elements are the sizes of a cache's elements in bytes.
 type elements struct {
-	// each element of a head, each of a latent vector, and the scales of each key and value of a head.
+	// each is the size of an element of a head, latent of an element of a latent vector, and perHead of the scale of
+	// each key and each value of a head.
 	each, latent, perHead float64
-	// fixed replaces latent if positive: the bytes of a whole latent vector.
+	// fixed is the size of a whole latent vector; if positive, it replaces latent.
 	fixed float64
 }
 
-// elementsOf are those of a type of KV cache, as vLLM names it.
+// elementsOf returns the sizes for a type of KV cache, as vLLM names it.
 func (m *Model) elementsOf(kvType string) elements {
 	size := float64(plainBytes)
 	perHead := 0.0
@@ -132,14 +134,14 @@ func (m *Model) elementsOf(kvType string) elements {
 }
 
 const (
-	// nvfp4Bytes of an element: 4 bits, and an 8-bit scale for 16 of them.
+	// nvfp4Bytes is the size of an element: 4 bits, and an 8-bit scale for every 16 elements.
 	nvfp4Bytes = 0.5625
-	// scaledElements share one scale in the 8-bit cache of sparse attention (fp8_ds_mla); the rotary part keeps 16
-	// bits.
+	// scaledElements is how many elements share one scale in the 8-bit cache of sparse attention (fp8_ds_mla). The
+	// rotary part keeps 16 bits.
 	scaledElements = 128.0
 )
 
-// perToken returns the bytes of a layer's token on each of a number of GPUs: whole heads, at least one.
+// perToken returns the bytes of one token in one layer on each of tp GPUs. A GPU has whole heads, at least one.
 func (c *cache) perToken(tp int, e elements) float64 {
 	heads := float64(0)
 	if c.heads > 0 {
@@ -152,19 +154,19 @@ func (c *cache) perToken(tp int, e elements) float64 {
 	return heads*(float64(c.elements)*e.each+2*e.perHead) + latent + float64(c.indexer)
 }
 
-// pool is how the KV cache of a GPU is given out, in blocks of all layers of a group.
+// pool describes how a GPU's KV cache is divided into blocks. A block has memory for all layers of a group.
 type pool struct {
 	m *Model
-	// tokens of a block of the kind that keeps most of each, which has perToken bytes of it, page in a
-	// block. Where all layers keep every token there is one group, of one page of every layer, and blocks of as many
-	// GPUs as shared says hold other tokens.
+	// tokens is the number of tokens in a block of the kind with the most bytes per token. perToken is this number of
+	// bytes, and page the bytes of one layer in a block. If all layers keep every token, there is one group of all
+	// layers, and shared is the number of GPUs that hold blocks of different tokens.
 	tokens, shared int
 	perToken, page float64
 	tp             int
 	elements       elements
 }
 
-// poolOf describes the KV cache of a GPU. With stateful layers, blocks are as large as a state.
+// poolOf describes the KV cache of a GPU. If layers keep a state, a block is at least as large as the state.
 func (m *Model) poolOf(l *Layout, kvType string, blockTokens int) pool {
 	tp := max(l.TP, 1)
 	p := pool{m: m, tokens: max(blockTokens, 1), shared: 1, tp: tp, elements: m.elementsOf(kvType)}
@@ -188,7 +190,7 @@ func (m *Model) poolOf(l *Layout, kvType string, blockTokens int) pool {
 	return p
 }
 
-// block is the bytes of a block on each GPU of a stage.
+// block returns the bytes of a block on each GPU of a stage.
 func (p *pool) block(s stage) float64 {
 	all := max(p.m.shape.Layers, 1)
 	if !p.m.uniform {
@@ -204,7 +206,8 @@ func (p *pool) block(s stage) float64 {
 	return bytes * float64(p.tokens)
 }
 
-// blockTokens of one kind: kinds with fewer bytes per token have more tokens in a block, by whole factors.
+// blockTokens returns the number of tokens in a block of one kind. Kinds with fewer bytes per token have a whole
+// multiple of p.tokens.
 func (p *pool) blockTokens(c *cache) int {
 	if c.state > 0 {
 		return math.MaxInt32
@@ -216,8 +219,8 @@ func (p *pool) blockTokens(c *cache) int {
 	return p.tokens * max(int(p.perToken/bytes), 1)
 }
 
-// atOnce is how many blocks one sequence of a length may take while batch tokens of it are computed: it
-// holds the batch beside its window (SlidingWindowSpec and ChunkedLocalAttentionSpec in
+// atOnce returns the largest number of blocks that one sequence takes while the engine computes batch tokens of it. The
+// sequence then holds the batch beside its window (SlidingWindowSpec and ChunkedLocalAttentionSpec in
 // vllm/v1/kv_cache_interface.py).
 func (p *pool) atOnce(length, batch int) int {
 	if p.m.uniform {
@@ -244,8 +247,8 @@ func (p *pool) peak(c *cache, length, batch int) int {
 	}
 }
 
-// together is how many blocks a number of sequences of a length take. All of them hold their windows, but
-// no more than batch tokens are computed at once.
+// together returns the number of blocks that several sequences of a length take. Each holds its window, but the engine
+// computes at most batch tokens of all of them at once.
 func (p *pool) together(sequences, length, batch int) float64 {
 	if p.m.uniform {
 		return float64(sequences) * float64(ceilDiv(length, p.tokens*p.shared))
@@ -260,8 +263,8 @@ func (p *pool) together(sequences, length, batch int) float64 {
 	return blocks
 }
 
-// KVNeed returns the KV cache in GiB of sequences of a length on the fullest GPU of a replica. It is at least the
-// engine's own minimum: one sequence of MaxModelLen.
+// KVNeed returns how many GiB of KV cache the fullest GPU of a replica needs for sequences of a length. It is at least
+// the engine's own minimum, one sequence of MaxModelLen.
 func (m *Model) KVNeed(l Layout, s *Serving, length, sequences int, e *catalog.Engine) float64 {
 	serving := s.settled(nil, &e.Profile)
 	p := m.poolOf(&l, serving.KVType, e.Profile.BlockTokens)
@@ -275,8 +278,8 @@ func (m *Model) KVNeed(l Layout, s *Serving, length, sequences int, e *catalog.E
 	return blocks * most / gib
 }
 
-// KVBytesPerToken returns the bytes of a token on each GPU of a replica's fullest stage, for layers that keep every
-// token.
+// KVBytesPerToken returns the bytes of one token on each GPU of a replica's fullest stage. It counts only layers that
+// keep every token.
 func (m *Model) KVBytesPerToken(l Layout, kvType string) float64 {
 	e := m.elementsOf(kvType)
 	bytes := 0.0

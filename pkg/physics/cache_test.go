@@ -11,7 +11,7 @@ import (
 	"github.com/modelberth/modelberth/pkg/physics"
 )
 
-// alternating is small with groups of layers; a token takes 64 bytes in each layer with attention.
+// alternating returns the small shape with groups of layers. A token takes 64 bytes in each layer with attention.
 func alternating(groups ...model.LayerGroup) model.Shape {
 	return small(func(s *model.Shape) {
 		s.Pattern, s.Layers = groups, 0
@@ -31,8 +31,8 @@ func chunk(count, tokens int) model.LayerGroup {
 	return model.LayerGroup{Count: count, Mixer: model.MixerChunk, Window: tokens}
 }
 
-// state keeps 4*32*2 = 256 bytes of a convolution and 4*8*8*4 = 1024 bytes beside: 1280 in all, of 3+1
-// inputs of 2*8+16 channels.
+// state returns layers with a state of 1280 bytes: 4*32*2 = 256 for a convolution of 3+1 inputs and 2*8+16 channels,
+// and 4*8*8*4 = 1024 for the rest.
 func state(count int) model.LayerGroup {
 	return model.LayerGroup{Count: count, Mixer: model.MixerMamba2, State: &model.State{
 		Conv: 5, KeyHeads: 1, ValueHeads: 2, KeyDim: 8, ValueDim: 8, Bytes: 8,
@@ -122,7 +122,7 @@ func TestKVNeed(t *testing.T) {
 	}
 }
 
-// The engine's log of a KV cache follows from its size.
+// The figures in the engine's log follow from the size of its KV cache.
 func TestCapacity(t *testing.T) {
 	gemma := model.Shape{
 		Layers: 62, Hidden: 5376, Intermediate: 21504, Heads: 32, KVHeads: 16, HeadDim: 128, Vocab: 262208, Tied: true,
@@ -151,7 +151,7 @@ func TestCapacity(t *testing.T) {
 			"attention blocks of 544 tokens beside states", hybrid, 5.95, 262144, 516_189, 1.97,
 		},
 		{
-			// 89994 blocks, as a published start logged; a sequence takes 8192 and six times 193.
+			// A published start logged 89994 blocks. A sequence takes 8192 and six times 193 blocks.
 			"seven groups of ten layers", gemma, 89994.5 * 10 * 16 * 8192 / gib, 131072, 1_261_548, 9.625,
 		},
 	} {

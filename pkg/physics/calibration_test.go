@@ -27,10 +27,10 @@ import (
 // gib is a GiB in bytes.
 const gib = 1 << 30
 
-// started is one row of kvcache.csv: a start of the engine and its log.
+// started is one row of kvcache.csv: a logged start of the engine.
 type started map[string]string
 
-// number of a column; 0 if the log has none.
+// number returns the number in a column; 0 if the log has none.
 func (s started) number(t *testing.T, column string) float64 {
 	t.Helper()
 	text, known := s[column]
@@ -72,20 +72,20 @@ func readStarts(t *testing.T) []started {
 	return rows
 }
 
-// published is a model as a log's start loaded it.
+// published is a model as a logged start loaded it.
 type published struct {
 	Quantization string      `json:"quantization"`
 	Bytes        int64       `json:"bytes"`
 	Shape        model.Shape `json:"shape"`
 }
 
-// shelf finds models by repository: in the presets, else in testdata.
+// shelf finds models by repository: in the presets, or else in testdata.
 type shelf struct {
 	catalog *catalog.Catalog
 	others  map[string]published
 }
 
-// loaded is read once: nobody can change it.
+// loaded loads the catalogue once. That is safe, because nobody can change it.
 var loaded = sync.OnceValues(func() (*catalog.Catalog, error) { return catalog.Load(presets.FS()) })
 
 func newShelf(t testing.TB) shelf {
@@ -126,7 +126,7 @@ func (s shelf) model(t testing.TB, p published) *physics.Model {
 	return physics.NewModel(p.Shape, physics.Weights{Format: format, Bytes: p.Bytes})
 }
 
-// vllm is the engine of the presets.
+// vllm returns the engine of the presets.
 func (s shelf) vllm(t testing.TB) *catalog.Engine {
 	t.Helper()
 	e, known := s.catalog.Engine("vllm")
@@ -136,7 +136,7 @@ func (s shelf) vllm(t testing.TB) *catalog.Engine {
 	return &e
 }
 
-// excluded is the reason why the figures of the KV cache do not hold for a row; empty if they do.
+// excluded returns the reason why the figures of the KV cache do not cover a row; empty if they do.
 func excluded(t *testing.T, row started, p published, known bool) string {
 	v := row["vllm_version"]
 	switch {
@@ -172,7 +172,7 @@ func startOf(t *testing.T, row started) start {
 	t.Helper()
 	version := strings.TrimLeft(row["vllm_version"], "~")
 	if !strings.HasPrefix(version, "0.") {
-		version = "0.11" // rows that name none are older than the release that counts graphs
+		version = "0.11" // rows without a version are older than the release that counts graphs
 	}
 	out := start{
 		gpu:    sku.GPU{Class: row["gpu"], MemoryGiB: row.number(t, "gpu_total_gib")},
@@ -188,16 +188,16 @@ func startOf(t *testing.T, row started) start {
 	return out
 }
 
-// budget of the start, as the law of an engine has it.
+// budget returns the start's budget by the engine's law.
 func (s *start) budget(m *physics.Model, e *catalog.Engine) physics.Budget {
 	return physics.Memory(m, &s.gpu, s.layout, &s.serving, e)
 }
 
-// A figure of the KV cache holds if the median error of the rows is at most halfMost, and no predicted KV cache exceeds
-// the logged one by overMost or more.
+// The law passes if the median error of the rows is at most halfMost, and no predicted KV cache exceeds the logged one
+// by overMost or more.
 const halfMost, overMost = 0.10, 0.10
 
-// The published logs of text models bear out the memory law; `go test -v -run Calibration` prints them.
+// The published logs of text models confirm the memory law; `go test -v -run Calibration` prints them.
 func TestKVCacheCalibration(t *testing.T) {
 	s := newShelf(t)
 	e := s.vllm(t)
@@ -239,7 +239,7 @@ func TestKVCacheCalibration(t *testing.T) {
 	}
 }
 
-// Weights per GPU equal the logged ones.
+// The predicted weights per GPU equal the logged ones.
 func TestWeightsCalibration(t *testing.T) {
 	s := newShelf(t)
 	e := s.vllm(t)
@@ -275,7 +275,7 @@ func TestWeightsCalibration(t *testing.T) {
 	}
 }
 
-// The tokens of a KV cache of the logged size equal the logged ones.
+// The predicted tokens of a KV cache of the logged size equal the logged ones.
 func TestKVTokensCalibration(t *testing.T) {
 	s := newShelf(t)
 	e := s.vllm(t)
@@ -309,12 +309,12 @@ func TestKVTokensCalibration(t *testing.T) {
 	}
 }
 
-// roomy is a deployment whose KV cache the test sizes.
+// roomy returns settings for a deployment whose KV cache the test chooses.
 func roomy(length int) physics.Serving {
 	return physics.Serving{MaxModelLen: length, MaxNumSeqs: 256, MaxBatchedTokens: 2048}
 }
 
-// holding is the budget on a GPU for a KV cache of the size.
+// holding returns the budget of a GPU with a KV cache of the given size.
 func holding(m *physics.Model, l physics.Layout, s physics.Serving, e *catalog.Engine, kv float64) physics.Budget {
 	s.Utilization = 1
 	gpu := sku.GPU{MemoryGiB: 1000}
@@ -322,7 +322,7 @@ func holding(m *physics.Model, l physics.Layout, s physics.Serving, e *catalog.E
 	return physics.Memory(m, &gpu, l, &s, e)
 }
 
-// A start that failed for lack of memory is not predicted to fit.
+// No start that failed for lack of memory is predicted to fit.
 func TestFailedStartsDoNotFit(t *testing.T) {
 	s := newShelf(t)
 	e := s.vllm(t)

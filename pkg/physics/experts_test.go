@@ -13,8 +13,8 @@ import (
 	"github.com/modelberth/modelberth/pkg/sku"
 )
 
-// The one published start of replicas that share their experts: two of MiniMax-M2.5 on a B200 each, with
-// vLLM's own settings and without its estimate of CUDA graphs.
+// There is one published start of replicas that share experts: two of MiniMax-M2.5, each on a B200, with vLLM's default
+// settings and without its estimate of CUDA graphs.
 func TestSharedExpertsCalibration(t *testing.T) {
 	s := newShelf(t)
 	for _, row := range readStarts(t) {
@@ -39,7 +39,7 @@ func TestSharedExpertsCalibration(t *testing.T) {
 	t.Fatal("row 58 is missing")
 }
 
-// mixture has 8 experts of 2 MiB in each of 4 layers, and other weights.
+// mixture returns a model with 8 experts of 2 MiB in each of 4 layers, and other weights.
 func mixture(t *testing.T) (*physics.Model, *catalog.Engine) {
 	s := newShelf(t)
 	shape := model.Shape{
@@ -49,7 +49,7 @@ func mixture(t *testing.T) (*physics.Model, *catalog.Engine) {
 	return s.model(t, published{Quantization: "bf16", Shape: shape}), s.vllm(t)
 }
 
-// Whole experts are spread over all GPUs; the other weights are cut over those of a replica.
+// Whole experts are spread over all GPUs. Other weights are cut over the GPUs of a replica.
 func TestWeightsOfWholeExperts(t *testing.T) {
 	m, _ := mixture(t)
 	one := m.WeightBytes(physics.Layout{TP: 1, PP: 1})
@@ -82,7 +82,8 @@ func TestWeightsOfWholeExperts(t *testing.T) {
 	}
 }
 
-// Unmeasured figures are marked, a batch of all ranks takes memory on each, and a cache is a replica's own.
+// Unmeasured figures are marked as estimates. A batch of all ranks takes memory on each rank. Each replica has its own
+// KV cache.
 func TestMemoryOfWholeExperts(t *testing.T) {
 	m, e := mixture(t)
 	gpu := sku.GPU{MemoryGiB: 80, BandwidthGBs: 1000, PeakTFLOPs: map[string]float64{"bf16": 100}, Link: "nvlink4"}

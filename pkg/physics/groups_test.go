@@ -11,7 +11,7 @@ import (
 	"strings"
 )
 
-// lab is the source of a row.
+// lab returns the source of a row.
 func (r *run) lab() string {
 	switch {
 	case strings.Contains(r.note, "InferenceX"):
@@ -29,12 +29,12 @@ func (r *run) lab() string {
 	}
 }
 
-// group of a row: the measurements of one lab for one model in one format on one GPU.
+// group returns a row's group: the measurements of one lab for one model in one format on one GPU.
 func (b *bench) group() string {
 	return strings.Join([]string{b.lab(), b.run.model, b.gpu, formatOf(&b.run)}, " ")
 }
 
-// kernels of a group's constants: of a format, with or without experts, on a generation of GPUs.
+// kernels returns what decides a group's constants: the format, experts or none, and the generation of the GPU.
 func (b *bench) kernels() string {
 	generation, _, _ := strings.Cut(b.deployment.GPU.ComputeCapability, ".")
 	if b.experts {
@@ -43,8 +43,8 @@ func (b *bench) kernels() string {
 	return formatOf(&b.run) + " on " + generation
 }
 
-// groups kept out of every fit: of those of the same kernels, in the order of their names' hashes, the second of each
-// three. So every constant keeps some rows, and nobody chooses.
+// leftOut returns the groups to leave out of every fit: of the groups with the same kernels, sorted by the hash of
+// their names, every third from the second on. Every constant keeps some rows, and the selection is arbitrary.
 func leftOut(rows []*bench) map[string]bool {
 	kernels := map[string]map[string]bool{}
 	for _, b := range rows {
@@ -69,14 +69,14 @@ func hash(text string) uint64 {
 	return h.Sum64()
 }
 
-// measured are vLLM's rows without an objection and without a queue.
+// measured returns vLLM's rows without an objection and without a queue.
 func measured(rows []*bench) []*bench {
 	return slices.DeleteFunc(slices.Clone(rows), func(b *bench) bool {
 		return b.engine != "vllm" || b.waits() || b.doubt() != "" || b.mixed()
 	})
 }
 
-// splitRows separates the rows for the fit from those kept out.
+// splitRows separates the rows for the fit from the rows left out of it.
 func splitRows(rows []*bench) (fitted, kept []*bench) {
 	rows = measured(rows)
 	out := leftOut(rows)

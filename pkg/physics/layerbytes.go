@@ -7,20 +7,20 @@ package physics
 type layerBytes struct {
 	count int
 	first bool
-	// split is cut by tensor parallelism, keyValue by key and value heads, replicated not at all; experts are
-	// cut like split, or spread whole.
+	// Tensor parallelism cuts split, cuts keyValue by key and value heads, and does not cut replicated. experts are cut
+	// like split, or whole experts are spread.
 	split, keyValue, replicated, experts float64
 	kvHeads, expertCount                 int
-	// The widths of a batch within the layer.
+	// dense and expert are the widths of a batch within the layer. topK is the number of experts per token.
 	dense, expert, topK int
-	// low is the addition of an adapter.
+	// low is the size of an adapter.
 	low lowRank
 }
 
-// all is a layer on one GPU.
+// all returns the bytes of a layer on one GPU.
 func (l *layerBytes) all() float64 { return l.split + l.experts + l.keyValue + l.replicated }
 
-// on returns the bytes of a layer on each GPU: the one with most experts if they are uneven.
+// on returns the bytes of a layer on each GPU. If the experts are spread unevenly, it is the GPU with most of them.
 func (l *layerBytes) on(c cut) float64 {
 	return l.split/float64(c.tp) + l.experts*l.expertShare(c) + l.keyValue*l.keyValueShare(c.tp) + l.replicated
 }
@@ -41,8 +41,8 @@ func (l *layerBytes) keyValueShare(tp int) float64 {
 	return float64(ceilDiv(l.kvHeads, tp)) / float64(l.kvHeads)
 }
 
-// share is how many layers of a kind a stage holds of a number of layers. Stages need not be cut where a
-// rare and heavy kind would come out uneven.
+// share returns how many layers of this kind a stage has, if it has stage layers out of all. It assumes that no stage
+// gets more than an even part of a rare, heavy kind, rounded up: pipelines can be cut so.
 func (l *layerBytes) share(stage, all, pp int) int {
 	return min(ceilDiv(l.count*stage, all), max(ceilDiv(l.count, pp), l.count*stage/all), l.count)
 }

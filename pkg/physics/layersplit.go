@@ -9,13 +9,12 @@ import (
 	"github.com/modelberth/modelberth/pkg/catalog"
 )
 
-// LayerSplit predicts the memory of the fullest GPU, of a number of GPUs of total GiB each, for an engine
-// that gives each a run of whole layers and allocates the KV cache of all its sequences when it starts.
-// KVCache is what they take there: it fits where the budget's parts do not exceed Total.
+// LayerSplit predicts the memory of the fullest of several GPUs with total GiB each, for an engine that gives each GPU
+// a run of whole layers and allocates the KV cache of all its sequences when it starts. Budget.KVCache is the size of
+// that cache: the model fits if the parts of the budget do not exceed Total.
 //
-// llama.cpp gives GPU i the layers for which floor(layer * gpus / (layers + 1)) = i, counting the
-// output layer as the last one; the token embedding stays in the host's memory
-// (llama_model::load_tensors in src/llama-model.cpp).
+// llama.cpp gives GPU i the layers for which floor(layer * gpus / (layers + 1)) = i. The output layer counts as the
+// last one. The token embedding stays in the host's memory (llama_model::load_tensors in src/llama-model.cpp).
 func (m *Model) LayerSplit(total float64, gpus, length, sequences int, law *catalog.EngineMemory) Budget {
 	tokens := float64(roundUp(length, law.ContextMultiple)) * float64(sequences)
 	layerWeights, outputWeights := m.layerSplitWeights()
@@ -46,11 +45,10 @@ func (m *Model) LayerSplit(total float64, gpus, length, sequences int, law *cata
 	return fullest
 }
 
-// layerSplitWeights returns the bytes of one layer and of the output layer on a GPU.
+// layerSplitWeights returns the bytes on a GPU of one layer and of the output layer.
 //
-// Where the file's element size is known, and it holds two matrices of the embedding's size, one of
-// them is the token embedding, which stays on the host. Otherwise all bytes of the file are counted on
-// the GPUs.
+// If the element size of the file is known, and the file is large enough for two matrices of the embedding's size, one
+// of them is the token embedding and stays on the host. Otherwise all bytes of the file count as on the GPUs.
 func (m *Model) layerSplitWeights() (layer, output float64) {
 	embedding := float64(m.shape.EmbeddingParams())
 	file := float64(m.weights.Bytes)
@@ -70,7 +68,7 @@ func (m *Model) layerSplitWeights() (layer, output float64) {
 	return (onGPUs - output) / float64(m.shape.Layers), output
 }
 
-// layerParams are the parameters of all layers.
+// layerParams returns the number of parameters of all layers.
 func (m *Model) layerParams() float64 {
 	params := m.shape.Params() - m.shape.EmbeddingParams() - int64(m.shape.Hidden)
 	if !m.shape.Tied {
@@ -79,7 +77,7 @@ func (m *Model) layerParams() float64 {
 	return float64(params)
 }
 
-// elementBytes returns the size of a weight in a format with equal weights, or 0.
+// elementBytes returns the size of a weight if the format has one size for all weights, or else 0.
 func (m *Model) elementBytes() float64 {
 	switch size := m.weights.Format.BytesPerParam; size {
 	case 2, 4:
@@ -89,7 +87,7 @@ func (m *Model) elementBytes() float64 {
 	}
 }
 
-// buffers are the bytes of a micro-batch on one GPU.
+// buffers returns the bytes of a micro-batch on one GPU.
 func (m *Model) buffers(tokens float64, gpus int, last bool, law *catalog.EngineMemory) float64 {
 	batch := float64(law.BatchTokens)
 	copies := 1.0
@@ -104,7 +102,7 @@ func (m *Model) buffers(tokens float64, gpus int, last bool, law *catalog.Engine
 	return bytes
 }
 
-// layersOn returns how many of the model's layers one of several GPUs holds, the output layer apart.
+// layersOn returns how many of the model's layers one of several GPUs holds, without the output layer.
 func layersOn(gpu, gpus, layers int) int {
 	all := layers + 1
 	first := ceilDiv(gpu*all, gpus)
@@ -112,12 +110,12 @@ func layersOn(gpu, gpus, layers int) int {
 	return min(end, layers) - min(first, layers)
 }
 
-// toGiB rounds bytes up to a thousandth of a GiB: finer figures would pretend to be exact.
+// toGiB converts bytes to GiB and rounds up to a thousandth: more digits would suggest an exact figure.
 func toGiB(bytes float64) float64 {
 	return math.Ceil(bytes/gib*1000) / 1000
 }
 
-// roundUp rounds up to a multiple.
+// roundUp rounds n up to a multiple of another number.
 func roundUp(n, multiple int) int {
 	return ceilDiv(n, multiple) * multiple
 }

@@ -11,7 +11,7 @@ import (
 	"github.com/modelberth/modelberth/pkg/catalog"
 )
 
-// Lessons returns the runs with a time per token, for LearnedSpeed.
+// Lessons returns the runs that have a time per output token, for LearnedSpeed.
 func Lessons(runs []catalog.Measurement) (lessons []catalog.Measurement) {
 	for i := range runs {
 		if runs[i].TPOTMillis > 0 {
@@ -21,13 +21,13 @@ func Lessons(runs []catalog.Measurement) (lessons []catalog.Measurement) {
 	return lessons
 }
 
-// LearnedSpeed is MeasuredSpeed, with a longer time per token where engines took longer than the law says. Lessons are
-// means of the requests that an engine served: the times of a Measurement, without its time to the first token, which
-// includes the queue of its clients.
+// LearnedSpeed is MeasuredSpeed with a longer time per output token if running engines took longer than the law says. A
+// lesson is a mean over the requests that an engine served, in the form of a Measurement. It has no time to first
+// token, because that would include the queue of its clients.
 //
-// A lesson counts for the set-up of a run, near its load, in its own minor release. Of several, the median of the ratios
-// to the law counts, the lower one of two. No lesson makes a figure better: clients that repeat prompts or pause make an
-// engine look faster than it is for others. The time to the first token and the basis stay.
+// A lesson counts if its set-up, its load and its minor release match, as for a run. Of several lessons, the median of
+// their ratios to the law counts, and the lower one of two. A lesson never makes a figure better: clients that repeat
+// prompts or pause make an engine look faster than it is for other clients. The time to first token and the basis stay.
 func (m *Model) LearnedSpeed(d *Deployment, load Load, runs, lessons []catalog.Measurement) Pace {
 	if load.Rate > 0 {
 		return atRate(load, func(closed Load) Pace { return m.LearnedSpeed(d, closed, runs, lessons) })
@@ -44,8 +44,8 @@ func (m *Model) LearnedSpeed(d *Deployment, load Load, runs, lessons []catalog.M
 	return pace.slowed(law*residual(m, d, load, open, lessons), load)
 }
 
-// residual returns the median ratio of the lessons near a load to the law; 0 if there are none. A replica has some
-// requests open.
+// residual returns the median ratio to the law of the lessons near a load; 0 if there are none. open is the number of
+// open requests of a replica.
 func residual(m *Model, d *Deployment, load Load, open float64, lessons []catalog.Measurement) float64 {
 	var found []float64
 	for i := range lessons {
@@ -69,10 +69,10 @@ func residual(m *Model, d *Deployment, load Load, open float64, lessons []catalo
 	return found[(len(found)-1)/2]
 }
 
-// farthest is more than the distance of any near load: that of others is infinite.
+// farthest exceeds the distance of any load that counts as near. Other loads are infinitely far.
 const farthest = 1e3
 
-// slowed returns a pace with a time per token; the same pace if that is no longer.
+// slowed returns the pace with tpot in ms as the time per output token, if that is longer.
 func (p Pace) slowed(tpot float64, load Load) Pace {
 	if tpot <= p.TPOT {
 		return p

@@ -16,7 +16,7 @@ import (
 	"github.com/modelberth/modelberth/pkg/physics"
 )
 
-// lessonOf is what an engine took under the load of a setting, times the law's time.
+// lessonOf returns a lesson under the load of a setting that took the given multiple of the law's time.
 func lessonOf(t testing.TB, s shelf, x setting, times float64) catalog.Measurement {
 	t.Helper()
 	out := slower(t, s, x, times)
@@ -24,7 +24,7 @@ func lessonOf(t testing.TB, s shelf, x setting, times float64) catalog.Measureme
 	return out
 }
 
-// TestLearnedSpeed: some lessons slow a figure down, and none does anything else.
+// TestLearnedSpeed: some lessons make a figure slower, and lessons have no other effect.
 func TestLearnedSpeed(t *testing.T) {
 	type change func(*setting, *catalog.Measurement)
 	for name, tc := range map[string]struct {
@@ -77,7 +77,7 @@ func TestLearnedSpeed(t *testing.T) {
 	}
 }
 
-// TestMedianLessonCounts: one false lesson among several changes little, and the lower of two counts.
+// TestMedianLessonCounts: one false lesson among several has little effect, and of two lessons the lower one counts.
 func TestMedianLessonCounts(t *testing.T) {
 	s := newShelf(t)
 	x := ordinary(t, s)
@@ -105,7 +105,7 @@ func TestMedianLessonCounts(t *testing.T) {
 	}
 }
 
-// TestLessonsBesideRuns: the slower of a run and a lesson counts, and the basis stays the run's.
+// TestLessonsBesideRuns: the slower of a run and a lesson counts, and the basis remains the run's.
 func TestLessonsBesideRuns(t *testing.T) {
 	s := newShelf(t)
 	x := ordinary(t, s)
@@ -124,8 +124,8 @@ func TestLessonsBesideRuns(t *testing.T) {
 	}
 }
 
-// TestLessonsOnlySlow: noisy and adversarial lessons make no figure better and none more than 1.6 times as slow, under a
-// number of requests as under a rate.
+// TestLessonsOnlySlow: noisy and adversarial lessons make no figure better, and none more than 1.6 times as slow, both
+// for a number of requests and for a rate.
 func TestLessonsOnlySlow(t *testing.T) {
 	s := newShelf(t)
 	random := rand.New(rand.NewPCG(11, 12))

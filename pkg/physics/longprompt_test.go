@@ -10,14 +10,14 @@ import (
 	"github.com/modelberth/modelberth/pkg/physics"
 )
 
-// llama3 is Llama 3 8B.
+// llama3 returns the shape of Llama 3 8B.
 func llama3() model.Shape {
 	return model.Shape{Layers: 32, Hidden: 4096, Intermediate: 14336, Heads: 32, KVHeads: 8, HeadDim: 128, Vocab: 128256}
 }
 
-// Prompts far above those of the fit take as long as published, because attention has its own law: Llama 3 8B on one
-// A100 with FlashAttention 2 takes 3 minutes for 300,000 tokens and 30 for a million (the authors of MInference in issue
-// 84 of microsoft/MInference, and their paper). No constant is fitted to them.
+// Prompts far longer than in the fit take as long as published, because attention has its own law. Llama 3 8B on one
+// A100 with FlashAttention 2 takes 3 minutes for 300,000 tokens and 30 for a million (the authors of MInference in
+// issue 84 of microsoft/MInference, and their paper). No constant is fitted to these times.
 func TestLongPromptsTakeAsLongAsPublished(t *testing.T) {
 	s := newShelf(t)
 	gpu, _ := s.catalog.GPU("A100-80-SXM")
@@ -35,7 +35,7 @@ func TestLongPromptsTakeAsLongAsPublished(t *testing.T) {
 	}
 }
 
-// Attention to twice the tokens takes four times as long; short prompts reach less of the peak than long ones.
+// Attention to twice the tokens takes four times as long. Short prompts reach less of the peak than long ones.
 func TestAttentionGrowsWithTheSquare(t *testing.T) {
 	s := newShelf(t)
 	x := ordinary(t, s)

@@ -11,31 +11,32 @@ import (
 	"github.com/modelberth/modelberth/pkg/catalog"
 )
 
-// How near a run must be to a load, as a ratio in either direction. A token of a longer answer takes about the same
-// time, so answers may differ more. TestMeasuredRunsCarryOver compares runs of this distance.
+// A run must be this near to a load, as a ratio in either direction. A token of a longer answer takes about the same
+// time, so answers may differ more. TestMeasuredRunsCarryOver compares runs at these distances.
 const (
 	nearInput       = 2
 	nearOutput      = 4
 	nearConcurrency = 2
 )
 
-// A run whose figures differ from the law's by more than these ratios supports nothing: its engine was set up in
-// another way, or its author erred. First tokens take milliseconds that the law knows little of.
+// A run is ignored if its figures differ from the law's by more than these ratios: its engine had another set-up, or
+// its author erred. The law is less exact for the time to first token.
 const (
 	mostTPOTResidual = 1.6
 	mostTTFTResidual = 3
 )
 
-// mostCacheShare is a share of a step. If reads of the KV cache take no more, its type hardly matters.
+// mostCacheShare is a share of the time of a step. If reads of the KV cache take less, the type of the cache hardly
+// matters.
 const mostCacheShare = 0.1
 
-// MeasuredSpeed is Speed, with the basis measured where one of the runs supports it. All runs are of the model's
-// architecture and size in its format, under the deployment's engine. The figures are those of the nearest run,
-// carried to the load by the law: a run that took 1.1 times what the law says makes the law's figure 1.1 times as
-// large. They are never better than the hardware's peak allows.
+// MeasuredSpeed is Speed, with the basis Measured if one of the runs supports it. All runs must be of the model's
+// architecture and size in its format, under the deployment's engine. The nearest run scales the law: if it took 1.1
+// times as long as the law says, the law's figure for the load is multiplied by 1.1. The result is never better than
+// the hardware's peak allows.
 //
-// A run supports a deployment on the same GPU with the same tensor parallelism and number of stages, at a load per
-// replica near its own, of a release in which a step of the engine costs the same.
+// A run supports a deployment if both have the same GPU, tensor parallelism and number of stages, if their loads per
+// replica are near each other, and if a step costs the same in both releases of the engine.
 func (m *Model) MeasuredSpeed(d *Deployment, load Load, runs []catalog.Measurement) Pace {
 	if load.Rate > 0 {
 		return atRate(load, func(closed Load) Pace { return m.MeasuredSpeed(d, closed, runs) })
@@ -56,16 +57,16 @@ func (m *Model) MeasuredSpeed(d *Deployment, load Load, runs []catalog.Measureme
 	before := pace.TTFT + float64(load.Output-1)*pace.TPOT
 	pace.TPOT = max(pace.TPOT*run.TPOTMillis/law.TPOT, peak.TPOT)
 	pace.TTFT = max(pace.TTFT*run.TTFTMillis/law.TTFT, peak.TTFT)
-	// The same number of requests is in flight: by Little's law, their rate falls as their time grows.
+	// By Little's law, the rate of the same number of requests in flight falls as their time grows.
 	pace.OutputTokensPerSecond *= before / (pace.TTFT + float64(load.Output-1)*pace.TPOT)
 	pace.Basis = v1beta1.BasisMeasured
 	return pace
 }
 
-// ratio of two positive numbers, at least 1.
+// ratio returns the ratio of two positive numbers, larger to smaller.
 func ratio(a, b float64) float64 { return max(a/b, b/a) }
 
-// nearest returns the run that supports a deployment at the smallest distance; nil if none does.
+// nearest returns the run at the smallest distance among those that support a deployment; nil if none does.
 func nearest(m *Model, d *Deployment, load Load, runs []catalog.Measurement) *catalog.Measurement {
 	open, alike := openFor(m, d, load)
 	if len(runs) == 0 || !alike {
@@ -90,7 +91,8 @@ func nearest(m *Model, d *Deployment, load Load, runs []catalog.Measurement) *ca
 	return best
 }
 
-// openFor returns how many requests of a load are open on each replica of a deployment; false if no run is like it.
+// openFor returns the number of open requests of a load on each replica. It returns false if the deployment has
+// settings that no run has.
 func openFor(m *Model, d *Deployment, load Load) (open float64, alike bool) {
 	replicas := max(d.Layout.DP, 1) / d.Layout.ranks()
 	open = max(float64(load.Concurrency)/float64(max(replicas, 1)), 1)
@@ -98,7 +100,7 @@ func openFor(m *Model, d *Deployment, load Load) (open float64, alike bool) {
 	return open, !unlike && load.Input >= 1 && load.Output >= 1
 }
 
-// sameSetUp compares a run with a deployment in everything but the load.
+// sameSetUp reports whether a run and a deployment agree in everything but the load.
 func sameSetUp(run *catalog.Measurement, d *Deployment) bool {
 	l := &d.Layout
 	gpus := max(l.TP, 1) * max(l.PP, 1)
@@ -108,13 +110,14 @@ func sameSetUp(run *catalog.Measurement, d *Deployment) bool {
 	case run.WholeExperts != l.EP, l.EP && l.DP > 1:
 		return false
 	case gpus > 1 && d.GPU.Link != "" && !isPCIe(d.GPU.Link) && l.LinkedGPUs < gpus:
-		return false // the run's GPUs had a link
+		return false // in the run, the link connected the GPUs
 	}
 	until := d.Engine.Speed.Former.Until
 	return until == "" || older(run.Version, until) == older(cmp.Or(d.Serving.Version, d.Engine.Version), until)
 }
 
-// distanceOf a run's load from another one, of which a replica has some requests open; +Inf if it is not near.
+// distanceOf returns the distance of a run's load from another load with some open requests per replica; +Inf if it is
+// not near.
 func distanceOf(run *catalog.Measurement, load Load, open float64) float64 {
 	input := ratio(float64(run.InputTokens), float64(load.Input))
 	output := ratio(float64(run.OutputTokens), float64(load.Output))
@@ -133,14 +136,14 @@ func kvTypeOf(d *Deployment) string {
 	return ""
 }
 
-// speedOf returns the law's figures for a run; false if it cannot have run. Open is that of Load.
+// speedOf returns the law's figures for a run; false if the law says that the run is impossible. open is Load.Open.
 func (m *Model) speedOf(run *catalog.Measurement, d *Deployment, open bool) (Pace, bool) {
 	s := Serving{
 		MaxModelLen: run.InputTokens + run.OutputTokens + 1, Utilization: d.Serving.Utilization, KVType: run.KVType, Version: run.Version,
 	}
 	l := d.Layout
 	l.DP = 1
-	// The run had room for its requests, so no more is asked.
+	// The run had enough memory for its requests, so the law needs no limit.
 	budget := Budget{KVCache: math.MaxFloat32, KVTokens: math.MaxInt32, MaxConcurrency: math.MaxInt32}
 	pace := m.Speed(
 		&Deployment{GPU: d.GPU, Layout: l, Serving: &s, Budget: &budget, Engine: d.Engine},
@@ -149,7 +152,7 @@ func (m *Model) speedOf(run *catalog.Measurement, d *Deployment, open bool) (Pac
 	return pace, pace.TPOT > 0 && !pace.Queues
 }
 
-// cacheShare returns the share of a step in which a replica reads its KV cache.
+// cacheShare returns the share of a step's time in which a replica reads its KV cache.
 func cacheShare(m *Model, d *Deployment, load Load) float64 {
 	r, known := m.rooflineOf(d)
 	if !known {
@@ -169,7 +172,7 @@ func (r *roofline) cached() float64 {
 	return read
 }
 
-// peakOf returns the times in ms that the data sheet's bandwidth and peak allow at best, with nothing lost in kernels,
+// peakOf returns the shortest times in ms that bandwidth and peak in the data sheet allow, without any loss in kernels,
 // between GPUs or in the engine.
 func peakOf(m *Model, d *Deployment, load Load) Pace {
 	r, known := m.rooflineOf(d)
@@ -184,12 +187,12 @@ func peakOf(m *Model, d *Deployment, load Load) Pace {
 	r.plain, r.linear, r.experts, r.cache = best, best, best, best.bandwidth
 	r.input, r.output = float64(load.Input), float64(load.Output)
 	stages := float64(max(d.Layout.PP, 1))
-	// One sequence in flight on each replica: more of them only make a step longer.
+	// Assume one sequence in flight on each replica, because more of them make a step longer.
 	step := r.matrices(1, 1) + r.cached()/r.cache
 	prompt := r.matrices(r.input, r.input)
-	// Corners of the roofline are smooth, which makes a time up to a fifth longer.
+	// The roofline has smooth corners, which make a time up to a fifth longer. Undo that.
 	return Pace{TPOT: step / smoothCorner * 1e3, TTFT: max(prompt/stages, step) / smoothCorner * 1e3}
 }
 
-// smoothCorner is how much longer either makes two equal times.
+// smoothCorner is the factor by which either lengthens two equal times.
 const smoothCorner = 1.19

@@ -18,7 +18,7 @@ import (
 	"github.com/modelberth/modelberth/pkg/physics"
 )
 
-// deployed returns a setting's model and deployment.
+// deployed returns the model and the deployment of a setting.
 func (x setting) deployed(t testing.TB, s shelf) (*physics.Model, *physics.Deployment) {
 	t.Helper()
 	m := s.model(t, published{Quantization: x.format, Shape: seventy()})
@@ -26,7 +26,7 @@ func (x setting) deployed(t testing.TB, s shelf) (*physics.Model, *physics.Deplo
 	return m, &physics.Deployment{GPU: &x.gpu, Layout: x.layout, Serving: &x.serving, Budget: &budget, Engine: &x.engine}
 }
 
-// slower is a run of a setting with a time above the law's, by a ratio.
+// slower returns a run of a setting that took the given multiple of the law's time.
 func slower(t testing.TB, s shelf, x setting, times float64) catalog.Measurement {
 	t.Helper()
 	m, d := x.deployed(t, s)
@@ -39,7 +39,7 @@ func slower(t testing.TB, s shelf, x setting, times float64) catalog.Measurement
 	}
 }
 
-// A deployment at the load of a run has the figures of the run.
+// A deployment under the load of a run has the figures of the run.
 func TestMeasuredSpeedEqualsRun(t *testing.T) {
 	s := newShelf(t)
 	x := ordinary(t, s)
@@ -53,7 +53,7 @@ func TestMeasuredSpeedEqualsRun(t *testing.T) {
 	}
 }
 
-// A run supports some plans and not others.
+// A run supports some deployments and not others.
 func TestMeasuredBasis(t *testing.T) {
 	const yes, no = v1beta1.BasisMeasured, v1beta1.BasisEstimated
 	type change func(*setting, *catalog.Measurement)
@@ -104,7 +104,7 @@ func TestMeasuredBasis(t *testing.T) {
 	}
 }
 
-// Cards that only PCIe joins have no other link, in a run as in a plan.
+// Runs on cards that only PCIe connects support plans for such cards.
 func TestRunsOfPCIeCardsCount(t *testing.T) {
 	s := newShelf(t)
 	for _, tc := range []struct {
@@ -132,7 +132,7 @@ func TestRunsOfPCIeCardsCount(t *testing.T) {
 	}
 }
 
-// The run with the nearest load counts, and of two with one load the one of the later release.
+// The run with the nearest load counts. Of two runs with the same load, the run of the later release counts.
 func TestNearestRunCounts(t *testing.T) {
 	s := newShelf(t)
 	x := ordinary(t, s)
@@ -148,7 +148,8 @@ func TestNearestRunCounts(t *testing.T) {
 	}
 }
 
-// Noisy and adversarial runs make no figure better than the data sheet allows, and no basis measured far from the law.
+// Noisy and adversarial runs make no figure better than the data sheet allows, and give no figure far from the law the
+// basis Measured.
 func TestRunsStayWithinTheHardware(t *testing.T) {
 	s := newShelf(t)
 	random := rand.New(rand.NewPCG(3, 4))
@@ -186,8 +187,8 @@ func TestRunsStayWithinTheHardware(t *testing.T) {
 	}
 }
 
-// Runs of one set-up, each carried to the near loads of the others, come close to them, and closer than the law comes
-// to rows outside its fit.
+// Each run of a set-up predicts the other runs under near loads. These predictions are close to the runs, and closer
+// than the law is to rows outside its fit.
 func TestMeasuredRunsCarryOver(t *testing.T) {
 	groups := map[string][]*bench{}
 	rows := benches(t)

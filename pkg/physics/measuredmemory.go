@@ -11,12 +11,12 @@ import (
 	"github.com/modelberth/modelberth/pkg/catalog"
 )
 
-// mostLack is the part of a GPU's memory by which a start may have less KV cache than the law says. Laws were off by
-// 2.6 GiB of 80 after a release with large changes; a start that is further away was set up in another way, or is made
-// up to make plans fail.
+// mostLack is the largest part of a GPU's memory by which a start may have less KV cache than the law says. The law was
+// off by 2.6 GiB of 80 GiB after a release with large changes. A start that is further off had another set-up, or is
+// made up to make plans fail.
 const mostLack = 0.08
 
-// Starts returns the runs with the memory of their start.
+// Starts returns the runs that report the memory at their start.
 func Starts(runs []catalog.Measurement) (starts []catalog.Measurement) {
 	for i := range runs {
 		if runs[i].Memory.KVCacheGiB > 0 {
@@ -26,10 +26,10 @@ func Starts(runs []catalog.Measurement) (starts []catalog.Measurement) {
 	return starts
 }
 
-// MeasuredMemory is Memory, with the KV cache lowered by as much as a start of the same set-up had less than the law
-// says. No start raises it, so that none lets a model fit that the law rejects. Starts are those of the model's
-// architecture and size in its format, on the same GPU in the same layout, under the engine's release. The deployment's
-// Budget is not used.
+// MeasuredMemory is Memory with less KV cache, if a start of the same set-up had less than the law says. A start never
+// adds KV cache, so it cannot make a model fit that the law rejects. All starts must be of the model's architecture and
+// size in its format. A start counts if the GPU, the layout and the engine's minor release match. MeasuredMemory
+// ignores the deployment's Budget.
 func MeasuredMemory(m *Model, d *Deployment, starts []catalog.Measurement) Budget {
 	gpu, l, s, e := d.GPU, d.Layout, d.Serving, d.Engine
 	b := Memory(m, gpu, l, s, e)
@@ -56,7 +56,7 @@ func MeasuredMemory(m *Model, d *Deployment, starts []catalog.Measurement) Budge
 	return b.lowered(most)
 }
 
-// lowered returns a budget with less KV cache, and more libraries.
+// lowered returns a budget with less KV cache, and as much more for libraries.
 func (b Budget) lowered(gibs float64) Budget {
 	if gibs <= 0 {
 		return b

@@ -12,7 +12,7 @@ import (
 	"github.com/modelberth/modelberth/pkg/physics"
 )
 
-// startOf a setting with less KV cache than the law says, in GiB.
+// startLacking returns a start of a setting with lack GiB less KV cache than the law says.
 func startLacking(t *testing.T, s shelf, x setting, lack float64) catalog.Measurement {
 	t.Helper()
 	run := slower(t, s, x, 1)
@@ -24,7 +24,7 @@ func startLacking(t *testing.T, s shelf, x setting, lack float64) catalog.Measur
 	return run
 }
 
-// A start lowers the KV cache of its own set-up within bounds, and never raises one.
+// A start lowers the KV cache of its own set-up within limits, and never raises it.
 func TestMeasuredMemory(t *testing.T) {
 	for _, tc := range []struct {
 		reason   string
@@ -63,7 +63,7 @@ func TestMeasuredMemory(t *testing.T) {
 	}
 }
 
-// Noisy and adversarial starts never give a plan more room than the law, and take a bounded part of a GPU.
+// Noisy and adversarial starts never give a plan more memory than the law, and take a limited part of a GPU.
 func TestStartsNeverMakeRoom(t *testing.T) {
 	s := newShelf(t)
 	random := rand.New(rand.NewPCG(5, 6))

@@ -36,8 +36,8 @@ date: "2026-11-25"
 measurements:
 `
 
-// supporting returns the run of a row that can support a plan. A run of an early release with asynchronous scheduling
-// is unlike any plan of that release, and like later releases in this point only.
+// supporting returns a row's run if it can support a plan. A run of an early release with asynchronous scheduling
+// supports none: it is unlike a plan of that release, and resembles later releases only in this respect.
 func (b *bench) supporting() (catalog.Measurement, bool) {
 	version := strings.TrimPrefix(b.version, "v")
 	named := version != "" && strings.Trim(version, "0123456789.") == ""
@@ -54,7 +54,7 @@ func (b *bench) supporting() (catalog.Measurement, bool) {
 	}, true
 }
 
-// line is a run in the form of the presets.
+// line returns a run in the format of the presets.
 func line(m *catalog.Measurement) string {
 	var out strings.Builder
 	fmt.Fprintf(&out, "- {name: %s, engine: %s, version: %q, model: %s, quantization: %s", m.Name, m.Engine, m.Version, m.Model, m.Quantization)
@@ -73,7 +73,7 @@ func line(m *catalog.Measurement) string {
 	return out.String()
 }
 
-// The presets have every row that can support a plan, and no other.
+// The presets have exactly the rows that can support a plan.
 func TestMeasurementsOfPresets(t *testing.T) {
 	var runs []catalog.Measurement
 	for _, b := range benches(t) {

@@ -10,28 +10,31 @@ import (
 	"github.com/modelberth/modelberth/pkg/model"
 )
 
-// Media are the images and videos that an engine reads. The zero value means its default: any number of any size.
+// Media limits the images and videos that an engine accepts. The zero value is the engine's default: any number and
+// size.
 type Media struct {
-	// TextOnly: nothing but text, and no encoder is loaded.
+	// TextOnly: the engine accepts only text, and loads no encoder.
 	TextOnly bool
-	// NoImages and NoVideos turn off one of them.
+	// NoImages and NoVideos turn off images or videos.
 	NoImages, NoVideos bool
-	// Images of a prompt at most; 0 means any number.
+	// Images is the largest number of images in a prompt; 0 means any number.
 	Images int
 	// Width and Height of the profile run's images in pixels; 0 means the largest.
 	Width, Height int
 }
 
-// leavesText reports whether the engine reads nothing but text with an encoder, which is nil if it is unknown.
+// leavesText reports whether only text is left for a model with an encoder; v is nil if the encoder is unknown.
 func (m Media) leavesText(v *model.Vision) bool {
 	return m.TextOnly || m.NoImages && (m.NoVideos || v != nil && v.VideoTokens == 0)
 }
 
-// images holds the memory of a vision encoder on the first stage's GPUs, in GiB: weights outside the checkpoint, the
-// peak of the profile run, and its result, which stays while the language model runs.
+// images is the memory of a vision encoder on each GPU of the first stage, in GiB. weights are those that the
+// checkpoint does not count. peak is for the profile run, and kept is its result, which stays while the language model
+// runs.
 type images struct{ weights, peak, kept float64 }
 
-// images of the largest size are encoded by the profile run, as many as one batch has room for and at least one.
+// images returns the memory of the encoder. The profile run encodes images of the largest size, as many as fit into one
+// batch and at least one.
 func (m *Model) images(l *Layout, s *Serving, law *catalog.MemoryProfile) images {
 	v := m.shape.Vision
 	switch {
@@ -54,13 +57,13 @@ func (m *Model) images(l *Layout, s *Serving, law *catalog.MemoryProfile) images
 	}
 }
 
-// encoded are the patches in the profile run, and the tokens the engine makes room for.
+// encoded is the number of patches in the profile run, and of tokens that the engine reserves for their result.
 type encoded struct{ patches, tokens int }
 
-// profileRun returns the content of the profile run. Of images and videos, it is the kind with more tokens in its
-// largest item, and as many of them as a batch holds (MultiModalBudget in vllm/multimodal/encoder_budget.py). The
-// numbers of limit-mm-per-prompt therefore save memory only with few sequences (vLLM issue 38459 and pull request
-// 41239). The sizes in this flag change the encoded content, but neither the kind nor the room
+// profileRun returns the content of the profile run. It takes images or videos, whichever has more tokens in its
+// largest item, and as many items as a batch holds (MultiModalBudget in vllm/multimodal/encoder_budget.py). The numbers
+// in limit-mm-per-prompt therefore save memory only with few sequences (vLLM issue 38459 and pull request 41239). The
+// sizes in this flag change the encoded content, but neither the kind nor the number of tokens
 // (docs/configuration/conserving_memory.md).
 func profileRun(v *model.Vision, s *Serving) encoded {
 	image, video := v.Tokens, longestVideo(v, s.MaxModelLen)
@@ -83,7 +86,8 @@ func profileRun(v *model.Vision, s *Serving) encoded {
 	return encoded{patches: count * patches, tokens: room}
 }
 
-// sized returns the patches of an image of the profile run's size: whole tokens of joined patches.
+// sized returns the patches of an image of the profile run's size. Several patches make one token, and tokens are
+// whole.
 func sized(v *model.Vision, m Media) int {
 	if v.PatchPixels == 0 || min(m.Width, m.Height) == 0 {
 		return v.Patches
@@ -93,7 +97,7 @@ func sized(v *model.Vision, m Media) int {
 	return ceilDiv(m.Width, side) * ceilDiv(m.Height, side) * joined * joined
 }
 
-// longestVideo returns the tokens of the profile run's video: as many pairs of frames as the context holds.
+// longestVideo returns the tokens of the profile run's video. It has as many pairs of frames as the context holds.
 func longestVideo(v *model.Vision, context int) int {
 	if v.VideoTokens == 0 {
 		return 0

@@ -15,7 +15,7 @@ import (
 	"github.com/modelberth/modelberth/pkg/sku"
 )
 
-// An encoder of images is fed by the profile run: as many of the largest images as a batch holds.
+// The profile run encodes as many of the largest images as a batch holds.
 func TestEncodersOfImages(t *testing.T) {
 	e := law()
 	e.Profile.Encoder = catalog.EncoderProfile{WeightsGiB: 0.5, KeptGiB: 0.25, UnknownGiB: 3}
@@ -56,11 +56,11 @@ func TestEncodersOfImages(t *testing.T) {
 	}
 }
 
-// The profile run encodes the kind of media whose largest item has more tokens, as the user's limits leave it.
+// The profile run encodes images or videos, whichever has more tokens in its largest item, within the user's limits.
 func TestLimitsOfMedia(t *testing.T) {
 	e := law()
 	e.Profile.Encoder = catalog.EncoderProfile{}
-	// An image is 2^10 patches and 2^8 tokens; each patch takes width bytes.
+	// An image is 2^10 patches and 2^8 tokens. Each patch takes width bytes.
 	image := model.Vision{Hidden: 64, Intermediate: 64, Patches: 1 << 10, Tokens: 1 << 8, PatchPixels: 16}
 	short, long, square := image, image, image
 	short.VideoTokens, short.VideoPairs = 1<<7, 1

@@ -14,9 +14,9 @@ import (
 	"github.com/modelberth/modelberth/pkg/sku"
 )
 
-// Memory predicts how an engine with tensor parallelism divides a GPU's memory when it starts. The profile run needs a
-// part of the engine's share; the rest is KV cache. The budget is for the GPU with the least KV cache. Tokens and
-// concurrency are for the stage with the fewest.
+// Memory predicts how an engine with tensor parallelism divides a GPU's memory when it starts. The KV cache gets what
+// the weights and the profile run leave of the engine's share. The budget is for the GPU with the least KV cache.
+// Tokens and concurrency are for the stage with the fewest blocks.
 func Memory(m *Model, gpu *sku.GPU, l Layout, s *Serving, e *catalog.Engine) Budget {
 	law := lawOf(e, s.Version)
 	serving := s.settled(gpu, law)
@@ -27,7 +27,7 @@ func Memory(m *Model, gpu *sku.GPU, l Layout, s *Serving, e *catalog.Engine) Bud
 	images := m.images(&l, &serving, law)
 	base := Budget{Total: gpu.MemoryGiB, NonTorch: nonTorch(&l, law.NonTorchGiB), Graphs: m.graphs(&serving, e), Basis: m.basis(law.Basis)}
 	if m.states || m.shape.ExtraParams > 0 || isNewer(e, serving.Version) {
-		base.Basis = v1beta1.BasisEstimated // no log of such a model, or of such a release, bears out the law
+		base.Basis = v1beta1.BasisEstimated // no log of such a model or release confirms the law
 	}
 	p := m.poolOf(&l, serving.KVType, law.BlockTokens)
 	each := p.atOnce(serving.MaxModelLen, serving.MaxBatchedTokens)
@@ -44,7 +44,7 @@ func Memory(m *Model, gpu *sku.GPU, l Layout, s *Serving, e *catalog.Engine) Bud
 			b.Weights += images.weights
 			b.Activation = max(b.Activation, images.peak) + images.kept
 		}
-		// A stage captures graphs of its own layers.
+		// Each stage captures graphs of its own layers only.
 		b.Graphs *= float64(st.layers) / float64(max(m.shape.Layers, 1))
 		b.Adapters = m.adapterBytes(st, tp) / gib
 		b.KVCache = b.Total*serving.Utilization - b.Weights - b.Adapters - b.Activation - b.NonTorch - b.Graphs
@@ -57,7 +57,8 @@ func Memory(m *Model, gpu *sku.GPU, l Layout, s *Serving, e *catalog.Engine) Bud
 	return out
 }
 
-// capacity returns the engine's logged figures for a number of blocks, given the blocks of a sequence and its length.
+// capacity returns the figures that the engine logs for a number of blocks: each sequence takes each blocks and has
+// length tokens.
 func (p *pool) capacity(blocks float64, each, length int) (tokens int, concurrency float64) {
 	if each > 0 {
 		concurrency = blocks / float64(each)
@@ -69,12 +70,12 @@ func (p *pool) capacity(blocks float64, each, length int) (tokens int, concurren
 	return int(min(held, math.MaxInt32)), concurrency
 }
 
-// Settled returns the settings with the engine's defaults for a GPU.
+// Settled returns the settings with the engine's defaults for a GPU in place of zero values.
 func (s Serving) Settled(gpu *sku.GPU, e *catalog.Engine) Serving {
 	return s.settled(gpu, &e.Profile)
 }
 
-// settled returns the settings with the engine's defaults; those of a large GPU if none is named.
+// settled is Settled for a law. Without a GPU, it uses the defaults of a large one.
 func (s *Serving) settled(gpu *sku.GPU, law *catalog.MemoryProfile) Serving {
 	out := *s
 	out.MaxModelLen = max(out.MaxModelLen, 1)
@@ -101,8 +102,8 @@ func (s *Serving) settled(gpu *sku.GPU, law *catalog.MemoryProfile) Serving {
 	return out
 }
 
-// absorbed are the bytes of the up-projections of latent attention on each GPU of a stage, which the engine keeps
-// a second time in 16 bits, one for queries and one for values (process_weights_after_loading in
+// absorbed returns the bytes of the up-projections of latent attention on each GPU of a stage. The engine keeps a
+// second copy of them in 16 bits, one for queries and one for values (process_weights_after_loading in
 // vllm/model_executor/layers/attention/mla_attention.py).
 func (m *Model) absorbed(s stage, tp int) float64 {
 	mla := m.shape.MLA
@@ -113,7 +114,7 @@ func (m *Model) absorbed(s stage, tp int) float64 {
 	return float64(s.layers) * heads * float64(mla.KVRank) * float64(mla.NopeDim+mla.ValueDim) * plainBytes
 }
 
-// lawOf returns the law of a release; the catalogue's if none is named.
+// lawOf returns the law for a release; for an empty version, the law for the catalogue's release.
 func lawOf(e *catalog.Engine, version string) *catalog.MemoryProfile {
 	law, version := &e.Profile, cmp.Or(version, e.Version)
 	copied := false
@@ -138,14 +139,15 @@ func lawOf(e *catalog.Engine, version string) *catalog.MemoryProfile {
 	return law
 }
 
-// isNewer reports whether a release, the catalogue's if none is named, came after the logged starts behind the law.
+// isNewer reports whether a release is newer than the logged starts that the law is fitted to. An empty version means
+// the catalogue's release.
 func isNewer(e *catalog.Engine, version string) bool {
 	until := e.Profile.MeasuredUntil
 	return until != "" && !older(cmp.Or(version, e.Version), until)
 }
 
-// forward is the peak of a batch of tokens in the widest layer, in GiB: copies of its hidden states beside what
-// its MLP computes, its halves and their product. Stages hand on two copies more.
+// forward returns the peak memory of a batch in the widest layer, in GiB: copies of the hidden states, and in the MLP
+// both halves and their product. In a pipeline, the stages pass on two copies more.
 func (m *Model) forward(l *Layout, s *Serving, law *catalog.MemoryProfile) float64 {
 	hidden, tp := float64(m.shape.Hidden), max(l.TP, 1)
 	wide := 0.0
@@ -162,14 +164,14 @@ func (m *Model) forward(l *Layout, s *Serving, law *catalog.MemoryProfile) float
 	}
 	peak := float64(s.MaxBatchedTokens) * wide * plainBytes
 	if mla := m.shape.MLA; mla != nil && !mla.Direct && mla.IndexHeads == 0 {
-		// Sparse attention reads the latent vectors as they are.
+		// Sparse attention is excluded, because it reads the latent vectors as they are.
 		heads := float64(ceilDiv(m.shape.Heads, tp))
 		peak += float64(latentTokens(s, law)) * heads * float64(mla.NopeDim+mla.ValueDim) * plainBytes
 	}
 	return peak / gib
 }
 
-// workspace returns the memory of a mixture's kernels for a batch beside its peak, in GiB.
+// workspace returns the memory that a mixture's kernels take beside the peak of a batch, in GiB.
 func (m *Model) workspace(l *Layout, s *Serving, law *catalog.MemoryProfile) float64 {
 	if law.Workspace == nil {
 		return 0
@@ -184,8 +186,8 @@ func (m *Model) workspace(l *Layout, s *Serving, law *catalog.MemoryProfile) flo
 	return float64(s.MaxBatchedTokens) * wide * plainBytes / gib
 }
 
-// routed are the elements computed by the experts of a layer for a token: the input or the output of an MLP, and those
-// in between. Whole experts get the batches of all ranks in a common step.
+// routed returns how many elements a layer's experts compute for a token: the larger one of an MLP's input and first
+// product, and of its second input and output. With whole experts, a common step has the batches of all ranks.
 func (m *Model) routed(kind *layerBytes, layout *Layout) float64 {
 	if kind.topK == 0 {
 		return 0
@@ -200,7 +202,7 @@ func (m *Model) routed(kind *layerBytes, layout *Layout) float64 {
 	return float64(layout.ranks()) * float64(kind.topK) * (max(m.halves()*width, outer) + max(width, outer))
 }
 
-// halves of an MLP's first matrix: two for a gated one.
+// halves returns the number of halves of an MLP's first matrix: two if the MLP is gated.
 func (m *Model) halves() float64 {
 	if m.shape.PlainMLP {
 		return 1
@@ -208,31 +210,31 @@ func (m *Model) halves() float64 {
 	return 2
 }
 
-// sampled returns the peak with a row of logits for every sequence, in GiB.
+// sampled returns the peak memory of sampling in GiB: a row of logits for every sequence.
 func (m *Model) sampled(s *Serving, law *catalog.MemoryProfile) float64 {
 	rows := float64(min(s.MaxNumSeqs, s.MaxBatchedTokens))
 	batch := law.BatchCopies * float64(s.MaxBatchedTokens) * float64(m.shape.Hidden) * plainBytes
 	return (law.SamplerCopies*rows*float64(m.shape.Vocab)*logitBytes+batch)/gib + law.FixedGiB
 }
 
-// latentTokens of earlier context are expanded to keys and values at once: enough for eight whole
-// sequences or four blocks of each, up to a limit (determine_chunked_prefill_workspace_size in
+// latentTokens returns how many tokens of earlier context are expanded to keys and values at once: enough for eight
+// whole sequences or four blocks of each, up to a limit (determine_chunked_prefill_workspace_size in
 // vllm/model_executor/layers/attention/mla_attention.py).
 func latentTokens(s *Serving, law *catalog.MemoryProfile) int {
 	blocks := s.MaxNumSeqs * law.BlockTokens
 	return max(min(max(8*s.MaxModelLen, 4*blocks), law.LatentTokens), blocks)
 }
 
-// logitBytes of an f32 logit.
+// logitBytes is the size of a logit in f32.
 const logitBytes = 4
 
-// nonTorch returns the memory of libraries on a GPU in GiB.
+// nonTorch returns the memory of libraries on a GPU, in GiB.
 func nonTorch(l *Layout, law catalog.NonTorch) float64 {
 	group := l.group()
 	linked := l.LinkedGPUs >= group
 	switch {
 	case group <= 1:
-		return law.Single // stages sum nothing: 0.07 GiB of two and four (v0.19, row 60's source)
+		return law.Single // stages sum nothing: 0.07 GiB with two and four of them (v0.19, source of row 60)
 	case group > 2 && linked:
 		doublings := float64(bits.Len(uint(group-1)) - 1)
 		return law.Pair + (law.Group-law.Pair)*doublings
@@ -245,7 +247,7 @@ func nonTorch(l *Layout, law catalog.NonTorch) float64 {
 	}
 }
 
-// graphs returns the memory of CUDA graphs within the engine's share, in GiB.
+// graphs returns the memory of CUDA graphs that counts in the engine's share, in GiB.
 func (m *Model) graphs(s *Serving, e *catalog.Engine) float64 {
 	if version := cmp.Or(s.Version, e.Version); s.Eager || older(version, e.Profile.GraphsSince) {
 		return 0
@@ -262,7 +264,7 @@ func (m *Model) graphs(s *Serving, e *catalog.Engine) float64 {
 	return 0
 }
 
-// captures reports whether a step of the memory of graphs is for the model.
+// captures reports whether a step of the table of CUDA graphs applies to the model.
 func (m *Model) captures(step *catalog.GraphStep) bool {
 	return (step.ParamsB == 0 || m.params <= step.ParamsB) && (!step.States || m.states) && (!step.Experts || m.experts) &&
 		(len(step.Formats) == 0 || slices.Contains(step.Formats, m.weights.Format.Name))

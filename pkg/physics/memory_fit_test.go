@@ -16,15 +16,15 @@ import (
 	"github.com/modelberth/modelberth/pkg/physics"
 )
 
-// fitMemoryRounds of trying another value of one constant.
+// fitMemoryRounds is the number of rounds of a fit. Each tries another value of one constant.
 const fitMemoryRounds = 12000
 
-// counted is a row of kvcache.csv covered by the figures.
+// counted is a row of kvcache.csv that the law covers.
 type counted struct {
 	start  start
 	model  *physics.Model
 	source string
-	// Logged sizes in GiB; 0 if the log has none.
+	// The logged sizes in GiB; 0 if the log has none.
 	cache, activation, libraries float64
 }
 
@@ -45,7 +45,7 @@ func countedRows(t *testing.T, s shelf) []counted {
 	return out
 }
 
-// constantsOf a memory law are the fitted ones.
+// constantsOf returns the constants of a memory law that are fitted.
 func constantsOf(p *catalog.MemoryProfile) map[string]*float64 {
 	out := map[string]*float64{"samplerCopies": &p.SamplerCopies, "batchCopies": &p.BatchCopies, "fixedGiB": &p.FixedGiB}
 	libraries := func(name string, n *catalog.NonTorch) {
@@ -64,7 +64,7 @@ func constantsOf(p *catalog.MemoryProfile) map[string]*float64 {
 	return out
 }
 
-// guess is a law before any fit: its form, with values from the engine's source.
+// guess returns a law before any fit, with values from the engine's source code.
 func guess(e *catalog.Engine) *catalog.Engine {
 	out := e.Clone()
 	p := &out.Profile
@@ -82,8 +82,8 @@ func guess(e *catalog.Engine) *catalog.Engine {
 	return &out
 }
 
-// fit moves the constants of an engine's law towards rows. More KV cache than was logged counts thrice: the
-// law must not promise too much.
+// fit moves the constants of an engine's law towards the rows. An excess of predicted KV cache counts three times,
+// because the law must not promise too much.
 func fit(e *catalog.Engine, rows []counted) {
 	loss := func() float64 {
 		sum := 0.0
@@ -108,7 +108,7 @@ func fit(e *catalog.Engine, rows []counted) {
 	}
 }
 
-// loss is the distance of a row from the law: in its KV cache, and in its logged parts.
+// loss returns the distance of a row from the law: of its KV cache, and of the other logged parts.
 func (c *counted) loss(e *catalog.Engine) float64 {
 	b := c.start.budget(c.model, e)
 	by := b.KVCache - c.cache
@@ -122,12 +122,12 @@ func (c *counted) loss(e *catalog.Engine) float64 {
 	return sum
 }
 
-// off is by how many GiB more KV cache is predicted than was logged.
+// off returns by how many GiB the predicted KV cache exceeds the logged one.
 func (c *counted) off(e *catalog.Engine) float64 {
 	return c.start.budget(c.model, e).KVCache - c.cache
 }
 
-// era of a row are the constants for its release.
+// era identifies the constants for a row's release.
 func (c *counted) era(e *catalog.Engine) string {
 	law := physics.LawOf(e, c.start.serving.Version)
 	return fmt.Sprint(law.SamplerCopies, law.NonTorchGiB)
@@ -146,8 +146,9 @@ func TestFitMemory(t *testing.T) {
 	}
 }
 
-// Each source is predicted by a law fitted to all others: the worth of the law for unseen starts. Rows of releases from
-// a single source count apart: they show the cost of a change in the engine until somebody measures it.
+// A law fitted to all other sources predicts each source. This shows what the law is worth for unseen starts. Rows of
+// releases with a single source count separately: they show the error after a change in the engine, before anybody
+// measures it.
 func TestKVCacheCalibrationOfUnseenSources(t *testing.T) {
 	s := newShelf(t)
 	e := s.vllm(t)
@@ -179,7 +180,7 @@ func TestKVCacheCalibrationOfUnseenSources(t *testing.T) {
 	t.Logf("figure: KV cache, %d rows of releases that no other source has, unfitted: %s", len(unknown), spreadOf(unknown))
 }
 
-// spreadOf words errors.
+// spreadOf describes errors.
 func spreadOf(errors []float64) string {
 	sizes := make([]float64, len(errors))
 	for i, by := range errors {

@@ -16,7 +16,7 @@ import (
 	"github.com/modelberth/modelberth/pkg/sku"
 )
 
-// Formats of round figures.
+// Formats with round figures.
 func bf16() model.Quantization {
 	return model.Quantization{Name: "bf16", BytesPerParam: 2, Scope: model.ScopeAll}
 }
@@ -29,8 +29,8 @@ func experts() model.Quantization {
 	return model.Quantization{Name: "mxfp4", BytesPerParam: 0.5, Scope: model.ScopeExperts, LoadedFactor: 1.5}
 }
 
-// small has these parameters: attention 8192, keys and values 2048, MLP 24576 and norms 128 in each layer, 8192 in each
-// of the embedding and the output matrix, 64 in the last norm.
+// small returns a shape with these parameters: attention 8192, keys and values 2048, MLP 24576 and norms 128 in each
+// layer, 8192 each in the embedding and the output matrix, and 64 in the last norm.
 func small(change func(*model.Shape)) model.Shape {
 	s := model.Shape{Layers: 4, Hidden: 64, Intermediate: 128, Heads: 8, KVHeads: 2, HeadDim: 8, Vocab: 128}
 	if change != nil {
@@ -149,7 +149,7 @@ func TestWeightsOfTheFullestGPU(t *testing.T) {
 	}
 }
 
-// Latent attention's down-projections are on every GPU, and quantised.
+// The down-projections of latent attention are whole on every GPU, and quantised.
 func TestLatentProjectionsAreReplicatedAndQuantised(t *testing.T) {
 	shape := small(func(s *model.Shape) {
 		s.MLA = &model.MLA{KVRank: 16, RopeDim: 8, QRank: 32, NopeDim: 8, ValueDim: 8}
@@ -205,7 +205,8 @@ func TestKVBytesPerToken(t *testing.T) {
 	}
 }
 
-// law has round figures: a GiB for each million rows of the vocabulary, and no graphs before release 2.
+// law returns an engine with round figures: 1 GiB for each million rows of the vocabulary, and no graphs before release
+// 2.
 func law() *catalog.Engine {
 	return &catalog.Engine{Version: "2.1", Split: catalog.SplitTensor, Profile: catalog.MemoryProfile{
 		Basis: v1beta1.BasisMeasured, SpareGiB: 1, MostUsed: 0.95, DefaultUsed: 0.5, SamplerCopies: 4, FixedGiB: 0.25,
@@ -219,7 +220,7 @@ func law() *catalog.Engine {
 func TestOverheads(t *testing.T) {
 	type overheads struct{ Activation, NonTorch, Graphs float64 }
 	const rows = 1 << 10
-	// The logits of a row take 4 copies of 4 bytes of 2^26 entries: a GiB.
+	// The logits of a row take 4 copies of 2^26 entries of 4 bytes: 1 GiB.
 	wide := func(s *model.Shape) { s.Vocab = 1 << 26 }
 	plain := physics.Serving{MaxModelLen: 16, MaxNumSeqs: 1, MaxBatchedTokens: 1}
 	for _, tc := range []struct {
@@ -312,7 +313,7 @@ func TestOverheads(t *testing.T) {
 	}
 }
 
-// The engine's memory depends on its release, and some of it on the format and the kind of model.
+// The engine's memory depends on its release, and partly on the format and the kind of model.
 func TestOverheadsOfReleases(t *testing.T) {
 	e := law()
 	e.Version = "4"
@@ -358,19 +359,19 @@ func TestOverheadsOfReleases(t *testing.T) {
 	}
 }
 
-// Latent attention's up-projections are held twice: once for prompts, once for token-by-token decoding.
+// GPUs hold the up-projections of latent attention twice: once for prompts, once for decoding.
 func TestLatentAttentionHoldsItsUpProjectionsTwice(t *testing.T) {
 	shape := small(func(s *model.Shape) { s.MLA = &model.MLA{KVRank: 16, RopeDim: 8, NopeDim: 8, ValueDim: 8} })
 	m := physics.NewModel(shape, physics.Weights{Format: bf16()})
 	layout := physics.Layout{TP: 2, PP: 1}
 	b := physics.Memory(m, &sku.GPU{MemoryGiB: 1}, layout, &physics.Serving{MaxModelLen: 16}, law())
-	const twice = 4 * 4 * 16 * (8 + 8) * 2 // layers, heads of a GPU, rank, dimensions, bytes
+	const twice = 4 * 4 * 16 * (8 + 8) * 2 // layers, heads per GPU, rank, dimensions, bytes
 	if got := b.Weights*gib - m.WeightBytes(layout); math.Abs(got-twice) > 1 {
 		t.Errorf("%.0f bytes more than the checkpoint's, want %d", got, twice)
 	}
 }
 
-// The law was measured on models of text without states.
+// The law was measured on text models without states. Figures for others are estimates.
 func TestBasis(t *testing.T) {
 	for _, tc := range []struct {
 		reason  string
@@ -392,7 +393,7 @@ func TestBasis(t *testing.T) {
 	}
 }
 
-// Without settings, the engine's own defaults hold.
+// Unset settings take the engine's defaults.
 func TestDefaultsOfTheEngine(t *testing.T) {
 	m := physics.NewModel(small(nil), physics.Weights{Format: bf16(), Basis: v1beta1.BasisEstimated})
 	gpu := sku.GPU{MemoryGiB: 100}
@@ -408,7 +409,7 @@ func TestDefaultsOfTheEngine(t *testing.T) {
 	}
 }
 
-// The stage with the fewest blocks decides: the last one, because it samples.
+// The stage with the fewest blocks decides. It is the last one, because it samples.
 func TestTheFullestStageDecides(t *testing.T) {
 	m := physics.NewModel(small(func(s *model.Shape) { s.Vocab = 1 << 26 }), physics.Weights{Format: bf16()})
 	b := physics.Memory(m, &sku.GPU{MemoryGiB: 100}, physics.Layout{TP: 1, PP: 2},
@@ -440,7 +441,7 @@ func TestLayerSplit(t *testing.T) {
 		reason                  string
 		weights                 physics.Weights
 		gpus, length, sequences int
-		want                    [3]float64 // bytes of weights, KV cache, the rest
+		want                    [3]float64 // bytes of weights, KV cache and the rest
 	}{
 		{
 			"one GPU; the embedding stays on the host", weights, 1, 8192, 4,

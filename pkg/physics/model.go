@@ -10,24 +10,24 @@ import (
 	"github.com/modelberth/modelberth/pkg/model"
 )
 
-// Model is a model in one format, prepared to compute the memory of a layout without allocations. It never changes,
-// so it may be shared.
+// Model is a model in one format, prepared so that computing a layout's memory allocates nothing. It is immutable, so
+// goroutines may share it.
 type Model struct {
 	shape   model.Shape
 	weights Weights
-	// kinds of layers in bytes, the heaviest first.
+	// kinds are the kinds of layers, the heaviest first.
 	kinds []layerBytes
-	// prefix is how many layers stand at the beginning by rule.
+	// prefix is the number of layers that always are at the beginning.
 	prefix int
-	// layer is the mean of the layers.
+	// layer is the mean size of a layer in bytes.
 	layer float64
-	// embedding and output are a matrix each, extra are further weights, norm is the last one.
+	// embedding and output are the sizes of these matrices in bytes, extra of other weights, norm of the last norm.
 	embedding, output, extra, norm float64
 	caching
-	// params in 10^9, and whether layers have experts or keep states.
+	// params is in 10^9. experts and states report whether layers have experts or keep a state.
 	params          float64
 	experts, states bool
-	// work decides the speed.
+	// work is the input of the law of speed.
 	work work
 }
 

@@ -14,14 +14,14 @@ import (
 	"github.com/modelberth/modelberth/pkg/sku"
 )
 
-// dice make shapes of all kinds, within the catalogue's bounds.
+// dice makes random shapes of all kinds, within the catalogue's limits.
 type dice struct{ *rand.Rand }
 
 func (d dice) of(values ...int) int { return values[d.IntN(len(values))] }
 
 func (d dice) often() bool { return d.IntN(3) > 0 }
 
-// shape of a model; wild ones have dimensions of no real model.
+// shape returns a model's shape. Wild shapes have dimensions that no real model has.
 func (d dice) shape(wild bool) model.Shape {
 	dim := func(least, most int) int {
 		if wild && d.IntN(4) == 0 {
@@ -125,7 +125,7 @@ func TestProperties(t *testing.T) {
 	}
 }
 
-// Whatever the shape, figures are figures.
+// For any shape, all figures are finite and sensible.
 func FuzzMemory(f *testing.F) {
 	for seed := range uint64(16) {
 		f.Add(seed, 80.0, 8, 4, 1<<20)

@@ -5,8 +5,8 @@ package physics
 
 import "math"
 
-// atRate predicts how fast a deployment serves requests at random times, a number of them per second on average. speed
-// predicts the pace for a number of requests in flight. atRate takes the smallest number at which requests leave as
+// atRate predicts the speed of a deployment whose requests arrive at random, load.Rate per second on average. speed
+// predicts it for a number of requests in flight. atRate takes the smallest number at which requests are finished as
 // fast as others arrive. The pace queues if there is no such number, or if the deployment cannot hold the requests of
 // busy moments.
 func atRate(load Load, speed func(Load) Pace) Pace {
@@ -40,9 +40,9 @@ func atRate(load Load, speed func(Load) Pace) Pace {
 }
 
 const (
-	// mostInFlight is more than any deployment holds.
+	// mostInFlight exceeds the capacity of any deployment.
 	mostInFlight = 1 << 20
-	// busyMoments are the deviations above the mean that must have room. The number in flight spreads as in a Poisson
-	// process: two deviations cover 98 % of the time.
+	// busyMoments is the number of standard deviations above the mean for which there must be room. The number in
+	// flight spreads as in a Poisson process: two deviations cover 98 % of the time.
 	busyMoments = 2
 )

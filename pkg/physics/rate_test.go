@@ -10,7 +10,7 @@ import (
 	"github.com/modelberth/modelberth/pkg/physics"
 )
 
-// Requests that arrive at a rate are as fast as those of as many clients as Little's law gives, and no request is lost.
+// Requests at a rate are as fast as the requests of as many clients as Little's law gives, and no request is lost.
 func TestRate(t *testing.T) {
 	s := newShelf(t)
 	x := ordinary(t, s)
@@ -35,7 +35,7 @@ func TestRate(t *testing.T) {
 	}
 }
 
-// More requests than leave queue without end.
+// If more requests arrive than the deployment finishes, the queue grows forever.
 func TestRateBeyondCapacity(t *testing.T) {
 	s := newShelf(t)
 	for _, tc := range []struct {
@@ -56,7 +56,7 @@ func TestRateBeyondCapacity(t *testing.T) {
 			x.kv = 100
 			room := x.pace(t, s, seventy())
 			if x.kv = tc.kv; tc.kv == 0 {
-				// As much as one more than the mean takes.
+				// Room for one more request than the mean in flight.
 				x.kv = (room.InFlight + 2) * 1280 * 327680 / float64(x.layout.TP) / (1 << 30)
 			}
 			got := x.pace(t, s, seventy())

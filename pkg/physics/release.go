@@ -5,18 +5,17 @@ package physics
 
 import "strings"
 
-// generationOne is the last release that logs called by the name of the engine's generation, V0 or V1:
-// from then on there was one alone.
+// generationOne is the last release that logs named after the engine's generation, V0 or V1. Later releases have only
+// one generation.
 const generationOne = "0.11"
 
-// IsRelease reports whether a text names a release of an engine, such as 0.11, v0.10.1 or ~0.11.
+// IsRelease reports whether a text is the name of an engine's release, such as 0.11, v0.10.1 or ~0.11.
 func IsRelease(version string) bool {
 	number := release(version)
 	return number != "" && number[0] != '.'
 }
 
-// release returns the number of the release in a text: digits and dots, without words around it. It is empty for a
-// text without digits.
+// release returns the number of a release in a text: its digits and dots. It is empty for a text without digits.
 func release(version string) string {
 	begin := 0
 	for begin < len(version) && (version[begin] < '0' || version[begin] > '9') {
@@ -42,7 +41,7 @@ func release(version string) string {
 	return number
 }
 
-// older reports whether a release comes before another one. A text without a number counts as the newest.
+// older reports whether a release is older than another one. A text without a number counts as the newest.
 func older(version, than string) bool {
 	version = release(version)
 	if version == "" {
@@ -58,8 +57,8 @@ func older(version, than string) bool {
 	return false
 }
 
-// leading returns the number before the first dot of a release, 0 if there is none, and what comes after the dot. Plans
-// compare releases thousands of times, so nothing is allocated.
+// leading returns the number before the first dot of a release, 0 if there is none, and the text after the dot. It
+// allocates nothing, because a plan compares releases thousands of times.
 func leading(release string) (number int, rest string) {
 	for i := range len(release) {
 		digit := release[i]

@@ -10,8 +10,8 @@ import (
 	"github.com/modelberth/modelberth/pkg/sku"
 )
 
-// Logs and people name releases in many ways. The share of the memory shows the release: until 0.22 it was 0.90, then
-// 0.92.
+// Releases are named in many ways. The default memory share shows how the name is understood: until 0.22 it was 0.90,
+// then 0.92.
 func TestReleases(t *testing.T) {
 	e := newShelf(t).vllm(t)
 	gpu := sku.GPU{Class: "H100-80", MemoryGiB: 79.1}
@@ -50,7 +50,7 @@ func TestReleases(t *testing.T) {
 	}
 }
 
-// A release with more padding loads more: row 45 of kvcache.csv, with an exact version, logs 65.9651 GiB.
+// A release with more padding loads more: row 45 of kvcache.csv has an exact version, and logs 65.9651 GiB.
 func TestEarlierReleasesLoadMore(t *testing.T) {
 	s := newShelf(t)
 	e := s.vllm(t)

@@ -11,46 +11,48 @@ import (
 	"github.com/modelberth/modelberth/pkg/sku"
 )
 
-// roofline holds the times of bytes and operations of a model on GPUs. All times are in seconds, all rates in bytes
-// or operations per second that kernels reach.
+// roofline computes the times of a model's steps on GPUs. All times are in seconds. All rates are in bytes or
+// operations per second that kernels reach.
 type roofline struct {
 	w     *work
 	speed *catalog.Speed
 	sum   reducer
 	tp    int
-	// ranks step together; gather exchanges tokens between several. shared is the number of GPUs with a part of the
-	// experts' work.
+	// ranks is the number of replicas that compute every step together, and gather exchanges tokens between them.
+	// shared is the number of GPUs that share the experts' work.
 	ranks, shared float64
 	gather        reducer
-	// fullest is how many standard deviations the GPU with the most work is above the mean; 0 where experts are cut.
+	// fullest is the number of standard deviations by which the work of the busiest GPU exceeds the mean; 0 if experts
+	// are cut.
 	fullest float64
-	// blocks is the number of rows that each expert multiplies beside those of its tokens, blockRate the rate.
+	// blocks is the number of rows that each expert multiplies in addition to those of its tokens, and blockRate the
+	// rate in operations per second.
 	blocks, blockRate float64
-	// linear, plain and experts are rates of the kernels.
+	// linear, plain and experts are the rates of the kernels.
 	linear, plain, experts rates
-	// cache is the bandwidth of attention, attention its operations over a prompt.
+	// cache is the bandwidth of attention in bytes per second, attention its rate of operations over a prompt.
 	cache, attention float64
 	elements         elements
 	hidden           float64
-	// step and layers are the overheads of a step and of its layers.
+	// step and layers are the overheads of a step and of all its layers.
 	step      float64
 	layers    float64
 	allLayers float64
-	// input and output tokens of a sequence.
+	// input and output are the tokens of a sequence.
 	input, output float64
 }
 
-// rates of one kernel.
+// rates are the bandwidth in bytes and the compute rate in operations per second of one kernel.
 type rates struct {
 	bandwidth, compute float64
 }
 
-// sixteen is the peak in 16 bits: older GPUs have it for fp16 alone.
+// sixteen returns the peak in 16 bits. Older GPUs have it only for fp16.
 func sixteen(gpu *sku.GPU) float64 {
 	return max(gpu.PeakTFLOPs["bf16"], gpu.PeakTFLOPs["fp16"])
 }
 
-// rooflineOf looks up the constants of a deployment; false if the hardware's peak is unknown.
+// rooflineOf looks up the constants of a deployment. It returns false if the hardware's peak is unknown.
 func (m *Model) rooflineOf(d *Deployment) (roofline, bool) {
 	speed, gpu := &d.Engine.Speed, d.GPU
 	peak := sixteen(gpu)
@@ -93,7 +95,7 @@ func (m *Model) rooflineOf(d *Deployment) (roofline, bool) {
 	return r, true
 }
 
-// addOverheads computes the losses in a step and in its layers.
+// addOverheads computes the overheads of a step and of its layers.
 func (r *roofline) addOverheads(m *Model, d *Deployment) {
 	speed := &d.Engine.Speed
 	r.step = speed.StepMicros * micro
@@ -114,8 +116,8 @@ func (r *roofline) addOverheads(m *Model, d *Deployment) {
 	}
 }
 
-// addBlocks is for the releases that multiply whole blocks of rows by every expert. Those are large dense
-// multiplications, and run at their rate.
+// addBlocks is for releases that multiply whole blocks of rows by every expert. These are large dense multiplications
+// and run at their rate.
 func (r *roofline) addBlocks(m *Model, d *Deployment) {
 	former := &d.Engine.Speed.FormerBlocks
 	if former.Format != m.weights.Format.Name || former.Capability != d.GPU.ComputeCapability || r.shared >= float64(former.WithoutGPUs) ||
@@ -126,7 +128,7 @@ func (r *roofline) addBlocks(m *Model, d *Deployment) {
 	r.blockRate = ratesOf(d.GPU, &d.Engine.Speed, d.Engine.Speed.Dense, former.Format, m.weights.Format.Peak).compute
 }
 
-// isFormer reports whether a release is named and comes before another one, if there is one.
+// isFormer reports whether version is set and older than until; false without until.
 func isFormer(version, until string) bool {
 	return until != "" && version != "" && older(version, until)
 }
@@ -134,16 +136,16 @@ func isFormer(version, until string) bool {
 const (
 	giga = 1e9
 	tera = 1e12
-	// defaultKernel is for matrices of 16 bits and those that are decompressed to them.
+	// defaultKernel is for matrices of 16 bits, and for others that are decompressed to 16 bits.
 	defaultKernel = "default"
 )
 
-// quantisesLinear reports whether the format covers all matrices, not experts alone.
+// quantisesLinear reports whether the format covers all matrices and not only the experts.
 func (m *Model) quantisesLinear() bool {
 	return m.weights.Format.Scope != "experts"
 }
 
-// kernelOf is the kernel of a format, else the one of the rest.
+// kernelOf returns the kernel of a format, or else the default one.
 func kernelOf(kernels map[string]catalog.Kernel, format string) catalog.Kernel {
 	if k, ok := kernels[format]; ok {
 		return k
@@ -151,8 +153,8 @@ func kernelOf(kernels map[string]catalog.Kernel, format string) catalog.Kernel {
 	return kernels[defaultKernel]
 }
 
-// generation returns the factors of a GPU against others, by its class if that is named, else by its generation; 1 by
-// default.
+// generation returns the factors of a GPU in comparison to others: of its class if the law names it, or else of its
+// compute capability. They are 1 by default.
 func generation(gpu *sku.GPU, speed *catalog.Speed) catalog.Generation {
 	if g, ok := speed.Generations[gpu.Kind()]; ok {
 		return g
@@ -163,8 +165,8 @@ func generation(gpu *sku.GPU, speed *catalog.Speed) catalog.Generation {
 	return catalog.Generation{Bandwidth: 1, Compute: 1, NarrowCompute: 1}
 }
 
-// ratesOf returns the rates of a kernel on a GPU. If the GPU cannot compute in the type of the weights, they are
-// decompressed to 16 bits and multiplied as such. The decompression costs nothing.
+// ratesOf returns the rates of a kernel on a GPU. If the GPU cannot compute in the type of the weights, kernels
+// decompress them to 16 bits and multiply these. The decompression costs no time.
 func ratesOf(gpu *sku.GPU, speed *catalog.Speed, kernels map[string]catalog.Kernel, format, peakType string) rates {
 	g := generation(gpu, speed)
 	k, own := kernelOf(kernels, format).On(gpu.ComputeCapability)
@@ -182,8 +184,8 @@ func ratesOf(gpu *sku.GPU, speed *catalog.Speed, kernels map[string]catalog.Kern
 	return out
 }
 
-// matrices is the time to multiply a number of tokens. Of the experts, it reads the weights of those the tokens choose.
-// all are the tokens of all ranks; the experts multiply all of them.
+// matrices returns the time to multiply a number of tokens by the model's matrices. It reads only the experts that the
+// tokens choose. all is the number of tokens of all ranks, because the experts multiply those.
 func (r *roofline) matrices(tokens, all float64) float64 {
 	tp := float64(r.tp)
 	bytes, params := r.w.linear.on(tp)
@@ -214,9 +216,9 @@ func (r *roofline) matrices(tokens, all float64) float64 {
 	return time + either(memory/r.shared/r.experts.bandwidth, compute/r.shared)
 }
 
-// ofFullest raises the number of experts read and the number of times they are chosen, as if all GPUs had as much to do
-// as the fullest one: they wait for it. All GPUs have the same number of experts. By chance, a GPU has more or fewer of
-// the chosen ones and of the popular ones.
+// ofFullest raises the number of experts read and the number of times they are chosen, as if every GPU had as much work
+// as the busiest one, because the others wait for it. All GPUs have the same number of experts. By chance, some have
+// more of the chosen and of the popular experts.
 func (r *roofline) ofFullest(e *expertWork, hit, chosen float64) (fullestHit, fullestChosen float64) {
 	own, others := e.experts/r.shared, 1-1/r.shared
 	mean := hit / r.shared
@@ -225,7 +227,7 @@ func (r *roofline) ofFullest(e *expertWork, hit, chosen float64) (fullestHit, fu
 	return min(mean*r.shared, e.experts), min(chosen*(1+r.fullest*spread), chosen*r.shared)
 }
 
-// highest is the expected highest of a number of normal deviates, nearly (Blom, 1958).
+// highest returns the approximate expected maximum of a number of standard normal deviates (Blom, 1958).
 func highest(of float64) float64 {
 	return math.Sqrt2 * math.Erfinv(2*(of-0.375)/(of+0.25)-1)
 }
@@ -236,9 +238,9 @@ func either(a, b float64) float64 {
 	return math.Sqrt(math.Sqrt(a*a + b*b))
 }
 
-// sums is the time to add up the parts of a number of tokens in all layers. Ranks gather all tokens before the experts
-// and scatter the sums after them (allgather_reducescatter, vLLM's default). Together, both are one sum over all GPUs
-// (AgRsAll2AllManager in vllm/distributed/device_communicators/all2all.py).
+// sums returns the time to sum the parts of a number of tokens in all layers. Ranks gather all tokens before the
+// experts and scatter the sums after them (allgather_reducescatter, vLLM's default). Together, these two take as long
+// as one sum over all GPUs (AgRsAll2AllManager in vllm/distributed/device_communicators/all2all.py).
 func (r *roofline) sums(tokens, all float64) float64 {
 	if r.ranks <= 1 {
 		return r.w.sums * r.sum.seconds(tokens*r.hidden*activationBytes)
@@ -247,10 +249,10 @@ func (r *roofline) sums(tokens, all float64) float64 {
 		r.w.expertLayers*r.gather.seconds(all*r.hidden*activationBytes)
 }
 
-// activationBytes of an element.
+// activationBytes is the size of an activation's element.
 const activationBytes = 2
 
-// decodeTime returns the time of a step with one token for each of a number of sequences.
+// decodeTime returns the time of a step that computes one token for each of a number of sequences.
 func (r *roofline) decodeTime(sequences float64) float64 {
 	read := r.cached()
 	all := sequences * r.ranks
@@ -258,22 +260,23 @@ func (r *roofline) decodeTime(sequences float64) float64 {
 	return time + r.step + r.speed.SequenceMicros*sequences*micro
 }
 
-// prompting holds the times of prompts in the steps of a replica, for any number of them together.
+// prompting computes the times of prompts in the steps of a replica, for any number of prompts together.
 type prompting struct {
 	*roofline
-	// chunk is how many tokens of prompts a step computes.
+	// chunk is the number of prompt tokens in a step.
 	chunk float64
-	// attention time of one prompt.
+	// attention is the number of operations of attention over one prompt.
 	attention float64
-	// sequences of a rank and of all, and the times of their matrices and sums.
+	// sequences is the number of decoding sequences of one rank, all of all ranks. matrices and sums are the times for
+	// them.
 	sequences, all float64
 	matrices, sums float64
-	// full is the time of a step with one chunk and nothing else. saved is the part of it shared with a step of the
-	// sequences. Both are set when first needed.
+	// full is the time of a step with one chunk and nothing else. saved is the part of it that a step of the sequences
+	// shares. time sets both at first use.
 	full, saved float64
 }
 
-// promptingAt prepares prompts in steps with a number of sequences of each rank.
+// promptingAt prepares prompts that join steps with a number of sequences of each rank.
 func (r *roofline) promptingAt(chunk, sequences float64) prompting {
 	split, whole := 0.0, 0.0
 	for i := range r.w.mixers {
@@ -281,7 +284,7 @@ func (r *roofline) promptingAt(chunk, sequences float64) prompting {
 		split += m.pair * m.pairs(r.input)
 		whole += m.index * r.input * r.input / 2
 	}
-	// Short prompts leave parts of the GPU without a tile of their attention.
+	// Short prompts leave parts of the GPU without work in attention.
 	short := 1 + r.speed.AttentionTokens/max(r.input, 1)
 	p := prompting{
 		roofline: r, chunk: chunk, attention: short * (split/float64(r.tp) + whole),
@@ -291,8 +294,8 @@ func (r *roofline) promptingAt(chunk, sequences float64) prompting {
 	return p
 }
 
-// time is the time of a number of prompts together, chunk by chunk. shared is the part they share with steps of
-// sequences, and longest is the time of the longest chunk there.
+// time returns the time of a number of prompts together, chunk by chunk. shared is the part of it that steps of the
+// sequences share, and longest the time of the longest chunk in such a step.
 func (p *prompting) time(prompts float64) (time, shared, longest float64) {
 	attention := prompts * p.attention / p.roofline.attention
 	tokens := prompts * p.input
@@ -308,11 +311,11 @@ func (p *prompting) time(prompts float64) (time, shared, longest float64) {
 	return time + attention, shared, longest
 }
 
-// roundingError of as many prompts as fill a chunk.
+// roundingError is for numbers of prompts that fill a chunk exactly.
 const roundingError = 1e-9
 
-// chunkTime returns the time of a prompt's tokens without attention, and the part shared with a step of the
-// sequences.
+// chunkTime returns the time of a number of prompt tokens without attention, and the part of it that a step of the
+// sequences shares.
 func (p *prompting) chunkTime(tokens float64) (time, shared float64) {
 	alone := p.roofline.matrices(tokens, tokens) + p.roofline.sums(tokens, tokens)
 	joined := p.roofline.matrices(p.sequences+tokens, p.all+tokens) + p.roofline.sums(p.sequences+tokens, p.all+tokens) -

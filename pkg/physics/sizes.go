@@ -5,24 +5,24 @@ package physics
 
 import "github.com/modelberth/modelberth/pkg/model"
 
-// vocabMultiple is the multiple to which a vocabulary is padded before it is cut.
+// vocabMultiple is the multiple to which the engine pads a vocabulary before it cuts it.
 const vocabMultiple = 64
 
 func paddedVocab(vocab int) int { return ceilDiv(vocab, vocabMultiple) * vocabMultiple }
 
 // sizes are bytes per parameter on a GPU.
 type sizes struct {
-	// linear are split matrices, expert those of experts, plain those outside the format.
+	// linear is for split matrices, expert for those of experts, plain for weights outside the format.
 	linear, expert, plain float64
-	// projections are parameters of each layer that are replicated and quantised all the same.
+	// projections is the number of parameters of each layer that are replicated but still quantised.
 	projections int64
 }
 
 // plainBytes is the size of a parameter outside the format.
 const plainBytes = 2
 
-// sizesOf spreads the bytes of the weights over their parameters. Parameters outside the format keep their size; the
-// others share the remaining bytes. Without exact bytes the format's own figure holds.
+// sizesOf divides the bytes of the weights by their parameters. Parameters outside the format keep their size, and the
+// others share the remaining bytes. Without exact bytes, the format's own figure counts.
 func sizesOf(shape model.Shape, kinds []model.Layers, w Weights) sizes {
 	format := w.Format
 	s := sizes{linear: format.BytesPerParam, expert: format.BytesPerParam, plain: plainBytes}
@@ -59,11 +59,11 @@ func sizesOf(shape model.Shape, kinds []model.Layers, w Weights) sizes {
 	return s
 }
 
-// A factor of the quantised weights outside these bounds means that the bytes are of another format. Then all weights
-// are scaled alike.
+// If the factor of the quantised weights is outside these limits, the bytes are of another format. All weights are then
+// scaled alike.
 const leastFactor, mostFactor = 0.8, 1.6
 
-// split returns the quantised bytes of one layer and the others.
+// split returns the bytes of the quantised weights of one layer, and of the other weights.
 func (s sizes) split(l model.Layers) (quantised, other float64) {
 	experts := float64(l.Experts) * float64(l.Expert) * s.expert
 	linears := float64(l.Attention+l.KeyValue+l.Dense+s.projected(l)) * s.linear
@@ -74,7 +74,7 @@ func (s sizes) split(l model.Layers) (quantised, other float64) {
 	return experts + linears, plain
 }
 
-// projected returns the replicated and quantised parameters of a layer.
+// projected returns how many parameters of a layer are replicated and quantised.
 func (s sizes) projected(l model.Layers) int64 {
 	if l.Latent == 0 {
 		return 0
@@ -95,8 +95,8 @@ func (s sizes) layer(l model.Layers) layerBytes {
 	}
 }
 
-// projections are the down-projections of latent attention: every rank has them whole, and formats of
-// linear layers quantise them.
+// projections returns the number of parameters of latent attention's down-projections. Every rank has them whole, and
+// formats of linear layers quantise them.
 func projections(shape model.Shape) int64 {
 	if shape.MLA == nil {
 		return 0
@@ -104,7 +104,7 @@ func projections(shape model.Shape) int64 {
 	return int64(shape.Hidden) * int64(shape.MLA.KVRank+shape.MLA.RopeDim+shape.MLA.QRank)
 }
 
-// outside are the parameters outside the layers.
+// outside returns the number of parameters outside the layers.
 func outside(shape model.Shape) int64 {
 	params := shape.EmbeddingParams() + int64(shape.Hidden) + shape.ExtraParams
 	if !shape.Tied {
@@ -113,8 +113,8 @@ func outside(shape model.Shape) int64 {
 	return params
 }
 
-// checkpointBytes are those of the bytes that are loaded: some checkpoints of tied models hold the
-// embedding a second time.
+// checkpointBytes returns the part of a checkpoint's bytes that is loaded. Some checkpoints of tied models hold the
+// embedding twice.
 func checkpointBytes(shape model.Shape, bytes int64, computed, plain float64) float64 {
 	stated, twice := float64(bytes), plain*float64(shape.EmbeddingParams())
 	if shape.Tied && stated-computed > twice/2 {

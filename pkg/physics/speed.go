@@ -11,23 +11,23 @@ import (
 	"github.com/modelberth/modelberth/pkg/sku"
 )
 
-// Deployment is a model on GPUs under an engine.
+// Deployment is an engine on GPUs.
 type Deployment struct {
 	GPU     *sku.GPU
 	Layout  Layout
 	Serving *Serving
-	// Budget of the memory. It decides how many sequences run at once.
+	// Budget of the memory limits the number of sequences at once.
 	Budget *Budget
 	Engine *catalog.Engine
 }
 
-// Speed predicts how fast a deployment serves clients with a number of open sequences. Each client sends its next
-// request when it has its answer, and all of them start at one moment, as benchmarks do, unless the load is open. The
-// pace is zero if the hardware's peak is not known, and if not one sequence fits; the latter queues.
+// Speed predicts the speed of a deployment under a number of open requests. Unless the load is open, each client sends
+// its next request when it has the answer, and all clients start at once, as in benchmarks. The pace is zero if the
+// hardware's peak is unknown, and if not even one sequence fits; in the second case it queues.
 //
-// A step reads the weights and the sequences' KV cache, or computes, whichever takes longer. Of experts, it reads those
-// its tokens choose at random. Sums over GPUs and overheads come on top. Prompts join the steps of running sequences
-// and make them longer: this is the time a token waits for the prompts of others.
+// A step takes the time to read the weights and the KV cache of the sequences, or the time to compute, whichever is
+// longer. It reads only the experts that its tokens choose, at random. Sums over GPUs and overheads are added. Prompts
+// join the steps of running sequences and lengthen them: so a sequence waits for the prompts of others.
 func (m *Model) Speed(d *Deployment, load Load) Pace {
 	if load.Rate > 0 {
 		return atRate(load, func(closed Load) Pace { return m.Speed(d, closed) })
@@ -53,8 +53,8 @@ func (m *Model) Speed(d *Deployment, load Load) Pace {
 	first, answer := s.first(running), r.output*s.token
 	rate := running / (first + answer)
 	out.OutputTokensPerSecond = replicas * rate * r.output
-	// Little's law: the open sequences wait, except for the running ones. A sequence waits for room for its prompt. If
-	// it was put aside because its answer had no room, it waits for this room too.
+	// By Little's law, the open sequences wait except for the running ones. A sequence waits for room for its prompt.
+	// If the engine preempts it because there is no room for its answer, it waits for that room too.
 	wait := (open - running) / rate
 	early := r.input / (r.input + r.output/2)
 	out.TTFT = (first + wait*early) * 1e3
@@ -66,20 +66,21 @@ func (m *Model) Speed(d *Deployment, load Load) Pace {
 type steady struct {
 	*roofline
 	*pipeline
-	// joining are the arriving prompts.
+	// joining computes the times of arriving prompts.
 	joining prompting
 	// open: requests arrive at random.
 	open bool
-	// step computes a token of each decoding sequence, token is the time between two tokens of a sequence.
+	// step is the time to compute a token of each decoding sequence, token the time between two tokens of one sequence.
 	step, token float64
-	// prompts are computed together, in one step or in successive chunks. prompt is the time of one of them. shared is
-	// the time they all save by joining a step: weights are read once. longest is the time of their longest chunk in
-	// such a step.
+	// prompts is the number of prompts computed together, in one step or in successive chunks, and prompt the time of
+	// each. shared is the time they save together by joining a step, because it reads the weights once. longest is the
+	// time of their longest chunk in such a step.
 	prompts, prompt, shared, longest float64
 }
 
-// settle finds the times for a number of sequences, some of them in their prompts. If ranks step together, all wait for
-// a prompt of any of them. How many compute theirs at one time is not known; settle assumes none do.
+// settle finds the times for a number of running sequences, some of which are still in their prompts. If ranks step
+// together, all wait for a prompt of any rank. settle assumes that prompts of different ranks never coincide, because
+// their number is unknown.
 func (s *steady) settle(running float64) {
 	decoding := running
 	for range rounds {
@@ -93,27 +94,28 @@ func (s *steady) settle(running float64) {
 	}
 }
 
-// pack finds how many prompts are computed together if a number of them arrive in each step, and the times. Arrivals
-// during one step join the next one, up to the tokens of a step. They are random, so a step with any has
-// n / (1 - exp(-n)) of them on average.
+// pack finds how many prompts are computed together, and the times, if a number of prompts arrive in each step. Prompts
+// that arrive during one step join the next one, up to the tokens of a step. Arrivals are random, so a step with any of
+// n per step has n / (1 - exp(-n)) of them on average.
 func (s *steady) pack(arrivals float64) {
 	prompts := 1.0
 	if arrivals > 0 {
 		prompts = min(-arrivals/math.Expm1(-arrivals), max(s.joining.chunk/s.input, 1))
 	}
 	if prompts == s.prompts {
-		return // of a prompt that fills a step, each round finds the same
+		return // if each prompt fills a step, the times stay
 	}
 	time, shared, longest := s.joining.time(prompts)
 	s.prompts, s.prompt, s.shared, s.longest = prompts, time/prompts, shared, longest
 }
 
-// rounds are enough for a part in a thousand: sequences spend little of their time in their prompts.
+// rounds of settle reach an error of 0.1 %, because sequences spend little of their time in prompts.
 const rounds = 3
 
-// first is the time to the first token while a number of sequences run.
+// first returns the time to first token while a number of sequences run.
 func (s *steady) first(running float64) float64 {
-	// Chunks of a prompt follow one another through the stages: the longest one passes all of them.
+	// The chunks of a prompt follow one another through the stages, so the time of the longest one counts in every
+	// stage.
 	own := (s.prompt*s.prompts - s.shared + (s.batches-1)*s.longest) / s.batches
 	law := s.speed
 	before := law.Burst * running * s.ranks
@@ -123,8 +125,8 @@ func (s *steady) first(running float64) float64 {
 	return law.FirstMicros*micro + law.FirstSteps*s.step + own + before*s.prompt/s.batches + s.hops(s.input, s.roofline)
 }
 
-// before is the number of prompts a random arrival waits for: rho / (2 - 2 rho) if prompts take a share rho of the time
-// and are equally long (the queue M/D/1), and never more than all others.
+// before returns the number of prompts that a random arrival waits for. If prompts take a share rho of the time and are
+// equally long, it is rho / (2 - 2 rho) (the queue M/D/1), but at most all others.
 func (s *steady) before(running float64) float64 {
 	share := running * s.prompt / s.batches / (s.output * s.token)
 	most := max(running-1, 0)
@@ -134,7 +136,7 @@ func (s *steady) before(running float64) float64 {
 	return min(share/(2-2*share), most)
 }
 
-// chunkOf is how many tokens of prompts a step of an engine computes.
+// chunkOf returns the number of prompt tokens that an engine computes in a step.
 func chunkOf(d *Deployment, serving *Serving) float64 {
 	if d.Engine.Split == catalog.SplitLayers && d.Serving.MaxBatchedTokens <= 0 {
 		return float64(max(d.Engine.Memory.BatchTokens, 1))
@@ -142,7 +144,8 @@ func chunkOf(d *Deployment, serving *Serving) float64 {
 	return float64(serving.MaxBatchedTokens)
 }
 
-// holds reports whether a replica runs a number of sequences to their ends. The ends coincide if the starts did.
+// holds reports whether a replica has room for a number of sequences up to their ends. If they start together, they
+// also end together.
 func (m *Model) holds(d *Deployment, serving *Serving, length, sequences int) bool {
 	if d.Engine.Split == catalog.SplitLayers {
 		return float64(sequences) <= d.Budget.MaxConcurrency
@@ -150,8 +153,8 @@ func (m *Model) holds(d *Deployment, serving *Serving, length, sequences int) bo
 	return sequences <= serving.MaxNumSeqs && m.KVNeed(d.Layout, serving, length, sequences, d.Engine) <= d.Budget.KVCache
 }
 
-// seats are how many sequences of a length a replica runs at once: as many as it is told to, and as the KV
-// cache holds.
+// seats returns the number of sequences of a length that a replica runs at once, limited by its settings and by the KV
+// cache.
 func (m *Model) seats(d *Deployment, serving *Serving, length float64) float64 {
 	if d.Engine.Split == catalog.SplitLayers {
 		return math.Floor(d.Budget.MaxConcurrency)
@@ -175,22 +178,22 @@ func (m *Model) seats(d *Deployment, serving *Serving, length float64) float64 {
 	return math.Floor(min(told, held))
 }
 
-// pooled is the usable share of a KV cache with several kinds of layers; rounding takes the rest.
+// pooled is the usable part of a KV cache with several kinds of layers. Rounding takes the rest.
 const pooled = 0.95
 
-// pipeline is how stages work together.
+// pipeline describes how stages work together.
 type pipeline struct {
 	stages float64
-	// batches of sequences are in flight, one in each stage.
+	// batches is the number of batches of sequences in flight, one in each stage.
 	batches float64
-	// slow is how much longer a full pipeline takes than its stages one after another: the longest
-	// decides, and they wait for one another.
+	// slow is the ratio of the time of a full pipeline to the sum of its stages' times. The longest stage decides, and
+	// stages wait for one another.
 	slow float64
 	hop  catalog.Hop
 }
 
-// pipelineOf describes the stages of a layout. An engine of whole layers computes all sequences in one
-// batch, stage after stage.
+// pipelineOf describes the stages of a layout. An engine that splits by layers computes all sequences in one batch,
+// stage after stage.
 func pipelineOf(d *Deployment, layers int) pipeline {
 	pp := max(d.Layout.PP, 1)
 	out := pipeline{stages: float64(pp), batches: 1, slow: 1}
@@ -217,7 +220,7 @@ func pipelineOf(d *Deployment, layers int) pipeline {
 	return out
 }
 
-// stepTime returns the time for a token of every sequence.
+// stepTime returns the time to compute a token of every sequence.
 func (p *pipeline) stepTime(r *roofline, sequences float64) float64 {
 	batch := max(sequences/p.batches, min(sequences, 1))
 	time := r.decodeTime(batch)
@@ -228,7 +231,7 @@ func (p *pipeline) stepTime(r *roofline, sequences float64) float64 {
 	return time + p.hops(batch, r)
 }
 
-// hops returns the time of messages with a number of tokens from the first stage to the last.
+// hops returns the time to send a number of tokens from the first stage to the last.
 func (p *pipeline) hops(tokens float64, r *roofline) float64 {
 	if p.stages <= 1 {
 		return 0

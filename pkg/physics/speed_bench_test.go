@@ -5,7 +5,7 @@ package physics_test
 
 import "testing"
 
-// A search for a plan asks some thousand times.
+// A search for a plan calls Speed some thousand times.
 func BenchmarkSpeed(b *testing.B) {
 	rows := benches(b)
 	b.ReportAllocs()

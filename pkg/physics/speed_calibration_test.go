@@ -15,10 +15,10 @@ import (
 	"github.com/modelberth/modelberth/pkg/physics"
 )
 
-// errs are relative errors of predictions, with their signs.
+// errs are relative errors of predictions, with sign.
 type errs []float64
 
-// sorted returns the errors' sizes in order.
+// sizes returns the absolute errors, sorted.
 func (e errs) sizes() errs {
 	out := make(errs, len(e))
 	for i, err := range e {
@@ -27,7 +27,7 @@ func (e errs) sizes() errs {
 	return out
 }
 
-// quantile by nearest rank; NaN of nothing, so that it passes no bound.
+// quantile returns a quantile by nearest rank. Without errors it is NaN, which no check accepts.
 func (e errs) quantile(share float64) float64 {
 	if len(e) == 0 {
 		return math.NaN()
@@ -43,10 +43,11 @@ func (e errs) String() string {
 	return fmt.Sprintf("%5.1f %5.1f %+6.1f", 100*e.sizes().quantile(0.5), 100*e.sizes().quantile(0.9), 100*e.quantile(0.5))
 }
 
-// score is how well a group of rows is predicted.
+// score has the errors of the predictions for a group of rows.
 type score struct{ tpot, ttft, tokens errs }
 
-// add compares a row's figures. For a burst, only the rate counts: the rest is the queue's length.
+// add compares a row's figures with a prediction. For a burst only the rate counts, because the rest depends on the
+// length of the queue.
 func (s *score) add(b *bench, p physics.Pace) {
 	compare := func(errors *errs, predicted, measured float64) {
 		if !math.IsNaN(measured) {
@@ -60,7 +61,7 @@ func (s *score) add(b *bench, p physics.Pace) {
 	}
 }
 
-// scoresBy groups the rows without a queue.
+// scoresBy returns the scores of the rows without a queue, by group.
 func scoresBy(rows []*bench, group func(*bench) string) map[string]*score {
 	out := map[string]*score{}
 	for _, b := range rows {
@@ -85,7 +86,7 @@ func logScores(t *testing.T, title string, scores map[string]*score) {
 	}
 }
 
-// The constants fit their rows; groups of rows kept out of the fit come close.
+// The constants fit their rows. The predictions for groups left out of the fit are close.
 func TestSpeedCalibration(t *testing.T) {
 	rows := benches(t)
 	fitted, kept := splitRows(rows)
@@ -130,7 +131,7 @@ func TestSpeedCalibration(t *testing.T) {
 	}
 }
 
-// Rows with waiting sequences are predicted to queue, and few others.
+// Rows in which sequences waited are predicted to queue, and few others are.
 func TestQueuedRowsArePredicted(t *testing.T) {
 	waiting, alarms, rows := 0, 0, 0
 	for _, b := range benches(t) {
@@ -160,15 +161,15 @@ func TestQueuedRowsArePredicted(t *testing.T) {
 	}
 }
 
-// dollars per GPU-hour on demand: Standard_ND96amsr_A100_v4, Standard_ND96isr_H100_v5 and Standard_ND96isr_H200_v5
-// in eastus, p6-b200.48xlarge and p6-b300.48xlarge in us-east-1.
+// dollars returns the price per GPU-hour on demand, in USD: of Standard_ND96amsr_A100_v4, Standard_ND96isr_H100_v5 and
+// Standard_ND96isr_H200_v5 in eastus, and of p6-b200.48xlarge and p6-b300.48xlarge in us-east-1.
 func dollars(gpu string) float64 {
 	return map[string]float64{
 		"A100-80-SXM": 4.10, "H100-80-SXM": 12.29, "H200-141-SXM": 10.60, "B200-180-SXM": 14.24, "B300-SXM": 17.80,
 	}[gpu]
 }
 
-// The first-ranked option costs hardly more per token than the best measured one.
+// The option that the predictions rank first costs hardly more per token than the best measured one.
 func TestDecisionRegret(t *testing.T) {
 	regrets := regretsOf(t, slices.DeleteFunc(benches(t), func(b *bench) bool {
 		return b.doubt() != "" && !b.untuned() || b.mixed() || math.IsNaN(b.tokens) || dollars(b.gpu) == 0
@@ -178,7 +179,7 @@ func TestDecisionRegret(t *testing.T) {
 	}
 }
 
-// The release explains the rows that their collector takes for untuned. No constant is fitted to them.
+// The release explains the rows that their collector considers untuned. No constant is fitted to them.
 func TestReleaseExplainsUntunedRows(t *testing.T) {
 	rows := slices.DeleteFunc(benches(t), func(b *bench) bool { return !b.untuned() })
 	with := scoresBy(rows, (*bench).group)
@@ -201,8 +202,8 @@ func TestReleaseExplainsUntunedRows(t *testing.T) {
 	}
 }
 
-// regretsOf are how much dearer, in groups of rows of one engine, model and lengths, the cheapest prediction
-// is than the cheapest measurement.
+// regretsOf compares the prices per token within groups of rows of one engine, model and lengths. It returns by how
+// much the option that is cheapest by prediction exceeds the cheapest by measurement.
 func regretsOf(t *testing.T, rows []*bench) errs {
 	t.Helper()
 	groups := map[string][]*bench{}

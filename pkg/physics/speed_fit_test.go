@@ -16,7 +16,7 @@ import (
 	"github.com/modelberth/modelberth/pkg/catalog"
 )
 
-// fitRounds of trying another value of one constant.
+// fitRounds is the number of rounds of a fit. Each tries another value of one constant.
 const fitRounds = 12000
 
 // TestFitSpeed fits constants of presets/engines/vllm.yaml to the rows of the fit, starting from their
@@ -43,8 +43,8 @@ func TestFitSpeed(t *testing.T) {
 	logTotals(t, "after", fitted, kept)
 }
 
-// TestLeaveOneLabOut fits to the rows of all labs but one, and prints that lab's errors. It begins at the constants, so
-// a constant with rows of the left-out lab only stays.
+// TestLeaveOneLabOut fits to the rows of all labs except one, and prints the errors for that lab. It starts at the
+// current constants, so a constant that only the omitted lab supports stays as it is.
 func TestLeaveOneLabOut(t *testing.T) {
 	for _, lab := range []string{"GPUStack", "InferenceX", "NVIDIA", "Vultr", "others", "vLLM"} {
 		rows := benches(t)
@@ -67,8 +67,8 @@ func logTotals(t *testing.T, title string, fitted, kept []*bench) {
 	logScores(t, title, totals)
 }
 
-// fitSpeed changes constants to make the rows' errors small, and draws them towards their start if the rows say little
-// of them.
+// fitSpeed changes constants to make the rows' errors small. If the rows have little information on a constant,
+// fitSpeed keeps it near its start.
 func fitSpeed(t *testing.T, speed *catalog.Speed, rows []*bench, constants []constant) {
 	t.Helper()
 	groups := map[string]float64{}
@@ -111,7 +111,7 @@ func fitSpeed(t *testing.T, speed *catalog.Speed, rows []*bench, constants []con
 	}
 }
 
-// distance of a row's prediction from the measurement, nearly the sum of its relative errors.
+// distance returns the distance of a row's prediction from the measurement: roughly the sum of its relative errors.
 func (b *bench) distance() float64 {
 	p, sum := b.pace(), 0.0
 	add := func(weight, predicted, measured float64) {
@@ -129,19 +129,19 @@ func (b *bench) distance() float64 {
 	return sum
 }
 
-// constant of the law to fit.
+// constant is a constant of the law to fit.
 type constant struct {
 	name string
 	get  func(*catalog.Speed) float64
 	set  func(*catalog.Speed, float64)
-	// most is its upper bound, if any.
+	// most is the upper limit; 0 means none.
 	most float64
 }
 
-// mostOfPeak is the best share that kernels reach.
+// mostOfPeak is the largest share of the peak that kernels reach.
 const mostOfPeak = 0.95
 
-// fittedConstants are those with evidence in the rows.
+// fittedConstants returns the constants for which the rows have evidence.
 func fittedConstants() []constant {
 	plain := func(name string, of func(*catalog.Speed) *float64) constant {
 		return constant{
@@ -205,7 +205,7 @@ func fittedConstants() []constant {
 			},
 		}
 	}
-	// large is a sum of the largest size, in microseconds: over 2, 4 and 8 GPUs the ratio stays.
+	// large is the time of a sum of the largest size, in microseconds. Its ratio over 2, 4 and 8 GPUs stays.
 	large := func(link string) constant {
 		tables := func(s *catalog.Speed) (out []*float64) {
 			for _, table := range s.AllReduce {
@@ -227,7 +227,7 @@ func fittedConstants() []constant {
 			},
 		}
 	}
-	// small is a sum of a middle size, between its neighbours.
+	// small is the time of a sum of a medium size, between its neighbours.
 	small := func(link string, gpus, at int) constant {
 		table := func(s *catalog.Speed) []float64 {
 			i := slices.IndexFunc(s.AllReduce, func(a catalog.AllReduce) bool { return a.Links[0] == link && a.GPUs == gpus })

@@ -12,7 +12,7 @@ import (
 	"github.com/modelberth/modelberth/pkg/physics"
 )
 
-// ofExperts is a model of 128 experts; each token needs four.
+// ofExperts returns a model of 128 experts, of which each token uses four.
 func ofExperts() model.Shape {
 	return model.Shape{
 		Layers: 36, Hidden: 2880, Heads: 64, KVHeads: 8, HeadDim: 64, Vocab: 201088,
@@ -20,7 +20,7 @@ func ofExperts() model.Shape {
 	}
 }
 
-// Short prompts that arrive together are computed in one step: they do not read the weights once each.
+// Short prompts that arrive together are computed in one step, so they read the weights only once.
 func TestShortPromptsAreComputedTogether(t *testing.T) {
 	s := newShelf(t)
 	x := ordinary(t, s)
@@ -34,7 +34,7 @@ func TestShortPromptsAreComputedTogether(t *testing.T) {
 	}
 }
 
-// Experts of 8 bits are multiplied like those of 16 if the GPU has no 8-bit arithmetic, not like dense matrices.
+// If the GPU has no 8-bit arithmetic, it multiplies experts of 8 bits like experts of 16 bits, not like dense matrices.
 func TestExpertsWithoutEightBitsAreNoDenseMatrices(t *testing.T) {
 	s := newShelf(t)
 	gpu, _ := s.catalog.GPU("A100-80-SXM")
@@ -49,7 +49,7 @@ func TestExpertsWithoutEightBitsAreNoDenseMatrices(t *testing.T) {
 	}
 }
 
-// Releases that schedule while the GPU works lose less in each step.
+// Releases that schedule while the GPU works lose less time in each step.
 func TestEarlierReleasesLoseMorePerStep(t *testing.T) {
 	s := newShelf(t)
 	x := ordinary(t, s)
@@ -64,7 +64,7 @@ func TestEarlierReleasesLoseMorePerStep(t *testing.T) {
 	}
 }
 
-// For a while, releases multiplied a whole block of rows by every expert on Hopper, unless eight GPUs shared the model.
+// Some releases multiplied a whole block of rows by every expert on Hopper, unless eight GPUs shared the model.
 func TestSomeReleasesMultiplyWholeBlocks(t *testing.T) {
 	s := newShelf(t)
 	for _, tc := range []struct {
@@ -98,7 +98,7 @@ func TestSomeReleasesMultiplyWholeBlocks(t *testing.T) {
 	}
 }
 
-// Large sums over PCIe are NCCL's, at 28 to 35 GB/s with PCIe 5: an order more than vLLM's own kernel.
+// NCCL computes large sums over PCIe, at 28 to 35 GB/s with PCIe 5. That is ten times as fast as vLLM's own kernel.
 func TestSumsOverPCIeAreThoseOfNCCL(t *testing.T) {
 	seen := 0
 	for _, table := range newShelf(t).vllm(t).Speed.AllReduce {
@@ -130,7 +130,7 @@ func TestSumsCrossThePCIeOfTheMachine(t *testing.T) {
 	}
 }
 
-// The more unevenly routers choose, the fewer experts a batch reads; one token reads as many as it chooses.
+// The more unevenly routers choose, the fewer experts a batch reads. A single token reads as many as it chooses.
 func TestSkewedRoutersReadFewerExperts(t *testing.T) {
 	s := newShelf(t)
 	x := ordinary(t, s)
@@ -146,7 +146,8 @@ func TestSkewedRoutersReadFewerExperts(t *testing.T) {
 	}
 }
 
-// Sparse attention attends to its indexer's choice: long contexts cost little more than its keys.
+// Sparse attention reads only the tokens that its indexer chooses, so a long context costs little more than the
+// indexer's keys.
 func TestSparseAttentionReadsChosenTokens(t *testing.T) {
 	s := newShelf(t)
 	shape := model.Shape{
@@ -163,8 +164,8 @@ func TestSparseAttentionReadsChosenTokens(t *testing.T) {
 	}
 }
 
-// A plan's requests do not all start at one moment, as those of a benchmark do: they wait for fewer prompts, and
-// the longer the more of the time prompts take.
+// The requests of a plan do not all start at once, as in a benchmark. So they wait for fewer prompts. The wait grows
+// with the share of time that prompts take.
 func TestArrivalsAtRandomAreNoBurst(t *testing.T) {
 	s := newShelf(t)
 	x := ordinary(t, s)
@@ -189,8 +190,8 @@ func TestArrivalsAtRandomAreNoBurst(t *testing.T) {
 	}
 }
 
-// GPUs with whole experts wait for the busiest one. If each has a part of every expert, none waits, and if all experts
-// are read anyway, the only wait is for the popular ones.
+// GPUs with whole experts wait for the busiest one. If each GPU has a part of every expert, none waits. If a step reads
+// all experts anyway, the only wait is for the popular ones.
 func TestGPUsOfWholeExpertsWaitForTheFullest(t *testing.T) {
 	s := newShelf(t)
 	waits := func(gpus, clients int) float64 {
@@ -213,7 +214,7 @@ func TestGPUsOfWholeExpertsWaitForTheFullest(t *testing.T) {
 	}
 }
 
-// A release with asynchronous scheduling on request loses no more than those with it by default.
+// A release with asynchronous scheduling switched on loses no more time than releases with it by default.
 func TestAsynchronousSchedulingOnRequest(t *testing.T) {
 	s := newShelf(t)
 	x := ordinary(t, s)
@@ -224,7 +225,7 @@ func TestAsynchronousSchedulingOnRequest(t *testing.T) {
 	}
 }
 
-// Early releases gained nothing on Hopper from reading a cache of 8 bits: half the bytes at half the rate.
+// Early releases gained nothing on Hopper from a cache of 8 bits: they read half the bytes at half the rate.
 func TestEarlierReleasesReadNarrowCachesSlowly(t *testing.T) {
 	s := newShelf(t)
 	for _, tc := range []struct {

@@ -16,24 +16,24 @@ import (
 	"github.com/modelberth/modelberth/pkg/sku"
 )
 
-// setting is a deployment under a load, with a test's changes.
+// setting is a deployment under a load, for tests to change.
 type setting struct {
 	format string
 	gpu    sku.GPU
 	layout physics.Layout
-	// serving and, where not zero, the KV cache of each GPU in GiB.
+	// serving has the engine's settings. kv is the KV cache of each GPU in GiB; 0 means the law's.
 	serving physics.Serving
 	kv      float64
 	load    physics.Load
 	engine  catalog.Engine
 }
 
-// seventy is a dense model of 70B.
+// seventy returns the shape of a dense model with 70 billion parameters.
 func seventy() model.Shape {
 	return model.Shape{Layers: 80, Hidden: 8192, Intermediate: 28672, Heads: 64, KVHeads: 8, HeadDim: 128, Vocab: 128256}
 }
 
-// ordinary is a model in 8 bits on four H100 in one machine, with room for the load.
+// ordinary returns a model in 8 bits on four H100 in one machine, with memory for the load.
 func ordinary(t *testing.T, s shelf) setting {
 	t.Helper()
 	gpu, known := s.catalog.GPU("H100-80-SXM")
@@ -62,7 +62,7 @@ func (x setting) pace(t *testing.T, s shelf, shape model.Shape) physics.Pace {
 	return m.Speed(&d, x.load)
 }
 
-// A change makes a deployment slower or faster, for a reason.
+// Each change makes a deployment slower or faster, or leaves its speed.
 func TestSpeedFactors(t *testing.T) {
 	const faster, same, slower = -1, 0, 1
 	for name, tc := range map[string]struct {
@@ -196,7 +196,7 @@ func TestQueues(t *testing.T) {
 	}
 }
 
-// Requests wait for room before the first token.
+// Requests wait for room before their first token.
 func TestQueuesWait(t *testing.T) {
 	s := newShelf(t)
 	x := ordinary(t, s)
@@ -206,14 +206,14 @@ func TestQueuesWait(t *testing.T) {
 	if tight.TTFT < 5*roomy.TTFT || tight.OutputTokensPerSecond > roomy.OutputTokensPerSecond {
 		t.Errorf("eight at a time give %+v, all at once %+v", tight, roomy)
 	}
-	// Little's law: all open requests take their turns.
+	// By Little's law, all open requests take turns.
 	turn := (tight.TTFT + 500*tight.TPOT) / 1e3
 	if open := tight.OutputTokensPerSecond / 500 * turn; math.Abs(open-32) > 0.1 {
 		t.Errorf("%.2f requests are open, want 32", open)
 	}
 }
 
-// A GPU without known peaks has no prediction.
+// A GPU without known peaks gets no prediction.
 func TestUnknownHardwareHasNoPace(t *testing.T) {
 	s := newShelf(t)
 	x := ordinary(t, s)
@@ -223,7 +223,7 @@ func TestUnknownHardwareHasNoPace(t *testing.T) {
 	}
 }
 
-// An engine of whole layers computes a token on one GPU after another: a second GPU brings room, not speed.
+// An engine that splits by layers computes a token on one GPU after another. A second GPU brings memory but no speed.
 func TestLayersOneAfterAnother(t *testing.T) {
 	s := newShelf(t)
 	engine, known := s.catalog.Engine("llamacpp")
@@ -248,7 +248,7 @@ func TestLayersOneAfterAnother(t *testing.T) {
 	}
 }
 
-// asked rolls a deployment and a load.
+// asked returns a random deployment and a random load.
 func (d dice) asked(s shelf, e *catalog.Engine, wild bool) (*physics.Model, physics.Deployment, physics.Load) {
 	gpus := slices.DeleteFunc(s.gpus(), func(g sku.GPU) bool { return len(g.PeakTFLOPs) == 0 })
 	gpu, serving := gpus[d.IntN(len(gpus))], d.serving()
@@ -316,10 +316,11 @@ func TestSpeedProperties(t *testing.T) {
 	}
 }
 
-// tiny is the surplus that the search for a steady state may add: a prompt's share of a step is computed once.
+// tiny is the error that the search for a steady state may add, because it computes a prompt's share of a step only
+// once.
 const tiny = 0.01
 
-// Whatever the shape, figures are figures.
+// For any shape, all figures are finite and not negative.
 func FuzzSpeed(f *testing.F) {
 	for seed := range uint64(32) {
 		f.Add(seed, 1000, 500, 32)

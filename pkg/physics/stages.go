@@ -9,15 +9,16 @@ import (
 	"github.com/modelberth/modelberth/api/v1beta1"
 )
 
-// stage is a run of whole layers, one of a pipeline of pp.
+// stage is a run of whole layers: one of the pp stages of a pipeline.
 type stage struct {
 	layers, pp  int
 	first, last bool
-	// spilled: the first layers do not all fit the first stage. Then any stage may hold the heaviest.
+	// spilled: the layers that belong at the beginning do not all fit into the first stage, so any stage may hold the
+	// heaviest layers.
 	spilled bool
 }
 
-// stages returns the stages that may be the fullest: the first, the fullest in between, and the last.
+// stages returns the stages that may be the fullest: the first, the last, and the fullest one between them.
 func (m *Model) stages(pp int) (all [3]stage, count int) {
 	if pp <= 1 {
 		all[0] = stage{layers: m.shape.Layers, pp: 1, first: true, last: true}
@@ -34,9 +35,9 @@ func (m *Model) stages(pp int) (all [3]stage, count int) {
 	return all, 3
 }
 
-// partition gives each stage of a pipeline whole layers, so that the fullest stage holds least: the first
-// one has the embedding beside its layers, the last one the output matrix. between is the most that a
-// stage between them has.
+// partition divides whole layers among the stages of a pipeline so that the fullest stage is as small as possible. The
+// first stage also has the embedding, and the last one the output matrix. between is the largest number of layers of a
+// stage between them.
 func (m *Model) partition(pp int) (first, between, last int) {
 	layers := m.shape.Layers
 	if pp > layers {
@@ -57,7 +58,7 @@ func (m *Model) partition(pp int) (first, between, last int) {
 	}
 }
 
-// ends divides layers among the first stage and the last one.
+// ends divides a number of layers between the first stage and the last one.
 func (m *Model) ends(layers int) (first, last int) {
 	first = layers / 2
 	if m.layer > 0 {
@@ -68,8 +69,8 @@ func (m *Model) ends(layers int) (first, last int) {
 	return first, layers - first
 }
 
-// Partition returns how many layers each stage of a pipeline has; nil for one stage. Their sum is the
-// number of layers.
+// Partition returns the number of layers of each stage of a pipeline; nil for one stage. Their sum is the number of
+// layers.
 func (m *Model) Partition(pp int) []int {
 	if pp <= 1 || pp > m.shape.Layers {
 		return nil
@@ -84,8 +85,8 @@ func (m *Model) Partition(pp int) []int {
 	return out
 }
 
-// stageWeights are the bytes of weights on each GPU of a stage: its share of each kind of layers, whole
-// layers of the heaviest first.
+// stageWeights returns the bytes of weights on each GPU of a stage: its share of each kind of layers, in whole layers,
+// the heaviest kind first.
 func (m *Model) stageWeights(s stage, c cut) float64 {
 	share := 1 / float64(c.tp)
 	bytes := 0.0
@@ -128,7 +129,7 @@ func (m *Model) stageWeights(s stage, c cut) float64 {
 	return bytes
 }
 
-// WeightBytes are the bytes of weights on the fullest GPU of a layout.
+// WeightBytes returns the bytes of weights on the fullest GPU of a layout.
 func (m *Model) WeightBytes(l Layout) float64 {
 	most := 0.0
 	all, count := m.stages(l.PP)
@@ -138,7 +139,7 @@ func (m *Model) WeightBytes(l Layout) float64 {
 	return most
 }
 
-// basis returns the basis of figures from the weights and a law's constants.
+// basis returns the basis of figures that follow from the weights and a law's constants.
 func (m *Model) basis(law v1beta1.Basis) v1beta1.Basis {
 	if law == v1beta1.BasisEstimated || m.weights.Basis == v1beta1.BasisEstimated || m.weights.Adapters.Slots > 0 {
 		return v1beta1.BasisEstimated
@@ -149,12 +150,12 @@ func (m *Model) basis(law v1beta1.Basis) v1beta1.Basis {
 	return law
 }
 
-// Bytes are those of all weights on GPUs.
+// Bytes returns the size of all weights on GPUs.
 func (m *Model) Bytes() float64 {
 	return m.WeightBytes(Layout{TP: 1, PP: 1})
 }
 
-// LayerBytes are those of the heaviest layer on each of a number of GPUs.
+// LayerBytes returns the bytes of the heaviest layer on each of a number of GPUs.
 func (m *Model) LayerBytes(tp int) float64 {
 	most := 0.0
 	for i := range m.kinds {

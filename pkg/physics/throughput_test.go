@@ -28,26 +28,26 @@ type run struct {
 	id, model, gpu, precision, engine, version, flags, note, source string
 	tp, pp, input, output, concurrency                              int
 	tokens, ttft, tpot                                              float64
-	// wholeExperts reports whether experts were spread whole.
+	// wholeExperts: whole experts were spread over GPUs.
 	wholeExperts bool
-	// unnamed is the release if the row names none.
+	// unnamed is the release to assume if the row names none.
 	unnamed string
-	// burst reports whether all requests were sent at one moment, and no others after them.
+	// burst: all requests were sent at once, and no others after them.
 	burst bool
 }
 
-// waits reports whether sequences waited for room: without a queue, no row takes so long to the first token.
+// waits reports whether sequences waited for memory. Without a queue, no row takes so long to the first token.
 func (r *run) waits() bool { return !r.burst && r.ttft > longestPrompt }
 
-// longestPrompt in milliseconds. The next smaller TTFT is 3,445.
+// longestPrompt is a time to first token in milliseconds. The largest one below it is 3,445.
 const longestPrompt = 5000
 
-// untuned marks a row with a setup that its collector doubts: a token takes 51 to 59 ms on two H200, at 4 requests as at
-// 20, and 15 to 18 ms from the same source for the same model on the same GPUs under SGLang. No constant is fitted to
-// it. The release explains it: its experts multiply whole blocks (catalog.FormerBlocks).
+// untuned marks rows whose collector doubts the setup. A token takes 51 to 59 ms on two H200, with 4 requests as with
+// 20. The same source reports 15 to 18 ms for the same model on the same GPUs under SGLang. No constant is fitted to
+// these rows. Their release explains them: its experts multiply whole blocks (catalog.FormerBlocks).
 func (r *run) untuned() bool { return strings.Contains(r.note, "eager/untuned") }
 
-// doubt is the objection to a row; empty if there is none.
+// doubt returns the objection to a row; empty if there is none.
 func (r *run) doubt() string {
 	switch share := r.inFlight() / float64(r.concurrency); {
 	case strings.Contains(r.note, "do not use"):
@@ -63,22 +63,23 @@ func (r *run) doubt() string {
 	}
 }
 
-// Of a burst of equal requests served in turn, at least half are in flight on average, and the mean wait is half of the
-// total time, or less; most rows say 0.50. Clients with a fixed number of open requests have that number in flight.
+// If an engine serves a burst of equal requests in turn, at least half of them are in flight on average, and the mean
+// wait is at most half of the total time; most rows have 0.50. Clients with a fixed number of open requests have that
+// number in flight.
 const leastOfBurst, mostOfWait, leastOfLoop = 0.48, 0.6, 0.8
 
-// lasted is how long a burst took, in milliseconds.
+// lasted returns the duration of a burst in milliseconds.
 func (r *run) lasted() float64 {
 	return float64(r.concurrency*r.output) / r.tokens * 1e3
 }
 
-// inFlight is the average number of requests in flight, by Little's law; NaN if the row has none.
+// inFlight returns the average number of requests in flight, by Little's law; NaN if the row lacks a figure.
 func (r *run) inFlight() float64 {
 	return r.tokens / float64(r.output) * (r.ttft + float64(r.output)*r.tpot) / 1e3
 }
 
-// mixed reports whether the requests of a burst have very different lengths with only the mean stated: those of
-// ShareGPT, whose longest answers go on long after the others.
+// mixed reports whether the requests of a burst have very different lengths, and the row has only their mean. This is
+// so for ShareGPT, whose longest answers continue long after the others.
 func (r *run) mixed() bool {
 	return r.burst && r.input >= 200 && r.input < 400
 }
@@ -141,13 +142,13 @@ func readRuns(t testing.TB) []run {
 	return runs
 }
 
-// setup is how InferenceX started the engine for some rows.
+// setup has the settings with which InferenceX started the engine for some rows.
 type setup struct {
 	Model, Precision, Flags, Source string
 	GPUs, Versions                  []string
-	// Release of rows without one.
+	// Release is the release to assume for rows without one.
 	Release string
-	// BatchedPerInput is max-num-batched-tokens for each token of the nominal prompt.
+	// BatchedPerInput is max-num-batched-tokens divided by the nominal prompt length.
 	BatchedPerInput int
 }
 
@@ -163,7 +164,7 @@ func readSetups(t testing.TB) (out []setup) {
 	return out
 }
 
-// set adds a row's setup.
+// set adds the settings of InferenceX to a row.
 func (r *run) set(setups []setup) {
 	for i := range setups {
 		s := &setups[i]
@@ -183,7 +184,7 @@ func (r *run) set(setups []setup) {
 	}
 }
 
-// bench is a row ready to be predicted.
+// bench is a row with its deployment, ready for a prediction.
 type bench struct {
 	run
 	model      *physics.Model
@@ -194,7 +195,7 @@ type bench struct {
 	budget     physics.Budget
 }
 
-// formats of the rows' precisions.
+// formatOf returns the format for a row's precision.
 func formatOf(r *run) string {
 	switch {
 	case r.precision == "fp4":
@@ -239,7 +240,7 @@ func benches(t testing.TB) []*bench {
 	return out
 }
 
-// shapeOf a model, taken from its publication in another format.
+// shapeOf returns the shape of a model, which may be published in another format.
 func shapeOf(t testing.TB, s shelf, others map[string]model.Shape, repo string) model.Shape {
 	t.Helper()
 	base := strings.TrimSuffix(repo, "-FP8")
@@ -255,8 +256,8 @@ func shapeOf(t testing.TB, s shelf, others map[string]model.Shape, repo string) 
 	return model.Shape{}
 }
 
-// newBench sets a row's deployment up as its benchmark did: InferenceX draws lengths from 0.8 of the nominal
-// ones, and serves with a max-model-len a little above them.
+// newBench sets up a row's deployment like its benchmark. InferenceX draws lengths from 0.8 of the nominal ones up, and
+// sets max-model-len a little above these.
 func newBench(r run, m *physics.Model, gpu *sku.GPU, engine *catalog.Engine) *bench {
 	b := &bench{run: r, model: m}
 	b.load = physics.Load{Input: r.input, Output: r.output, Concurrency: r.concurrency}
@@ -276,7 +277,8 @@ func newBench(r run, m *physics.Model, gpu *sku.GPU, engine *catalog.Engine) *be
 		Budget: &b.budget, Engine: engine,
 	}
 	b.budget = physics.Memory(m, gpu, b.deployment.Layout, &b.serving, engine)
-	// It ran, so it fitted: with room for fewer sequences than the release's default, or with more of the memory.
+	// The row ran, so the model fitted: with fewer sequences than the release's default, or with a larger share of the
+	// memory.
 	for _, used := range [...]float64{0.9, 0.95} {
 		if b.budget.MaxConcurrency >= 1 {
 			break
@@ -287,14 +289,14 @@ func newBench(r run, m *physics.Model, gpu *sku.GPU, engine *catalog.Engine) *be
 	return b
 }
 
-// leastSequences is the smaller of the engine's defaults.
+// leastSequences is the smaller one of the engine's defaults for max-num-seqs.
 const leastSequences = 256
 
-// release of the engine. InferenceX's rows without one are of 2025.
+// release returns the engine's release. InferenceX's rows without one are from 2025.
 func (r *run) release() string {
 	switch {
 	case strings.Contains(r.flags, "--performance-mode"):
-		return "0.17" // which has this flag first, whatever the source's page says of all its rows
+		return "0.17" // the first release with this flag, although the source's page names another for all rows
 	case r.engine == "vllm" && physics.IsRelease(r.version):
 		return r.version
 	default:
@@ -302,7 +304,7 @@ func (r *run) release() string {
 	}
 }
 
-// flag is the number of a flag, else 0.
+// flag returns the number of a flag; 0 if the row does not have it.
 func (r *run) flag(name string) int {
 	_, after, _ := strings.Cut(r.flags, name)
 	n := 0
@@ -310,12 +312,12 @@ func (r *run) flag(name string) int {
 	return n
 }
 
-// nominal lengths are on average longer than true ones.
+// nominal returns the mean true length of requests with a nominal length, which is smaller.
 func nominal(tokens int) int { return int(math.Round(0.9 * float64(tokens))) }
 
 func (b *bench) pace() physics.Pace { return b.model.Speed(&b.deployment, b.load) }
 
-// queues reports whether the row is said to queue: its longest sequences have the nominal lengths.
+// queues reports whether the law predicts a queue for the row. Its longest sequences have the nominal lengths.
 func (b *bench) queues() bool {
 	return b.model.Speed(&b.deployment, physics.Load{Input: b.input, Output: b.output, Concurrency: b.concurrency}).Queues
 }

@@ -9,50 +9,50 @@ import (
 	"github.com/modelberth/modelberth/pkg/model"
 )
 
-// work is the work of a step, prepared once for a model in one format.
+// work is what a step reads and computes, prepared once for a model in one format.
 type work struct {
-	// linear are the matrices of every token in the format's size, plain those outside the format.
+	// linear are the matrices in the format that every token uses, plain those outside the format.
 	linear, plain matrices
-	// experts by kind of layer.
+	// experts has one entry per kind of layer.
 	experts []expertWork
-	// mixers attend to tokens.
+	// mixers are the attention or state of each kind of layer.
 	mixers []mixer
-	// output is the matrix of the logits, bytes and parameters.
+	// output and outputParams are the bytes and parameters of the matrix that computes the logits.
 	output, outputParams float64
-	// halves are mixers and feed-forward parts of layers without experts, expertLayers those with; sums are
-	// the parts after which tensor parallelism adds up.
+	// halves is the number of attention and feed-forward parts in layers without experts, expertLayers the number of
+	// layers with experts. sums is the number of parts after which tensor parallelism sums over GPUs.
 	halves, expertLayers, sums float64
 }
 
-// matrices by how tensor parallelism cuts them: bytes and parameters.
+// matrices are the bytes and parameters of matrices, by how tensor parallelism cuts them.
 type matrices struct {
 	split, replicated             float64
 	splitParams, replicatedParams float64
-	// keyValue are cut by heads.
+	// keyValue is cut by heads.
 	keyValue, keyValueParams float64
 	kvHeads                  int
 }
 
-// expertWork is the experts of layers of one kind.
+// expertWork has the experts of the layers of one kind.
 type expertWork struct {
 	layers, experts, topK float64
-	// missed is the logarithm of the probability that a token chooses other experts.
+	// missed is the logarithm of the probability that a token does not choose a given expert.
 	missed float64
-	// bytes and params of one expert.
+	// bytes and params are those of one expert.
 	bytes, params float64
 }
 
-// mixer is how layers of one kind attend.
+// mixer is the attention, or the state, of the layers of one kind.
 type mixer struct {
 	cache cache
-	// pair is the operations of a query and a key in all layers, index those of the indexer; every GPU computes all
-	// of its heads.
+	// pair is the number of operations of a query and a key in all layers. index is the same for the indexer, which
+	// every GPU computes with all its heads.
 	pair, index float64
-	// chosen is the number of tokens in sparse attention; 0 means all.
+	// chosen is the number of tokens that sparse attention reads; 0 means all.
 	chosen float64
 }
 
-// workOf prepares a model.
+// workOf prepares the work of a model.
 func workOf(shape model.Shape, kinds []model.Layers, size sizes) work {
 	w := work{outputParams: float64(shape.EmbeddingParams())}
 	w.output = w.outputParams * size.plain
@@ -90,7 +90,7 @@ func (w *work) addLayers(kind model.Layers, size sizes) {
 	})
 }
 
-// nearlyOne keeps a logarithm finite if every token needs every expert.
+// nearlyOne keeps the logarithm finite if every token chooses every expert.
 const nearlyOne = 1 - 1e-9
 
 func (m *matrices) add(count float64, kind model.Layers, bytes float64) {
@@ -102,7 +102,7 @@ func (m *matrices) add(count float64, kind model.Layers, bytes float64) {
 	m.kvHeads = max(m.kvHeads, kind.KVHeads)
 }
 
-// on are the bytes and parameters on each of a number of GPUs.
+// on returns the bytes and parameters on each of a number of GPUs.
 func (m *matrices) on(tp float64) (bytes, params float64) {
 	kv := 1 / tp
 	if m.kvHeads > 0 {
@@ -111,9 +111,9 @@ func (m *matrices) on(tp float64) (bytes, params float64) {
 	return m.split/tp + m.keyValue*kv + m.replicated, m.splitParams/tp + m.keyValueParams*kv + m.replicatedParams
 }
 
-// hit is how many different experts a number of tokens choose. Routers choose some experts more often than
-// others: popularities are taken to spread like a gamma distribution of variance skew about their mean, under
-// which a number of tokens all miss an expert with the probability (1 + skew x)^(-1/skew), exp(-x) without skew.
+// hit returns how many different experts a number of tokens choose. Routers choose some experts more often than others.
+// The model is a gamma distribution of popularity with variance skew around its mean. All tokens then miss an expert
+// with the probability (1 + skew x)^(-1/skew), or exp(-x) without skew.
 func (e *expertWork) hit(tokens, skew float64) float64 {
 	if skew <= 0 {
 		return -e.experts * math.Expm1(tokens*e.missed)
@@ -121,9 +121,9 @@ func (e *expertWork) hit(tokens, skew float64) float64 {
 	return -e.experts * math.Expm1(-math.Log1p(-skew*tokens*e.missed)/skew)
 }
 
-// addMixers prepares attention; caches must be known.
+// addMixers prepares attention. It needs the caches.
 func (w *work) addMixers(shape model.Shape, caches []cache) {
-	// A key costs a multiplication and an addition for each element of it, as does a value.
+	// Each element of a key costs a multiplication and an addition, and so does each element of a value.
 	pair := 2 * float64(shape.Heads) * float64(shape.HeadDim+shape.HeadDim)
 	if shape.ValueDim > 0 {
 		pair = 2 * float64(shape.Heads) * float64(shape.HeadDim+shape.ValueDim)
@@ -141,11 +141,11 @@ func (w *work) addMixers(shape model.Shape, caches []cache) {
 	}
 }
 
-// chosenTokens of sparse attention: index_topk in the models' configurations.
+// chosenTokens is the number of tokens in sparse attention: index_topk in the models' configurations.
 const chosenTokens = 2048
 
-// addIndexer limits the attention of a model that has an indexer. Attention to what it chose works on latent
-// vectors as they are kept (flashmla_sparse in vLLM), not on keys and values of each head.
+// addIndexer limits the attention of a model with an indexer to the tokens it chooses. Such attention reads latent
+// vectors as they are in the cache (flashmla_sparse in vLLM), not keys and values of each head.
 func (m *mixer) addIndexer(shape *model.Shape) {
 	mla := shape.MLA
 	if mla == nil || mla.IndexHeads == 0 || m.cache.window > 0 || m.cache.state > 0 {
@@ -160,7 +160,7 @@ func (m *mixer) addIndexer(shape *model.Shape) {
 	}
 }
 
-// pairs of a query and an earlier key of a prompt.
+// pairs returns the number of pairs of a query and an earlier key in a prompt.
 func (m *mixer) pairs(tokens float64) float64 {
 	window := max(float64(m.cache.window), m.chosen)
 	switch {
@@ -173,7 +173,7 @@ func (m *mixer) pairs(tokens float64) float64 {
 	}
 }
 
-// read is what a sequence of a length has read of its cache for one token, on each of a number of GPUs. A
+// read returns the bytes of the cache that one sequence of a length reads per token, on each of a number of GPUs. A
 // state is read and written.
 func (m *mixer) read(length float64, tp int, e elements) float64 {
 	c := &m.cache
@@ -187,7 +187,7 @@ func (m *mixer) read(length float64, tp int, e elements) float64 {
 	return float64(c.count) * (length*c.perToken(tp, e) + 2*c.state/float64(tp))
 }
 
-// held returns the bytes of a sequence of a length on each of a number of GPUs.
+// held returns the bytes of the cache of one sequence of a length on each of a number of GPUs.
 func (m *mixer) held(length float64, tp int, e elements) float64 {
 	c := &m.cache
 	if c.window > 0 {
