@@ -5,10 +5,10 @@ package engine
 
 // Adapter is a low-rank adapter served with the model.
 type Adapter struct {
-	// Name in requests.
+	// Name of the adapter in requests.
 	Name string
-	// Dir is the mount of its source, and Path its path there; empty means Dir itself.
+	// Dir is where the adapter's source is mounted, and Path its path there; empty means Dir itself.
 	Dir, Path string
-	// Strength scales it; 1 is as it was trained.
+	// Strength scales the adapter; 1 is as trained.
 	Strength float64
 }

@@ -18,16 +18,16 @@ import (
 	"github.com/modelberth/modelberth/pkg/wording"
 )
 
-// maxValue bounds one value: the kernel refuses a longer argument, and all of them are stored with
+// maxValue limits the bytes of one value, because the kernel rejects a longer argument, and every value is stored with
 // the revision.
 const maxValue = 64 << 10
 
-// Config is a parsed inference_config.yaml: flags by section. Sections have the names of engines. Values at the top
-// level belong to no engine and are in the section "".
+// Config is a parsed inference_config.yaml: flags by section. A section has the name of an engine. Values at the top
+// level belong to no engine, and are in the section "".
 type Config map[string]map[string]string
 
-// ParseConfig reads an inference_config.yaml. Values keep the user's spelling; their meaning depends on the flag,
-// which is unknown here. Every error is one sentence.
+// ParseConfig reads an inference_config.yaml. Values keep the user's spelling, because their meaning depends on the
+// flag. Every error is one sentence.
 func ParseConfig(data []byte) (Config, error) {
 	decoder := yaml.NewDecoder(bytes.NewReader(data))
 	var document yaml.Node
@@ -66,7 +66,7 @@ func parseSections(root *yaml.Node) (Config, error) {
 	return config, nil
 }
 
-// add puts a section or, at the top level, a single value.
+// add adds a section, or a single value of the top level.
 func (c Config) add(name string, value *yaml.Node) error {
 	if value.Kind == yaml.MappingNode {
 		flags, err := parseFlags(name, value)
@@ -126,7 +126,7 @@ func checkKey(key *yaml.Node, seen map[string]bool, where string) error {
 	return nil
 }
 
-// resolve follows an alias. The depth is fixed, so aliases cannot blow the result up.
+// resolve follows an alias. It follows only one, so nested aliases cannot make the result large.
 func resolve(node *yaml.Node) *yaml.Node {
 	if node.Kind == yaml.AliasNode {
 		return node.Alias
@@ -157,12 +157,12 @@ func configError(line int, format string, args ...any) error {
 	return errors.New(where + " " + fmt.Sprintf(format, args...))
 }
 
-// Flags returns the section of the engine, as a source of flags.
+// Flags returns the section of an engine as a source of flags.
 func (c Config) Flags(engine string) Source {
 	return Source{Name: fmt.Sprintf("section %q of %s", engine, v1beta1.InferenceConfigKey), Flags: c[engine]}
 }
 
-// Foreign returns warnings about all parts of the file that the engine does not read.
+// Foreign returns warnings about the parts of the file that belong to other engines.
 func (c Config) Foreign(engine string) []string {
 	var warnings []string
 	for _, section := range slices.Sorted(maps.Keys(c)) {

@@ -1,12 +1,11 @@
 // Copyright The Modelberth Authors.
 // SPDX-License-Identifier: Apache-2.0
 
-// Package engine turns a plan into the command line of an inference server: ordered flags in exec
-// form, environment and probe path. One package below it per engine.
+// Package engine turns a plan into the command line of an inference server: ordered flags in exec form, environment and
+// probe path. Each engine has a package below it.
 //
-// It decides flags: which of the user's are valid for the engine's version, which take precedence, and whether the
-// rest lead to a warning or an error. It must not know Kubernetes objects, prices of machines or the transport of
-// weights.
+// It decides flags: which of the user's are valid for the engine's version, which take precedence, and whether the rest
+// lead to a warning or an error. It must not know Kubernetes objects, prices of machines or the transport of weights.
 package engine
 
 import (
@@ -17,107 +16,106 @@ import (
 	"github.com/modelberth/modelberth/pkg/planner"
 )
 
-// Input has the inputs of a command line.
+// Input is the input for a command line.
 type Input struct {
-	// Data is the catalogue's entry of the engine, Model that of the model.
+	// Data is the catalogue's entry for the engine.
 	Data  catalog.Engine
 	Model model.Model
 	Plan  planner.Plan
-	// ModelDir has the artifact's files, and CacheDir is for the engine's compiled code; if CacheDir is empty, the
-	// engine chooses a place.
+	// ModelDir has the artifact's files. CacheDir is for the engine's compiled code; if it is empty, the engine chooses
+	// a place.
 	ModelDir, CacheDir string
 	// Adapters to serve with the model.
 	Adapters []Adapter
-	// ServedNames are the names of the model at the endpoint, the main one first.
+	// ServedNames are the model's names at the endpoint, the main one first.
 	ServedNames []string
-	// Config is the user's ConfigMap, Args are the flags of inference.engine.args; Args win.
+	// Config is the user's ConfigMap, and Args are the flags of inference.engine.args, which take precedence.
 	Config Config
 	Args   map[string]string
 	// Env are the variables of inference.engine.env, in order.
 	Env []EnvVar
 	// Port to listen on.
 	Port int
-	// Drain is how long running requests may take once the engine is signalled to end; 0 cuts them off.
+	// Drain is the time that running requests get after the engine's stop signal; 0 cuts them off.
 	Drain time.Duration
-	// AllowRemoteCode is set if the administrator allows code from a model's repository.
+	// AllowRemoteCode: the administrator allows code from a model's repository.
 	AllowRemoteCode bool
-	// OwnFiles is set if the user put the model's files on a volume or into an image: the hub's repository is not
-	// used.
+	// OwnFiles: the user put the model's files on a volume or into an image, so the hub's repository is not used.
 	OwnFiles bool
-	// PublishKVEvents is set if the administrator has named a consumer of the KV cache's events.
+	// PublishKVEvents: the administrator named a consumer of the KV cache's events.
 	PublishKVEvents bool
-	// MediaDomains are the allowed hosts of linked images, audio and video; empty means none, AnyMediaDomain all.
+	// MediaDomains are the hosts that links to images, audio and video may name; empty means none, AnyMediaDomain all.
 	MediaDomains []string
-	// RDMA is set if the pods get a device for direct access between machines.
+	// RDMA: the pods get a device for RDMA between machines.
 	RDMA bool
-	// Member is this command's machine among several that serve together; nil for one that serves alone.
+	// Member is this command's machine in a group; nil without a group.
 	Member *Member
 }
 
-// AnyMediaDomain among Input.MediaDomains lets requests link to media on every host.
+// AnyMediaDomain in Input.MediaDomains lets requests link to media on every host.
 const AnyMediaDomain = "*"
 
-// Member is one of the machines of a plan.
+// Member is one machine of a group.
 type Member struct {
-	// Rank from 0, the leader's: a number, or a reference such as $(POD_INDEX), replaced by the kubelet.
+	// Rank counts from 0, the leader's. It is a number, or a reference such as $(POD_INDEX) that the kubelet replaces.
 	Rank string
-	// Leader's address, and Workers' in the order of their ranks; for all members the same.
+	// Leader is the leader's address. Workers are the others' addresses by rank. All members have the same.
 	Leader  string
 	Workers []string
 }
 
-// LeaderRank is the rank of the serving machine.
+// LeaderRank is the rank of the machine that answers requests.
 const LeaderRank = "0"
 
-// IsWorker reports whether a member is not the leader. Nil serves alone.
+// IsWorker reports whether m is a member but not the leader. A nil member serves alone.
 func (m *Member) IsWorker() bool { return m != nil && m.Rank != LeaderRank }
 
-// Command is how to start an engine.
+// Command starts an engine.
 type Command struct {
 	// Entrypoint replaces the image's; empty keeps it.
 	Entrypoint []string
-	// Args in order, in exec form. They are literal, except at the indexes in References: there, $(NAME) is a
+	// Args are in order, in exec form. They are literal, except at the indexes in References: there, $(NAME) is a
 	// variable of the container.
 	Args       []string
 	References []int
-	// Env in order.
+	// Env is in order.
 	Env []EnvVar
 	// HealthPath answers 200 when the engine can serve; empty for a member without an API.
 	HealthPath string
-	// OpenPort is the port of such a member once it has started; 0 if it has none.
+	// OpenPort is the port that a member without an API opens when it has started; 0 if there is none.
 	OpenPort int
 	// BusyMetrics are the gauges at /metrics whose sum is the number of running requests.
 	BusyMetrics []string
-	// KVEventsPort publishes the events of the KV cache; 0 if the engine publishes none.
+	// KVEventsPort is the port with the events of the KV cache; 0 if the engine publishes none.
 	KVEventsPort int
-	// SharedMemoryGiB for the engine's processes; 0 if the engine has no requirement.
+	// SharedMemoryGiB is the shared memory that the engine's processes need; 0 if the engine has no requirement.
 	SharedMemoryGiB int
-	// Weights are the engine's files of the artifact's repository, if the artifact does not list them.
+	// Weights selects the engine's files of the artifact's repository, if the artifact does not list them.
 	Weights Selection
-	// AdapterFiles are the engine's files of an adapter's repository, below the adapter's path; empty if the path
+	// AdapterFiles selects the engine's files of an adapter's repository, below the adapter's path; empty if the path
 	// is the file.
 	AdapterFiles Selection
 	// AdapterNames are the adapters' names at the endpoint.
 	AdapterNames []string
-	// IgnoresSignals is set if the engine does not end on a signal as process 1 of its container.
+	// IgnoresSignals: as process 1 of its container, the engine does not end on a signal.
 	IgnoresSignals bool
-	// NoWeights is set if this member reads no files: others send it its layers.
+	// NoWeights: this member reads no files, because the leader sends it its layers.
 	NoWeights bool
-	// Warnings in sentences: requested flags that were dropped or replaced.
+	// Warnings are sentences about requested flags that were dropped or replaced.
 	Warnings []string
 }
 
-// Selection selects files of a repository by patterns of path.Match.
+// Selection selects files of a repository, by patterns of path.Match.
 type Selection struct {
 	// Weights must match at least one file; Others may match none.
 	Weights, Others []string
-	// Except are matching files that are not needed.
+	// Except are files that match but are not needed.
 	Except []string
 }
 
 // EnvVar is one environment variable.
 type EnvVar struct{ Name, Value string }
 
-// Setting is one flag with its value, by its name in the catalogue. The value of a bool is "true" or "false";
-// blanks separate several values.
+// Setting is one flag by its name in the catalogue, with its value. The value of a bool is "true" or "false". Spaces
+// separate several values.
 type Setting struct{ Name, Value string }

@@ -5,12 +5,13 @@ package engine
 
 import "strings"
 
-// MergeEnv merges the user's variables into ours: in our place if both have one, after ours otherwise.
+// MergeEnv merges the user's variables into ours. A variable that both have keeps our place with the user's value. The
+// others follow ours.
 func MergeEnv(ours, users []EnvVar) []EnvVar {
 	return over(ours, users, func(v EnvVar) string { return v.Name })
 }
 
-// WithoutReserved drops variables that a user cannot set, with a warning and the reason.
+// WithoutReserved drops variables that a user may not set, each with a warning that has the reason.
 func WithoutReserved(env []EnvVar, reasons map[string]string) ([]EnvVar, []string) {
 	var kept []EnvVar
 	var warnings []string
@@ -24,7 +25,7 @@ func WithoutReserved(env []EnvVar, reasons map[string]string) ([]EnvVar, []strin
 	return kept, warnings
 }
 
-// WithoutPrefix drops the variables for an engine's flags, with a warning: their values would bypass every check.
+// WithoutPrefix drops variables that set an engine's flags, with a warning, because no check covers their values.
 func WithoutPrefix(env []EnvVar, prefix string) ([]EnvVar, []string) {
 	var kept []EnvVar
 	var dropped []string

@@ -11,8 +11,8 @@ import (
 	"github.com/modelberth/modelberth/pkg/model"
 )
 
-// ServedNames returns the names of the model at an endpoint, the listed one first: the name of the Workspace's set,
-// if there is one, then the lower-case basename of the hub's id, the preset's aliases, and the hub's id.
+// ServedNames returns the model's names at an endpoint, in this order: the name of the Workspace's set if there is one,
+// the lower-case basename of the hub's id, the preset's aliases, and the hub's id. The endpoint lists the first one.
 func ServedNames(m model.Model, set string) []string {
 	candidates := append([]string{set, strings.ToLower(path.Base(m.HubID))}, m.Aliases...)
 	candidates = append(candidates, m.HubID)

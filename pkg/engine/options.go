@@ -18,23 +18,23 @@ import (
 
 // Source is a source of flags.
 type Source struct {
-	// Name of the place, as messages call it.
+	// Name of the source in messages.
 	Name string
-	// Flags in any spelling of the engine, with or without leading dashes.
+	// Flags in any spelling that the engine accepts, with or without leading dashes.
 	Flags map[string]string
 }
 
 // ArgsField is the field with the user's flags.
 const ArgsField = "inference.engine.args"
 
-// ResolveUsers resolves the user's flags: those of the ConfigMap, and those of ArgsField, which take precedence.
+// ResolveUsers resolves the user's flags: those in the ConfigMap, and those in ArgsField, which take precedence.
 func ResolveUsers(data catalog.Engine, config Config, args map[string]string) ([]Setting, []string, error) {
 	return Resolve(data, config.Flags(data.Name), Source{Name: ArgsField, Flags: args})
 }
 
-// Resolve checks the flags of all sources against the engine's version; later sources take precedence. It returns
-// them by the catalogue's names, sorted. It drops a flag with a warning if the version lacks it or users cannot set
-// it, because manifests outlive versions. It returns an error for a value that would stop the engine at its start,
+// Resolve checks the flags of all sources against the engine's version. Later sources take precedence. It returns the
+// flags by their names in the catalogue, sorted. It drops a flag with a warning if the version lacks it or users cannot
+// set it, because manifests outlive versions. It returns an error for a value that would prevent the engine's start,
 // and for a flag that the catalogue refuses.
 func Resolve(data catalog.Engine, sources ...Source) ([]Setting, []string, error) {
 	table := newTable(data)
@@ -55,7 +55,7 @@ func Resolve(data catalog.Engine, sources ...Source) ([]Setting, []string, error
 	return settings, warnings, nil
 }
 
-// table finds flags by any spelling.
+// table finds flags in any spelling.
 type table struct {
 	data      catalog.Engine
 	spellings map[string]spelling
@@ -86,7 +86,7 @@ func newTable(data catalog.Engine) table {
 	return t
 }
 
-// find finds a flag by the spellings of servers: leading dashes, underscores for dashes.
+// find finds a flag in the servers' spellings: with leading dashes, or with underscores for dashes.
 func (t table) find(key string) (spelling, bool) {
 	key = strings.TrimLeft(key, "-")
 	if found, ok := t.spellings[key]; ok {
@@ -146,7 +146,7 @@ func (t table) dropped(source string, unknown []string, reserved map[string][]st
 	return warnings
 }
 
-// normalise returns the rendered value, or an error that ends a sentence about the flag.
+// normalise returns the value to render, or an error that continues a sentence about the flag.
 func normalise(flag catalog.Flag, negated bool, value string) (string, error) {
 	if len(value) > maxValue {
 		return "", fmt.Errorf("has a value of %d bytes: at most %d are allowed", len(value), maxValue)
@@ -166,7 +166,7 @@ func normalise(flag catalog.Flag, negated bool, value string) (string, error) {
 	return normaliseOne(flag, value)
 }
 
-// normaliseMany accepts values apart from each other by blanks, or as a JSON list.
+// normaliseMany accepts several values separated by spaces, or as a JSON list.
 func normaliseMany(flag catalog.Flag, value string) (string, error) {
 	values := strings.Fields(value)
 	if strings.HasPrefix(value, "[") {

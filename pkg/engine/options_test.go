@@ -161,7 +161,7 @@ func TestResolveRefuses(t *testing.T) {
 	}
 }
 
-// The status holds 512 characters of a warning, whatever a user wrote.
+// The status holds 512 characters of a warning, so no warning is longer, whatever a user writes.
 func TestWarningsAreShort(t *testing.T) {
 	flags := map[string]string{}
 	for i := range 64 {

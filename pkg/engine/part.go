@@ -15,17 +15,18 @@ import (
 	"github.com/modelberth/modelberth/pkg/wording"
 )
 
-// maxDepth bounds how deep a part may lie.
+// maxDepth limits the depth of a part.
 const maxDepth = 16
 
-// part is one member of a flag with a JSON object, set separately: the key compilation-config.cudagraph_mode.
+// part is one member of a flag whose value is a JSON object. The user sets it with a key such as
+// compilation-config.cudagraph_mode.
 type part struct {
 	key, name string
 	path      []string
 	value     string
 }
 
-// findPart finds a flag like find; for a part it also returns its path in the object.
+// findPart finds a flag like find. For a part, it also returns the path in the object.
 func (t table) findPart(key string) (spelling, []string, bool) {
 	if found, ok := t.find(key); ok {
 		return found, nil, true
@@ -38,7 +39,7 @@ func (t table) findPart(key string) (spelling, []string, bool) {
 	return found, strings.Split(rest, "."), true
 }
 
-// assemble inserts parts into their objects, over existing values.
+// assemble inserts parts into their objects and replaces existing values.
 func assemble(flags map[string]string, parts []part) error {
 	objects, spelled := map[string]map[string]any{}, map[string]string{}
 	for _, p := range parts {
@@ -60,7 +61,7 @@ func assemble(flags map[string]string, parts []part) error {
 		}
 	}
 	for name, object := range objects {
-		// Members are written in the order of their names.
+		// Marshal writes members in the order of their names.
 		text, err := json.Marshal(object)
 		if err != nil {
 			return fmt.Errorf("flag %q cannot be assembled: %w", name, err)
@@ -100,7 +101,8 @@ func (p part) assign(object map[string]any) error {
 	return nil
 }
 
-// decoded is the value as JSON means it, or else a string. YAML's spellings of truth are JSON's.
+// decoded returns the value as JSON, or as a string if it is not JSON. YAML's spellings of true and false count as
+// JSON's.
 func (p part) decoded() any {
 	switch p.value {
 	case "True", "TRUE":
@@ -115,7 +117,7 @@ func (p part) decoded() any {
 	return value
 }
 
-// decodeJSON keeps numbers as they are written.
+// decodeJSON decodes one JSON value and keeps numbers as they are written.
 func decodeJSON(text string, into any) error {
 	decoder := json.NewDecoder(strings.NewReader(text))
 	decoder.UseNumber()

@@ -10,12 +10,13 @@ import (
 	"github.com/modelberth/modelberth/pkg/catalog"
 )
 
-// Merge merges the user's settings into ours: in our place if both have one, after ours otherwise.
+// Merge merges the user's settings into ours. A setting that both have keeps our place with the user's value. The
+// others follow ours.
 func Merge(ours, users []Setting) []Setting {
 	return over(ours, users, func(s Setting) string { return s.Name })
 }
 
-// over puts the user's entries over ours by their names.
+// over replaces our entries by the user's entries with the same name, and appends the rest.
 func over[T any](ours, users []T, name func(T) string) []T {
 	merged := slices.Clone(ours)
 	for _, entry := range users {
@@ -29,7 +30,7 @@ func over[T any](ours, users []T, name func(T) string) []T {
 	return merged
 }
 
-// Render writes settings as arguments in exec form, flag and values apart.
+// Render returns settings as arguments in exec form: a flag and its values are separate arguments.
 func Render(data catalog.Engine, settings []Setting) []string {
 	var args []string
 	for _, setting := range settings {

@@ -10,19 +10,19 @@ import (
 	"github.com/modelberth/modelberth/pkg/wording"
 )
 
-// Bounds of quotes in warnings. The Workspace's status holds 512 characters of a warning.
+// Limits of the quotes in warnings. The Workspace's status holds 512 characters of a warning.
 const (
 	maxSentence = 512
 	maxName     = 63
 	maxNames    = 6
 )
 
-// Sentence formats a warning and limits it to the status's length.
+// Sentence formats a warning and limits it to the length that the status holds.
 func Sentence(format string, args ...any) string {
 	return wording.Clip(wording.OneLine(fmt.Sprintf(format, args...)), maxSentence)
 }
 
-// are joins names with the verb for their number.
+// are joins names and adds "is" or "are".
 func are(names []string) string {
 	if len(names) == 1 {
 		return list(names) + " is"
@@ -30,7 +30,7 @@ func are(names []string) string {
 	return list(names) + " are"
 }
 
-// list joins names, and counts those beyond its length.
+// list joins names, and replaces the names beyond a limit by their number.
 func list(names []string) string {
 	shown := make([]string, 0, maxNames+1)
 	for _, name := range names[:min(len(names), maxNames)] {

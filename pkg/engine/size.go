@@ -14,8 +14,8 @@ import (
 	"github.com/modelberth/modelberth/pkg/wording"
 )
 
-// normaliseSize writes a size without its suffix: 32k becomes 32000 and 32K 32768. Flags with the word auto also
-// accept -1 for it.
+// normaliseSize converts a size to a plain number: 32k becomes 32000, and 32K becomes 32768. A flag with the word auto
+// also accepts -1 for it.
 func normaliseSize(flag catalog.Flag, value string) (string, error) {
 	if value == "-1" && slices.Contains(flag.Values, "auto") {
 		return "auto", nil

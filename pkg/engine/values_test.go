@@ -13,7 +13,7 @@ import (
 	"github.com/modelberth/modelberth/pkg/engine"
 )
 
-// rich is an engine with flags of several values, of sizes and of JSON.
+// rich returns an engine that has flags with several values, with sizes and with JSON.
 func rich() catalog.Engine {
 	return catalog.Engine{
 		Name: "rich", Version: "1",
@@ -146,7 +146,7 @@ func TestPartsOfJSONAreChecked(t *testing.T) {
 	}
 }
 
-// Parts of a reserved value, or of one without members, are dropped like the whole.
+// Parts of a reserved value, or of a value without members, are dropped like the whole value.
 func TestPartsOfOthers(t *testing.T) {
 	got, warnings, err := engine.Resolve(rich(), args(map[string]string{"secret-config.a": "1", "plain.a": "1", "x.y": "1"}))
 	if err != nil || len(got) > 0 {

@@ -12,42 +12,42 @@ import (
 	"k8s.io/utils/clock"
 )
 
-// Policy decides when several machines may serve one model.
+// Policy says when several machines may serve one model.
 type Policy string
 
 // Policies.
 const (
 	// Disabled: never.
 	Disabled Policy = "Disabled"
-	// RequireEnforcement: only if the network is verified to keep other pods from the group.
+	// RequireEnforcement: only if a probe shows that the network keeps other pods from the group.
 	RequireEnforcement Policy = "RequireEnforcement"
 	// Allow: always.
 	Allow Policy = "Allow"
 )
 
-// Policies are all of them.
+// Policies returns all policies.
 func Policies() []Policy { return []Policy{Disabled, RequireEnforcement, Allow} }
 
 const (
-	// exposedFor is how long one exposed group prevents the purchase of others in its namespace.
+	// exposedFor is how long an exposed group prevents buying other groups in its namespace.
 	exposedFor = 24 * time.Hour
-	// mostProbes is how many groups are probed at once.
+	// mostProbes is the largest number of groups under probe at once.
 	mostProbes = 4
 )
 
 // Group is the name of a group of pods.
 type Group struct{ Namespace, Name string }
 
-// exposure is the evidence against a group.
+// exposure is the evidence that other pods reached a group.
 type exposure struct {
 	message string
 	at      time.Time
 }
 
-// Guard applies a policy to groups. It is safe for concurrent use; nil allows everything.
+// Guard applies a policy to groups. It is safe for concurrent use. A nil Guard allows everything.
 //
-// A finding counts in the namespace of its group alone: a NetworkPolicy of that namespace may have opened the group, so the
-// finding proves nothing about others, and its evidence names pods.
+// A finding counts only in the namespace of its group. A NetworkPolicy of that namespace may have opened the group, so
+// the finding proves nothing about other namespaces, and its evidence names pods.
 type Guard struct {
 	policy Policy
 	probe  func(context.Context, []Member) Finding
@@ -59,15 +59,15 @@ type Guard struct {
 	exposed map[Group]exposure
 }
 
-// NewGuard returns a Guard with a probe function such as Prober.Probe.
+// NewGuard returns a Guard that uses a probe function, such as Prober.Probe.
 func NewGuard(policy Policy, probe func(context.Context, []Member) Finding, c clock.PassiveClock) *Guard {
 	return &Guard{policy: policy, probe: probe, clock: c, probing: make(chan struct{}, mostProbes), exposed: map[Group]exposure{}}
 }
 
-// HoldsGroups reports whether the engines of new groups wait until they are found isolated.
+// HoldsGroups reports whether the engines of a new group wait until a probe finds the group isolated.
 func (g *Guard) HoldsGroups() bool { return g != nil && g.policy != Allow }
 
-// Refusal explains why no group may be bought in a namespace now; empty if one may.
+// Refusal explains why no group may be bought in a namespace now; empty if groups may be bought.
 func (g *Guard) Refusal(namespace string) string {
 	if g == nil || g.policy == Allow {
 		return ""
@@ -78,8 +78,8 @@ func (g *Guard) Refusal(namespace string) string {
 	return g.describe(func(group Group) bool { return group.Namespace == namespace })
 }
 
-// Exposure describes a group that was found exposed within a day; empty if it was not, or if a group of its namespace was
-// found isolated since.
+// Exposure describes how a group was exposed within the last day; empty if it was not, or if a group of its namespace
+// was found isolated since.
 func (g *Guard) Exposure(of Group) string {
 	return g.describe(func(group Group) bool { return group == of })
 }
@@ -106,7 +106,8 @@ func (g *Guard) describe(matches func(Group) bool) string {
 
 func (g *Guard) isFresh(found exposure) bool { return g.clock.Since(found.at) < exposedFor }
 
-// Check probes a group and remembers the result; false if too many other probes are running.
+// Check probes a group, and forgets the namespace's evidence if the group is isolated. It returns false if too many
+// other probes are running.
 func (g *Guard) Check(ctx context.Context, group Group, members []Member) (Finding, bool) {
 	if !g.HoldsGroups() {
 		return Finding{Outcome: Isolated}, true
@@ -124,7 +125,7 @@ func (g *Guard) Check(ctx context.Context, group Group, members []Member) (Findi
 	return found, true
 }
 
-// Expose remembers an exposed group: others of its namespace are not bought for a while.
+// Expose records an exposed group, so that no other group of its namespace is bought for a while.
 func (g *Guard) Expose(group Group, found Finding) {
 	g.mu.Lock()
 	defer g.mu.Unlock()
@@ -132,7 +133,7 @@ func (g *Guard) Expose(group Group, found Finding) {
 	g.exposed[group] = exposure{found.Message, g.clock.Now()}
 }
 
-// Forget drops the evidence in a namespace, so that a group may be bought there again.
+// Forget drops the evidence in a namespace, so that groups may be bought there again.
 func (g *Guard) Forget(namespace string) {
 	if g == nil {
 		return

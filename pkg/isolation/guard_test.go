@@ -14,7 +14,7 @@ import (
 	"github.com/modelberth/modelberth/pkg/isolation"
 )
 
-// TestExposedGroupKeepsOthersFromBeingBought for a day, or until a group is found isolated.
+// TestExposedGroupKeepsOthersFromBeingBought: an exposed group does so for a day, or until a group is found isolated.
 func TestExposedGroupKeepsOthersFromBeingBought(t *testing.T) {
 	now := testclock.NewFakePassiveClock(time.Unix(1_000_000, 0))
 	chat := isolation.Group{Namespace: "team-a", Name: "chat"}
@@ -46,7 +46,7 @@ func TestExposedGroupKeepsOthersFromBeingBought(t *testing.T) {
 	expect("the user asks for another try", false)
 }
 
-// TestExposureOfOneNamespaceStopsNobodyElse: a NetworkPolicy of a tenant opens the groups of his namespace, and no others.
+// TestExposureOfOneNamespaceStopsNobodyElse: a tenant's NetworkPolicy opens only the groups of the tenant's namespace.
 func TestExposureOfOneNamespaceStopsNobodyElse(t *testing.T) {
 	now := testclock.NewFakePassiveClock(time.Unix(1_000_000, 0))
 	isolated := isolation.Finding{Outcome: isolation.Isolated}

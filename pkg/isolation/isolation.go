@@ -4,9 +4,9 @@
 // Package isolation checks whether the network keeps other pods from the pods of a group. The engines of a group
 // execute anything that reaches their ports, and a network plug-in that ignores NetworkPolicies reports no error.
 //
-// It decides from one observation. The controller's own pod is not a member of any group, so it must fail to reach
-// a port for peers, while another port of the same pod answers. It must not know Kubernetes, plans, or the
-// consequences of a result.
+// It decides from one observation. The controller's own pod is not a member of any group, so it must fail to reach a
+// port for peers, while another port of the same pod answers. It must not know Kubernetes, plans, or the consequences
+// of a result.
 package isolation
 
 import (
@@ -26,7 +26,7 @@ import (
 
 // Member is one pod of a group.
 type Member struct {
-	// Name of the pod, for messages, and ID in its agent's answer.
+	// Name of the pod, for messages. ID identifies it in its agent's answer.
 	Name, ID string
 	// IP of the pod.
 	IP string
@@ -37,37 +37,37 @@ type Outcome string
 
 // Outcomes.
 const (
-	// Isolated: strangers do not reach the ports of peers.
+	// Isolated: pods outside the group do not reach the ports for peers.
 	Isolated Outcome = "Isolated"
-	// Exposed: they do.
+	// Exposed: pods outside the group reach them.
 	Exposed Outcome = "Exposed"
-	// Unknown: nothing is proven, for example because a pod does not answer at all.
+	// Unknown: the probe proves nothing, for example because a pod does not answer at all.
 	Unknown Outcome = "Unknown"
 )
 
 // Finding is an outcome with its evidence.
 type Finding struct {
 	Outcome Outcome
-	// Message is the evidence in words; empty for Isolated.
+	// Message describes the evidence; empty for Isolated.
 	Message string
 }
 
 const (
-	// dialTimeout covers a lost packet: the kernel sends the next one after a second.
+	// dialTimeout allows for one lost packet: the kernel sends it again after a second.
 	dialTimeout = 2500 * time.Millisecond
 	readTimeout = time.Second
 	maxAnswer   = 4 << 10
 )
 
-// Prober probes pods. Dial is a seam for tests.
+// Prober probes pods. Tests replace Dial.
 type Prober struct {
 	Dial func(ctx context.Context, network, address string) (net.Conn, error)
-	// OpenPort of a pod may be reached by everybody, PeerPort by its peers alone. Path is answered on both.
+	// Everybody may reach OpenPort of a pod, and only its peers may reach PeerPort. Both answer on Path.
 	OpenPort, PeerPort int
 	Path               string
 }
 
-// Probe returns Isolated only if no member can be reached on its peer port, and Exposed if any can.
+// Probe returns Isolated only if no member can be reached on its peer port, and Exposed if any member can.
 func (p Prober) Probe(ctx context.Context, members []Member) Finding {
 	findings := make([]Finding, len(members))
 	var all errgroup.Group
@@ -77,7 +77,7 @@ func (p Prober) Probe(ctx context.Context, members []Member) Finding {
 			return nil
 		})
 	}
-	_ = all.Wait() // none returns an error
+	_ = all.Wait() // no function returns an error
 	worst := Finding{Outcome: Isolated}
 	for _, found := range findings {
 		if severity(found.Outcome) > severity(worst.Outcome) {
@@ -94,8 +94,8 @@ func severity(o Outcome) int {
 	return map[Outcome]int{Isolated: 0, Unknown: 1, Exposed: 2}[o]
 }
 
-// probe tries the open port before and after the peer port: a silent peer port proves nothing about a missing pod,
-// or about a controller without a network.
+// probe tries the open port before and after the peer port. Otherwise a silent peer port would prove nothing: the pod
+// may be gone, or the controller may have no network.
 func (p Prober) probe(ctx context.Context, m Member) Finding {
 	if err := p.identify(ctx, m, p.OpenPort); err != nil {
 		return Finding{Unknown, fmt.Sprintf("pod %s cannot be probed: %v", m.Name, err)}
@@ -114,7 +114,7 @@ func (p Prober) probe(ctx context.Context, m Member) Finding {
 	return Finding{Outcome: Isolated}
 }
 
-// blockedError is returned if no connection was made.
+// blockedError means that no connection was made.
 type blockedError struct{ err error }
 
 func (e *blockedError) Error() string { return e.err.Error() }
@@ -126,7 +126,7 @@ func (p Prober) identify(ctx context.Context, m Member, port int) error {
 	dialing, stop := context.WithTimeout(ctx, dialTimeout)
 	conn, err := p.Dial(dialing, "tcp", address)
 	stop()
-	if ctx.Err() != nil { // the pass is over: nothing was seen of the network
+	if ctx.Err() != nil { // the pass is over, and this says nothing about the network
 		return ctx.Err()
 	}
 	if err != nil {

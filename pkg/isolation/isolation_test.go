@@ -21,7 +21,7 @@ const (
 	path               = "/member"
 )
 
-// network answers on a pod's ports: a handler, or an error of the dialer.
+// network answers on a pod's ports, with a handler or with an error of the dialer.
 type network map[string]any
 
 func (n network) dial(t *testing.T) func(context.Context, string, string) (net.Conn, error) {
@@ -41,7 +41,7 @@ func (n network) dial(t *testing.T) func(context.Context, string, string) (net.C
 	}
 }
 
-// once is a listener of one connection.
+// once is a listener that accepts one connection.
 type once struct {
 	conn net.Conn
 	used atomic.Bool
@@ -64,12 +64,12 @@ func pod(id string) http.HandlerFunc {
 	}
 }
 
-// proxy answers for whatever is behind it.
+// proxy answers in place of the server behind it.
 func proxy() http.HandlerFunc {
 	return func(w http.ResponseWriter, _ *http.Request) { w.WriteHeader(http.StatusBadGateway) }
 }
 
-// onlyOnce answers once and then no more.
+// onlyOnce answers the first request only.
 func onlyOnce(handler http.HandlerFunc) http.HandlerFunc {
 	var asked atomic.Int32
 	return func(w http.ResponseWriter, r *http.Request) {
@@ -79,7 +79,7 @@ func onlyOnce(handler http.HandlerFunc) http.HandlerFunc {
 	}
 }
 
-// TestSilenceIsNoProof: only a pod with an answer elsewhere at the same time proves that a port is closed to strangers.
+// TestSilenceIsNoProof: a silent port counts as closed only if the same pod answers on another port at the same time.
 func TestSilenceIsNoProof(t *testing.T) {
 	dropped := errors.New("i/o timeout")
 	members := []isolation.Member{{Name: "chat-0", ID: "a", IP: "10.0.0.1"}, {Name: "chat-worker-1", ID: "b", IP: "10.0.0.2"}}

@@ -3,56 +3,56 @@
 
 package model
 
-// Layers is a number of equal layers: their parameters by their treatment in tensor parallelism, and the kept
-// values of each sequence.
+// Layers is a number of equal layers. It has their parameters by what tensor parallelism does with them, and the values
+// that they keep for each sequence.
 type Layers struct {
 	Count int
-	// First is set if they are at the model's beginning; all others alternate evenly.
+	// First: the layers are at the model's beginning. All others alternate evenly.
 	First bool
 
-	// Attention parameters are split by query heads (or by state-space heads), KeyValue parameters by
-	// key and value heads, Dense parameters (MLPs and shared experts) by columns. Replicated ones are on
-	// every rank: norms, routers, down-projections of latent attention.
+	// Attention parameters are split by query heads (or by state-space heads), KeyValue parameters by key and value
+	// heads, and Dense parameters (MLPs and shared experts) by columns. Replicated parameters are on every rank: norms,
+	// routers, down-projections of latent attention.
 	Attention, KeyValue, Dense, Replicated int64
-	// Expert is the parameters of one of Experts; TopK of them work on a token.
+	// Expert is the number of parameters of one expert. A layer has Experts of them, and TopK work on each token.
 	Expert        int64
 	Experts, TopK int
-	// DenseWidth and ExpertWidth are the dimensions cut by tensor parallelism.
+	// DenseWidth and ExpertWidth are the dimensions that tensor parallelism cuts.
 	DenseWidth, ExpertWidth int
 
-	// KVHeads each keep HeadElements of every token, split by heads. Latent elements of every token are kept on
-	// each rank.
+	// Each of KVHeads keeps HeadElements values of every token, split by heads. Every rank keeps Latent values of every
+	// token.
 	KVHeads, HeadElements, Latent int
-	// IndexBytes are kept of every token by the indexer of sparse attention, on each rank.
+	// IndexBytes is what the indexer of sparse attention keeps of every token, on each rank.
 	IndexBytes int
-	// Window limits the kept tokens; 0 means no limit. Chunked is set for a chunk, which starts again, instead of a
-	// window, which slides.
+	// Window limits the kept tokens; 0 means no limit. Chunked: the window starts anew at each chunk instead of
+	// sliding.
 	Window  int
 	Chunked bool
-	// StateElements and ConvElements are kept of each sequence whatever its length, split by heads.
-	// StateBytes is the size of one of the StateElements; the ConvElements have 2 bytes.
+	// StateElements and ConvElements are the values kept of each sequence whatever its length, split by heads.
+	// StateBytes is the size of a StateElement in bytes. A ConvElement has 2 bytes.
 	StateElements, ConvElements int64
 	StateBytes                  int
 }
 
-// Params of one of the layers.
+// Params returns the parameters of one layer.
 func (l Layers) Params() int64 {
 	return l.Attention + l.KeyValue + l.Dense + l.Replicated + int64(l.Experts)*l.Expert
 }
 
-// ActiveParams are the parameters of one of the layers that work on a token.
+// ActiveParams returns the parameters of one layer that work on a token.
 func (l Layers) ActiveParams() int64 {
 	return l.Attention + l.KeyValue + l.Dense + l.Replicated + int64(l.TopK)*l.Expert
 }
 
-// sparse reports whether latent attention has an indexer for the attended tokens.
+// sparse reports whether latent attention has an indexer that chooses the tokens to attend to.
 func (s Shape) sparse() bool {
 	return s.MLA != nil && s.MLA.IndexHeads > 0
 }
 
-// latentBytes is the size of latent attention's kept values of a token in a layer, for elements of a number of
-// bytes. Below 2 bytes, sparse attention keeps the rotary part at 16 bits and a 32-bit scale for each 128 elements
-// of the rest.
+// latentBytes returns the bytes that latent attention keeps of a token in a layer, for elements of a given size. If
+// elements are smaller than 2 bytes, sparse attention keeps the rotary part at 16 bits, and a 32-bit scale for every
+// 128 elements of the rest.
 func (s Shape) latentBytes(l Layers, elementBytes float64) float64 {
 	if !s.sparse() || elementBytes >= 2 {
 		return float64(l.Latent) * elementBytes
@@ -61,7 +61,7 @@ func (s Shape) latentBytes(l Layers, elementBytes float64) float64 {
 	return rank*elementBytes + rank/32 + 2*float64(s.MLA.RopeDim)
 }
 
-// LayerKinds resolves the shape to its kinds of layers. Their counts sum to Layers.
+// LayerKinds returns the kinds of layers of a shape. The sum of their counts is Layers.
 func (s Shape) LayerKinds() []Layers {
 	pattern := s.Pattern
 	if len(pattern) == 0 {
@@ -86,7 +86,7 @@ func (s Shape) LayerKinds() []Layers {
 	return out
 }
 
-// mixer counts the token mixers in a group's layers, and their norms.
+// mixer counts the parameters of a layer's token mixer and norms.
 func (s Shape) mixer(g LayerGroup) Layers {
 	norms := s.Norms
 	if norms == 0 {
@@ -151,7 +151,7 @@ func (s Shape) attention(g LayerGroup, out *Layers) {
 	s.keysAndValues(g, kvHeads, headDim, valueDim, out)
 }
 
-// keysAndValues counts the projections of keys and values, and their kept values.
+// keysAndValues counts the projections of keys and values, and the values kept of each token.
 func (s Shape) keysAndValues(g LayerGroup, kvHeads, headDim, valueDim int, out *Layers) {
 	if !g.ReusedKV {
 		out.KVHeads, out.HeadElements = kvHeads, headDim+valueDim
@@ -200,7 +200,7 @@ func (s Shape) latentAttention(g LayerGroup, out *Layers) {
 	out.Latent = m.KVRank + m.RopeDim
 }
 
-// mamba counts a Mamba 2 mixer.
+// mamba counts the parameters and the state of a Mamba 2 mixer.
 func (s Shape) mamba(st State, out *Layers) {
 	hidden, heads := int64(s.Hidden), int64(st.ValueHeads)
 	inner := heads * int64(st.ValueDim)
@@ -212,7 +212,7 @@ func (s Shape) mamba(st State, out *Layers) {
 	out.StateBytes = stateBytes(st)
 }
 
-// deltaNet counts a gated delta net.
+// deltaNet counts the parameters and the state of a gated delta net.
 func (s Shape) deltaNet(st State, out *Layers) {
 	hidden, keys, values := int64(s.Hidden), int64(st.KeyHeads)*int64(st.KeyDim), int64(st.ValueHeads)*int64(st.ValueDim)
 	convolved := 2*keys + values
@@ -230,8 +230,8 @@ func stateBytes(st State) int {
 	return 4
 }
 
-// feedForwards splits a group by its feed-forward parts. It takes the remaining dense layers of the model's
-// beginning from the group.
+// feedForwards splits a group by its feed-forward parts. dense is how many dense layers of the model's beginning are
+// left; feedForwards assigns them and lowers it.
 func (s Shape) feedForwards(g LayerGroup, dense *int) []Layers {
 	mlp := s.mlp(g)
 	switch {
@@ -262,7 +262,7 @@ func (s Shape) feedForwards(g LayerGroup, dense *int) []Layers {
 	return out
 }
 
-// mlp counts a dense MLP of the layers of a group.
+// mlp counts the dense MLP of a layer in a group.
 func (s Shape) mlp(g LayerGroup) Layers {
 	width := s.Intermediate
 	if g.Intermediate > 0 {
@@ -279,7 +279,7 @@ func (s Shape) mlpParams(outer, inner int) int64 {
 	return matrices * int64(outer) * int64(inner)
 }
 
-// experts counts a mixture of experts with its router.
+// experts counts the mixture of experts of a layer, with its router.
 func (s Shape) experts() Layers {
 	m := s.MoE
 	outer := s.Hidden
@@ -304,12 +304,12 @@ func (s Shape) experts() Layers {
 	return out
 }
 
-// Params returns the parameters of the whole model, ExtraParams included.
+// Params returns the number of parameters of the whole model, with ExtraParams.
 func (s Shape) Params() int64 {
 	return s.count(Layers.Params)
 }
 
-// ActiveParams returns the parameters that work on a token. The embeddings count whole.
+// ActiveParams returns the number of parameters that work on a token. It counts the embeddings whole.
 func (s Shape) ActiveParams() int64 {
 	return s.count(Layers.ActiveParams)
 }
@@ -325,14 +325,14 @@ func (s Shape) count(params func(Layers) int64) int64 {
 	return total
 }
 
-// KVBytes returns the size of one token in the KV cache of all layers that keep every token, in bytes on one GPU,
-// for elements of a number of bytes. Layers with a window or a state do not count.
+// KVBytes returns the bytes of one token in the KV cache on one GPU, for elements of a given size. It counts only
+// layers that keep every token, not layers with a window or a state.
 func (s Shape) KVBytes(elementBytes float64) float64 {
 	return s.KVBytesOnRank(1, elementBytes)
 }
 
-// KVBytesOnRank is KVBytes on each of tensorParallel ranks: a rank has whole heads and at least one, and
-// latent attention is kept by every rank.
+// KVBytesOnRank is KVBytes for each of tensorParallel ranks. A rank has whole heads, at least one. Every rank keeps all
+// of latent attention.
 func (s Shape) KVBytesOnRank(tensorParallel int, elementBytes float64) float64 {
 	var bytes float64
 	for _, l := range s.LayerKinds() {
@@ -343,7 +343,7 @@ func (s Shape) KVBytesOnRank(tensorParallel int, elementBytes float64) float64 {
 	return bytes
 }
 
-// LayerKVBytes returns the size of one layer's kept values of a token on each of tensorParallel ranks, in bytes.
+// LayerKVBytes returns the bytes that one layer keeps of a token on each of tensorParallel ranks.
 func (s Shape) LayerKVBytes(l Layers, tensorParallel int, elementBytes float64) float64 {
 	heads := 0
 	if l.KVHeads > 0 {

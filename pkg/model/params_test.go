@@ -11,8 +11,8 @@ import (
 	"github.com/modelberth/modelberth/pkg/model"
 )
 
-// tiny has 2 layers of 8, 4 heads and 2 KV heads of 4: a layer has 8·16 (queries) + 2·8·8 (keys and
-// values) + 16·8 (output) + 3·8·16 (MLP) + 2·8 (norms) = 784 parameters.
+// tiny has 2 layers of width 8, with 4 heads and 2 KV heads of 4. A layer has 8·16 (queries) + 2·8·8 (keys and values)
+// + 16·8 (output) + 3·8·16 (MLP) + 2·8 (norms) = 784 parameters.
 func tiny(change func(*model.Shape)) model.Shape {
 	s := model.Shape{Layers: 2, Hidden: 8, Intermediate: 16, Heads: 4, KVHeads: 2, HeadDim: 4, Vocab: 100}
 	change(&s)
@@ -23,7 +23,7 @@ func grouped(groups ...model.LayerGroup) func(*model.Shape) {
 	return func(s *model.Shape) { s.Pattern = groups }
 }
 
-// Each part of a shape adds the content of its matrices. The figures are worked out by hand.
+// Each part of a shape adds the parameters of its matrices. The figures are calculated by hand.
 func TestLayerParams(t *testing.T) {
 	const plain, embeddings = 784, 2*100*8 + 8
 	state := &model.State{Conv: 4, KeyHeads: 1, ValueHeads: 2, KeyDim: 8, ValueDim: 4}
@@ -145,7 +145,7 @@ func TestLayerParams(t *testing.T) {
 	}
 }
 
-// A layer's memory of a sequence, per token and independent of its length.
+// The cache of a sequence in a layer has a part per token and a part independent of the length.
 func TestLayerCache(t *testing.T) {
 	state := &model.State{Conv: 4, KeyHeads: 1, ValueHeads: 2, KeyDim: 8, ValueDim: 4, Bytes: 2}
 	sparse := &model.MLA{KVRank: 64, RopeDim: 16, QRank: 4, NopeDim: 4, ValueDim: 4, IndexHeads: 1, IndexDim: 8}
@@ -224,7 +224,7 @@ func TestLayerCache(t *testing.T) {
 	}
 }
 
-// Layers with a window or a state do not count for each token.
+// KVBytes does not count layers with a window or a state.
 func TestKVBytesCountsFullLayers(t *testing.T) {
 	s := tiny(grouped(
 		model.LayerGroup{Count: 1, Mixer: model.MixerFull},

@@ -11,8 +11,8 @@ import (
 	"github.com/modelberth/modelberth/pkg/model"
 )
 
-// The figures are the publishers', in parameters, and those of published start-up logs, in bytes of KV cache per token
-// at 16 bits.
+// The numbers of parameters are the publishers' figures. The bytes of KV cache per token at 16 bits are from published
+// start-up logs.
 func TestShapeArithmetic(t *testing.T) {
 	type figures struct{ Params, KVBytes int64 }
 	for _, tc := range []struct {

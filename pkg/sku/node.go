@@ -3,13 +3,13 @@
 
 package sku
 
-// Node describes an existing machine in its own words.
+// Node describes an existing machine as Kubernetes reports it.
 type Node struct {
-	// Labels and Annotations as in its metadata.
+	// Labels and Annotations of the node's metadata.
 	Labels, Annotations map[string]string
-	// GPUs of the resource nvidia.com/gpu, VCPUs and MemoryGiB for all pods together.
+	// GPUs is the number of the resource nvidia.com/gpu. GPUs, VCPUs and MemoryGiB are for all pods together.
 	GPUs int
-	// Slices of GPUs by MIG profile, of the resources nvidia.com/mig-PROFILE.
+	// Slices is the number of the resources nvidia.com/mig-PROFILE, by MIG profile.
 	Slices    map[string]int
 	VCPUs     int
 	MemoryGiB float64
@@ -17,12 +17,12 @@ type Node struct {
 
 // Machine is an existing machine, as far as it is known.
 type Machine struct {
-	// SKU has the machine's own counts. Its name is the instance type, else one made of its GPUs. It has no price: it
-	// is paid for already.
+	// SKU has the machine's actual counts. Its name is the instance type, or else made up from the GPUs. It has no
+	// price, because the machine is paid for already.
 	SKU SKU
-	// GPU of it. If only its memory and compute capability are known, it has no bandwidth and no peaks, and no speed
-	// can be predicted.
+	// GPU of the machine. If only memory and compute capability are known, it has no bandwidth and no peaks, so its
+	// speed cannot be predicted.
 	GPU GPU
-	// From is the source of the GPU: a label or an annotation.
+	// From is the label or annotation that identified the GPU.
 	From string
 }

@@ -17,32 +17,33 @@ import (
 type GPU struct {
 	// Name of the part, for example A100-80-PCIe.
 	Name string `json:"name"`
-	// Class is the name in manifests and plans, for example A100-80; parts of one class differ in bandwidth and links
-	// only.
+	// Class is the name in manifests and plans, for example A100-80. Parts of one class differ only in bandwidth and
+	// links.
 	Class string `json:"class"`
-	// Aliases are further names for manifests.
+	// Aliases are other names for manifests.
 	Aliases []string `json:"aliases,omitempty"`
-	// Products are the part's own names in the label nvidia.com/gpu.product of GPU feature discovery.
+	// Products are the names of the part in the label nvidia.com/gpu.product of GPU feature discovery.
 	Products []string `json:"products,omitempty"`
-	// MemoryGiB of an idle GPU, as a program sees it.
+	// MemoryGiB is the memory of an idle GPU that a program can use.
 	MemoryGiB float64 `json:"memoryGiB"`
 	// BandwidthGBs is the memory bandwidth in GB/s.
 	BandwidthGBs float64 `json:"bandwidthGBs"`
-	// ComputeCapability of NVIDIA GPUs, for example 8.0; empty for others.
+	// ComputeCapability of an NVIDIA GPU, for example 8.0; empty for others.
 	ComputeCapability string `json:"computeCapability,omitempty"`
-	// PeakTFLOPs without sparsity by data type: fp16, bf16, fp8, fp4. An absent type has no hardware support.
+	// PeakTFLOPs is the peak without sparsity by data type: fp16, bf16, fp8, fp4. The hardware does not support a
+	// missing type.
 	PeakTFLOPs map[string]float64 `json:"peakTFLOPs,omitempty"`
-	// Link between the GPUs of a machine, for example nvlink4 or pcie4, and its bandwidth in one
-	// direction in GB/s.
+	// Link is the link between the GPUs of a machine, for example nvlink4 or pcie4. LinkGBs is its bandwidth in one
+	// direction, in GB/s.
 	Link    string  `json:"link,omitempty"`
 	LinkGBs float64 `json:"linkGBs,omitempty"`
-	// HostLink is the PCIe between GPUs without the Link; empty means PCIe 4, or Link if that is PCIe.
+	// HostLink is the PCIe between GPUs that Link does not connect; empty means PCIe 4, or Link if that is PCIe.
 	HostLink string `json:"hostLink,omitempty"`
 	// MIG profiles, smallest first; empty if the GPU cannot be partitioned.
 	MIG []MIGProfile `json:"mig,omitempty"`
-	// SMs are its streaming multiprocessors, where slices are planned for.
+	// SMs is the number of streaming multiprocessors; set if slices are planned for.
 	SMs int `json:"sms,omitempty"`
-	// Whole is the class of the GPU of which this one is a slice; empty otherwise.
+	// Whole is the class of the whole GPU, if this one is a slice; empty otherwise.
 	Whole string `json:"-"`
 }
 
@@ -50,20 +51,22 @@ type GPU struct {
 type MIGProfile struct {
 	// Name, for example 1g.10gb.
 	Name string `json:"name"`
-	// Count is how many of them a GPU holds.
+	// Count is the number of such partitions on a GPU.
 	Count int `json:"count"`
-	// MemoryGiB, as a program sees it; the marketing figure of the name if no better one is known.
+	// MemoryGiB is the memory that a program can use, or the figure in the name if nothing better is known.
 	MemoryGiB float64 `json:"memoryGiB"`
-	// SMs of it, and Bandwidth, its share of the memory's bandwidth; 0 if unknown.
+	// SMs is the number of multiprocessors of a partition, and Bandwidth its share of the memory bandwidth; 0 if
+	// unknown.
 	SMs       int     `json:"sms,omitempty"`
 	Bandwidth float64 `json:"bandwidth,omitempty"`
 }
 
-// Kind is the class of GPUs with the same kernels: a slice's is that of the whole GPU.
+// Kind returns the class of GPUs with the same kernels. For a slice, that is the class of the whole GPU.
 func (g *GPU) Kind() string { return cmp.Or(g.Whole, g.Class) }
 
-// Slice returns a partition as a separate GPU, with its shares of memory, bandwidth and multiprocessors, and without
-// a link: slices do not reach each other. False if the GPU has no such profile, or its shares are unknown.
+// Slice returns a partition as a separate GPU, with its shares of memory, bandwidth and multiprocessors. It has no
+// link, because slices cannot reach each other. Slice returns false if the GPU has no such profile, or if its shares
+// are unknown.
 func (g *GPU) Slice(profile string) (GPU, bool) {
 	at := slices.IndexFunc(g.MIG, func(p MIGProfile) bool { return strings.EqualFold(p.Name, profile) })
 	if at < 0 || g.SMs == 0 || g.MIG[at].SMs == 0 || g.MIG[at].Bandwidth == 0 {
@@ -86,37 +89,37 @@ type SKU struct {
 	Name string `json:"name"`
 	// Cloud of the type: azure, aws, gcp.
 	Cloud string `json:"cloud,omitempty"`
-	// GPU on it, by the part's name; empty on machines without.
+	// GPU is the part's name; empty if the machine has no GPU.
 	GPU string `json:"gpu,omitempty"`
-	// GPUs on it.
+	// GPUs is the number of GPUs.
 	GPUs int `json:"gpus,omitempty"`
-	// Resource of the device plugin, for example nvidia.com/gpu.
+	// Resource is the device plugin's resource, for example nvidia.com/gpu.
 	Resource string `json:"resource,omitempty"`
 	// VCPUs and MemoryGiB of the machine.
 	VCPUs     int     `json:"vcpus"`
 	MemoryGiB float64 `json:"memoryGiB"`
-	// LocalDiskGiB is NVMe in addition to the OS disk.
+	// LocalDiskGiB is the NVMe disk in addition to the OS disk.
 	LocalDiskGiB float64 `json:"localDiskGiB,omitempty"`
-	// LinkedGPUs is the number of GPUs that the GPU's own link joins: all, 2 for pairs with bridges, 0 for PCIe
-	// alone.
+	// LinkedGPUs is the number of GPUs that the GPU's own link connects: all, 2 for pairs with bridges, 0 for PCIe
+	// only.
 	LinkedGPUs int `json:"linkedGPUs,omitempty"`
-	// NetworkGBs between machines for one GPU, in GB/s in one direction, over RDMA (InfiniBand, EFA or RoCE); 0
-	// without RDMA.
+	// NetworkGBs is the bandwidth per GPU between machines, in GB/s in one direction, over RDMA (InfiniBand, EFA or
+	// RoCE); 0 without RDMA.
 	NetworkGBs float64 `json:"networkGBs,omitempty"`
-	// Arch of its CPUs: amd64 (also if empty) or arm64.
+	// Arch of the CPUs: amd64 (also if empty) or arm64.
 	Arch string `json:"arch,omitempty"`
-	// QuotaFamily of the cloud.
+	// QuotaFamily is the cloud's name of the quota for this type.
 	QuotaFamily string `json:"quotaFamily,omitempty"`
-	// Provisioners for it, for example karpenter and gpu-provisioner; empty means all.
+	// Provisioners that can launch this type, for example karpenter and gpu-provisioner; empty means all.
 	Provisioners []string `json:"provisioners,omitempty"`
-	// Spot: it is sold as spot.
+	// Spot: the cloud sells this type as spot.
 	Spot bool `json:"spot,omitempty"`
-	// Reserved: the administrator holds a reservation, so it costs nothing more.
+	// Reserved: the administrator has a reservation, so a machine costs nothing more.
 	Reserved bool `json:"reserved,omitempty"`
-	// Prices on demand and SpotPrices in USD per hour, by region.
+	// Prices are on demand. Prices and SpotPrices are in USD per hour, by region.
 	Prices     map[string]float64 `json:"prices,omitempty"`
 	SpotPrices map[string]float64 `json:"spotPrices,omitempty"`
-	// Unusable is the reason for which this type is never chosen; empty otherwise.
+	// Unusable is the reason why the planner never chooses this type; empty otherwise.
 	Unusable string `json:"unusable,omitempty"`
 }
 

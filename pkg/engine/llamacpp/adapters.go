@@ -13,8 +13,8 @@ import (
 	"github.com/modelberth/modelberth/pkg/engine"
 )
 
-// adapters are the flags for adapters, with a scale for those without full strength. The server separates files by
-// commas, and their strengths by colons.
+// adapters returns the flags for adapters. They have a scale if any adapter's strength is not 1. The server separates
+// files by commas, and a file from its strength by a colon.
 func adapters(in engine.Input) []engine.Setting {
 	if len(in.Adapters) == 0 {
 		return nil
@@ -34,7 +34,7 @@ func adapters(in engine.Input) []engine.Setting {
 	return []engine.Setting{{Name: flag, Value: strings.Join(files, ",")}}
 }
 
-// checkAdapters refuses adapters without a file name: the server loads a GGUF file, not a directory.
+// checkAdapters rejects adapters without a file name, because the server loads a GGUF file, not a directory.
 func checkAdapters(in engine.Input) error {
 	for _, a := range in.Adapters {
 		if !strings.HasSuffix(a.Path, ".gguf") {
@@ -44,7 +44,7 @@ func checkAdapters(in engine.Input) error {
 	return nil
 }
 
-// adapterWarnings describe how the server differs from the usual meaning of adapters.
+// adapterWarnings describes how this server's adapters differ from the usual.
 func adapterWarnings(in engine.Input) []string {
 	if len(in.Adapters) == 0 {
 		return nil

@@ -3,8 +3,8 @@
 
 // Package llamacpp renders the command line of llama.cpp's HTTP server, llama-server.
 //
-// It decides which of the server's flags carry the plan, and how far a user's flags may deviate from it. It must
-// not know Kubernetes objects, how the plan was made, or the flags of a version: the catalogue has those.
+// It decides which of the server's flags carry the plan, and how far a user's flags may deviate from it. It must not
+// know Kubernetes objects, how the plan was made, or the flags of a version: the catalogue has those.
 package llamacpp
 
 import (
@@ -22,13 +22,13 @@ import (
 // Name of the engine in the catalogue.
 const Name = "llamacpp"
 
-// allLayers is more than any model has: every layer goes to the GPUs.
+// allLayers exceeds the layers of any model, so every layer goes to the GPUs.
 const allLayers = 999
 
-// envPrefix starts the variables for llama-server's flags.
+// envPrefix begins the names of variables that set llama-server's flags.
 const envPrefix = "LLAMA_ARG_"
 
-// Command returns how to start llama-server for the plan.
+// Command returns the command that starts llama-server for a plan.
 func Command(in engine.Input) (engine.Command, error) {
 	if err := check(in); err != nil {
 		return engine.Command{}, err
@@ -47,7 +47,7 @@ func Command(in engine.Input) (engine.Command, error) {
 		Args:       engine.Render(in.Data, engine.Merge(settings(in), users)),
 		Env:        env,
 		HealthPath: in.Data.HealthPath,
-		// Set even if the user disables the metrics: the agent detects an engine by them.
+		// BusyMetrics are set even if the user disables the metrics, because the agent detects the engine by them.
 		BusyMetrics: in.Data.BusyMetrics,
 		Warnings:    append(in.Config.Foreign(in.Data.Name), warnings...),
 	}, nil
@@ -69,7 +69,7 @@ func check(in engine.Input) error {
 	return checkAdapters(in)
 }
 
-// settings are the flags for the plan, in reading order.
+// settings returns the flags for the plan, in reading order.
 func settings(in engine.Input) []engine.Setting {
 	plan := in.Plan
 	layers := 0
@@ -78,12 +78,12 @@ func settings(in engine.Input) []engine.Setting {
 	}
 	list := []engine.Setting{
 		{Name: "model", Value: path.Join(in.ModelDir, plan.Artifact.Files[0].Path)},
-		// Only the first name. With several, the server lists the first one in sorted order, not in the given
-		// order; and it answers requests for any name, listed or not.
+		// Only the first name. With several, the server lists the first in sorted order, not in the given order. It
+		// answers requests for any name, listed or not.
 		{Name: "alias", Value: in.ServedNames[0]},
 		{Name: "host", Value: "0.0.0.0"},
 		{Name: "port", Value: strconv.Itoa(in.Port)},
-		// The context of all sequences together: the server gives each of them an equal share.
+		// ctx-size is the context of all sequences together: the server gives each an equal share.
 		{Name: "ctx-size", Value: strconv.Itoa(context(plan))},
 		{Name: "parallel", Value: strconv.Itoa(plan.Concurrency)},
 		{Name: "n-gpu-layers", Value: strconv.Itoa(layers)},
@@ -94,11 +94,11 @@ func settings(in engine.Input) []engine.Setting {
 	if plan.GPUsPerNode > 1 || plan.Nodes > 1 {
 		list = append(list, engine.Setting{Name: "split-mode", Value: "layer"})
 	}
-	// The plan has checked the memory; otherwise the server would shrink settings that it was not given.
+	// The plan has checked the memory. Without this flag, the server would shrink settings that it was not given.
 	list = append(list, engine.Setting{Name: "fit", Value: "off"})
 	if plan.GPUsPerNode == 0 {
-		// Without GPUs, weights and KV cache are already in main memory, and the plan has no more of it. With GPUs,
-		// the server's default cache of prompts fits a GPU machine.
+		// Without GPUs, the weights and the KV cache already are in main memory, and the plan has no more of it. With
+		// GPUs, the server's default cache of prompts fits into the machine's memory.
 		list = append(list, engine.Setting{Name: "cache-ram", Value: "0"})
 	}
 	list = append(list, adapters(in)...)
@@ -111,7 +111,7 @@ func context(plan planner.Plan) int {
 	return plan.MaxModelLen * plan.Concurrency
 }
 
-// limit drops settings that need more memory than planned, with the remedy.
+// limit drops settings that need more memory than planned, with a warning that has the remedy.
 func limit(in engine.Input, users []engine.Setting) ([]engine.Setting, []string) {
 	var kept []engine.Setting
 	var warnings []string
@@ -160,7 +160,7 @@ func shares(plan planner.Plan, users []engine.Setting) []string {
 			sequences = number
 		case "kv-unified":
 			if setting.Value == "true" {
-				// One pool: each sequence may use all of it.
+				// There is one pool, and each sequence may use all of it.
 				return nil
 			}
 		}

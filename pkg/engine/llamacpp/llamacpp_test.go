@@ -18,7 +18,7 @@ import (
 	"github.com/modelberth/modelberth/presets"
 )
 
-// loaded is read once: nobody can change it.
+// loaded loads the catalogue once. That is safe, because nobody can change it.
 var loaded = sync.OnceValues(func() (*catalog.Catalog, error) { return catalog.Load(presets.FS()) })
 
 func preset(t *testing.T) catalog.Engine {
@@ -240,7 +240,7 @@ func TestEnvironment(t *testing.T) {
 	}
 }
 
-// Every rendered flag exists in this version, so the table in the presets and the code agree.
+// This version has every rendered flag, so the table in the presets and the code agree.
 func TestRenderedFlagsAreInTheCatalogue(t *testing.T) {
 	data := preset(t)
 	for _, gpus := range []int{0, 1, 2} {
@@ -257,7 +257,7 @@ func TestRenderedFlagsAreInTheCatalogue(t *testing.T) {
 	}
 }
 
-// The command is the same for any order of maps.
+// The order of maps does not change the command.
 func TestCommandIsDeterministic(t *testing.T) {
 	data := preset(t)
 	in := input(data, 2)

@@ -13,7 +13,7 @@ import (
 	"github.com/modelberth/modelberth/pkg/engine/llamacpp"
 )
 
-// spread is the input of one member of three machines.
+// spread returns the input of one member of a group of three machines.
 func spread(t *testing.T, rank string) engine.Input {
 	t.Helper()
 	in := input(preset(t), 1)

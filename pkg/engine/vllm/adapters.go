@@ -21,7 +21,7 @@ const (
 	flagLoRAModules = "lora-modules"
 )
 
-// adapters are the flags that serve adapters under their own names, each from its directory.
+// adapters returns the flags that serve each adapter under its name, from its directory.
 func adapters(in engine.Input) []engine.Setting {
 	if len(in.Adapters) == 0 {
 		return nil
@@ -46,7 +46,7 @@ func adapterNames(in engine.Input) []string {
 	return names
 }
 
-// checkAdapters refuses adapters that the server would serve differently than requested.
+// checkAdapters rejects adapters that the server would serve differently than requested.
 func checkAdapters(in engine.Input) error {
 	for _, a := range in.Adapters {
 		switch {
@@ -63,7 +63,7 @@ func checkAdapters(in engine.Input) error {
 	return nil
 }
 
-// adapterFiles are the server's files of an adapter's repository. Other files have the same tensors as a pickle,
+// adapterFiles selects the server's files of an adapter's repository. Other files have the same tensors as a pickle,
 // which can run code.
 func adapterFiles() engine.Selection {
 	return engine.Selection{Weights: []string{"adapter_model*.safetensors"}, Others: []string{"adapter_config.json"}}

@@ -10,7 +10,8 @@ import (
 	"github.com/modelberth/modelberth/pkg/engine/vllm"
 )
 
-// The plan sets over how many GPUs the KV cache's tokens are spread; a plan of an earlier version leaves it to the user.
+// The plan sets the number of GPUs that share the KV cache's tokens. A plan of an earlier version leaves it to the
+// user.
 func TestContextParallelIsThePlans(t *testing.T) {
 	_, data := presetCatalog(t)
 	for _, tc := range []struct {

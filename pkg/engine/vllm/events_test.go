@@ -11,7 +11,7 @@ import (
 	"github.com/modelberth/modelberth/pkg/engine/vllm"
 )
 
-// The events of the KV cache carry the token ids of prompts.
+// The events of the KV cache carry the token ids of prompts, so users cannot turn them on.
 func TestPromptsAreNotPublished(t *testing.T) {
 	_, data := presetCatalog(t)
 	const own = `{"enable_kv_cache_events":true,"publisher":"zmq","endpoint":"tcp://*:6000"}`

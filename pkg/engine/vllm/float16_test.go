@@ -11,7 +11,7 @@ import (
 	"github.com/modelberth/modelberth/pkg/model"
 )
 
-// The plan decides whether weights are converted, and the flag appears once.
+// The plan decides whether the engine converts weights, and the flag appears once.
 func TestTypeIsThePlans(t *testing.T) {
 	_, data := presetCatalog(t)
 	for _, tc := range []struct {

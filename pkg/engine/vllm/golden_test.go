@@ -26,7 +26,7 @@ import (
 
 var update = flag.Bool("update", false, "write the golden files")
 
-// loaded is read once: nobody can change it.
+// loaded loads the catalogue once. That is safe, because nobody can change it.
 var loaded = sync.OnceValues(func() (*catalog.Catalog, error) { return catalog.Load(presets.FS()) })
 
 func presetCatalog(t testing.TB) (*catalog.Catalog, catalog.Engine) {
@@ -42,14 +42,14 @@ func presetCatalog(t testing.TB) (*catalog.Catalog, catalog.Engine) {
 	return all, data
 }
 
-// layout is how a model spreads over one machine.
+// layout spreads a model over the GPUs of one machine.
 type layout struct {
 	name                   string
 	tensor, pipeline, data int
 	capability             string
 }
 
-// one GPU, several cut by tensors, replicas of both, stages.
+// layouts are one GPU, tensor parallelism over several, replicas of both, and stages.
 var layouts = []layout{
 	{"one-t4", 1, 1, 1, "7.5"},
 	{"one-h100", 1, 1, 1, "9.0"},
@@ -58,7 +58,7 @@ var layouts = []layout{
 	{"tensor-2-pipeline-2", 2, 2, 1, "8.0"},
 }
 
-// artifact is the first form of the weights for vLLM.
+// artifact returns the first form of the weights for vLLM.
 func artifact(m model.Model) *model.Artifact {
 	at := slices.IndexFunc(m.Artifacts, func(a model.Artifact) bool { return a.Engine == vllm.Name })
 	if at < 0 {
@@ -84,7 +84,7 @@ func presetInput(data catalog.Engine, m model.Model, l layout) engine.Input {
 	}
 }
 
-// families are the golden files: one model of each of a family's kinds.
+// families returns the golden files, each with one model of every kind in a family.
 func families() map[string][]string {
 	return map[string][]string{
 		"cohere":   {"c4ai-command-a-03-2025"},
@@ -155,7 +155,7 @@ func golden(t *testing.T, name, got string) {
 	}
 }
 
-// write shows a command as people read it: one flag a line.
+// write writes a command for readers: one flag per line.
 func write(t *testing.T, text *strings.Builder, title string, in engine.Input) {
 	t.Helper()
 	got, err := vllm.Command(in)
@@ -183,7 +183,7 @@ func write(t *testing.T, text *strings.Builder, title string, in engine.Input) {
 	text.WriteString("\n")
 }
 
-// Everything in the catalogue for vLLM renders, with flags of this version: the table in the presets and the code
+// Everything for vLLM in the catalogue renders with flags of this version, so the table in the presets and the code
 // agree.
 func TestEveryPresetRenders(t *testing.T) {
 	all, data := presetCatalog(t)
@@ -213,7 +213,7 @@ func TestEveryPresetRenders(t *testing.T) {
 	}
 }
 
-// The artifacts' required flags have values that the server accepts.
+// The server accepts the values of the flags that artifacts require.
 func TestArtifactFlagsAreLegal(t *testing.T) {
 	all, data := presetCatalog(t)
 	checked := 0
@@ -238,7 +238,8 @@ func TestArtifactFlagsAreLegal(t *testing.T) {
 	}
 }
 
-// foreign lists the parts of a command line outside the catalogue: an argument is a flag, or follows one with values.
+// foreign lists the arguments that the catalogue does not explain: each one must be a flag, or follow a flag with
+// values.
 func foreign(data catalog.Engine, args []string) []string {
 	negations := map[string]catalog.Flag{}
 	for _, f := range data.Flags {
@@ -247,7 +248,7 @@ func foreign(data catalog.Engine, args []string) []string {
 		}
 	}
 	var problems []string
-	room := 1 // for the model
+	room := 1 // the model
 	for _, arg := range args {
 		name, isFlag := strings.CutPrefix(arg, "--")
 		f, known := data.Flags[name]

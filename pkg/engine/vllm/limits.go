@@ -17,17 +17,17 @@ import (
 // flagExperts spreads whole experts over GPUs; the server refuses it for a model without experts.
 const flagExperts = "enable-expert-parallel"
 
-// flagContext spreads the tokens of the KV cache over GPUs with otherwise equal contents.
+// flagContext spreads the tokens of the KV cache over GPUs that would otherwise hold copies.
 const flagContext = "decode-context-parallel-size"
 
-// planned are the user's flags with an effect on the plan. The plan has the value in use, and a warning if it differs
-// from the user's.
+// planned returns the user's flags that the planner handles. The plan has the value to use, and a warning if that
+// differs from the user's.
 func planned(in engine.Input) []string {
 	names := []string{
 		"data-parallel-size", "gpu-memory-utilization", "kv-cache-dtype", "max-model-len", "max-num-seqs",
 		"pipeline-parallel-size", "tensor-parallel-size",
 	}
-	// A plan of an earlier version may lack the user's settings of a mixture.
+	// A plan of an earlier version may not include the user's expert parallelism.
 	if in.Plan.ExpertParallel || in.Model.Shape.MoE == nil {
 		names = append(names, flagExperts)
 	}
@@ -40,7 +40,7 @@ func planned(in engine.Input) []string {
 	return names
 }
 
-// limit drops settings that contradict the artifact or the plan, or need more memory than planned.
+// limit drops the user's settings that contradict the artifact or the plan, or need more memory than planned.
 func limit(in engine.Input, users []engine.Setting) ([]engine.Setting, []string) {
 	var kept []engine.Setting
 	var warnings []string
@@ -56,7 +56,7 @@ func limit(in engine.Input, users []engine.Setting) ([]engine.Setting, []string)
 	return kept, warnings
 }
 
-// objection is a sentence about a flag that deviates from the plan, and whether our value stays.
+// objection returns a warning about a flag that deviates from the plan, and whether our value replaces the user's.
 func objection(in engine.Input, setting engine.Setting) (sentence string, replaced bool) {
 	switch setting.Name {
 	case "max-num-batched-tokens":
@@ -122,8 +122,8 @@ func aboutType(in engine.Input, value string) (string, bool) {
 	return "", false
 }
 
-// aboutQuantization warns of weights in another format than planned. Weights of 16 bits are quantised during
-// loading; others declare their format, and the server refuses another one.
+// aboutQuantization warns of a flag that asks for another format of weights than planned. The server quantises weights
+// of 16 bits while it loads them. Other weights declare their format, and the server does not start with another one.
 func aboutQuantization(planned, value string) string {
 	switch {
 	case strings.EqualFold(value, planned):
@@ -137,7 +137,7 @@ func aboutQuantization(planned, value string) string {
 	}
 }
 
-// aboutArtifact keeps a flag that the artifact requires.
+// aboutArtifact keeps a flag that the artifact requires, with a warning.
 func aboutArtifact(in engine.Input, setting engine.Setting) (string, bool) {
 	for _, flag := range in.Plan.Artifact.Flags {
 		if flag.Name == setting.Name && orTrue(flag.Value) != setting.Value {
@@ -148,7 +148,7 @@ func aboutArtifact(in engine.Input, setting engine.Setting) (string, bool) {
 	return "", false
 }
 
-// checkDashes refuses values that the server's parser would read as flags. It accepts negative whole numbers.
+// checkDashes rejects values that the server's parser would read as flags. The parser accepts negative whole numbers.
 func checkDashes(data catalog.Engine, users []engine.Setting) error {
 	for _, setting := range users {
 		flag := data.Flags[setting.Name]
@@ -167,7 +167,7 @@ func checkDashes(data catalog.Engine, users []engine.Setting) error {
 	return nil
 }
 
-// checkTogether refuses combinations that stop the server at its start.
+// checkTogether rejects combinations that prevent the server's start.
 func checkTogether(settings []engine.Setting) error {
 	value := map[string]string{}
 	for _, setting := range settings {

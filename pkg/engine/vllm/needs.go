@@ -13,8 +13,8 @@ import (
 	"github.com/modelberth/modelberth/pkg/planner"
 )
 
-// Shared memory: the server's processes and NCCL exchange requests and tensors through it. At least 1 GiB per GPU,
-// and 10 GiB for eight, as usual elsewhere.
+// The server's processes and NCCL exchange requests and tensors through shared memory. The sizes make at least 1 GiB
+// per GPU, and 10 GiB for eight, as is usual elsewhere.
 const (
 	sharedBaseGiB   = 2
 	sharedPerGPUGiB = 1
@@ -40,17 +40,17 @@ func sharedMemory(plan planner.Plan, settings []engine.Setting) int {
 	return size
 }
 
-// weights are the server's files of a Hugging Face repository: those beside its config.json, not the originals and
-// other formats in directories.
+// weights selects the server's files of a Hugging Face repository: those beside config.json. Directories have originals
+// and other formats.
 func weights(in engine.Input) engine.Selection {
 	if len(in.Plan.Artifact.Files) > 0 {
 		return engine.Selection{}
 	}
 	selection := engine.Selection{
 		Weights: []string{"*.safetensors"},
-		// Configuration, indexes, tokenizers and chat templates.
+		// These are the configuration, indexes, tokenizers and chat templates.
 		Others: []string{"*.json", "*.jinja", "*.model", "*.model.v*", "*.tiktoken", "*.txt"},
-		// The same weights again, as Mistral names them.
+		// These are the same weights again, by Mistral's names.
 		Except: []string{"consolidated*"},
 	}
 	if slices.ContainsFunc(in.Plan.Artifact.Flags, func(f model.Flag) bool { return f.Name == "load-format" && f.Value == "mistral" }) {

@@ -13,15 +13,15 @@ import (
 	"github.com/modelberth/modelberth/pkg/planner"
 )
 
-// quietRoutes are the routes of probes and scrapers, requested every few seconds: in the log, they would bury the
-// last messages of a failing engine.
+// quietRoutes are the routes of probes and scrapers. Requests arrive every few seconds, and in the log they would bury
+// the last messages of a failing engine.
 const quietRoutes = "/health,/metrics"
 
-// kvEvents switches on the events of the KV cache, which carry the token ids of prompts and are off by default.
-// Most of it is the default, written out so that the port matches the Service.
+// kvEvents turns on the events of the KV cache. They are off by default because they carry the token ids of prompts.
+// Most values are the defaults, written out so that the port matches the Service.
 const kvEvents = `{"enable_kv_cache_events":true,"publisher":"zmq","endpoint":"tcp://*:5557"}`
 
-// settings are the flags for the plan, in reading order.
+// settings returns the flags for the plan, in reading order.
 func settings(in engine.Input) []engine.Setting {
 	list := []engine.Setting{
 		{Name: "served-model-name", Value: strings.Join(in.ServedNames, " ")},
@@ -59,12 +59,12 @@ func settings(in engine.Input) []engine.Setting {
 	return list
 }
 
-// noMediaDomain resolves nowhere (RFC 2606). The server reads an empty list of domains as all of them.
+// noMediaDomain resolves nowhere (RFC 2606). It stands for no domain, because the server reads an empty list as all.
 const noMediaDomain = "none.invalid"
 
-// media limits the hosts of linked media: otherwise any client could make the server read every address that the
-// pod reaches. Media within a request (data: URLs) are always accepted. A server with a text model accepts the flag
-// and fetches nothing.
+// media limits the hosts of linked media. Otherwise any client could make the server read every address that the pod
+// reaches. Media within a request (data: URLs) are always accepted. A server with a text model accepts the flag and
+// fetches nothing.
 func media(in engine.Input) []engine.Setting {
 	domains := in.MediaDomains
 	switch {
@@ -76,8 +76,8 @@ func media(in engine.Input) []engine.Setting {
 	return []engine.Setting{{Name: "allowed-media-domains", Value: strings.Join(domains, " ")}}
 }
 
-// layout is how the model spreads. The leader's address makes one group of several machines; all but the
-// leader serve nobody.
+// layout returns the flags that spread the model over GPUs and machines. The leader's address joins several machines to
+// a group. Only the leader answers requests.
 func layout(in engine.Input) []engine.Setting {
 	list := []engine.Setting{{Name: "tensor-parallel-size", Value: strconv.Itoa(in.Plan.TensorParallel)}}
 	if n := in.Plan.PipelineParallel; n > 1 {
@@ -105,7 +105,7 @@ func layout(in engine.Input) []engine.Setting {
 	return list
 }
 
-// sizes are the sizes that fit the plan's memory.
+// sizes returns the flags with sizes that fit the plan's memory.
 func sizes(plan planner.Plan) []engine.Setting {
 	list := []engine.Setting{
 		{Name: "max-model-len", Value: strconv.Itoa(plan.MaxModelLen)},
@@ -119,7 +119,7 @@ func sizes(plan planner.Plan) []engine.Setting {
 	return list
 }
 
-// forRank removes flags for the leader only; none of them shapes the computation.
+// forRank removes flags that only the leader accepts. None of them affects the computation.
 func forRank(in engine.Input, list []engine.Setting) []engine.Setting {
 	if !in.Member.IsWorker() {
 		return list
@@ -127,7 +127,7 @@ func forRank(in engine.Input, list []engine.Setting) []engine.Setting {
 	return slices.DeleteFunc(list, func(s engine.Setting) bool { return s.Name == "api-server-count" })
 }
 
-// needed are the flags that the artifact requires. They take precedence over the plan.
+// needed returns the flags that the artifact requires. They take precedence over the plan.
 func needed(in engine.Input) []engine.Setting {
 	list := make([]engine.Setting, 0, len(in.Plan.Artifact.Flags))
 	for _, flag := range in.Plan.Artifact.Flags {

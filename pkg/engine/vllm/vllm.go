@@ -3,9 +3,8 @@
 
 // Package vllm renders the command line of vLLM's OpenAI-compatible server, vllm serve.
 //
-// It decides which of the server's flags and variables carry the plan, and how far a user's flags may deviate from
-// it. It must not know Kubernetes objects, how the plan was made, or the flags of a version: the catalogue has
-// those.
+// It decides which of the server's flags and variables carry the plan, and how far a user's flags may deviate from it.
+// It must not know Kubernetes objects, how the plan was made, or the flags of a version: the catalogue has those.
 package vllm
 
 import (
@@ -25,12 +24,12 @@ import (
 // Name of the engine in the catalogue.
 const Name = "vllm"
 
-// kvEventsPort is the port of the KV cache's events; the server's own default. Each replica after the first uses
-// its own, higher port.
+// kvEventsPort is the port of the KV cache's events, the server's own default. Each further replica uses a higher port
+// of its own.
 const kvEventsPort = 5557
 
-// Command returns how to start vllm serve for the plan. The image's entrypoint is vllm serve itself, so
-// the first argument is the model.
+// Command returns the command that starts vllm serve for a plan. The image's entrypoint is vllm serve itself, so the
+// first argument is the model.
 func Command(in engine.Input) (engine.Command, error) {
 	if err := check(in); err != nil {
 		return engine.Command{}, err
@@ -67,14 +66,14 @@ func Command(in engine.Input) (engine.Command, error) {
 	return command, nil
 }
 
-// rankAt are the positions of the member's rank in the arguments, because it may be a reference; none for one that
-// serves alone. No user can set that flag.
+// rankAt returns the index of the member's rank in the arguments, because the rank may be a reference. It returns none
+// for a member that serves alone. No user can set that flag.
 func rankAt(data catalog.Engine, settings []engine.Setting) []int {
 	at := slices.IndexFunc(settings, func(s engine.Setting) bool { return s.Name == "node-rank" })
 	if at < 0 {
 		return nil
 	}
-	const model, flag = 1, 1 // in front of the settings, and of the flag's value
+	const model, flag = 1, 1 // arguments before the settings, and before the flag's value
 	return []int{model + len(engine.Render(data, settings[:at])) + flag}
 }
 
@@ -130,17 +129,17 @@ func checkSizes(plan planner.Plan) error {
 	return nil
 }
 
-// environment are the server's variables.
+// environment returns the server's variables.
 func environment(in engine.Input) []engine.EnvVar {
 	env := []engine.EnvVar{
-		// The weights are on the volume; nothing is to be looked up or fetched besides.
+		// The weights are on the volume, so the server need not look up or fetch anything.
 		{Name: "HF_HUB_OFFLINE", Value: "1"},
 		{Name: "VLLM_NO_USAGE_STATS", Value: "1"},
-		// torch needs the user's name, and an image may lack it for the user id.
+		// torch needs a user name, and an image may have none for the user id.
 		{Name: "USER", Value: "vllm"},
 	}
 	if !slices.Contains(in.MediaDomains, engine.AnyMediaDomain) {
-		// The server checks the domain of the link, not of a redirect.
+		// The server checks the domain of a link, but not of a redirect.
 		env = append(env, engine.EnvVar{Name: "VLLM_MEDIA_URL_ALLOW_REDIRECTS", Value: "0"})
 	}
 	if in.CacheDir != "" {
@@ -149,7 +148,7 @@ func environment(in engine.Input) []engine.EnvVar {
 		}
 	}
 	if in.Plan.Nodes > 1 && !in.RDMA {
-		// NCCL sees the host's adapters also if a pod has no device to open them by.
+		// NCCL finds the host's adapters even if the pod has no device to open them.
 		env = append(env, engine.EnvVar{Name: "NCCL_IB_DISABLE", Value: "1"})
 	}
 	if len(in.Plan.StageLayers) > 1 {
@@ -158,10 +157,10 @@ func environment(in engine.Input) []engine.EnvVar {
 	return env
 }
 
-// partitionEnv tells how many layers each stage of the pipeline has.
+// partitionEnv sets the number of layers of each pipeline stage.
 const partitionEnv = "VLLM_PP_LAYER_PARTITION"
 
-// reservedEnv are variables that would bypass the checks of flags, each with its reason.
+// reservedEnv returns the variables that would bypass the checks of flags, each with its reason.
 func reservedEnv() map[string]string {
 	const (
 		plan    = "the plan decides how the model spreads over machines and GPUs"

@@ -18,7 +18,7 @@ import (
 	"github.com/modelberth/modelberth/pkg/planner"
 )
 
-// input is a model without parsers on two GPUs.
+// input returns the input for a model without parsers on two GPUs.
 func input(data catalog.Engine) engine.Input {
 	return engine.Input{
 		Data:  data,
@@ -505,7 +505,7 @@ func TestEnvironment(t *testing.T) {
 	}
 }
 
-// Whoever reaches the endpoint could have the server read addresses inside the cluster by links to images.
+// A client could otherwise make the server read addresses inside the cluster by links to images.
 func TestRequestsCannotLinkToAnyHost(t *testing.T) {
 	_, data := presetCatalog(t)
 	const redirects = "VLLM_MEDIA_URL_ALLOW_REDIRECTS"
@@ -611,7 +611,7 @@ func TestWeights(t *testing.T) {
 	}
 }
 
-// The command is the same for any order of maps.
+// The order of maps does not change the command.
 func TestCommandIsDeterministic(t *testing.T) {
 	_, data := presetCatalog(t)
 	in := input(data)
@@ -632,8 +632,8 @@ func TestCommandIsDeterministic(t *testing.T) {
 	}
 }
 
-// FuzzConfig feeds whole ConfigMaps: whatever they say, the command has flags of the table only, ours are
-// there once, and no reserved flag comes from the user.
+// FuzzConfig renders arbitrary ConfigMaps. The command always has only flags of the table, each of ours once, and no
+// reserved flag of the user.
 func FuzzConfig(f *testing.F) {
 	_, data := presetCatalog(f)
 	for _, seed := range []string{

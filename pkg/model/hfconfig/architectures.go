@@ -14,7 +14,7 @@ import (
 //go:embed architectures.yaml
 var architecturesYAML []byte
 
-// table has the behaviour of classes beyond their configs.
+// table describes how model classes behave where their configs do not say so.
 type table struct {
 	Source        string         `json:"source"`
 	Date          string         `json:"date"`
@@ -23,14 +23,14 @@ type table struct {
 	Vision        []tower        `json:"vision"`
 }
 
-// architecture is the class, or the classes, of a language model.
+// architecture is one or several classes of language models.
 type architecture struct {
 	// Types are the values of model_type.
 	Types []string `json:"types"`
-	// Defaults apply to keys missing from the config.
+	// Defaults are the values of keys that are missing in the config.
 	Defaults map[string]any `json:"defaults,omitempty"`
 
-	// The following are "always", or a key of the config.
+	// Each of the following is "always", or the key in the config that decides.
 	QKVBias        string `json:"qkvBias,omitempty"`
 	OutputBias     string `json:"outputBias,omitempty"`
 	QKNorm         string `json:"qkNorm,omitempty"`
@@ -42,16 +42,16 @@ type architecture struct {
 	ExpertBias bool `json:"expertBias,omitempty"`
 	SharedGate bool `json:"sharedGate,omitempty"`
 	Norms      int  `json:"norms,omitempty"`
-	// DenseKey and ExpertKey name the widths if the usual keys have another meaning; SharedKey is the width of the
-	// shared experts.
+	// DenseKey and ExpertKey are the keys of the widths if the usual keys have another meaning. SharedKey is the key of
+	// the width of the shared experts.
 	DenseKey  string `json:"denseKey,omitempty"`
 	ExpertKey string `json:"expertKey,omitempty"`
 	SharedKey string `json:"sharedKey,omitempty"`
-	// DenseFactor is the ratio of MLP width to hidden size, used if config.json has no key for the width.
+	// DenseFactor is the ratio of MLP width to hidden size, for configs without a key for the width.
 	DenseFactor int `json:"denseFactor,omitempty"`
-	// ContextScaled is set if max_position_embeddings includes rope scaling.
+	// ContextScaled: max_position_embeddings includes rope scaling.
 	ContextScaled bool `json:"contextScaled,omitempty"`
-	// RemoteCode is set if an engine runs code of the repository: its tokenizer is nowhere else.
+	// RemoteCode: engines run code of the repository, because its tokenizer is available nowhere else.
 	RemoteCode bool `json:"remoteCode,omitempty"`
 }
 
@@ -61,27 +61,28 @@ type refusal struct {
 	Reason string   `json:"reason"`
 }
 
-// tower is a vision encoder; its parameters count as extra ones.
+// tower is a vision encoder. Its parameters count as extra ones.
 type tower struct {
 	Types []string `json:"types"`
-	// Gated MLPs have three matrices. Bias: matrices have one. LayerNorm: norms have one.
+	// Gated: MLPs have three matrices. Bias: matrices have a bias. LayerNorm: norms have a bias.
 	Gated     bool `json:"gated,omitempty"`
 	Bias      bool `json:"bias,omitempty"`
 	LayerNorm bool `json:"layerNorm,omitempty"`
 	PatchBias bool `json:"patchBias,omitempty"`
-	// ClassToken is one more position. OuterNorms stand before and after the layers.
+	// ClassToken adds one position. OuterNorms is the number of norms before and after the layers.
 	ClassToken bool `json:"classToken,omitempty"`
 	OuterNorms int  `json:"outerNorms,omitempty"`
-	// Positions are learned for each patch of the image, or as many as num_position_embeddings says.
+	// Positions is empty if positions are not learned. Otherwise there is one for each patch of the image, or as many
+	// as num_position_embeddings.
 	Positions positions `json:"positions,omitempty"`
 	Projector projector `json:"projector"`
-	// Tokens of the largest image if images have any size; else 0, and an image has one tile and the additional
-	// ones of Tiles.
+	// Tokens is the number of tokens of the largest image, if images have any size. If it is 0, an image has one tile
+	// and Tiles additional ones.
 	Tokens int `json:"tokens,omitempty"`
 	Tiles  int `json:"tiles,omitempty"`
 	// AnySize: images up to image_size keep their size.
 	AnySize bool `json:"anySize,omitempty"`
-	// VideoTokens and VideoPairs as in model.Vision.
+	// VideoTokens and VideoPairs are as in model.Vision.
 	VideoTokens int `json:"videoTokens,omitempty"`
 	VideoPairs  int `json:"videoPairs,omitempty"`
 }

@@ -5,11 +5,11 @@ package hfconfig
 
 import "fmt"
 
-// fallbackContext is vLLM's context for configs without one.
+// fallbackContext is vLLM's context in tokens for configs without one.
 const fallbackContext = 2048
 
-// context derives the longest sequence as vLLM does (get_and_verify_max_len): the smallest of the keys with one,
-// stretched by rope scaling unless the published number includes it.
+// context derives the longest sequence in tokens as vLLM does (get_and_verify_max_len). It takes the smallest value of
+// the keys, and multiplies it by rope scaling unless the published number includes that.
 func (p *parser) context() int {
 	tokens := 0
 	for _, key := range []string{
@@ -33,7 +33,7 @@ func (p *parser) context() int {
 	return tokens
 }
 
-// stretched applies rope scaling.
+// stretched applies rope scaling to a number of tokens.
 func (p *parser) stretched(tokens int) int {
 	f, ok := p.find("rope_scaling", "rope_parameters")
 	if !ok || p.err != nil || p.arch.ContextScaled {
@@ -44,7 +44,7 @@ func (p *parser) stretched(tokens int) int {
 		p.fail(f, "must be an object")
 		return tokens
 	}
-	// Parameters may differ between kinds of layers; those with full attention count.
+	// Parameters may differ between kinds of layers. The ones for full attention count.
 	if full := scaling.sub("full_attention"); full != nil {
 		scaling, f.field = full, f.field+".full_attention"
 	}
@@ -56,7 +56,7 @@ func (p *parser) stretched(tokens int) int {
 		return tokens
 	}
 	switch kind {
-	case "su", "longrope", "llama3": // published lengths hold the stretch
+	case "su", "longrope", "llama3": // published lengths include the scaling
 		return tokens
 	case "yarn", "deepseek_yarn":
 		if original > 0 && factor > 0 {

@@ -10,11 +10,11 @@ import (
 	"github.com/modelberth/modelberth/pkg/wording"
 )
 
-// FieldError is returned if a file has an impossible value.
+// FieldError means that a file has an impossible value.
 type FieldError struct {
-	// File and Field, with dots between nested keys; no Field means the whole file.
+	// File is the file's name. Field has dots between nested keys; empty means the whole file.
 	File, Field string
-	// Value as written in the file, shortened; empty if it is missing.
+	// Value is as in the file, shortened; empty if it is missing.
 	Value string
 	// Must is the requirement for the value.
 	Must string
@@ -30,11 +30,11 @@ func (e *FieldError) Error() string {
 	return fmt.Sprintf("%s: %s: %s %s", e.File, e.Field, e.Value, e.Must)
 }
 
-// UnsupportedError is returned if a valid config describes a model that cannot be planned for.
+// UnsupportedError means that a valid config describes a model that cannot be planned for.
 type UnsupportedError struct {
-	// Architecture and Type are the config's own words; either may be empty.
+	// Architecture and Type are as in the config; either may be empty.
 	Architecture, Type string
-	// Reason is the kind of model; empty if that is unknown.
+	// Reason describes the kind of model; empty if unknown.
 	Reason string
 }
 
@@ -51,7 +51,7 @@ func (e *UnsupportedError) Error() string {
 
 const longestShown = 43
 
-// shown makes a value fit for one line.
+// shown shortens a value and puts it on one line.
 func shown(raw string) string {
 	return wording.ClipBytes(strings.Join(strings.Fields(strings.ToValidUTF8(raw, "?")), " "), longestShown)
 }

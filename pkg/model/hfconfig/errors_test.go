@@ -13,7 +13,7 @@ import (
 	"github.com/modelberth/modelberth/pkg/model/hfconfig"
 )
 
-// Users read these messages; each has the field, the value and the requirement.
+// Users read these messages. Each has the field, the value and the requirement.
 func TestBadFiles(t *testing.T) {
 	with := func(config string, changes keys) hfconfig.Files {
 		return hfconfig.Files{Config: edited(t, config, changes)}
@@ -105,7 +105,7 @@ func TestBadIndex(t *testing.T) {
 	}
 }
 
-// tensors are those of an index.
+// tensors returns the tensors of an index.
 func tensors(t *testing.T, index string) hfconfig.Tensors {
 	t.Helper()
 	if index == "" {
@@ -162,7 +162,7 @@ func TestUnsupported(t *testing.T) {
 	}
 }
 
-// As in Python: the last of equal keys counts, and text in place of an unneeded number does no harm.
+// As in Python, the last of equal keys counts. Text in place of a number does no harm if the number is not needed.
 func TestLooseJSON(t *testing.T) {
 	config := strings.Replace(string(read(t, "qwen2.5-7b")), "{", `{"num_hidden_layers": 0, "limits": [-Infinity, NaN, "Infinity \" NaN"],`, 1)
 	facts, err := hfconfig.Parse([]byte(config))

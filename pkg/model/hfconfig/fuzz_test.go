@@ -28,7 +28,7 @@ func knownTable(t testing.TB) table {
 	return known
 }
 
-// An entry that can never be found, or hides another, is a mistake in the data.
+// An entry of the table that can never be found, or that hides another entry, is a mistake in the data.
 func TestTable(t *testing.T) {
 	known := knownTable(t)
 	seen := map[string]bool{}
@@ -45,7 +45,7 @@ func TestTable(t *testing.T) {
 	}
 	for _, a := range known.Architectures {
 		once(a.Types)
-		// A class without a statement about its tie inherits true from its base: state it.
+		// A class without its own default for the tie inherits true from its base class, so the table must have it.
 		if _, ok := a.Defaults["tie_word_embeddings"]; !ok {
 			t.Errorf("%v: no default of tie_word_embeddings", a.Types)
 		}
@@ -67,7 +67,7 @@ func TestTable(t *testing.T) {
 	}
 }
 
-// FuzzParse looks for panics, and for shapes beyond arithmetic.
+// FuzzParse looks for panics, and for shapes that overflow.
 func FuzzParse(f *testing.F) {
 	paths, err := filepath.Glob("testdata/*.json")
 	if err != nil || len(paths) == 0 {
@@ -98,7 +98,7 @@ func FuzzParse(f *testing.F) {
 	})
 }
 
-// Every key of every config is replaced by every absurd value, also those of nested objects.
+// Every key of every config, also in nested objects, gets every absurd value.
 func TestEveryKeyAbsurd(t *testing.T) {
 	paths, err := filepath.Glob("testdata/*.json")
 	if err != nil || len(paths) == 0 {
@@ -140,7 +140,7 @@ func TestEveryKeyAbsurd(t *testing.T) {
 	}
 }
 
-// everywhere calls try with each value replaced by each absurd one, and puts all back.
+// everywhere replaces each value by each absurd value in turn, calls try, and restores the value.
 func everywhere(config map[string]any, try func()) {
 	absurd := []any{
 		nil, 0, 1, -1, 3, 4096, 1 << 17, 1 << 20, 1e9, 2.5, "x", "NaN", "", true,
@@ -166,7 +166,7 @@ func everywhere(config map[string]any, try func()) {
 	}
 }
 
-// All dimensions at once have their largest accepted values.
+// All dimensions have their largest accepted value at the same time.
 func TestLargestShape(t *testing.T) {
 	facts, err := Parse(fmt.Appendf(nil, `{"model_type": "qwen3_5_moe_text", "num_hidden_layers": %d, "hidden_size": %d, "vocab_size": %d,
 		"num_attention_heads": %d, "num_key_value_heads": %[4]d, "head_dim": %d, "num_experts": %d, "num_experts_per_tok": %[6]d,
@@ -182,7 +182,7 @@ func TestLargestShape(t *testing.T) {
 	}
 }
 
-// overflow names a value beyond arithmetic.
+// overflow names a value that overflowed.
 func overflow(f Facts) string {
 	s := f.Shape
 	layers := 0

@@ -19,23 +19,23 @@ import (
 const (
 	// indexFile is the name of an index.
 	indexFile = "model.safetensors.index.json"
-	// maxWeights bounds a repository's weights, as in the catalogue.
+	// maxWeights limits the bytes of a repository's weights, as in the catalogue.
 	maxWeights = 1 << 43
-	// mostAhead is more than any model's layers for the prediction of further tokens.
+	// mostAhead exceeds the number of layers that any model has for speculative decoding.
 	mostAhead = 8
 )
 
-// Tensors sums up a repository's tensors; their names alone can fill 32 MiB.
+// Tensors summarises a repository's tensors. It does not keep their names, which can fill 32 MiB.
 type Tensors struct {
 	// Bytes of all tensors; 0 if unknown.
 	Bytes int64
 
 	hasHead bool
-	// mtp and numbered are the numbers of layers, by how the repository names them.
+	// mtp and numbered have the numbers of layers in the two ways in which repositories name them.
 	mtp, numbered map[int]bool
 }
 
-// ReadIndex reads a model.safetensors.index.json. Its error is a *FieldError; an error of r is in its text.
+// ReadIndex reads a model.safetensors.index.json. Its error is a *FieldError, whose text includes an error of r.
 func ReadIndex(r io.Reader) (Tensors, error) {
 	var out Tensors
 	d := jsonstream.New(r)
@@ -87,7 +87,7 @@ func (t *Tensors) readMetadata(d *jsonstream.Decoder) func(key string) error {
 	}
 }
 
-// Add takes note of a tensor's name.
+// Add records the name of a tensor.
 func (t *Tensors) Add(name string) {
 	if name == "lm_head.weight" {
 		t.hasHead = true
@@ -117,9 +117,8 @@ func including(seen map[int]bool, number int) map[int]bool {
 	return seen
 }
 
-// idle estimates how many of the bytes no engine loads: an output matrix that doubles the embedding, and layers
-// after the last one for speculative decoding. The latter are assumed to be like the last layer and to have the
-// format of the whole.
+// idle estimates how many of the bytes no engine loads: an output matrix that equals the embedding, and layers after
+// the last one for speculative decoding. It assumes that those layers are like the last layer, and in the same format.
 func (t Tensors) idle(s model.Shape, bytesPerParam int64) int64 {
 	var idle int64
 	if t.hasHead && s.Tied {
@@ -137,8 +136,8 @@ func (t Tensors) idle(s model.Shape, bytesPerParam int64) int64 {
 	return idle
 }
 
-// ahead counts the language model's layers after the last one. Some repositories continue the numbers, some name
-// them mtp. Layers of encoders do not count.
+// ahead counts the language model's layers after the last one. Some repositories continue the numbers, others use the
+// name mtp. Layers of encoders do not count.
 func (t Tensors) ahead(layers int) int {
 	seen := maps.Clone(t.mtp)
 	for number := range t.numbered {
@@ -149,7 +148,7 @@ func (t Tensors) ahead(layers int) int {
 	return min(len(seen), mostAhead)
 }
 
-// wholeNumber reads an integer, also in the form of some writers: 12.0.
+// wholeNumber reads an integer, which some writers write as 12.0.
 func wholeNumber(raw json.RawMessage) (int64, error) {
 	if n, err := strconv.ParseInt(string(raw), 10, 64); err == nil {
 		return n, nil

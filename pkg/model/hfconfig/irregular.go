@@ -9,8 +9,8 @@ import (
 	"github.com/modelberth/modelberth/pkg/model"
 )
 
-// blockConfig is a layer of a pruned model: with fewer KV heads, a narrower MLP, or without one of both (NVIDIA's
-// Puzzle; vllm/model_executor/models/nemotron_nas.py reads it).
+// blockConfig is a layer of a pruned model. It may have fewer KV heads, a narrower MLP, or lack attention or the MLP
+// (NVIDIA's Puzzle; vllm/model_executor/models/nemotron_nas.py reads it).
 type blockConfig struct {
 	Attention struct {
 		blockPart
@@ -27,10 +27,10 @@ type blockPart struct {
 	Linear bool `json:"replace_with_linear"`
 }
 
-// widthMultiple is the multiple for the width of a pruned MLP.
+// widthMultiple is the multiple to which the width of a pruned MLP is rounded up.
 const widthMultiple = 256
 
-// irregular reads one entry for each layer.
+// irregular reads block_configs, which has one entry for each layer.
 func (p *parser) irregular(s model.Shape) []model.LayerGroup {
 	f, _ := p.find("block_configs")
 	var blocks []blockConfig
@@ -53,7 +53,7 @@ func (p *parser) irregular(s model.Shape) []model.LayerGroup {
 	return out
 }
 
-// group describes the layer, or the problem with it.
+// group returns the layer, or the requirement that it violates.
 func (b *blockConfig) group(s *model.Shape) (g model.LayerGroup, must string) {
 	switch {
 	case b.Attention.Linear, b.FFN.Linear:
@@ -81,7 +81,7 @@ func (b *blockConfig) group(s *model.Shape) (g model.LayerGroup, must string) {
 	return g, ""
 }
 
-// evened gives the model the fewest KV heads and the widest MLP of its layers: so far GPUs can share them.
+// evened gives the model the fewest KV heads and the widest MLP of its layers. These limit how many GPUs can share it.
 func evened(s *model.Shape, kinds []model.LayerGroup) {
 	for i := range kinds {
 		if heads := kinds[i].KVHeads; heads > 0 {

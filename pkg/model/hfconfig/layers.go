@@ -11,7 +11,7 @@ import (
 	"github.com/modelberth/modelberth/pkg/model"
 )
 
-// layers reads the differences between layers: mixers, windows, and experts.
+// layers reads how layers differ: in mixers, windows and experts.
 func (p *parser) layers(s *model.Shape, context int) {
 	s.MoE = p.experts()
 	if p.err != nil {
@@ -39,7 +39,7 @@ func (p *parser) layers(s *model.Shape, context int) {
 	}
 }
 
-// mixers returns one group for each layer. The second result reports whether layers have either a mixer or a
+// mixers returns one group for each layer. The second result reports whether each layer has only a mixer or only a
 // feed-forward part.
 func (p *parser) mixers(s model.Shape, context int) ([]model.LayerGroup, bool) {
 	switch {
@@ -63,7 +63,7 @@ func (p *parser) mixers(s model.Shape, context int) ([]model.LayerGroup, bool) {
 	return p.windows(s.Layers, context), false
 }
 
-// blocks reads models whose layers are a mixer, an MLP or experts.
+// blocks reads models in which each layer is a mixer, an MLP or a mixture of experts.
 func (p *parser) blocks(layers int) []model.LayerGroup {
 	names, field := p.texts("layers_block_type"), "layers_block_type"
 	if pattern := p.text("hybrid_override_pattern"); pattern != "" {
@@ -95,7 +95,7 @@ func (p *parser) blocks(layers int) []model.LayerGroup {
 	return out
 }
 
-// layerTypes reads one name for each layer.
+// layerTypes reads layer_types, which has one name for each layer.
 func (p *parser) layerTypes(layers, context int) []model.LayerGroup {
 	names := p.texts("layer_types")
 	if !p.counted("layer_types", len(names), layers) {
@@ -132,7 +132,7 @@ func (p *parser) failAt(field string, i int, value any, must string) {
 	p.fail(found{fmt.Sprintf("%s[%d]", field, i), fmt.Append(nil, value)}, must)
 }
 
-// counted checks that a list has an entry for each layer, and reports whether there was no error so far.
+// counted checks that a list has an entry for each layer. It returns false if this or an earlier check failed.
 func (p *parser) counted(field string, entries, layers int) bool {
 	if entries != layers && p.err == nil {
 		p.err = &FieldError{File: p.file, Field: field, Must: fmt.Sprintf("has %d entries for %d layers", entries, layers)}
@@ -140,7 +140,8 @@ func (p *parser) counted(field string, entries, layers int) bool {
 	return p.err == nil
 }
 
-// limited returns a layer that keeps the tokens of a window, or all if the window is as long as the context.
+// limited returns a layer that keeps the tokens of a window. It has full attention if the window is as long as the
+// context.
 func (p *parser) limited(mixer model.Mixer, context int, key string) model.LayerGroup {
 	window := p.integer(0, maxContext, key)
 	if window == 0 || window >= context {
@@ -149,7 +150,8 @@ func (p *parser) limited(mixer model.Mixer, context int, key string) model.Layer
 	return model.LayerGroup{Mixer: mixer, Window: window}
 }
 
-// chunks reads layers of which those without positions, each fourth by default, attend to everything.
+// chunks reads models with chunked attention. Layers without rotary positions, by default every fourth, have full
+// attention.
 func (p *parser) chunks(layers, context int) []model.LayerGroup {
 	chunk := p.limited(model.MixerChunk, context, "attention_chunk_size")
 	rope := p.integers("no_rope_layers")
@@ -169,7 +171,7 @@ func (p *parser) chunks(layers, context int) []model.LayerGroup {
 	return out
 }
 
-// windows reads models that say of all layers at once how far they look back.
+// windows reads models that have one sliding window for all layers.
 func (p *parser) windows(layers, context int) []model.LayerGroup {
 	full := model.LayerGroup{Mixer: model.MixerFull}
 	window := p.limited(model.MixerWindow, context, "sliding_window")
@@ -193,7 +195,7 @@ func (p *parser) windows(layers, context int) []model.LayerGroup {
 	return out
 }
 
-// alternate gives each n-th layer full attention.
+// alternate gives every n-th layer full attention.
 func (p *parser) alternate(layers, n int, other model.LayerGroup) []model.LayerGroup {
 	if p.err != nil {
 		return nil
@@ -208,7 +210,7 @@ func (p *parser) alternate(layers, n int, other model.LayerGroup) []model.LayerG
 	return out
 }
 
-// denseLayers returns for each layer whether it has an MLP instead of experts.
+// denseLayers reports for each layer whether it has an MLP instead of experts.
 func (p *parser) denseLayers(layers int) []bool {
 	first := p.integer(0, maxLayers, "first_k_dense_replace")
 	step := max(1, p.integer(0, maxLayers, "decoder_sparse_step", "interleave_moe_layer_step"))
@@ -227,7 +229,7 @@ func (p *parser) denseLayers(layers int) []bool {
 	return dense
 }
 
-// frequency reads moe_layer_freq: a number, or 1 or 0 for each layer.
+// frequency reads moe_layer_freq: a number, or a list with 1 or 0 for each layer.
 func (p *parser) frequency(dense []bool, first int) {
 	f, ok := p.find("moe_layer_freq")
 	if !ok {
@@ -248,7 +250,7 @@ func (p *parser) frequency(dense []bool, first int) {
 	}
 }
 
-// spread says in the shape which layers are dense: as a beginning, as a rhythm, or layer by layer.
+// spread sets in the shape which layers are dense: the first ones, all but every n-th one, or layer by layer.
 func spread(s *model.Shape, kinds []model.LayerGroup, dense []bool) {
 	first := slices.Index(dense, false)
 	switch {
@@ -268,7 +270,7 @@ func spread(s *model.Shape, kinds []model.LayerGroup, dense []bool) {
 	}
 }
 
-// rhythm reports whether exactly each n-th layer has experts.
+// rhythm reports whether exactly every n-th layer has experts.
 func rhythm(dense []bool, n int) bool {
 	for i, d := range dense {
 		if d != ((i+1)%n != 0) {
@@ -288,7 +290,7 @@ func hasDense(s model.Shape, kinds []model.LayerGroup) bool {
 	})
 }
 
-// grouped counts layers that are alike, and adds the states that they keep; nil if all are plain.
+// grouped counts equal layers and adds their states. It returns nil if all layers are plain.
 func (p *parser) grouped(kinds []model.LayerGroup) []model.LayerGroup {
 	var out []model.LayerGroup
 	for _, kind := range kinds {
@@ -311,7 +313,7 @@ func (p *parser) grouped(kinds []model.LayerGroup) []model.LayerGroup {
 	return out
 }
 
-// state reads what layers with a mixer keep of a sequence.
+// state reads the state that layers with a mixer keep for a sequence.
 func (p *parser) state(mixer model.Mixer) *model.State {
 	var out model.State
 	switch mixer {

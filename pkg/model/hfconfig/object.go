@@ -12,14 +12,14 @@ import (
 	"strconv"
 )
 
-// MaxConfig bounds config.json and its small neighbours; the largest published ones have some 100 KiB.
+// MaxConfig limits the bytes of config.json and its small neighbours. The largest published ones have some 100 KiB.
 const MaxConfig = 1 << 20
 
 // object is a JSON object whose values are decoded on demand.
 type object map[string]json.RawMessage
 
-// decodeObject reads a file that holds one JSON object. As Python does, it takes NaN and Infinity for
-// values, and the last one of two equal keys.
+// decodeObject reads a file with one JSON object. Like Python, it accepts NaN and Infinity as values, and takes the
+// last of two equal keys.
 func decodeObject(file string, data []byte) (object, error) {
 	if len(data) > MaxConfig {
 		return nil, &FieldError{File: file, Must: fmt.Sprintf("has %d bytes; at most %d are read", len(data), MaxConfig)}
@@ -35,8 +35,8 @@ func decodeObject(file string, data []byte) (object, error) {
 	return out, nil
 }
 
-// quoteNonNumbers puts NaN and Infinity, which JSON does not have, into quotes. If one is needed as a
-// number, it is then reported with its field.
+// quoteNonNumbers puts NaN and Infinity, which JSON does not have, into quotes. If a number is required there, the
+// error then names the field.
 func quoteNonNumbers(data []byte) []byte {
 	if !bytes.Contains(data, []byte("NaN")) && !bytes.Contains(data, []byte("Infinity")) {
 		return data
@@ -93,20 +93,20 @@ func isNull(raw json.RawMessage) bool {
 	return len(raw) == 0 || string(raw) == "null"
 }
 
-// found is a value and its place.
+// found is a value and the name of its field.
 type found struct {
 	field string
 	raw   json.RawMessage
 }
 
-// level is an object and its name in front of its keys.
+// level is an object and the prefix for the names of its keys.
 type level struct {
 	prefix string
 	object object
 }
 
-// reader finds values in a config: in the language model's own part, in the outer one, in the defaults of
-// its class. It keeps the first error; after one it returns zeros.
+// reader finds values in a config. It looks first in the language model's own part, then in the outer part, then in the
+// defaults of its class. It keeps the first error and then returns zero values.
 type reader struct {
 	file     string
 	levels   []level
@@ -114,7 +114,7 @@ type reader struct {
 	err      error
 }
 
-// find returns the value of the first key that has one. An explicit null keeps the class's default away.
+// find returns the value of the first key that has one. An explicit null hides the default of the class.
 func (r *reader) find(keys ...string) (found, bool) {
 	null := map[string]bool{}
 	for _, key := range keys {
@@ -145,7 +145,7 @@ func (r *reader) fail(f found, must string) {
 	}
 }
 
-// integer returns a number from least to most, and 0 if no key has one.
+// integer returns a number from least to most; 0 if no key has a value.
 func (r *reader) integer(least, most int, keys ...string) int {
 	f, ok := r.find(keys...)
 	if !ok || r.err != nil {
@@ -159,7 +159,7 @@ func (r *reader) integer(least, most int, keys ...string) int {
 	return int(n)
 }
 
-// required is integer where a key must have one.
+// required is integer for a number that must be present.
 func (r *reader) required(most int, keys ...string) int {
 	if !r.has(keys...) && r.err == nil {
 		must := "is missing"
@@ -171,7 +171,7 @@ func (r *reader) required(most int, keys ...string) int {
 	return r.integer(1, most, keys...)
 }
 
-// number returns a number above 0 and up to most, and 0 if no key has one.
+// number returns a number above 0 and up to most; 0 if no key has a value.
 func (r *reader) number(most float64, keys ...string) float64 {
 	f, ok := r.find(keys...)
 	if !ok || r.err != nil {
@@ -185,21 +185,21 @@ func (r *reader) number(most float64, keys ...string) float64 {
 	return n
 }
 
-// boolean returns a truth, and false if no key has one.
+// boolean returns true or false; false if no key has a value.
 func (r *reader) boolean(keys ...string) bool {
 	var out bool
 	r.decode(&out, "must be true or false", keys...)
 	return out
 }
 
-// text returns a string, and "" where no key has one.
+// text returns a string; "" if no key has a value.
 func (r *reader) text(keys ...string) string {
 	var out string
 	r.decode(&out, "must be a string", keys...)
 	return out
 }
 
-// texts and integers return lists, and nil if no key has one.
+// texts and integers return lists; nil if no key has a value.
 func (r *reader) texts(keys ...string) []string {
 	var out []string
 	r.decode(&out, "must be a list of strings", keys...)
@@ -212,7 +212,7 @@ func (r *reader) integers(keys ...string) []int {
 	return out
 }
 
-// decode fills into where a key has a value.
+// decode sets into if a key has a value.
 func (r *reader) decode(into any, must string, keys ...string) {
 	f, ok := r.find(keys...)
 	if !ok || r.err != nil {
@@ -223,7 +223,7 @@ func (r *reader) decode(into any, must string, keys ...string) {
 	}
 }
 
-// flag resolves a switch of the table: "always", or the key that says so.
+// flag resolves a switch of the table, which is "always" or the name of a key.
 func (r *reader) flag(name string) bool {
 	switch name {
 	case "":

@@ -13,30 +13,31 @@ import (
 
 // Files are the files of a repository that describe its model. Only Config is required.
 type Files struct {
-	// Config is config.json, Quantization hf_quant_config.json.
+	// Config is config.json, and Quantization is hf_quant_config.json.
 	Config, Quantization []byte
-	// Tensors are those of model.safetensors.index.json.
+	// Tensors are from model.safetensors.index.json.
 	Tensors Tensors
 }
 
-// Facts are the facts of a model for planning.
+// Facts are what planning needs to know of a model.
 type Facts struct {
 	// Architecture is the model's class, Type the language model's model_type.
 	Architecture, Type string
 	Shape              model.Shape
 	// Context is vLLM's default for the longest sequence, in tokens.
 	Context int
-	// Quantization of the weights by its name in the catalogue: bf16, fp8, awq, …
+	// Quantization is the catalogue's name for the format of the weights: bf16, fp8, awq, …
 	Quantization string
-	// WeightBytes is the size of all tensors; 0 if no index says it.
+	// WeightBytes is the size of all tensors; 0 if no index has it.
 	WeightBytes int64
-	// IdleBytes of them are fetched and never loaded.
+	// IdleBytes is the part of WeightBytes that is fetched but never loaded.
 	IdleBytes int64
-	// EstimatedBytes is the size of weights whose format differs from the catalogue's, if no index has it; else 0.
+	// EstimatedBytes is the estimated size of weights in a variant of the catalogue's format, if no index has the size;
+	// else 0.
 	EstimatedBytes int64
-	// RemoteCode is set if an engine has to run the repository's code.
+	// RemoteCode: an engine has to run the repository's code.
 	RemoteCode bool
-	// Notes have a sentence for each assumption or omission.
+	// Notes are sentences about assumptions and omissions.
 	Notes []string
 }
 
@@ -45,8 +46,8 @@ func Parse(config []byte) (Facts, error) {
 	return ParseFiles(Files{Config: config})
 }
 
-// ParseFiles reads a config.json and the files next to it. Its errors are one sentence each: a *FieldError if the
-// config is broken, an *UnsupportedError if its model cannot be planned for.
+// ParseFiles reads a config.json and the files next to it. Each error is one sentence: a *FieldError if the config is
+// broken, an *UnsupportedError if its model cannot be planned for.
 func ParseFiles(files Files) (Facts, error) {
 	known, err := loadTable()
 	if err != nil {
@@ -55,8 +56,8 @@ func ParseFiles(files Files) (Facts, error) {
 	return known.parse(files)
 }
 
-// Model returns the model of a repository's weights at a revision. Naming a repository selects its precision, so
-// the artifact is a native one.
+// Model returns the model with a repository's weights at a revision. The artifact is native, because a user who names a
+// repository chooses its precision.
 func (f Facts) Model(repo, revision string) model.Model {
 	basis := model.BytesExact
 	if f.WeightBytes == 0 {
@@ -78,7 +79,7 @@ func (t table) parse(files Files) (Facts, error) {
 	}
 	r := &reader{file: "config.json", levels: levelsOf(top)}
 	facts := Facts{Type: modelType(r)}
-	// Engines look up only the outer architecture.
+	// Engines look only at the outer architecture.
 	if names := (&reader{levels: []level{{object: top}}}).texts("architectures"); len(names) > 0 {
 		facts.Architecture = names[0]
 	}
@@ -107,7 +108,7 @@ func (t table) parse(files Files) (Facts, error) {
 	return facts, nil
 }
 
-// loadedBytes of a parameter without quantisation.
+// loadedBytes is the size of an unquantised parameter in the engine.
 const loadedBytes = 2
 
 // parser reads one config.
@@ -115,11 +116,11 @@ type parser struct {
 	*reader
 	arch  architecture
 	notes []string
-	// storedBytes of a parameter if the engine loads another size, and bytesPerParam of a quantised one if it
-	// differs from its format's; else 0.
+	// storedBytes is the size of a parameter in the file if the engine loads another size; else 0. bytesPerParam is the
+	// size of a quantised parameter if it differs from the format's; else 0.
 	storedBytes   int64
 	bytesPerParam float64
-	// expertsOnly is set if only the experts of a mixture are quantised.
+	// expertsOnly: only the experts of a mixture are quantised.
 	expertsOnly bool
 }
 
@@ -127,7 +128,7 @@ func (p *parser) note(format string, args ...any) {
 	p.notes = append(p.notes, fmt.Sprintf(format, args...))
 }
 
-// weigh adds the bytes of the weights: those of the files if they are known, else an estimate from the shape.
+// weigh sets the bytes of the weights: from the index if it has them, or else estimated from the shape.
 func (p *parser) weigh(facts *Facts, tensors Tensors) {
 	facts.WeightBytes, facts.IdleBytes = tensors.Bytes, tensors.idle(facts.Shape, max(p.storedBytes, loadedBytes))
 	if p.bytesPerParam > 0 && facts.WeightBytes == 0 {
@@ -142,12 +143,12 @@ func (p *parser) weigh(facts *Facts, tensors Tensors) {
 			float64(facts.IdleBytes)/(1<<30))
 	}
 	if p.storedBytes > loadedBytes {
-		// Bytes removed during loading are still fetched.
+		// The part of the bytes that loading drops is still fetched.
 		facts.IdleBytes += (facts.WeightBytes - facts.IdleBytes) * (p.storedBytes - loadedBytes) / p.storedBytes
 	}
 }
 
-// levelsOf puts the language model's part of a multimodal config before the whole.
+// levelsOf puts the language model's part of a multimodal config before the whole config.
 func levelsOf(top object) []level {
 	for _, key := range []string{"text_config", "llm_config", "language_config"} {
 		if text := top.sub(key); text != nil {
@@ -165,7 +166,7 @@ func modelType(r *reader) string {
 	return object{"model_type": f.raw}.text("model_type")
 }
 
-// supported returns the class of a config, or the reason why it cannot be planned for.
+// supported returns the class of a config, or the reason why plans do not support it.
 func (t table) supported(facts Facts, top object) (architecture, error) {
 	unsupported := &UnsupportedError{Architecture: facts.Architecture, Type: facts.Type}
 	switch {

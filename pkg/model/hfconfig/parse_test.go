@@ -16,7 +16,7 @@ import (
 	"github.com/modelberth/modelberth/pkg/model/hfconfig"
 )
 
-// read returns a config of testdata: the keys of a published config.json about its model.
+// read returns a config from testdata. It has the keys of a published config.json that describe the model.
 func read(t testing.TB, name string) []byte {
 	t.Helper()
 	data, err := os.ReadFile(filepath.Join("testdata", name+".json"))
@@ -26,8 +26,8 @@ func read(t testing.TB, name string) []byte {
 	return data
 }
 
-// Parameters are the publishers' figures, to the last digit if they print one for each tensor; KV bytes are those of
-// published start-up logs, at 16 bits, of the layers with every token.
+// The numbers of parameters are the publishers' figures, exact if they list every tensor. The KV bytes are from
+// published start-up logs, at 16 bits, for layers that keep every token.
 func TestFigures(t *testing.T) {
 	type figures struct {
 		Params, KVBytes int64
@@ -79,7 +79,7 @@ func TestFigures(t *testing.T) {
 	}
 }
 
-// The shapes with the tersest configs.
+// These configs leave out the most.
 func TestShapes(t *testing.T) {
 	delta := &model.State{Conv: 4, KeyHeads: 16, ValueHeads: 32, KeyDim: 128, ValueDim: 128}
 	for _, tc := range []struct {
@@ -150,7 +150,7 @@ func TestShapes(t *testing.T) {
 	}
 }
 
-// edited returns a config with some keys changed; a nil value removes one.
+// edited returns a config with some keys changed. A nil value removes the key.
 func edited(t testing.TB, name string, changes map[string]any) []byte {
 	t.Helper()
 	var config map[string]any
@@ -314,7 +314,7 @@ func TestLayersWithExperts(t *testing.T) {
 	}
 }
 
-// NVIDIA's Nemotron Super is Llama 3.3 70B with fewer KV heads, narrower MLPs and without attention in many layers.
+// NVIDIA's Nemotron Super is Llama 3.3 70B with fewer KV heads, narrower MLPs, and no attention in many layers.
 func TestIrregularLayers(t *testing.T) {
 	attention := func(group int) keys {
 		return keys{"n_heads_in_group": group, "no_op": false, "replace_with_linear": false}
@@ -345,7 +345,7 @@ func TestIrregularLayers(t *testing.T) {
 	if facts.Shape.KVHeads != 4 || facts.Shape.Intermediate != 28672 {
 		t.Errorf("%d KV heads and a width of %d, want the fewest and the widest", facts.Shape.KVHeads, facts.Shape.Intermediate)
 	}
-	// Keys and values of 2 x 8 and 4 heads of 128 in 16 bits.
+	// The keys and values of 2 x 8 and 4 heads of 128 elements in 16 bits.
 	if got := facts.Shape.KVBytes(2); got != 20*2*128*2 {
 		t.Errorf("%.0f bytes of KV cache for a token, want %d", got, 20*2*128*2)
 	}
@@ -361,7 +361,7 @@ func TestIrregularLayers(t *testing.T) {
 	}
 }
 
-// Encoders say how large the media of the engine's profile run are.
+// An encoder determines the size of the media in the engine's profile run.
 func TestVision(t *testing.T) {
 	for _, tc := range []struct {
 		config string

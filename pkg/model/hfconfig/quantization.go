@@ -11,9 +11,9 @@ import (
 	"github.com/modelberth/modelberth/pkg/model"
 )
 
-// quantization names the format of the weights as the catalogue does.
+// quantization returns the catalogue's name for the format of the weights.
 func (p *parser) quantization(top object, side []byte) (string, error) {
-	// The config of the whole takes precedence over that of the language model, as in vLLM.
+	// As in vLLM, the outer config takes precedence over the language model's.
 	for _, key := range []string{"quantization_config", "compression_config"} {
 		for _, l := range slices.Backward(p.levels) {
 			if config := l.object.sub(key); config != nil {
@@ -34,7 +34,7 @@ func (p *parser) quantization(top object, side []byte) (string, error) {
 	return p.dtype(top)
 }
 
-// dtype names the format of unquantised weights.
+// dtype returns the format of unquantised weights.
 func (p *parser) dtype(top object) (string, error) {
 	r := &reader{file: p.file, levels: slices.Concat([]level{{"", top}}, p.levels)}
 	f, ok := r.find("dtype", "torch_dtype")
@@ -48,7 +48,7 @@ func (p *parser) dtype(top object) (string, error) {
 	case "float16", "half":
 		return "fp16", nil
 	case "float32", "float":
-		// vLLM's dtype is auto by default.
+		// By default, vLLM's dtype is auto.
 		p.note("the weights are stored in 32 bits, and vLLM loads them in 16")
 		p.storedBytes = 4
 		return "fp16", nil
@@ -57,7 +57,7 @@ func (p *parser) dtype(top object) (string, error) {
 	return "", r.err
 }
 
-// format names the format in quantization_config.
+// format returns the format in quantization_config.
 func (p *parser) format(r *reader) (string, error) {
 	var name string
 	switch method := r.text("quant_method"); method {
@@ -89,7 +89,7 @@ func (p *parser) format(r *reader) (string, error) {
 	return name, r.err
 }
 
-// grouped4 names integer formats with a scale for each group.
+// grouped4 returns the name of an integer format with a scale for each group of weights.
 func (p *parser) grouped4(r *reader, method string) string {
 	bits, group := r.required(16, "bits", "w_bit"), r.integer(-1, maxIntermediate, "group_size", "q_group_size")
 	isAWQ := strings.HasPrefix(method, "awq") || strings.Contains(r.text("packing_format"), "awq")
@@ -103,7 +103,7 @@ func (p *parser) grouped4(r *reader, method string) string {
 		r.fail(f, "is not a supported width: use 4 or 8")
 		return ""
 	}
-	// A 16-bit scale for each group, and a zero as wide as a weight.
+	// Each group has a 16-bit scale, and a zero point as wide as a weight.
 	p.groups(group, 2+0.5)
 	if isAWQ {
 		return "awq"
@@ -114,8 +114,8 @@ func (p *parser) grouped4(r *reader, method string) string {
 // usualGroup is the group size of the catalogue's formats.
 const usualGroup = 128
 
-// groups records groups of an unusual size. Each has some bytes in addition to its 4-bit weights. Sizes below 1 mean
-// that a whole channel is a group.
+// groups records an unusual group size. beside is the number of bytes of a group in addition to its 4-bit weights. A
+// negative size means that a whole channel is a group.
 func (p *parser) groups(size int, beside float64) {
 	switch {
 	case size == 0 || size == usualGroup:
@@ -126,7 +126,7 @@ func (p *parser) groups(size int, beside float64) {
 	}
 }
 
-// groupedBytes is the size of weights whose linear layers have groups of an unusual size.
+// groupedBytes returns the size of weights whose linear layers have an unusual group size.
 func groupedBytes(s model.Shape, bytesPerParam float64) int64 {
 	quantised, other := 0.0, float64(s.EmbeddingParams()+int64(s.Hidden)+s.ExtraParams)
 	if !s.Tied {
@@ -139,7 +139,7 @@ func groupedBytes(s model.Shape, bytesPerParam float64) int64 {
 	return int64(quantised*bytesPerParam + 2*other)
 }
 
-// compressed names the first group of a compressed-tensors config: further ones hold exceptions.
+// compressed returns the format of the first group in a compressed-tensors config. Further groups are exceptions.
 func (p *parser) compressed(r *reader) string {
 	f, ok := r.find("config_groups")
 	groups := object{"": f.raw}.sub("")
@@ -181,8 +181,8 @@ func (p *parser) compressed(r *reader) string {
 	return ""
 }
 
-// besideGroup is the data in addition to a group's 4-bit weights: a 16-bit scale, and a zero point unless the weights are
-// symmetric.
+// besideGroup returns the bytes of a group in addition to its 4-bit weights: a 16-bit scale, and a zero point unless
+// the weights are symmetric.
 func besideGroup(w *reader) float64 {
 	if w.has("symmetric") && !w.boolean("symmetric") {
 		return 2 + 0.5
@@ -190,21 +190,21 @@ func besideGroup(w *reader) float64 {
 	return 2
 }
 
-// attentionIgnored reports whether attention keeps its precision, and only experts are quantised.
+// attentionIgnored reports whether only the experts are quantised and attention keeps its precision.
 func attentionIgnored(ignored []string) bool {
 	return slices.ContainsFunc(ignored, func(name string) bool {
 		return strings.HasPrefix(name, "re:") && strings.Contains(name, "self_attn")
 	})
 }
 
-// keepsAttention reports whether a checkpoint in 4 bits keeps attention in 16: publishers of mixtures quantise only
-// their experts, and an open question counts as the larger size.
+// keepsAttention reports whether a 4-bit checkpoint keeps attention in 16 bits. Publishers of mixtures quantise only
+// the experts. If the config does not say so, the larger size counts.
 func keepsAttention(r *reader) bool {
 	ignored := slices.Concat(r.texts("ignore"), r.texts("exclude_modules"))
 	return len(ignored) == 0 || slices.ContainsFunc(ignored, func(name string) bool { return strings.Contains(name, "attn") })
 }
 
-// expertBytes is the size of weights with only their experts quantised.
+// expertBytes returns the size of weights of which only the experts are quantised.
 func expertBytes(s model.Shape, bytesPerParam float64) int64 {
 	experts := int64(0)
 	for _, l := range s.LayerKinds() {
@@ -213,10 +213,10 @@ func expertBytes(s model.Shape, bytesPerParam float64) int64 {
 	return int64(float64(experts)*bytesPerParam) + loadedBytes*(s.Params()-experts)
 }
 
-// nvfp4Bytes of a parameter: 4 bits, and an 8-bit scale for 16 of them.
+// nvfp4Bytes is the size of a parameter: 4 bits, and an 8-bit scale for every 16 parameters.
 const nvfp4Bytes = 0.5625
 
-// modelopt names the formats of NVIDIA's ModelOpt.
+// modelopt returns the format of NVIDIA's ModelOpt.
 func (p *parser) modelopt(r *reader) (string, error) {
 	switch algo := r.text("quant_algo"); algo {
 	case "FP8", "FP8_PER_CHANNEL_PER_TOKEN":

@@ -87,7 +87,7 @@ func TestDtype(t *testing.T) {
 	}
 }
 
-// Weights in 32 bits are fetched whole and loaded in half.
+// Weights in 32 bits are fetched whole, and half of their bytes are loaded.
 func TestWeightsIn32BitsAreLoadedIn16(t *testing.T) {
 	for _, tc := range []struct {
 		reason, index string
@@ -113,7 +113,7 @@ func TestWeightsIn32BitsAreLoadedIn16(t *testing.T) {
 	}
 }
 
-// Smaller groups of weights have more scales. 6,525,288,448 parameters of linear layers of the 7,615,616,512.
+// Smaller groups of weights have more scales. Of the 7,615,616,512 parameters, 6,525,288,448 are in linear layers.
 func TestGroupsDecideTheSize(t *testing.T) {
 	const linears, others = 6_525_288_448, 7_615_616_512 - 6_525_288_448
 	asymmetric := func(group int) keys {
@@ -190,7 +190,7 @@ func TestIndex(t *testing.T) {
 	}
 }
 
-// Mixtures in NVFP4 keep attention in 16 bits, unless their config lists the excluded parts without attention.
+// Mixtures in NVFP4 keep attention in 16 bits, unless the config's list of excluded parts does not contain attention.
 func TestMixturesInFourBitsKeepAttention(t *testing.T) {
 	modelopt := func(excluded ...string) keys {
 		config := keys{"quant_method": "modelopt", "quant_algo": "NVFP4"}

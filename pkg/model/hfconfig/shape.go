@@ -10,7 +10,7 @@ import (
 	"github.com/modelberth/modelberth/pkg/model"
 )
 
-// Bounds of dimensions, those of the catalogue: they keep every product of a shape within 64 bits.
+// Limits of dimensions, as in the catalogue. They keep every product of a shape within 64 bits.
 const (
 	maxLayers       = 1 << 12
 	maxHidden       = 1 << 18
@@ -26,7 +26,7 @@ const (
 	maxExtra        = 1 << 50
 )
 
-// defaultsOf returns a class's values for missing keys, as an object.
+// defaultsOf returns the class's values for missing keys as an object.
 func defaultsOf(a architecture) (object, error) {
 	out := object{}
 	for key, value := range a.Defaults {
@@ -64,7 +64,7 @@ func (p *parser) shape(context int) model.Shape {
 	return s
 }
 
-// tied reads whether the output matrix is the embedding. The default of a class is true.
+// tied reports whether the output matrix is the embedding. That is the default of Hugging Face classes.
 func (p *parser) tied() bool {
 	if !p.has("tie_word_embeddings") {
 		return true
@@ -72,7 +72,7 @@ func (p *parser) tied() bool {
 	return p.boolean("tie_word_embeddings")
 }
 
-// heads reads how attention is divided.
+// heads reads the numbers and dimensions of attention heads.
 func (p *parser) heads(s *model.Shape) {
 	s.KVHeads = s.Heads
 	switch {
@@ -107,7 +107,7 @@ func kvHeadKeys() []string {
 	return []string{"num_key_value_heads", "multi_query_group_num", "num_kv_heads", "n_head_kv"}
 }
 
-// latent reads multi-head latent attention. The two parts of a query's head make up its dimension.
+// latent reads multi-head latent attention. A query head has two parts, and its dimension is their sum.
 func (p *parser) latent() *model.MLA {
 	m := &model.MLA{
 		KVRank:   p.required(maxRank, "kv_lora_rank"),
@@ -166,6 +166,6 @@ func (p *parser) shared(expert int) int {
 	if p.has(keys...) {
 		return p.integer(0, maxIntermediate, keys...)
 	}
-	// The count times an expert's width stays below 1<<20.
+	// The limit keeps the product of count and width below 1<<20.
 	return p.integer(0, maxIntermediate/maxExpertWidth, "n_shared_experts") * expert
 }

@@ -9,7 +9,7 @@ import (
 	"github.com/modelberth/modelberth/pkg/model"
 )
 
-// positions are the ways to encode a patch's position.
+// positions says which positions of patches are learned.
 type positions string
 
 const (
@@ -17,22 +17,22 @@ const (
 	positionsKey   positions = "key"
 )
 
-// projector connects the encoder's output with the language model.
+// projector is the part that connects the encoder's output with the language model.
 type projector string
 
 const (
 	// projectorPooled is a norm and a matrix.
 	projectorPooled projector = "pooled"
-	// projectorMerged joins neighbouring patches by a matrix, and has two more.
+	// projectorMerged joins neighbouring patches with a matrix, and has two more matrices.
 	projectorMerged projector = "merged"
-	// projectorShuffled widens neighbouring patches, and has three matrices.
+	// projectorShuffled makes one wide patch of neighbouring patches, and has three matrices.
 	projectorShuffled projector = "shuffled"
-	// projectorMLP joins neighbouring patches and is an MLP, with one more for each tapped layer.
+	// projectorMLP joins neighbouring patches and is an MLP, with one more MLP for each tapped layer.
 	projectorMLP projector = "mlp"
 )
 
-// vision counts the parameters of a vision encoder and its projector, and describes the encoder; 0 if there is
-// none, or an unknown one, which a note reports.
+// vision counts the parameters of a vision encoder and its projector, and describes the encoder. It returns 0 if there
+// is none, or if the encoder is unknown; a note then says so.
 func (p *parser) vision(known table, top object, text int) (int64, *model.Vision) {
 	if !isNull(top["audio_config"]) {
 		p.note("the audio encoder is not counted")
@@ -53,7 +53,7 @@ func (p *parser) vision(known table, top object, text int) (int64, *model.Vision
 		}},
 		tower: t, text: int64(text),
 	}
-	// Some configs say outside how many patches are joined.
+	// In some configs, the number of joined patches is in the outer part.
 	if outer := top["spatial_merge_size"]; !isNull(outer) {
 		v.defaults["spatial_merge_size"] = outer
 	}
@@ -69,7 +69,7 @@ func (p *parser) vision(known table, top object, text int) (int64, *model.Vision
 	return params, shape
 }
 
-// encoder counts a vision transformer.
+// encoder counts the parameters of a vision transformer.
 type encoder struct {
 	*reader
 	tower tower
@@ -99,7 +99,7 @@ func (v *encoder) params() int64 {
 	return total + v.project(hidden, inner)
 }
 
-// shape describes the encoder, and its largest image.
+// shape describes the encoder and its largest image.
 func (v *encoder) shape() *model.Vision {
 	out := &model.Vision{
 		Hidden: int(v.size("hidden_size")), Intermediate: int(v.size("intermediate_size")), Gated: v.tower.Gated,
@@ -123,7 +123,7 @@ func (v *encoder) shape() *model.Vision {
 	return v.checked(out)
 }
 
-// checked drops a shape without a description in the config.
+// checked returns nil if the config does not describe the encoder.
 func (v *encoder) checked(shape *model.Vision) *model.Vision {
 	if v.err != nil || min(shape.Tokens, shape.Patches) < 1 {
 		return nil
@@ -131,7 +131,7 @@ func (v *encoder) checked(shape *model.Vision) *model.Vision {
 	return shape
 }
 
-// matrix counts one with its bias.
+// matrix counts the parameters of a matrix and its bias.
 func (v *encoder) matrix(in, out int64) int64 {
 	if v.tower.Bias {
 		return in*out + out
@@ -139,7 +139,7 @@ func (v *encoder) matrix(in, out int64) int64 {
 	return in * out
 }
 
-// norm counts a norm's weights and, of a layer norm, its biases.
+// norm counts the weights of a norm, and the biases of a layer norm.
 func (v *encoder) norm(width int64) int64 {
 	if v.tower.LayerNorm {
 		return 2 * width
@@ -155,7 +155,7 @@ func (v *encoder) mlp(hidden, inner int64) int64 {
 	return count
 }
 
-// positions counts the learned ones, and the class token with its own.
+// positions counts the learned positions, and two more for a class token: the token and its position.
 func (v *encoder) positions(patch int64) int64 {
 	var count int64
 	switch v.tower.Positions {
@@ -171,7 +171,7 @@ func (v *encoder) positions(patch int64) int64 {
 	return count
 }
 
-// project counts the projector.
+// project counts the parameters of the projector.
 func (v *encoder) project(hidden, inner int64) int64 {
 	merge := int64(v.required(1<<4, "spatial_merge_size"))
 	joined := merge * merge * hidden
