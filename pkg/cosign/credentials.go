@@ -14,11 +14,11 @@ import (
 	"github.com/google/go-containerregistry/pkg/name"
 )
 
-// Credentials are those of a Secret of type kubernetes.io/dockerconfigjson. Its credential helpers never run: the
-// Secret is a user's, and they would be programs of the controller.
+// Credentials come from a Secret of type kubernetes.io/dockerconfigjson. Its credential helpers never run: the Secret
+// is a user's, and a helper would run as a program of the controller.
 type Credentials struct{ auths map[string]authn.AuthConfig }
 
-// ParseCredentials reads such a Secret; an empty one gives anonymous access.
+// ParseCredentials reads the content of such a Secret. Empty content gives anonymous access.
 func ParseCredentials(config []byte) (Credentials, error) {
 	var read struct {
 		Auths map[string]authn.AuthConfig `json:"auths"`
@@ -32,7 +32,8 @@ func ParseCredentials(config []byte) (Credentials, error) {
 	return Credentials{read.Auths}, nil
 }
 
-// Resolve returns the credentials of the longest entry above a repository; without one, anonymous.
+// Resolve returns the credentials of the longest entry that contains a repository, or anonymous access if there is
+// none.
 func (c Credentials) Resolve(target authn.Resource) (authn.Authenticator, error) {
 	longest, found := "", authn.AuthConfig{}
 	for _, entry := range slices.Sorted(maps.Keys(c.auths)) {
@@ -43,7 +44,7 @@ func (c Credentials) Resolve(target authn.Resource) (authn.Authenticator, error)
 	return authn.FromConfig(found), nil
 }
 
-// IsBelow reports whether an artifact is of one of some registries, or of paths in them.
+// IsBelow reports whether an artifact is in one of the given registries, or in one of the given paths of registries.
 func IsBelow(reference string, places []string) bool {
 	ref, err := name.ParseReference(reference)
 	return err == nil && slices.ContainsFunc(places, func(place string) bool { return isBelow(ref.Context().Name(), place) })
@@ -53,7 +54,8 @@ func isBelow(repository, place string) bool {
 	return strings.HasPrefix(normalized(repository)+"/", normalized(place)+"/")
 }
 
-// normalized returns one name for the several of Docker Hub, and removes the scheme and API version of old entries.
+// normalized returns one name for the several names of Docker Hub, and removes the scheme and the API version of old
+// entries.
 func normalized(place string) string {
 	_, after, hasScheme := strings.Cut(place, "://")
 	if hasScheme {

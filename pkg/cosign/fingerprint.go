@@ -12,8 +12,8 @@ import (
 	"slices"
 )
 
-// Fingerprint is the same for the same requirements in any order, whatever fields hold them; empty for none. roots
-// identify the roots of trust for identities.
+// Fingerprint returns the same text for the same requirements, whatever their order and fields; empty for none. roots
+// identifies the roots of trust for identities.
 func Fingerprint(required []Requirement, roots string) (string, error) {
 	var encoded []string
 	for _, requirement := range required {
@@ -35,7 +35,7 @@ func Fingerprint(required []Requirement, roots string) (string, error) {
 	return hex.EncodeToString(sum[:]), nil
 }
 
-// encode is a requirement's keys or identity, without its field.
+// encode returns a requirement's keys or identity as text, without its field.
 func encode(requirement Requirement, roots string) (string, error) {
 	what := struct {
 		Keys     [][]byte  `json:"keys,omitempty"`

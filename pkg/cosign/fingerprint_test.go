@@ -8,7 +8,7 @@ import (
 	"testing"
 )
 
-// TestFingerprint differs whenever another signature would meet the requirements, and else never.
+// TestFingerprint: the fingerprint changes exactly if other signatures would meet the requirements.
 func TestFingerprint(t *testing.T) {
 	const issuer = "https://accounts.example"
 	key := func(seed byte) Key {

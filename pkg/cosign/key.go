@@ -16,8 +16,7 @@ import (
 	"fmt"
 )
 
-// maxKeys bounds the comparisons of each signature. The size of RSA keys is bounded because larger keys make a
-// check slower.
+// maxKeys limits the comparisons of each signature. maxRSABits limits the time of a check.
 const (
 	maxKeys    = 10
 	minRSABits = 2048
@@ -27,7 +26,7 @@ const (
 // Key is a public key.
 type Key struct{ public crypto.PublicKey }
 
-// ParseKeys reads public keys from PEM, as cosign writes them to cosign.pub.
+// ParseKeys reads public keys in PEM, as in cosign.pub.
 func ParseKeys(text string) ([]Key, error) {
 	var keys []Key
 	for rest := []byte(text); ; {
@@ -73,8 +72,8 @@ func check(public crypto.PublicKey) error {
 	return nil
 }
 
-// hasSigned reports whether a signature of a message is this key's: ECDSA and RSA (PKCS #1 v1.5) of its SHA-256, Ed25519 of
-// the message itself.
+// hasSigned reports whether this key made a signature of a message. ECDSA and RSA (PKCS #1 v1.5) sign its SHA-256, and
+// Ed25519 signs the message itself.
 func (k Key) hasSigned(message, signature []byte) bool {
 	sum := sha256.Sum256(message)
 	switch key := k.public.(type) {

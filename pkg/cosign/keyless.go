@@ -16,25 +16,25 @@ import (
 	"github.com/modelberth/modelberth/pkg/redact"
 )
 
-// Bounds of a question to the verifier: how long it takes, and how many bytes the answer has.
+// Limits of a request to the verifier: its time, and the bytes of the answer.
 const (
 	verifierDeadline  = 5 * time.Second
 	maxVerifierAnswer = 4 << 10
 )
 
-// Identity is a signer without a long-lived key: an authority has issued a certificate for an issuer's token.
+// Identity is a signer without a long-lived key. An authority issues it a certificate for an issuer's token.
 type Identity struct {
 	Issuer string
-	// Subject, or SubjectRegExp for the whole subject.
+	// Subject is the exact subject. SubjectRegExp, if set instead, must match the whole subject.
 	Subject       string
 	SubjectRegExp string
 }
 
-// Question is whether an identity has signed a digest.
+// Question is the request to check whether an identity has signed a digest.
 type Question struct {
-	// Bundle is Sigstore's, in JSON.
+	// Bundle is the Sigstore bundle in JSON.
 	Bundle []byte `json:"bundle"`
-	// Digest is the artifact's SHA-256: 64 hexadecimal digits.
+	// Digest is the artifact's SHA-256 in 64 hexadecimal digits.
 	Digest        string `json:"digest"`
 	PredicateType string `json:"predicateType"`
 	Issuer        string `json:"issuer"`
@@ -45,12 +45,12 @@ type Question struct {
 // Verifier is modelberth-verifier. It runs in a separate container, because the libraries for certificates and
 // transparency logs are a third of the controller's size (docs/adr/0014-verified-weights.md).
 type Verifier struct {
-	// Socket is its Unix socket; empty without a verifier.
+	// Socket is the verifier's Unix socket; empty without a verifier.
 	Socket string
 }
 
-// Verify returns nil if the identity has signed the digest. A *VerifierError means that the verifier was unreachable;
-// any other error is a fault of the bundle.
+// Verify returns nil if the identity has signed the digest. A *VerifierError means that the verifier was unreachable or
+// its answer malformed. Any other error is about the bundle.
 func (v Verifier) Verify(ctx context.Context, asked Question) error {
 	ctx, cancel := context.WithTimeout(ctx, verifierDeadline)
 	defer cancel()
@@ -73,12 +73,12 @@ func (v Verifier) Verify(ctx context.Context, asked Question) error {
 		return &VerifierError{errors.New("its response is malformed")}
 	case answer.Verified && answer.Problem == "":
 		return nil
-	default: // its words quote whoever made the bundle
+	default: // the text may contain parts of an untrusted bundle
 		return fmt.Errorf("%.300q", redact.Text(answer.Problem))
 	}
 }
 
-// exchange sends a question and returns the answer.
+// exchange sends a request and returns the answer.
 func (v Verifier) exchange(ctx context.Context, question []byte) (string, error) {
 	connection, err := (&net.Dialer{}).DialContext(ctx, "unix", v.Socket)
 	if err != nil {
@@ -107,10 +107,10 @@ func (v Verifier) exchange(ctx context.Context, question []byte) (string, error)
 	return string(answer), nil
 }
 
-// VerifierError means that the verifier was unreachable.
+// VerifierError means that the verifier was unreachable, or that its answer was malformed.
 type VerifierError struct{ err error }
 
-// Error names the program and its logs.
+// Error names the program and where its logs are.
 func (e *VerifierError) Error() string {
 	return fmt.Sprintf("modelberth-verifier did not answer (%v): see the log of container verifier in the controller's pod", e.err)
 }

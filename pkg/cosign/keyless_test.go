@@ -28,7 +28,7 @@ const (
 	verified     = `{"verified":true}`
 )
 
-// guard is a verifier with set answers.
+// guard is a verifier with preset answers.
 type guard struct {
 	socket string
 
@@ -36,7 +36,7 @@ type guard struct {
 	asked []string
 }
 
-// newGuard gives the answers in turn, and repeats the last; an empty answer is silence.
+// newGuard returns a guard that gives the answers in turn and repeats the last. For an empty answer, it stays silent.
 func newGuard(t *testing.T, answers ...string) *guard {
 	t.Helper()
 	g := &guard{socket: filepath.Join(t.TempDir(), "s")}
@@ -70,7 +70,7 @@ func (g *guard) questions() []string {
 	return g.asked
 }
 
-// TestVerifierAnswers: anything but a plain yes is a no, and an unreachable verifier differs from a no.
+// TestVerifierAnswers: anything except a plain yes counts as no, and an unreachable verifier is a separate error.
 func TestVerifierAnswers(t *testing.T) {
 	for _, tc := range []struct {
 		reason, answer, want string
@@ -107,7 +107,7 @@ func TestVerifierAnswers(t *testing.T) {
 	}
 }
 
-// TestQuestionIsTheVerifiers: the verifier's tests read the same question.
+// TestQuestionIsTheVerifiers: the request is the one that the verifier's tests read.
 func TestQuestionIsTheVerifiers(t *testing.T) {
 	g := newGuard(t, verified)
 	if err := (cosign.Verifier{Socket: g.socket}).Verify(t.Context(), cosign.Question{
@@ -125,7 +125,7 @@ func TestQuestionIsTheVerifiers(t *testing.T) {
 	}
 }
 
-// TestVerifyIdentity: only bundles count, each is shown to the verifier with the digest, and one good one is enough.
+// TestVerifyIdentity: only bundles count. The verifier gets each with the digest, and one good bundle is enough.
 func TestVerifyIdentity(t *testing.T) {
 	ours := newECDSA(t)
 	bundle := func(s *shelf) { s.refer(s.digest, ours.bundle(s.digest, signPredicate)) }

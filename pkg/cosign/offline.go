@@ -8,8 +8,8 @@ import (
 	"slices"
 )
 
-// Signed returns the signed digest of a signature below a tag. payload is the signed message, and value its signature.
-// It returns an error unless one of the keys made the signature. It does not contact a registry.
+// Signed returns the digest that a signature at a tag signs. payload is the signed message, and value its signature. It
+// returns an error unless one of the keys made the signature. It does not contact a registry.
 func Signed(keys []Key, payload, value []byte) (string, error) {
 	if !slices.ContainsFunc(keys, func(key Key) bool { return key.hasSigned(payload, value) }) {
 		return "", errors.New("none of the keys made the signature")

@@ -27,22 +27,22 @@ const (
 	predicateAnnotation = "dev.sigstore.bundle.predicateType"
 	simpleSigningMedia  = "application/vnd.dev.cosign.simplesigning.v1+json"
 	bundleMedia         = "application/vnd.dev.sigstore.bundle"
-	// emptyMedia may be the media type of a bundle from cosign 2.5 and later:
+	// emptyMedia may be the media type of a bundle that cosign 2.5 or later made:
 	// https://github.com/sigstore/cosign/issues/4422
 	emptyMedia = "application/vnd.oci.empty.v1+json"
 )
 
-// Anybody with push access to a repository determines the objects next to an artifact. These limits bound each
-// answer of the registry, the size of each signature, and their number in each form.
+// Anybody with push access to a repository controls the objects next to an artifact. So these limits apply to each
+// answer of the registry, to the size of each signature, and to the number of signatures of each kind.
 const (
 	maxAnswer     = 1 << 20
 	maxSignature  = 256 << 10
 	maxSignatures = 32
 )
 
-// Requirement is met by a signature of one of its keys, or of its identity.
+// Requirement is met by a signature of one of its keys or of its identity.
 type Requirement struct {
-	// Field with the keys or the identity, for messages.
+	// Field is the manifest's field with the keys or the identity, for messages.
 	Field    string
 	Keys     []Key
 	Identity *Identity
@@ -59,14 +59,14 @@ type Artifact struct {
 	Verifier Verifier
 }
 
-// Verify returns the reference by digest, once each requirement is met. The signature covers the object behind the
-// tag, a manifest or an index.
+// Verify returns the reference by digest if each requirement is met. The signature must cover the object that the
+// reference names: a manifest or an index.
 func Verify(ctx context.Context, artifact Artifact, requirements ...Requirement) (string, error) {
 	ref, err := name.ParseReference(artifact.Reference)
 	if err != nil {
 		return "", fmt.Errorf("%q is not a reference to an artifact", artifact.Reference)
 	}
-	// One puller requests credentials once.
+	// With one puller, the credentials are requested once.
 	puller, err := remote.NewPuller(remote.WithAuthFromKeychain(artifact.Keychain), remote.WithTransport(bounded{artifact.HTTP}),
 		remote.WithUserAgent("modelberth-controller"), remote.WithRetryBackoff(remote.Backoff{Steps: 1, Duration: time.Millisecond}))
 	if err != nil {
@@ -90,7 +90,7 @@ func Verify(ctx context.Context, artifact Artifact, requirements ...Requirement)
 	return digest.Name(), nil
 }
 
-// repository is one of a registry, with how it is read.
+// repository is a repository of a registry, with the options for reading it.
 type repository struct {
 	name.Repository
 	options []remote.Option
@@ -108,7 +108,8 @@ func (r *repository) resolve(ref name.Reference) (name.Digest, error) {
 	return r.Digest(head.Digest.String()), nil
 }
 
-// signatures are those below the tag of the digest, and the digest's referrers. Unreadable ones are broken.
+// signatures returns the signatures at the tag of the digest and among the digest's referrers. broken has the errors of
+// unreadable ones.
 func (r *repository) signatures(digest name.Digest) (found []signature, broken []error) {
 	keep := func(one signature, err error) {
 		if err != nil {
@@ -156,7 +157,7 @@ func (r *repository) referrers(digest name.Digest) ([]v1.Descriptor, error) {
 	return manifest.Manifests, nil
 }
 
-// bundles are the referrers with a possible signature.
+// bundles returns the referrers that may be signatures.
 func bundles(referrers []v1.Descriptor) []v1.Descriptor {
 	var out []v1.Descriptor
 	for _, referrer := range referrers {
@@ -173,7 +174,7 @@ func first(descriptors []v1.Descriptor, most int) []v1.Descriptor {
 	return descriptors[:min(len(descriptors), most)]
 }
 
-// manifest is empty if there is none, and with an error.
+// manifest returns an empty manifest if there is none, or with an error.
 func (r *repository) manifest(ref name.Reference) (*v1.Manifest, error) {
 	image, err := remote.Image(ref, r.options...)
 	if answer, ok := errors.AsType[*transport.Error](err); ok && answer.StatusCode == http.StatusNotFound {
@@ -206,7 +207,7 @@ func (r *repository) bundle(layer v1.Descriptor) (signature, error) {
 	return parseBundle(content)
 }
 
-// blob returns a descriptor's content, with its size and digest.
+// blob returns the content of a descriptor, and verifies its size and digest.
 func (r *repository) blob(layer v1.Descriptor) ([]byte, error) {
 	if layer.Size > maxSignature {
 		return nil, fmt.Errorf("a signature has %d bytes, more than %d", layer.Size, maxSignature)
@@ -227,7 +228,7 @@ func (r *repository) blob(layer v1.Descriptor) ([]byte, error) {
 	return out, nil
 }
 
-// explain describes a registry's answer without its words, because they are untrusted.
+// explain describes a registry's answer without its text, because that is untrusted.
 func explain(err error) error {
 	answer, isAnswer := errors.AsType[*transport.Error](err)
 	_, isLarge := errors.AsType[*http.MaxBytesError](err)
@@ -243,7 +244,7 @@ func explain(err error) error {
 	}
 }
 
-// bounded bounds the size of each answer.
+// bounded limits the size of each answer.
 type bounded struct{ next http.RoundTripper }
 
 func (b bounded) RoundTrip(request *http.Request) (*http.Response, error) {

@@ -90,7 +90,7 @@ func (s *shelf) push(ref name.Reference, image v1.Image) v1.Hash {
 	return digest
 }
 
-// tag puts signatures at cosign 2's tags.
+// tag adds signatures as cosign 2 does, at a tag.
 func (s *shelf) tag(of v1.Hash, layers ...mutate.Addendum) {
 	s.t.Helper()
 	image, err := mutate.Append(mutate.MediaType(empty.Image, types.OCIManifestSchema1), layers...)
@@ -100,7 +100,7 @@ func (s *shelf) tag(of v1.Hash, layers ...mutate.Addendum) {
 	s.push(s.repo.Tag("sha256-"+of.Hex+".sig"), image)
 }
 
-// refer puts a bundle among cosign 3's referrers.
+// refer adds a bundle as cosign 3 does, as a referrer.
 func (s *shelf) refer(of v1.Hash, bundle []byte) {
 	s.t.Helper()
 	made, err := mutate.Append(mutate.ConfigMediaType(mutate.MediaType(empty.Image, types.OCIManifestSchema1), bundleType),
@@ -120,7 +120,7 @@ func (s *shelf) refer(of v1.Hash, bundle []byte) {
 	s.push(s.repo.Digest(digest.String()), image)
 }
 
-// signer signs as cosign does with a key of its kind.
+// signer signs like cosign with a key of its kind.
 type signer struct {
 	t      *testing.T
 	key    crypto.Signer
@@ -173,7 +173,7 @@ func payload(kind string, digest fmt.Stringer) []byte {
 		digest, kind)
 }
 
-// layer is a signature of cosign 2.
+// layer returns a signature of cosign 2.
 func (s signer) layer(message []byte) mutate.Addendum {
 	return s.layerWith(message, base64.StdEncoding.EncodeToString(s.sign(message)))
 }
@@ -188,7 +188,7 @@ func (s signer) good(of v1.Hash) mutate.Addendum {
 	return s.layer(payload("cosign container image signature", of))
 }
 
-// bundle is a signature of cosign 3.
+// bundle returns a signature of cosign 3.
 func (s signer) bundle(of v1.Hash, predicate string) []byte {
 	s.t.Helper()
 	const kind = "application/vnd.in-toto+json"
@@ -223,7 +223,7 @@ func (s *shelf) verify(signers ...signer) (string, error) {
 
 const signPredicate = "https://sigstore.dev/cosign/sign/v1"
 
-// Only a signature of that digest by that key admits weights.
+// Weights are accepted only with a signature of their digest by the right key.
 func TestVerify(t *testing.T) {
 	ours, others := newECDSA(t), newECDSA(t)
 	rsaKey, err := rsa.GenerateKey(rand.Reader, 2048)
@@ -331,7 +331,7 @@ func TestVerify(t *testing.T) {
 	}
 }
 
-// A tag moved after its verification has no effect: the result names the digest.
+// A tag that moves after its verification has no effect, because the result names the digest.
 func TestMovedTagKeepsVerifiedDigest(t *testing.T) {
 	ours, s := newECDSA(t), newShelf(t, nil)
 	s.tag(s.digest, ours.good(s.digest))
@@ -349,7 +349,7 @@ func TestMovedTagKeepsVerifiedDigest(t *testing.T) {
 	}
 }
 
-// A registry may truncate an answer, refuse it, or send a text that must not be repeated.
+// A registry may truncate an answer, refuse a request, or send a text that must not appear in a message.
 func TestBrokenRegistry(t *testing.T) {
 	ours := newECDSA(t)
 	answer := func(part string, status int, body string) func(http.Handler) http.Handler {

@@ -12,10 +12,10 @@ import (
 	"strings"
 )
 
-// signature is a signature stored next to an artifact. Nothing in it counts before the message is verified with a key.
+// signature is a signature stored next to an artifact. Nothing in it is trusted before a key verifies the message.
 type signature struct {
 	message, value []byte
-	// subjects returns the digests in the message, or the reason why it is not a signature of an artifact.
+	// subjects returns the digests in the message, or an error if it is not the signature of an artifact.
 	subjects func() ([]string, error)
 	// bundle is the whole bundle; empty for other signatures.
 	bundle []byte
@@ -50,8 +50,8 @@ func (r Requirement) verify(digest string, found []signature, broken []error) er
 	}
 }
 
-// verifyIdentity returns a function that verifies the identity's signature of a digest. Only the verifier parses the
-// bundle, because two parsers may interpret it differently.
+// verifyIdentity returns a function that checks whether the identity signed a digest. Only the verifier parses the
+// bundle, because two parsers may read it differently.
 func (r Requirement) verifyIdentity(ctx context.Context, verifier Verifier) func(digest string, found []signature, broken []error) error {
 	return func(digest string, found []signature, broken []error) error {
 		problems, bundles := slices.Clone(broken), 0
@@ -80,8 +80,8 @@ func (r Requirement) verifyIdentity(ctx context.Context, verifier Verifier) func
 	}
 }
 
-// simpleSigning is the message of a signature below a tag, in the form of cosign's SIGNATURE_SPEC.md. As the
-// specification requires, its reference is not read.
+// simpleSigningType is the type of a signature at a tag, as in cosign's SIGNATURE_SPEC.md. As the specification
+// requires, simpleSigning ignores the reference in the message.
 const simpleSigningType = "cosign container image signature"
 
 func simpleSigning(message []byte) ([]string, error) {
@@ -102,14 +102,14 @@ func simpleSigning(message []byte) ([]string, error) {
 	return []string{payload.Critical.Image.Digest}, nil
 }
 
-// A bundle has an in-toto statement in a DSSE envelope. Only the predicate of `cosign sign` is a signature: another
-// attestation by the same key may declare the artifact vulnerable.
+// A bundle has an in-toto statement in a DSSE envelope. Only the predicate of `cosign sign` makes it a signature:
+// another attestation by the same key may say that the artifact is vulnerable.
 const (
 	statementType = "application/vnd.in-toto+json"
 	signPredicate = "https://sigstore.dev/cosign/sign/v1"
 )
 
-// bundle is cosign 3's form of a signature, from Sigstore's protobuf-specs, version 0.1 and later.
+// bundle is a signature in the form of cosign 3: a bundle of Sigstore's protobuf-specs, version 0.1 or later.
 type bundle struct {
 	Envelope *struct {
 		Payload     []byte `json:"payload"`
@@ -131,7 +131,7 @@ func parseBundle(content []byte) (signature, error) {
 	}
 	payload := b.Envelope.Payload
 	return signature{
-		// The pre-authentication encoding of DSSE v1.
+		// This is the pre-authentication encoding of DSSE v1.
 		message:  fmt.Appendf(nil, "DSSEv1 %d %s %d %s", len(statementType), statementType, len(payload), payload),
 		value:    b.Envelope.Signatures[0].Value,
 		subjects: func() ([]string, error) { return statement(payload) },

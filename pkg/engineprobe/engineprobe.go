@@ -1,8 +1,8 @@
 // Copyright The Modelberth Authors.
 // SPDX-License-Identifier: Apache-2.0
 
-// Package engineprobe reads from a running engine how many tokens its KV cache holds, how large the model's weights are,
-// its counters of tokens, and its load.
+// Package engineprobe reads figures from a running engine: the capacity of its KV cache in tokens, the size of the
+// model's weights, its counters of tokens, and its load.
 //
 // It decides which endpoint of each engine has these figures. It must not know what was planned, nor whether an engine
 // is ready. A failure has no consequence here.
@@ -25,25 +25,25 @@ import (
 	"github.com/modelberth/modelberth/pkg/engine/vllm"
 )
 
-// Result has the figures of one engine; zero for an unreported one.
+// Result has the figures of one engine. A figure is zero if the engine does not report it.
 type Result struct {
 	// KVCacheTokens is the capacity of one replica's KV cache.
 	KVCacheTokens int64
-	// WeightBytes of one replica of the model.
+	// WeightBytes is the size of one replica of the model.
 	WeightBytes int64
 }
 
-// Bounds of one probe.
+// Limits of one probe.
 const (
 	deadline  = 2 * time.Second
 	mostBytes = 4 << 20
 )
 
-// Prober reads from engines over HTTP.
+// Prober reads figures from engines over HTTP.
 type Prober struct{ client *http.Client }
 
-// New returns a Prober. Engines are pods of this cluster: it connects to them directly, without a proxy, and follows no
-// redirection.
+// New returns a Prober. Engines are pods of this cluster, so it connects to them without a proxy and follows no
+// redirect.
 func New() *Prober {
 	return &Prober{client: &http.Client{
 		Transport: &http.Transport{DisableKeepAlives: true, ResponseHeaderTimeout: deadline},
@@ -61,7 +61,7 @@ type Endpoint struct {
 	Key string
 }
 
-// Read returns the figures of the named engine at an endpoint, within two seconds.
+// Read returns the figures of an engine at an endpoint, within two seconds. engine is its name in the catalogue.
 func (r *Prober) Read(ctx context.Context, engine string, at Endpoint) (Result, error) {
 	ctx, cancel := context.WithTimeout(ctx, deadline)
 	defer cancel()
@@ -75,9 +75,9 @@ func (r *Prober) Read(ctx context.Context, engine string, at Endpoint) (Result, 
 	}
 }
 
-// vllm reads the labels of the metric vllm:cache_config_info, one for each replica: the smallest counts, as in the
-// plan. Older versions report only blocks, and blocks times their size is right if all layers cache alike. vLLM reports
-// the size of the weights only in its log.
+// vllm reads the labels of the metric vllm:cache_config_info. Each replica has one, and the smallest counts, as in the
+// plan. Older versions report only blocks. Blocks times their size is right if all layers have the same kind of cache.
+// vLLM reports the size of the weights only in its log.
 func (r *Prober) vllm(ctx context.Context, at Endpoint) (Result, error) {
 	body, err := r.get(ctx, at, "/metrics")
 	if err != nil {
@@ -111,7 +111,7 @@ func (r *Prober) vllm(ctx context.Context, at Endpoint) (Result, error) {
 	return out, nil
 }
 
-// llamacpp multiplies the slots of /props with the context of each, and takes the tensors' size from
+// llamacpp multiplies the number of slots in /props by the context of each, and reads the size of the tensors from
 // /v1/models.
 func (r *Prober) llamacpp(ctx context.Context, at Endpoint) (Result, error) {
 	var props struct {

@@ -17,7 +17,7 @@ import (
 
 const (
 	help = "# HELP vllm:cache_config_info Information of the LLMEngine CacheConfig\n# TYPE vllm:cache_config_info gauge\n"
-	// llama.cpp 0.7.0's answer, without unread fields.
+	// The answers of llama.cpp 0.7.0, without fields that the probe does not read.
 	props  = `{"default_generation_settings":{"params":{"seed":4294967295},"n_ctx":256},"total_slots":4,"model_path":"/tiny.gguf"}`
 	models = `{"models":[{"name":"/tiny.gguf","size":""}],"data":[{"id":"/tiny.gguf","meta":{"n_ctx":256,"n_params":213312,"size":427264}}]}`
 )
@@ -109,7 +109,7 @@ func TestRead(t *testing.T) {
 	}
 }
 
-// A redirect of an engine is not followed, and a silent engine delays nobody for long.
+// The probe follows no redirect, and a silent engine does not delay it for long.
 func TestReadGivesUp(t *testing.T) {
 	elsewhere := 0
 	other := httptest.NewServer(http.HandlerFunc(func(http.ResponseWriter, *http.Request) { elsewhere++ }))

@@ -9,7 +9,7 @@ import (
 	"testing"
 )
 
-// An engine belongs to a user: a million metrics of other names must not fill the controller's memory.
+// A user controls the engine: a million metrics of other names must not fill the controller's memory.
 func TestOtherMetricsAreNotKept(t *testing.T) {
 	var text strings.Builder
 	for i := range 100_000 {

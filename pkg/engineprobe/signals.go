@@ -17,10 +17,10 @@ import (
 	"github.com/modelberth/modelberth/pkg/engine/vllm"
 )
 
-// ErrMalformed is in the chain of errors about answers without the expected figures.
+// ErrMalformed is in the chain of errors about answers that lack the expected figures.
 var ErrMalformed = errors.New("malformed")
 
-// StatusError is an answer other than 200.
+// StatusError is an answer with a status other than 200.
 type StatusError struct {
 	Path string
 	Code int
@@ -28,7 +28,7 @@ type StatusError struct {
 
 func (e *StatusError) Error() string { return fmt.Sprintf("requesting %s: status %d", e.Path, e.Code) }
 
-// malformedError is an answer that cannot be decoded. It reads like its cause.
+// malformedError is an answer that cannot be decoded. Its text is that of its cause.
 type malformedError struct{ cause error }
 
 func (e *malformedError) Error() string { return e.cause.Error() }
@@ -36,26 +36,27 @@ func (e *malformedError) Error() string { return e.cause.Error() }
 // Unwrap returns ErrMalformed and the cause.
 func (e *malformedError) Unwrap() []error { return []error{ErrMalformed, e.cause} }
 
-// Signals are the load of an engine at one moment, and sums since its process started. NaN is unreported.
+// Signals are the load of an engine at one moment, and sums since its process started. NaN means that the engine does
+// not report a figure.
 type Signals struct {
 	Speed
-	// KVCacheUse from 0 to 1: the mean over the replicas of the model in this engine.
+	// KVCacheUse is from 0 to 1. It is the mean over the model's replicas in this engine.
 	KVCacheUse float64
-	// Finished requests.
+	// Finished is the number of finished requests.
 	Finished float64
-	// FirstToken, EndToEnd and Queued are times of requests.
+	// FirstToken, EndToEnd and Queued are times of requests, in seconds.
 	FirstToken, EndToEnd, Queued Sum
 }
 
-// Speed is the part of an engine's signals about its speed. NaN is unreported.
+// Speed has the signals about an engine's speed. NaN means that the engine does not report a figure.
 type Speed struct {
-	// Running and Waiting requests.
+	// Running and Waiting are numbers of requests.
 	Running, Waiting float64
-	// TokenTime is the time between two tokens of an answer, of all requests.
+	// TokenTime is the time between two tokens of an answer, summed over all requests.
 	TokenTime Sum
-	// Prompt and Output are the tokens of finished requests.
+	// Prompt and Output are the tokens of requests that finished.
 	Prompt, Output Amount
-	// Started is the start of the process.
+	// Started is the process's start, in seconds since 1970.
 	Started float64
 }
 
@@ -64,10 +65,10 @@ type Amount struct{ Tokens, Requests float64 }
 
 func amount(s Sum) Amount { return Amount{Tokens: s.Seconds, Requests: s.Count} }
 
-// Sum of a time.
+// Sum is the total of a number of times.
 type Sum struct{ Seconds, Count float64 }
 
-// Signals returns the load of the engine of that name at an endpoint, within two seconds.
+// Signals returns the load of an engine at an endpoint, within two seconds. engine is its name in the catalogue.
 func (r *Prober) Signals(ctx context.Context, engine string, at Endpoint) (Signals, error) {
 	ctx, cancel := context.WithTimeout(ctx, deadline)
 	defer cancel()
@@ -89,10 +90,10 @@ func (r *Prober) vllmSignals(ctx context.Context, at Endpoint) (Signals, error) 
 	return checked(found.vllm())
 }
 
-// samples are the sums of all samples of a name, and their number.
+// samples has the sum and the number of the samples of each metric, by name.
 type samples map[string]Sum
 
-// vllm are the signals of vLLM.
+// vllm returns vLLM's signals.
 func (s samples) vllm() Signals {
 	out := Signals{
 		Speed: Speed{
@@ -115,8 +116,8 @@ func (s samples) vllm() Signals {
 	return out
 }
 
-// llamacppSignals adds the number of slots: a request occupies a slot with its share of the cache, so the use of the cache
-// is the share of busy slots.
+// llamacppSignals also reads the number of slots. A request occupies a slot with its share of the cache, so the use of
+// the cache is the share of busy slots.
 func (r *Prober) llamacppSignals(ctx context.Context, at Endpoint) (Signals, error) {
 	found, err := r.scrape(ctx, at)
 	if err != nil {
@@ -144,7 +145,7 @@ func (r *Prober) llamacppSignals(ctx context.Context, at Endpoint) (Signals, err
 	return checked(out)
 }
 
-// checked refuses signals without the figures that everything depends on.
+// checked returns an error if signals lack the figures that all callers need.
 func checked(s Signals) (Signals, error) {
 	if math.IsNaN(s.Running) || math.IsNaN(s.Waiting) {
 		return Signals{}, fmt.Errorf("%w: /metrics has no numbers of running and waiting requests", ErrMalformed)
@@ -152,7 +153,7 @@ func checked(s Signals) (Signals, error) {
 	return s, nil
 }
 
-// known is the first value that is known.
+// known returns the first value that is not NaN.
 func known(values ...float64) float64 {
 	for _, value := range values {
 		if !math.IsNaN(value) {
@@ -182,7 +183,8 @@ func (r *Prober) scrape(ctx context.Context, at Endpoint) (samples, error) {
 	return readSamples(body)
 }
 
-// isSignal reports whether a metric is one of those above. An engine may report any number of others, and belongs to a user.
+// isSignal reports whether a metric is one of those above. A user controls the engine, which may report any number of
+// other metrics.
 func isSignal(name string) bool {
 	switch name {
 	case "vllm:num_requests_running", "vllm:num_requests_waiting", "vllm:kv_cache_usage_perc", "vllm:gpu_cache_usage_perc",
@@ -201,7 +203,8 @@ func isSignal(name string) bool {
 	return false
 }
 
-// readSamples adds up the samples of each signal: there is one for each replica of the model, or each reason of an end.
+// readSamples adds up the samples of each signal. There is one sample for each replica of the model, or for each reason
+// why a request ended.
 func readSamples(from io.Reader) (samples, error) {
 	out := samples{}
 	if err := scan(from, out.add); err != nil {
@@ -210,7 +213,7 @@ func readSamples(from io.Reader) (samples, error) {
 	return out, nil
 }
 
-// add counts a sample of a signal. A value that is no count makes the whole name unknown.
+// add adds a sample of a signal. A value that cannot be a count makes the whole signal unknown.
 func (s samples) add(name, text string) {
 	if !isSignal(name) {
 		return
@@ -223,7 +226,7 @@ func (s samples) add(name, text string) {
 	s[strings.Clone(name)] = Sum{found.Seconds + value, found.Count + 1}
 }
 
-// scan passes on each sample of Prometheus's text format.
+// scan calls each for every sample in Prometheus's text format.
 func scan(from io.Reader, each func(name, value string)) error {
 	lines := bufio.NewScanner(io.LimitReader(from, mostBytes))
 	for lines.Scan() {

@@ -18,7 +18,7 @@ import (
 	"github.com/modelberth/modelberth/pkg/engineprobe"
 )
 
-// Two replicas of a model in one vLLM, as 0.12 writes them.
+// The metrics of two replicas of a model in one vLLM 0.12.
 const vllmMetrics = `# HELP vllm:num_requests_running Number of requests in model execution batches.
 # TYPE vllm:num_requests_running gauge
 vllm:num_requests_running{engine="0",model_name="m"} 3.0
@@ -48,7 +48,7 @@ vllm:request_generation_tokens_sum{engine="0",model_name="m"} 1014.0
 process_start_time_seconds 1.79034567e+09
 `
 
-// What llama.cpp answers, without the comments.
+// The metrics of llama.cpp, without the comments.
 const llamacppMetrics = `llamacpp:prompt_tokens_total 30
 llamacpp:tokens_predicted_total 200
 llamacpp:tokens_predicted_seconds_total 4.5
@@ -164,7 +164,7 @@ func TestSignals(t *testing.T) {
 	}
 }
 
-// TestStatusError: the code of an answer is for callers.
+// TestStatusError: callers can read the status code from the error.
 func TestStatusError(t *testing.T) {
 	site := httptest.NewServer(http.HandlerFunc(func(w http.ResponseWriter, _ *http.Request) { w.WriteHeader(http.StatusUnauthorized) }))
 	defer site.Close()

@@ -16,19 +16,19 @@ import (
 	"github.com/modelberth/modelberth/pkg/engine/vllm"
 )
 
-// Tokens are an engine's counters since it started.
+// Tokens has an engine's counters since it started.
 type Tokens struct {
 	Prompt, Output int64
-	// Started identifies the process by its start, in the engine's own words; empty where it does not report that.
+	// Started identifies the process by its start, as the engine writes it; empty if the engine does not report it.
 	Started string
-	// Speed of the answers; unreported by engines other than vLLM.
+	// Speed of the answers. Only vLLM reports it.
 	Speed Speed
 }
 
-// processStart is the metric of the Prometheus client of Python.
+// processStart is the metric that Prometheus's Python client has for the start of the process.
 const processStart = "process_start_time_seconds"
 
-// counters are the names of the metrics with the tokens of prompts and answers.
+// counters returns the names of the metrics that count the tokens of prompts and answers.
 func counters(engine string) (prompt, output string, ok bool) {
 	switch engine {
 	case vllm.Name:
@@ -40,8 +40,8 @@ func counters(engine string) (prompt, output string, ok bool) {
 	}
 }
 
-// Tokens returns the counters of the engine of that name at an endpoint, within two seconds. It reads the few lines that
-// it needs: this is done for every engine, again and again.
+// Tokens returns the counters of an engine at an endpoint, within two seconds. It reads only the lines that it needs,
+// because it is called for every engine, again and again.
 func (r *Prober) Tokens(ctx context.Context, engine string, at Endpoint) (Tokens, error) {
 	ctx, cancel := context.WithTimeout(ctx, deadline)
 	defer cancel()
@@ -57,7 +57,7 @@ func (r *Prober) Tokens(ctx context.Context, engine string, at Endpoint) (Tokens
 	return readTokens(body, prompt, output)
 }
 
-// readTokens sums the samples of each counter: there is one for each replica of the model.
+// readTokens sums the samples of each counter. There is one sample for each replica of the model.
 func readTokens(from io.Reader, prompt, output string) (Tokens, error) {
 	var out Tokens
 	var hasPrompt, hasOutput bool
@@ -85,8 +85,8 @@ func readTokens(from io.Reader, prompt, output string) (Tokens, error) {
 	return out, nil
 }
 
-// sample splits a line of Prometheus's text format into the name of the metric and its value. Values of labels may
-// contain anything but a line feed.
+// sample splits a line of Prometheus's text format into the name of the metric and its value. The value of a label may
+// contain anything except a line feed.
 func sample(line string) (name, value string) {
 	end := strings.IndexAny(line, "{ ")
 	if end <= 0 || line[0] == '#' {
@@ -100,7 +100,7 @@ func sample(line string) (name, value string) {
 	return name, value
 }
 
-// count is a counter as a whole number; 0 for nonsense.
+// count returns a counter as a whole number; 0 if it is not a valid one.
 func count(value string) int64 {
 	number, err := strconv.ParseFloat(value, 64)
 	if err != nil || !(number >= 0) || number > math.MaxInt64/2 {

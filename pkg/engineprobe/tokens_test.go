@@ -79,7 +79,7 @@ func TestTokens(t *testing.T) {
 	}
 }
 
-// TestSpeed: a read of the counters has the same figures of speed as one of the signals, with no request more.
+// TestSpeed: Tokens returns the same speed as Signals, and needs no further request.
 func TestSpeed(t *testing.T) {
 	requests := 0
 	server := httptest.NewServer(http.HandlerFunc(func(w http.ResponseWriter, _ *http.Request) {

@@ -1,7 +1,7 @@
 // Copyright The Modelberth Authors.
 // SPDX-License-Identifier: Apache-2.0
 
-// Package events reads the events of the cluster's components about an object.
+// Package events reads the events that the cluster's components publish about an object.
 //
 // It decides nothing. It must not know the meaning of the messages.
 package events
@@ -21,9 +21,9 @@ import (
 // uidField selects events by the UID of their object.
 const uidField = "involvedObject.uid"
 
-// About returns the events about one object, newest first, as the API server has them: there is no watch on
-// events, so live must not be backed by a cache. Those about objects without a namespace are in default.
-// If events may not be read there are none: nothing is decided by them alone.
+// About returns the events about one object, newest first. It reads them from the API server, so live must not use a
+// cache: no watch covers them. Events about objects without a namespace are in the namespace default. If the reader may
+// not list events, About returns none, because no decision depends on events alone.
 func About(ctx context.Context, live client.Reader, namespace string, uid types.UID) ([]corev1.Event, error) {
 	list := &corev1.EventList{}
 	err := live.List(ctx, list, client.InNamespace(namespace), client.MatchingFields{uidField: string(uid)})
@@ -37,7 +37,7 @@ func About(ctx context.Context, live client.Reader, namespace string, uid types.
 	return list.Items, nil
 }
 
-// LastSeen is when an event last happened. Recorders fill in different fields.
+// LastSeen returns the last time of an event. Recorders set different fields.
 func LastSeen(event *corev1.Event) time.Time {
 	at := event.CreationTimestamp.Time
 	for _, other := range []time.Time{event.FirstTimestamp.Time, event.LastTimestamp.Time, event.EventTime.Time} {

@@ -45,7 +45,7 @@ func at(minutes int) metav1.Time {
 	return metav1.NewTime(noon.Add(time.Duration(minutes) * time.Minute))
 }
 
-// Recorders of different ages fill in different fields, and the newest counts.
+// Recorders of different ages set different fields. The newest time counts.
 func TestAbout(t *testing.T) {
 	builder := fake.NewClientBuilder().WithObjects(
 		event("created", "", func(e *corev1.Event) { e.CreationTimestamp = at(1) }),

@@ -16,10 +16,10 @@ import (
 	"sigs.k8s.io/controller-runtime/pkg/client"
 )
 
-// SubjectIndex finds events in a cache by their subject.
+// SubjectIndex is the index of a cache's events by their subject.
 const SubjectIndex = "subject"
 
-// Kept selects the events for a cache: those with these fields, without unused data.
+// Kept selects the events for a cache: events with these fields, without data that nobody uses.
 func Kept(with fields.Set) cache.ByObject {
 	return cache.ByObject{
 		Field: fields.SelectorFromSet(with),
@@ -40,7 +40,7 @@ func Index(ctx context.Context, indexer client.FieldIndexer, subject client.Inde
 	return nil
 }
 
-// Subject is the UID of an event's object.
+// Subject returns the UID of an event's object.
 func Subject(object client.Object) []string {
 	if event, ok := object.(*corev1.Event); ok {
 		return []string{string(event.InvolvedObject.UID)}
@@ -48,7 +48,7 @@ func Subject(object client.Object) []string {
 	return nil
 }
 
-// Watched returns a cache's events about a subject, in no order. Do not change them.
+// Watched returns a cache's events about a subject, in any order. Do not change them.
 func Watched(ctx context.Context, cached client.Reader, subject string) ([]corev1.Event, error) {
 	list := &corev1.EventList{}
 	if err := cached.List(ctx, list, client.MatchingFields{SubjectIndex: subject}, client.UnsafeDisableDeepCopy); err != nil {
@@ -57,7 +57,7 @@ func Watched(ctx context.Context, cached client.Reader, subject string) ([]corev
 	return list.Items, nil
 }
 
-// Involved reads the object of an event, and reports whether it exists and has that type.
+// Involved reads the object of an event. It reports whether the object exists and has the given kind.
 func Involved(ctx context.Context, cached client.Reader, event client.Object, kind string, into client.Object) bool {
 	published, ok := event.(*corev1.Event)
 	if !ok || published.InvolvedObject.Kind != kind {
@@ -67,7 +67,7 @@ func Involved(ctx context.Context, cached client.Reader, event client.Object, ki
 	return cached.Get(ctx, types.NamespacedName{Namespace: about.Namespace, Name: about.Name}, into) == nil
 }
 
-// Newest returns the latest matching event, or nil. For equal times the result is always the same.
+// Newest returns the latest matching event, or nil. If times are equal, the result is still deterministic.
 func Newest(all []corev1.Event, isMeant func(*corev1.Event) bool) *corev1.Event {
 	var out *corev1.Event
 	for i := range all {
@@ -82,7 +82,7 @@ func later(a, b *corev1.Event) int {
 	return cmp.Or(LastSeen(a).Compare(LastSeen(b)), strings.Compare(a.Reason, b.Reason), strings.Compare(a.Message, b.Message))
 }
 
-// Text is the message of an event, without the prefix that recorders add when they combine many events.
+// Text returns the message of an event without the prefix that recorders add when they combine events.
 func Text(event *corev1.Event) string {
 	return strings.TrimPrefix(event.Message, "(combined from similar events): ")
 }

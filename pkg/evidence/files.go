@@ -24,23 +24,23 @@ import (
 	"github.com/modelberth/modelberth/pkg/planner"
 )
 
-// mostBytes of a file are read: a ConfigMap holds no more.
+// mostBytes limits the bytes read of a file. A ConfigMap holds no more.
 const mostBytes = 1 << 20
 
-// interval is the time between two looks at the directory. The kubelet takes about a minute to change a mounted
+// interval is the time between two reads of the directory. The kubelet takes about a minute to update a mounted
 // ConfigMap.
 const interval = 10 * time.Second
 
-// Files keep a Planner up to date with a directory of calibration files.
+// Files keeps a Planner up to date with a directory of calibration files.
 type Files struct {
-	// Dir may be a mounted ConfigMap, or missing.
+	// Dir may be a mounted ConfigMap. It may be missing.
 	Dir string
-	// Keys may sign files.
+	// Keys are the public keys whose signatures count.
 	Keys []ed25519.PublicKey
-	// Base is the catalogue without the files. Build makes a planner from a catalogue.
+	// Base is the catalogue without the files. Build returns a planner for a catalogue.
 	Base  *catalog.Catalog
 	Build func(*catalog.Catalog) *planner.Planner
-	// Planner gets each new planner.
+	// Planner receives each new planner.
 	Planner *Planner
 	Metrics *Metrics
 	// Changed is called after the planner changed.
@@ -51,7 +51,7 @@ type Files struct {
 	read []calibration.Input
 }
 
-// Start looks at the directory until the context ends.
+// Start reads the directory again and again until the context ends.
 func (f *Files) Start(ctx context.Context) error {
 	ticker := f.Clock.NewTicker(interval)
 	defer ticker.Stop()
@@ -65,8 +65,8 @@ func (f *Files) Start(ctx context.Context) error {
 	}
 }
 
-// Look reads the directory. If a file changed, it makes a new planner from the files that are valid. If it cannot read
-// the directory, the current planner stays.
+// Look reads the directory. If a file changed, it makes a new planner from the valid files. If it cannot read the
+// directory, it keeps the current planner.
 func (f *Files) Look(ctx context.Context) {
 	logger := log.FromContext(ctx).WithName("calibration").WithValues("directory", f.Dir)
 	files, err := readAll(f.Dir)
@@ -89,7 +89,7 @@ func (f *Files) Look(ctx context.Context) {
 }
 
 // readAll returns the files of a directory in the order of their names; none if it does not exist. A mounted ConfigMap
-// keeps its files in ..data and links to them.
+// has its files in ..data, and links to them.
 func readAll(dir string) ([]calibration.Input, error) {
 	entries, err := os.ReadDir(dir)
 	if errors.Is(err, fs.ErrNotExist) {
@@ -112,13 +112,13 @@ func readAll(dir string) ([]calibration.Input, error) {
 	return out, nil
 }
 
-// readFile returns the beginning of a file: one byte more than a file may have, so that a longer one is refused.
+// readFile returns the beginning of a file: one byte more than a file may have, so that Decode rejects a longer one.
 func readFile(path string) ([]byte, error) {
 	file, err := os.Open(path)
 	if err != nil {
 		return nil, fmt.Errorf("reading a calibration file: %w", err)
 	}
-	defer func() { _ = file.Close() }() // it was read only
+	defer func() { _ = file.Close() }() // the file was only read
 	data, err := io.ReadAll(io.LimitReader(file, mostBytes+1))
 	if err != nil {
 		return nil, fmt.Errorf("reading calibration file %q: %w", path, err)

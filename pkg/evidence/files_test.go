@@ -25,7 +25,7 @@ import (
 	"github.com/modelberth/modelberth/presets"
 )
 
-// model is the one of the runs; one A10 holds it.
+// model is the model of the runs. It fits one A10.
 const model = "meta-llama/Llama-3.1-8B-Instruct"
 
 // key makes a key from a letter.
@@ -35,10 +35,10 @@ func key(letter byte) ed25519.PrivateKey {
 	return ed25519.NewKeyFromSeed(seed)
 }
 
-// public is the public part of a key: its last half.
+// public returns the public key, which is the last half of a private key.
 func public(letter byte) ed25519.PublicKey { return ed25519.PublicKey(key(letter)[ed25519.SeedSize:]) }
 
-// run is a run with 32 ms per token.
+// run returns a run with 32 ms per output token.
 func run(name string) catalog.Measurement {
 	const tpot = 32
 	return catalog.Measurement{
@@ -48,7 +48,7 @@ func run(name string) catalog.Measurement {
 	}
 }
 
-// signed is a file with a run.
+// signed returns a signed file with one run.
 func signed(t *testing.T, by ed25519.PrivateKey, m catalog.Measurement) string {
 	t.Helper()
 	f := calibration.File{SchemaVersion: calibration.SchemaVersion, Measurements: []catalog.Measurement{m}}
@@ -62,12 +62,12 @@ func signed(t *testing.T, by ed25519.PrivateKey, m catalog.Measurement) string {
 	return string(data)
 }
 
-// world is a directory of files, with its reader.
+// world is a directory of calibration files, and the Files that read it.
 type world struct {
 	dir      string
 	files    evidence.Files
 	registry *prometheus.Registry
-	// changes counts the calls of Changed, and log has the entries since the last look.
+	// changes counts the calls of Changed. log has the entries since the last look.
 	changes int
 	log     bytes.Buffer
 }
@@ -91,7 +91,7 @@ func newWorld(t *testing.T) *world {
 	return w
 }
 
-// look has the directory read.
+// look calls Look.
 func (w *world) look(t *testing.T) {
 	t.Helper()
 	w.log.Reset()
@@ -114,7 +114,7 @@ func (w *world) set(t *testing.T, files map[string]string) {
 	}
 }
 
-// state is the part visible to users and administrators.
+// state is what users and administrators can see.
 type state struct {
 	Basis                  v1beta1.Basis
 	Used, Refused, Changes float64
@@ -146,7 +146,7 @@ func (w *world) state(t *testing.T) state {
 	return out
 }
 
-// TestLook is the life of a ConfigMap: each look follows the one before.
+// TestLook goes through the life of a ConfigMap: each step follows the one before.
 func TestLook(t *testing.T) {
 	w := newWorld(t)
 	good, stranger := signed(t, key('a'), run("mine")), signed(t, key('b'), run("theirs"))
@@ -198,7 +198,7 @@ func TestLook(t *testing.T) {
 	}
 }
 
-// TestUnreadableDirectory: a failure to read is no reason to forget.
+// TestUnreadableDirectory: if the directory cannot be read, the planner keeps its files.
 func TestUnreadableDirectory(t *testing.T) {
 	w := newWorld(t)
 	w.set(t, map[string]string{"a.yaml": signed(t, key('a'), run("mine"))})
@@ -218,7 +218,7 @@ func TestUnreadableDirectory(t *testing.T) {
 	}
 }
 
-// TestMountedConfigMap: a kubelet keeps the files in a separate directory, and links to them.
+// TestMountedConfigMap: the kubelet keeps the files in a separate directory, and links to them.
 func TestMountedConfigMap(t *testing.T) {
 	w := newWorld(t)
 	data := filepath.Join(w.dir, "..2026_11_24")

@@ -12,14 +12,14 @@ import (
 // Metrics count the calibration files.
 type Metrics struct{ files *prometheus.GaugeVec }
 
-// NewMetrics registers the metrics. A second set takes the place of the first.
+// NewMetrics registers the metrics. A second call replaces the metrics of the first.
 func NewMetrics(registry prometheus.Registerer) (*Metrics, error) {
 	m := &Metrics{files: prometheus.NewGaugeVec(prometheus.GaugeOpts{
 		Name: "modelberth_calibration_files",
 		Help: "Calibration files, by whether plans use them or the controller refused them.",
 	}, []string{"state"})}
 	m.set(0, 0)
-	registry.Unregister(m.files) // whichever has its description
+	registry.Unregister(m.files) // any earlier metric with the same description
 	if err := registry.Register(m.files); err != nil {
 		return nil, fmt.Errorf("registering the metrics of calibration files: %w", err)
 	}

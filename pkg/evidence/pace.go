@@ -10,8 +10,8 @@ import (
 	"github.com/modelberth/modelberth/pkg/planner"
 )
 
-// addSpeed adds the speed of an engine to its set-up: the load of each replica, and its time per token. It adds nothing
-// without a credible one.
+// addSpeed adds the speed of an engine to its measurement: the load of each replica, and its time per output token. It
+// adds nothing if the speed is missing or not credible.
 func addSpeed(to *catalog.Measurement, found *v1beta1.EngineSpeed, plan *planner.Plan) {
 	if found == nil {
 		return

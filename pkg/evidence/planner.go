@@ -1,11 +1,11 @@
 // Copyright The Modelberth Authors.
 // SPDX-License-Identifier: Apache-2.0
 
-// Package evidence gives the controller's planner what was measured: the administrator's calibration files, and the
-// starts of engines in the namespace of a Workspace.
+// Package evidence gives measurements to the controller's planner: the administrator's calibration files, and the
+// starts and speeds of engines in a Workspace's namespace.
 //
 // It decides when files are read, which starts count, and reports refused files. It must not know the form of a file,
-// nor what a run does to a plan.
+// nor the effect of a run on a plan.
 package evidence
 
 import (
@@ -20,7 +20,7 @@ type Planner struct {
 	current atomic.Pointer[planner.Planner]
 }
 
-// NewPlanner returns a Planner that begins with one.
+// NewPlanner returns a Planner that passes requests to first.
 func NewPlanner(first *planner.Planner) *Planner {
 	out := &Planner{}
 	out.current.Store(first)

@@ -22,7 +22,7 @@ import (
 	"github.com/modelberth/modelberth/pkg/planner"
 )
 
-// servedWith is a Workspace whose engine took some milliseconds per token under the load of its plan.
+// servedWith returns a Workspace whose engine took millis ms per token under the load of its plan.
 func servedWith(name, preset string, plan planner.Plan, millis float64) *started {
 	out := startedWith(name, preset, plan, "1")
 	out.ws.Status.Engine.KVCacheTokens = nil
@@ -75,8 +75,8 @@ func TestSpeedsOfNamespace(t *testing.T) {
 	}
 }
 
-// TestThreeSpeedsHalveTheResidual: if a token takes up to 1.4 times as long as the law says, three engines, each of which
-// differs from that by up to a quarter of the error, leave at most half of it. A plan that learned says so, and keeps its basis.
+// TestThreeSpeedsHalveTheResidual: a token takes up to 1.4 times as long as the law says. Three engines, each off by up
+// to a quarter of that error, leave at most half of it in the plan. The plan says so, and keeps its basis.
 func TestThreeSpeedsHalveTheResidual(t *testing.T) {
 	known, plans := shipped(t)
 	random := rand.New(rand.NewPCG(7, 8))
@@ -98,7 +98,7 @@ func TestThreeSpeedsHalveTheResidual(t *testing.T) {
 		request.Starts = readStarts(t, known, name, all...)
 		again, err := plans.Plan(request)
 		if err != nil || !sameSettings(&plan, &again) || again.Performance.Concurrency != plan.Performance.Concurrency {
-			continue // the lesson needs another set-up
+			continue // the lesson is for another set-up
 		}
 		compared++
 		before := plan.Performance.TPOTMillis
@@ -115,7 +115,7 @@ func TestThreeSpeedsHalveTheResidual(t *testing.T) {
 	}
 }
 
-// lies are speeds of a model's plan with arbitrary claims.
+// lies returns speeds of a model's plan with arbitrary figures.
 func lies(random *rand.Rand, name string, plan planner.Plan) (out []*started) {
 	for i := range 1 + random.IntN(4) {
 		factor := []float64{1e-6, 0.3, 0.7 + 0.3*random.Float64(), 1 + random.Float64(), 1 + random.Float64()/4, 1e6}[random.IntN(6)]
@@ -129,8 +129,8 @@ func lies(random *rand.Rand, name string, plan planner.Plan) (out []*started) {
 	return out
 }
 
-// TestSpeedsNeverKeepAFloor: whatever engines report, no request that was refused, for memory or for speed, gets a plan,
-// and no figure becomes better.
+// TestSpeedsNeverKeepAFloor: whatever engines report, no request gets a plan that was refused before, for memory or for
+// speed, and no figure becomes better.
 func TestSpeedsNeverKeepAFloor(t *testing.T) {
 	known, plans := shipped(t)
 	random := rand.New(rand.NewPCG(9, 10))
@@ -184,8 +184,8 @@ func TestSpeedsNeverKeepAFloor(t *testing.T) {
 	}
 }
 
-// TestSlowEnginesMoveAPlan: a floor that the estimate keeps by a hair is refused once engines took too long, with the
-// reason. Engines within the margin of the estimate change the figure and not the choice.
+// TestSlowEnginesMoveAPlan: an estimate may just keep a floor. If engines then took too long, the request is refused
+// with the reason. Engines within the margin of the estimate change the figure but not the choice.
 func TestSlowEnginesMoveAPlan(t *testing.T) {
 	known, plans := shipped(t)
 	const machine = "Standard_NV36ads_A10_v5"

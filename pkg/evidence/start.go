@@ -15,8 +15,8 @@ import (
 	"github.com/modelberth/modelberth/pkg/sku"
 )
 
-// setUpOf returns the set-up of a Workspace's engine; false if it says nothing about the plan of another Workspace: the
-// user's own image, variables or settings of the engine, or several GPUs without a link of their own, as runs have it.
+// setUpOf returns the set-up of a Workspace's engine. It returns false if the engine says nothing about plans of other
+// Workspaces: the user set its image, variables or flags, or it has several GPUs without the link that runs have.
 func setUpOf(pinned *render.Revision, machine *sku.SKU) (catalog.Measurement, bool) {
 	plan := &pinned.Plan
 	if plan.TensorParallel > 1 && machine.LinkedGPUs < plan.TensorParallel {
@@ -31,8 +31,8 @@ func setUpOf(pinned *render.Revision, machine *sku.SKU) (catalog.Measurement, bo
 	}, true
 }
 
-// memoryOf returns the memory of an engine's start: its own count of tokens against that of its plan. It is zero if the
-// engine did not report any.
+// memoryOf returns the memory of an engine's start, from the engine's own count of tokens and the plan's. It is zero if
+// the engine reported none.
 func memoryOf(found *v1beta1.EngineStatus, plan *planner.Plan) catalog.MeasuredMemory {
 	if found.KVCacheTokens == nil {
 		return catalog.MeasuredMemory{}
@@ -48,17 +48,17 @@ func memoryOf(found *v1beta1.EngineStatus, plan *planner.Plan) catalog.MeasuredM
 	}
 }
 
-// wholeGPU is the resource of GPUs that are neither shared nor parts.
+// wholeGPU is the resource of whole GPUs that are not shared.
 const wholeGPU = "nvidia.com/gpu"
 
-// isOrdinary reports whether the tokens of a plan follow from the memory of one whole GPU.
+// isOrdinary reports whether the number of tokens in a plan follows from the memory of one whole GPU.
 func isOrdinary(plan *planner.Plan) bool {
 	alone := plan.Nodes <= 1 && plan.PipelineParallel <= 1 && plan.ContextParallel <= 1 && plan.AdapterSlots == 0
 	return alone && plan.Engine == vllm.Name && plan.GPUResource == wholeGPU && plan.Artifact != nil &&
 		plan.Memory != nil && plan.Memory.KVCache > 0 && plan.KVCacheTokens > 0
 }
 
-// leavesEngineAlone reports whether the plan decided all settings of the engine.
+// leavesEngineAlone reports whether the plan alone decided the engine's settings.
 func leavesEngineAlone(in *render.Inputs) bool {
 	if in == nil || in.Inference == nil || in.Config != "" || in.Annotations[v1beta1.AnnotationPerformanceMode] != "" {
 		return false
@@ -67,13 +67,13 @@ func leavesEngineAlone(in *render.Inputs) bool {
 	return engine == nil || engine.Image == "" && len(engine.Args) == 0 && len(engine.Env) == 0
 }
 
-// versionOf returns the release in the tag of the engine's image; empty if it has none.
+// versionOf returns the release in the tag of the engine's image; empty if the image has no tag.
 func versionOf(pinned *render.Revision) string {
 	containers := pinned.Template.Spec.Containers
 	if len(containers) == 0 {
 		return ""
 	}
-	image, _, _ := strings.Cut(containers[0].Image, "@") // the engine is the first
+	image, _, _ := strings.Cut(containers[0].Image, "@") // the first container is the engine
 	if colon := strings.LastIndex(image, ":"); colon > strings.LastIndex(image, "/") {
 		return strings.TrimPrefix(image[colon+1:], "v")
 	}

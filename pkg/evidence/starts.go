@@ -21,7 +21,7 @@ import (
 	"github.com/modelberth/modelberth/pkg/sku"
 )
 
-// mostStarts bounds the revisions that are decoded for one plan.
+// mostStarts limits the number of revisions to decode for one plan.
 const mostStarts = 20
 
 // Machines has the machine types of the catalogue.
@@ -29,19 +29,20 @@ type Machines interface {
 	ResolveSKU(name string) (sku.SKU, error)
 }
 
-// Starts reads what the engines of a namespace took, and how fast they served since. It stores nothing: the statuses of
-// Workspaces and their revisions have it all.
+// Starts reads how much memory the engines of a namespace took at their start, and how fast they are. It stores
+// nothing, because the statuses and revisions of the Workspaces have everything.
 //
-// The boundary of trust is the namespace. Its users decide what runs in their pods, so an engine of theirs may report
-// any figure. Such a figure changes plans of this namespace alone, and only toward less memory and less speed.
+// The namespace is the boundary of trust. Its users decide what runs in their pods, so their engines may report any
+// figure. Such a figure changes only plans of this namespace, and only towards less memory and less speed.
 type Starts struct {
 	Reader   client.Reader
 	Machines Machines
-	// Memory and Speed are what to return.
+	// Memory and Speed select the figures to return.
 	Memory, Speed bool
 }
 
-// Of returns the engines in a Workspace's namespace with the same preset, the newest Workspaces first.
+// Of returns measurements of the engines in a Workspace's namespace that serve the same preset, the newest Workspaces
+// first.
 func (s *Starts) Of(ctx context.Context, ws *v1beta1.Workspace) ([]catalog.Measurement, error) {
 	list := &v1beta1.WorkspaceList{}
 	if err := s.Reader.List(ctx, list, client.InNamespace(ws.Namespace), client.UnsafeDisableDeepCopy); err != nil {
@@ -70,19 +71,19 @@ func (s *Starts) Of(ctx context.Context, ws *v1beta1.Workspace) ([]catalog.Measu
 	return out, nil
 }
 
-// reports says whether the engine of a Workspace reported what is wanted.
+// reports reports whether the engine of a Workspace has one of the selected figures.
 func (s *Starts) reports(ws *v1beta1.Workspace) bool {
 	known := ws.Status.Engine
 	return known != nil && (s.Memory && known.KVCacheTokens != nil || s.Speed && known.Speed != nil)
 }
 
-// read returns the figures of a Workspace's engine; false if it teaches nothing.
+// read returns the figures of a Workspace's engine; false if none counts.
 func (s *Starts) read(ctx context.Context, ws *v1beta1.Workspace) (catalog.Measurement, bool, error) {
 	none := catalog.Measurement{}
 	object := &appsv1.ControllerRevision{}
 	err := s.Reader.Get(ctx, client.ObjectKey{Namespace: ws.Namespace, Name: ws.Status.Engine.Revision}, object)
 	switch {
-	case apierrors.IsNotFound(err): // it was one of the oldest
+	case apierrors.IsNotFound(err): // the revision was old, and is pruned
 		return none, false, nil
 	case err != nil:
 		return none, false, fmt.Errorf("reading ControllerRevision %s: %w", ws.Status.Engine.Revision, err)

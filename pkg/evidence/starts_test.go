@@ -31,13 +31,13 @@ import (
 	"github.com/modelberth/modelberth/presets"
 )
 
-// started is a Workspace whose engine counted the tokens of its KV cache, with its revision.
+// started is a Workspace with its revision. Its engine reported the tokens of its KV cache.
 type started struct {
 	ws     *v1beta1.Workspace
 	pinned *render.Revision
 }
 
-// startedWith is a start with a plan.
+// startedWith returns a start with a plan.
 func startedWith(name, preset string, plan planner.Plan, tokens string) *started {
 	ws := &v1beta1.Workspace{
 		ObjectMeta: metav1.ObjectMeta{Namespace: "team-a", Name: name, UID: types.UID(name)},
@@ -140,7 +140,7 @@ func TestStartsOfNamespace(t *testing.T) {
 	}
 }
 
-// TestNewestStartsCount: the number of decoded revisions for a plan has a bound.
+// TestNewestStartsCount: the number of revisions that a plan decodes is limited.
 func TestNewestStartsCount(t *testing.T) {
 	known, plans := shipped(t)
 	plan := planOf(t, known, plans, "qwen3-8b", planner.Constraints{InstanceType: "Standard_NV36ads_A10_v5"})
@@ -165,7 +165,7 @@ func shipped(t *testing.T) (*catalog.Catalog, *planner.Planner) {
 	return known, planner.New(known, planner.Settings{Engines: render.Engines()})
 }
 
-// planOf is a model's plan; it fails the test if there is none.
+// planOf returns a model's plan, and fails the test if there is none.
 func planOf(t *testing.T, known *catalog.Catalog, plans *planner.Planner, name string, c planner.Constraints) planner.Plan {
 	t.Helper()
 	plan, err := plans.Plan(requestFor(t, known, name, c))
@@ -184,7 +184,7 @@ func requestFor(t *testing.T, known *catalog.Catalog, name string, c planner.Con
 	return planner.Request{Model: &found, Constraints: c}
 }
 
-// teachable are the plans of all models on the planner's machine, if a start can correct them.
+// teachable returns the plans of all models on the planner's machine that a start can correct.
 func teachable(t *testing.T, known *catalog.Catalog, plans *planner.Planner) map[string]planner.Plan {
 	t.Helper()
 	out := map[string]planner.Plan{}
@@ -206,7 +206,7 @@ func teachable(t *testing.T, known *catalog.Catalog, plans *planner.Planner) map
 	return out
 }
 
-// sameSettings compares the settings of the KV cache.
+// sameSettings reports whether two plans agree in what determines the KV cache.
 func sameSettings(a, b *planner.Plan) bool {
 	return a.InstanceType == b.InstanceType && a.TensorParallel == b.TensorParallel && a.DataParallel == b.DataParallel &&
 		a.PipelineParallel == b.PipelineParallel && a.MaxModelLen == b.MaxModelLen && a.MaxNumSeqs == b.MaxNumSeqs &&
@@ -214,8 +214,8 @@ func sameSettings(a, b *planner.Plan) bool {
 		a.Artifact.Repo == b.Artifact.Repo && a.Artifact.Quantization == b.Artifact.Quantization
 }
 
-// TestThreeStartsHalveTheResidual: if the law promises too much, three noisy starts leave at most half of the error.
-// The lack is up to 6 % of the GPU's memory, and each start differs from it by up to a quarter.
+// TestThreeStartsHalveTheResidual: the law promises too much KV cache, by up to 6 % of the GPU's memory. Three noisy
+// starts, each off by up to a quarter of that error, leave at most half of it.
 func TestThreeStartsHalveTheResidual(t *testing.T) {
 	known, plans := shipped(t)
 	random := rand.New(rand.NewPCG(3, 4))
@@ -238,7 +238,7 @@ func TestThreeStartsHalveTheResidual(t *testing.T) {
 		request.Starts = readStarts(t, known, name, all...)
 		again, err := plans.Plan(request)
 		if err != nil || !sameSettings(&plan, &again) {
-			continue // the lesson needs another set-up
+			continue // the start is for another set-up
 		}
 		compared++
 		if left := again.Memory.KVCache - (plan.Memory.KVCache - lack); left > lack/2 || left < -lack/2 {
@@ -254,7 +254,7 @@ func TestThreeStartsHalveTheResidual(t *testing.T) {
 	}
 }
 
-// TestStartsNeverTeachAFit: whatever engines report, no plan has more KV cache than without, and no rejected plan fits.
+// TestStartsNeverTeachAFit: whatever engines report, no plan gets more KV cache, and no rejected plan fits.
 func TestStartsNeverTeachAFit(t *testing.T) {
 	known, plans := shipped(t)
 	random := rand.New(rand.NewPCG(5, 6))

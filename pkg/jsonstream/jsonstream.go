@@ -1,10 +1,10 @@
 // Copyright The Modelberth Authors.
 // SPDX-License-Identifier: Apache-2.0
 
-// Package jsonstream reads large JSON documents token by token. The reader holds one token at a time and keeps only
-// the values that its caller requests.
+// Package jsonstream reads large JSON documents token by token. It has one token at a time in memory, and the values
+// that the caller requests.
 //
-// It decides how a document is traversed and how deep it may be nested. It must not know the meaning or source of a
+// It decides how to traverse a document and how deep it may be nested. It must not know the meaning or the source of a
 // document.
 package jsonstream
 
@@ -15,23 +15,23 @@ import (
 	"io"
 )
 
-// maxDepth bounds nesting. The decoder remembers each open array and object.
+// maxDepth limits nesting, because the decoder keeps each open array and object.
 const maxDepth = 64
 
-// Decoder reads one document. Callbacks must consume exactly the value of their call.
+// Decoder reads one document. A callback must read exactly the value that it is called for.
 type Decoder struct {
 	tokens *json.Decoder
 	depth  int
 }
 
-// New returns a decoder of r's document.
+// New returns a decoder for the document of r.
 func New(r io.Reader) *Decoder {
 	d := &Decoder{tokens: json.NewDecoder(r)}
 	d.tokens.UseNumber()
 	return d
 }
 
-// Object reads an object, and calls member for each of its keys.
+// Object reads an object and calls member for each key.
 func (d *Decoder) Object(member func(key string) error) error {
 	if err := d.open('{'); err != nil {
 		return err
@@ -39,7 +39,7 @@ func (d *Decoder) Object(member func(key string) error) error {
 	return d.members(member)
 }
 
-// ObjectIfAny is Object for an object, and skips any other value.
+// ObjectIfAny is Object if the value is an object. It skips any other value.
 func (d *Decoder) ObjectIfAny(member func(key string) error) error {
 	token, err := d.tokens.Token()
 	if err != nil {
@@ -72,7 +72,7 @@ func (d *Decoder) members(member func(key string) error) error {
 	return d.close()
 }
 
-// Array reads an array, and calls element for each of its elements.
+// Array reads an array and calls element for each element.
 func (d *Decoder) Array(element func() error) error {
 	if err := d.open('['); err != nil {
 		return err
@@ -85,13 +85,13 @@ func (d *Decoder) Array(element func() error) error {
 	return d.close()
 }
 
-// Skip reads a value of any kind and keeps nothing of it.
+// Skip reads any value and keeps nothing of it.
 func (d *Decoder) Skip() error {
 	_, err := d.Scalar()
 	return err
 }
 
-// Scalar reads a value: a string, a json.Number, a bool or nil. An object or an array is skipped, and is nil.
+// Scalar reads a string, a json.Number, a bool or nil. It skips an object or array and returns nil.
 func (d *Decoder) Scalar() (any, error) {
 	token, err := d.tokens.Token()
 	if err != nil {
@@ -100,7 +100,7 @@ func (d *Decoder) Scalar() (any, error) {
 	return d.rest(token)
 }
 
-// rest skips the value that a token opens.
+// rest skips the rest of the value that a token begins.
 func (d *Decoder) rest(token json.Token) (any, error) {
 	if _, nested := token.(json.Delim); !nested {
 		return token, nil
@@ -122,18 +122,18 @@ func (d *Decoder) rest(token json.Token) (any, error) {
 	return nil, nil
 }
 
-// Text reads a string. Any other value is skipped, and is empty.
+// Text reads a string. It skips any other value and returns "".
 func (d *Decoder) Text() (string, error) {
 	value, err := d.Scalar()
 	text, _ := value.(string)
 	return text, err
 }
 
-// Value reads a value as json.Unmarshal does. The decoder holds all of its text meanwhile, so use it for values
-// that are small in valid documents.
+// Value reads a value like json.Unmarshal. The decoder has its whole text in memory, so use it for values that are
+// small in valid documents.
 func (d *Decoder) Value(into any) error { return d.tokens.Decode(into) }
 
-// End returns an error unless nothing but white space is left.
+// End returns an error unless only white space is left.
 func (d *Decoder) End() error {
 	token, err := d.tokens.Token()
 	switch {
@@ -145,7 +145,7 @@ func (d *Decoder) End() error {
 	return fmt.Errorf("%v follows the document", token)
 }
 
-// Offset is the number of bytes read so far.
+// Offset returns the number of bytes read so far.
 func (d *Decoder) Offset() int64 { return d.tokens.InputOffset() }
 
 var errTooDeep = fmt.Errorf("nested more than %d deep", maxDepth)

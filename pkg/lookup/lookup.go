@@ -1,11 +1,11 @@
 // Copyright The Modelberth Authors.
 // SPDX-License-Identifier: Apache-2.0
 
-// Package lookup reads data that many reconciles need and no cache has. A source that does not answer blocks one of
-// them instead of all.
+// Package lookup reads data that many reconciles need and no cache has. If a source does not answer, it blocks one
+// reconcile instead of all.
 //
-// It decides which caller reads a source, how long the others wait, and how long a failure counts. It must not know
-// the data, and keeps no answers.
+// It decides which caller reads a source, how long the others wait, and how long a failure counts. It must not know the
+// data, and keeps no answers.
 package lookup
 
 import (
@@ -18,27 +18,27 @@ import (
 )
 
 const (
-	// deadline is how long a source may take to answer.
+	// deadline is the time in which a source must answer.
 	deadline = 10 * time.Second
-	// waitLimit is how long others wait for it, from when it was asked.
+	// waitLimit is how long other callers wait for a read, counted from its start.
 	waitLimit = 500 * time.Millisecond
-	// failureHolds is how long a failure counts without the source being asked again.
+	// failureHolds is how long a failure counts. During that time, nobody reads the source again.
 	failureHolds = 5 * time.Second
 )
 
-// BusyError means that another caller has been waiting for a source for some time.
+// BusyError means that another caller has been waiting for the source for longer than waitLimit.
 type BusyError struct{ Source string }
 
 func (e *BusyError) Error() string { return "waiting for the API server to answer about " + e.Source }
 
-// Reads shares reads among callers. The zero value is ready, and may be used from several goroutines.
+// Reads shares reads among callers. The zero value is ready for use, also from several goroutines.
 type Reads struct {
 	mu       sync.Mutex
 	underway map[string]flight
 	failed   map[string]failure
 }
 
-// flight is a running read: it ends with an answer, or when the others have waited long enough.
+// flight is a running read. It ends for the other callers with an answer, or when they have waited long enough.
 type flight struct {
 	answered, overdue <-chan struct{}
 }
@@ -48,14 +48,15 @@ type failure struct {
 	until time.Time
 }
 
-// holds reports whether the failure still counts. Setting the clock back does not prolong it.
+// holds reports whether the failure still counts. A clock that is set back does not prolong it.
 func (f failure) holds(now time.Time) bool {
 	left := f.until.Sub(now)
 	return left > 0 && left <= deadline+failureHolds
 }
 
-// Do reads a source, unless another caller is reading it. Then it waits for a moment, and returns false once that
-// read has succeeded: the caller uses its result. A recent failure is not retried. No lock is held while read runs.
+// Do calls read for a source, unless another caller is reading it. It then returns true and the error of read.
+// Otherwise it waits for the other read, up to waitLimit. If that read succeeds, Do returns false, and the caller uses
+// its result. Do does not repeat a read that failed recently, and returns its error. No lock is held during read.
 func (r *Reads) Do(ctx context.Context, source string, now time.Time, read func(context.Context) error) (isOurs bool, err error) {
 	others, done, err := r.begin(source, now)
 	if err != nil {
@@ -71,7 +72,7 @@ func (r *Reads) Do(ctx context.Context, source string, now time.Time, read func(
 			return false, fmt.Errorf("waiting for %s: %w", source, ctx.Err())
 		}
 	}
-	err = context.Canceled // should read panic
+	err = context.Canceled // the error if read panics
 	defer func() { done(err) }()
 	ctx, cancel := context.WithTimeout(ctx, deadline)
 	defer cancel()
@@ -79,7 +80,8 @@ func (r *Reads) Do(ctx context.Context, source string, now time.Time, read func(
 	return true, err
 }
 
-// begin returns the running read, or registers a new one until done is called.
+// begin returns the running read of a source. If there is none, it registers one, which ends when the caller calls
+// done.
 func (r *Reads) begin(source string, now time.Time) (others flight, done func(error), err error) {
 	r.mu.Lock()
 	defer r.mu.Unlock()
@@ -108,7 +110,7 @@ func (r *Reads) begin(source string, now time.Time) (others flight, done func(er
 	}, nil
 }
 
-// took is the least duration of a read with this error.
+// took returns the least time that a read with this error took.
 func took(err error) time.Duration {
 	if errors.Is(err, context.DeadlineExceeded) {
 		return deadline
@@ -116,7 +118,7 @@ func took(err error) time.Duration {
 	return 0
 }
 
-// failure is how the last read of a source failed; nil if it did not.
+// failure returns the error of the last read of a source; nil if it succeeded.
 func (r *Reads) failure(source string, now time.Time) error {
 	r.mu.Lock()
 	defer r.mu.Unlock()

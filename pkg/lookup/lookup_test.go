@@ -14,7 +14,7 @@ import (
 	"github.com/modelberth/modelberth/pkg/lookup"
 )
 
-// TestHangingReadHoldsOneWorker has 32 workers wait for a source without an answer.
+// TestHangingReadHoldsOneWorker starts 32 workers that need a source which never answers.
 func TestHangingReadHoldsOneWorker(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		reads, began := &lookup.Reads{}, time.Now()
@@ -88,7 +88,7 @@ func TestReads(t *testing.T) {
 	})
 }
 
-// A worker waiting for another one's read is released with its answer, and with its own context.
+// A worker that waits for another worker's read continues when the read ends, or when its own context ends.
 func TestWaitingForAnAnswer(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		reads := &lookup.Reads{}

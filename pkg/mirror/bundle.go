@@ -1,8 +1,8 @@
 // Copyright The Modelberth Authors.
 // SPDX-License-Identifier: Apache-2.0
 
-// Package mirror sends a bundle of a release to a registry. A bundle is an OCI image layout in a tar: images, the chart,
-// and their signatures, each named below whatever registry it is sent to. The digests stay as they are.
+// Package mirror sends a release's bundle to a registry. A bundle is an OCI image layout in a tar: images, the chart,
+// and their signatures. Their names do not include a registry, so the bundle can go to any. The digests stay the same.
 //
 // It decides which content of a bundle is trusted. It must not know how a release is made or installed.
 package mirror
@@ -31,7 +31,7 @@ const (
 	blobs               = "blobs/sha256"
 )
 
-// Bounds of a bundle, so that a damaged one does not fill the disk: bytes of one file, and files.
+// Limits of a bundle: the bytes of one file, and the number of files. A damaged bundle must not fill the disk.
 const (
 	maxFile  = 4 << 30
 	maxFiles = 10_000
@@ -39,13 +39,13 @@ const (
 
 // Entry is an image, an index or an artifact in a bundle.
 type Entry struct {
-	// Repository and Tag name it below a registry.
+	// Repository and Tag name the entry in any registry.
 	Repository, Tag string
 	Digest          v1.Hash
 	isIndex         bool
 }
 
-// IsSignature reports whether an entry is the signature of another one, by cosign's form of its tag.
+// IsSignature reports whether an entry is the signature of another entry. Its tag has cosign's form then.
 func (e *Entry) IsSignature() bool {
 	return strings.HasPrefix(e.Tag, "sha256-") && strings.HasSuffix(e.Tag, ".sig")
 }
@@ -58,7 +58,7 @@ type Bundle struct {
 	index v1.ImageIndex
 }
 
-// Open unpacks a bundle into a temporary directory and verifies the checksum of everything in it. Close removes the
+// Open unpacks a bundle into a temporary directory, and verifies the checksum of every blob. Close removes the
 // directory.
 func Open(file string) (bundle *Bundle, err error) {
 	dir, err := os.MkdirTemp("", "berth-mirror-")
@@ -97,7 +97,7 @@ func Open(file string) (bundle *Bundle, err error) {
 // Close removes the unpacked files.
 func (b *Bundle) Close() error { return os.RemoveAll(b.dir) }
 
-// Verify returns an error unless everything in the bundle is signed by one of the keys.
+// Verify returns an error unless one of the keys signed every entry of the bundle.
 func (b *Bundle) Verify(keys []cosign.Key) error {
 	signed := map[string]bool{}
 	for i := range b.Entries {
@@ -119,7 +119,7 @@ func (b *Bundle) Verify(keys []cosign.Key) error {
 	return nil
 }
 
-// signed returns the signed digest of a signature in the bundle.
+// signed returns the digest that a signature in the bundle signs.
 func (b *Bundle) signed(entry *Entry, keys []cosign.Key) (string, error) {
 	img, err := b.index.Image(entry.Digest)
 	if err != nil {
@@ -152,8 +152,8 @@ func (b *Bundle) signed(entry *Entry, keys []cosign.Key) (string, error) {
 	return cosign.Signed(keys, payload, value)
 }
 
-// Unpack writes the regular files of an OCI image layout in a tar below a directory. The error names a blob with a
-// wrong checksum, and any entry other than a regular file.
+// Unpack extracts an OCI image layout from a tar into a directory. It returns an error for a blob with a wrong
+// checksum, and for an entry that is not a regular file.
 func Unpack(file, dir string) error {
 	f, err := os.Open(file)
 	if err != nil {
@@ -187,7 +187,7 @@ func Unpack(file, dir string) error {
 	return fmt.Errorf("it has more than %d files", maxFiles)
 }
 
-// unpackFile writes one file. The name of a blob is its checksum.
+// unpackFile writes one file. A blob's name must be its checksum.
 func unpackFile(root *os.Root, name string, content io.Reader) (err error) {
 	if err := root.MkdirAll(path.Dir(name), 0o755); err != nil {
 		return err

@@ -38,7 +38,7 @@ import (
 	"github.com/modelberth/modelberth/pkg/cosign"
 )
 
-// made is a bundle in the making, signed by a key.
+// made is a bundle under construction, and the key that signs it.
 type made struct {
 	t     *testing.T
 	dir   string
@@ -99,7 +99,7 @@ func (m *made) add(reference string, img v1.Image) {
 	}
 }
 
-// sign adds a signature at the tag of one digest about another one.
+// sign adds a signature of the digest about, at the tag of the digest at.
 func (m *made) sign(repository string, at, about v1.Hash) {
 	m.t.Helper()
 	payload := fmt.Appendf(nil, `{"critical":{"type":"cosign container image signature","image":{"docker-manifest-digest":%q}}}`, about)
@@ -119,7 +119,7 @@ func (m *made) sign(repository string, at, about v1.Hash) {
 	m.add(repository+":sha256-"+at.Hex+".sig", img)
 }
 
-// pack writes the bundle, each file changed by edit.
+// pack writes the bundle. edit may change each file.
 func (m *made) pack(edit func(name string, data []byte) []byte) string {
 	m.t.Helper()
 	var out bytes.Buffer
@@ -166,7 +166,7 @@ func TestVerify(t *testing.T) {
 	tests := []struct {
 		reason string
 		make   func(m *made)
-		// foreign verifies with another key than the signer's.
+		// foreign: verify with another key than the signer's.
 		foreign bool
 		want    string
 	}{
@@ -262,7 +262,7 @@ func TestOpenRefuses(t *testing.T) {
 	}
 }
 
-// hugeHeader announces more than a bundle's file may have.
+// hugeHeader announces a file that is larger than a bundle may have.
 func hugeHeader(t *testing.T) []byte {
 	t.Helper()
 	var out bytes.Buffer
@@ -272,7 +272,7 @@ func hugeHeader(t *testing.T) []byte {
 	return out.Bytes()
 }
 
-// The next push continues an interrupted one, and the pushed objects have the digests of the bundle.
+// A second push continues an interrupted one, and the pushed objects have the digests of the bundle.
 func TestPushContinues(t *testing.T) {
 	m := begin(t)
 	first, second := m.image("a:1"), m.image("charts/b:1")

@@ -21,8 +21,8 @@ type Target struct {
 	Keychain authn.Keychain
 }
 
-// Push sends every entry to the registry and calls pushed after each, in the bundle's order. It skips entries in the
-// registry, so a second run continues an interrupted one.
+// Push sends the entries to the registry in the bundle's order, and calls pushed after each. It skips what the registry
+// already has, so a second run continues an interrupted one.
 func (b *Bundle) Push(ctx context.Context, to Target, pushed func(reference string, entry Entry)) error {
 	options := []remote.Option{
 		remote.WithContext(ctx), remote.WithAuthFromKeychain(to.Keychain), remote.WithUserAgent("kubectl-berth"),

@@ -63,7 +63,7 @@ func TestError(t *testing.T) {
 	}
 }
 
-// FuzzText hides a signature and a password in a URL, and looks for them whatever stands around it.
+// FuzzText puts a signature and a password into a URL, and checks that Text removes them whatever the text around is.
 func FuzzText(f *testing.F) {
 	const secret = "S3CRET0123456789"
 	for _, seed := range [][3]string{

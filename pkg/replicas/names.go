@@ -11,14 +11,14 @@ import (
 	"k8s.io/apimachinery/pkg/util/rand"
 )
 
-// suffixLength is the number of characters after the dash of a replica's name.
+// suffixLength is the number of characters after the dash in a replica's name.
 const suffixLength = 5
 
-// NameOverhead is the difference in length between the names of a replica and its set.
+// NameOverhead is the number of characters that a replica's name has more than its set's name.
 const NameOverhead = 1 + suffixLength
 
-// Names returns count names for new replicas of a set, different from those of the existing ones. They follow from
-// the arguments: a replica that is created twice exists once.
+// Names returns count names for new replicas of a set that no existing replica has. The same arguments give the same
+// names, so a second try to create a replica makes no second one.
 func Names(set, uid string, existing []Replica, count int) []string {
 	taken := make(map[string]bool, len(existing))
 	for _, replica := range existing {
@@ -35,8 +35,8 @@ func Names(set, uid string, existing []Replica, count int) []string {
 	return out
 }
 
-// suffix hashes an ordinal together with the set's UID: a recreated set does not wait for the replicas of the former
-// one.
+// suffix hashes an ordinal together with the set's UID. So a recreated set need not wait until the replicas of its
+// predecessor are gone.
 func suffix(uid string, ordinal uint32) string {
 	sum := sha256.Sum256(binary.BigEndian.AppendUint32([]byte(uid), ordinal))
 	return rand.SafeEncodeString(fmt.Sprintf("%x", sum))[:suffixLength]

@@ -11,7 +11,7 @@ import (
 	"time"
 )
 
-// world is a cluster that obeys, in its own time.
+// world is a cluster that carries out decisions after random delays.
 type world struct {
 	random   *rand.Rand
 	policy   Policy
@@ -50,7 +50,7 @@ func (w *world) find(name string) *Replica {
 	return &w.replicas[i]
 }
 
-// do carries a decision out.
+// do carries out a decision.
 func (w *world) do(d Decision) {
 	for _, name := range d.Delete {
 		w.find(name).IsLeaving = true
@@ -64,7 +64,7 @@ func (w *world) do(d Decision) {
 	}
 }
 
-// pass lets some time pass: some replicas become ready, get a plan, or vanish.
+// pass simulates some time: some replicas become ready, get a plan, or vanish.
 func (w *world) pass() {
 	w.replicas = slices.DeleteFunc(w.replicas, func(r Replica) bool { return r.IsLeaving && w.random.IntN(3) == 0 })
 	for i := range w.replicas {
@@ -100,8 +100,8 @@ func (w *world) nodes() int {
 
 const worlds = 5000
 
-// TestConverges: from any state, a set whose replicas become ready reaches as many replicas as the spec names, or the
-// limit allows, all with the current template except those that keep theirs.
+// TestConverges: if replicas become ready, a set reaches the desired number from any state, or the number that the
+// limit allows. All have the current template except those that may keep theirs.
 func TestConverges(t *testing.T) {
 	for seed := range uint64(worlds) {
 		w := newWorld(seed)
@@ -118,8 +118,8 @@ func TestConverges(t *testing.T) {
 	}
 }
 
-// TestBounds: no decision creates above the number of replicas and one more in a rollout, or above the limit of
-// machines; and none takes down more ready replicas than it may.
+// TestBounds: no decision creates replicas above the desired number, plus one in a rollout, or above the limit of
+// machines. No decision takes down more ready replicas than it may.
 func TestBounds(t *testing.T) {
 	for seed := range uint64(worlds) {
 		w := newWorld(seed)
@@ -150,7 +150,8 @@ func TestBounds(t *testing.T) {
 	}
 }
 
-// TestBrokenTemplateReachesFew: a template that never becomes ready reaches no more ready replicas than may be unavailable.
+// TestBrokenTemplateReachesFew: a template that never becomes ready replaces no more ready replicas than may be
+// unavailable.
 func TestBrokenTemplateReachesFew(t *testing.T) {
 	for seed := range uint64(worlds) {
 		w := newWorld(seed)
@@ -170,7 +171,7 @@ func TestBrokenTemplateReachesFew(t *testing.T) {
 	}
 }
 
-// TestDecisionsDoNotDependOnOrder: a list comes in any order.
+// TestDecisionsDoNotDependOnOrder: a list may have any order.
 func TestDecisionsDoNotDependOnOrder(t *testing.T) {
 	for seed := range uint64(worlds / 10) {
 		w := newWorld(seed)

@@ -1,9 +1,9 @@
 // Copyright The Modelberth Authors.
 // SPDX-License-Identifier: Apache-2.0
 
-// Package replicas keeps a number of equal Workspaces and rolls out edits of their template.
+// Package replicas keeps a number of equal Workspaces, and rolls out changes of their template.
 //
-// It decides which replicas a set creates, updates and deletes, from the state at one moment: it has no memory, so a
+// It decides which replicas a set creates, updates and deletes, from the state at one moment. It has no memory, so a
 // crash between two writes loses nothing. It must not know the model of a replica, or how it gets its machines.
 package replicas
 
@@ -15,20 +15,20 @@ import (
 	"time"
 )
 
-// mostCreated is how many replicas one decision creates. The next one follows when they exist.
+// mostCreated is the largest number of replicas to create in one decision. The next decision follows when they exist.
 const mostCreated = 16
 
 // Policy is the desired state of a set.
 type Policy struct {
 	// Replicas is the desired number.
 	Replicas int
-	// OnDelete leaves existing replicas with a former template alone.
+	// OnDelete: existing replicas keep their former template until somebody deletes them.
 	OnDelete bool
-	// MaxUnavailable is how many replicas may be unready for a rollout.
+	// MaxUnavailable is how many replicas a rollout may make unready at once.
 	MaxUnavailable int
 	// Partition is how many replicas keep a former template.
 	Partition int
-	// NodeLimit is the most machines of all replicas; 0 means no limit.
+	// NodeLimit is the largest number of machines of all replicas; 0 means no limit.
 	NodeLimit int
 }
 
@@ -36,13 +36,13 @@ type Policy struct {
 type Replica struct {
 	Name    string
 	Created time.Time
-	// IsLeaving: it is being deleted, and may hold its machines.
+	// IsLeaving: it is being deleted, and may still have its machines.
 	IsLeaving bool
 	// IsCurrent: it has the current template.
 	IsCurrent bool
-	// IsReady: it answers, with its own template.
+	// IsReady: it answers requests, with the template that it has.
 	IsReady bool
-	// CanUpdate: the current template can be applied over its own.
+	// CanUpdate: the current template can replace its template in place.
 	CanUpdate bool
 	// LacksMachine: it waits for a machine that is not available now.
 	LacksMachine bool
@@ -60,18 +60,18 @@ type Decision struct {
 	Create int
 	// Update and Delete name existing replicas.
 	Update, Delete []string
-	// IsRolling: replicas with a former template are to be replaced.
+	// IsRolling: replicas with a former template are to get the current one.
 	IsRolling bool
-	// IsLimited: the limit of machines keeps the set from creating a replica.
+	// IsLimited: the limit of machines prevents the set from creating a replica.
 	IsLimited bool
 }
 
-// IsIdle reports whether nothing is to be done.
+// IsIdle reports whether there is nothing to do.
 func (d Decision) IsIdle() bool {
 	return d.Create == 0 && len(d.Update) == 0 && len(d.Delete) == 0
 }
 
-// Decide returns the next steps. They are small: the next decision starts from their result.
+// Decide returns the next steps. They are few: the next decision starts from their result.
 func Decide(policy Policy, all []Replica) Decision {
 	s := observe(policy, all)
 	d := Decision{IsRolling: s.isRolling}
@@ -96,10 +96,10 @@ func Decide(policy Policy, all []Replica) Decision {
 type state struct {
 	policy Policy
 	all    []Replica
-	// live are the replicas that stay, the most dispensable first.
+	// live are the replicas that are not being deleted, the most dispensable first.
 	live  []Replica
 	ready int
-	// updating is the number of those with the current template and without an answer.
+	// updating is the number of unready replicas with the current template. current is the number of all with it.
 	updating, current int
 	isRolling         bool
 }
@@ -126,7 +126,7 @@ func observe(policy Policy, all []Replica) state {
 	return s
 }
 
-// bySparing sorts by dispensability: those without an answer, then those with a former template, then the newest.
+// bySparing puts the most dispensable replica first: unready ones, then those with a former template, then the newest.
 func bySparing(a, b Replica) int {
 	return cmp.Or(
 		trueLast(a.IsReady, b.IsReady), trueLast(a.IsCurrent, b.IsCurrent),
@@ -145,7 +145,7 @@ func trueLast(a, b bool) int {
 	}
 }
 
-// toRoll is how many replicas are to get the current template.
+// toRoll returns how many more replicas are to get the current template.
 func (s *state) toRoll() int {
 	if s.policy.OnDelete || s.policy.Replicas == 0 {
 		return 0
@@ -153,7 +153,7 @@ func (s *state) toRoll() int {
 	return max(0, len(s.live)-s.current-min(s.policy.Partition, s.policy.Replicas))
 }
 
-// surge is how many replicas may exist above the desired number: one, during a rollout.
+// surge returns how many replicas may exist above the desired number: one during a rollout.
 func (s *state) surge() int {
 	if s.isRolling {
 		return 1
@@ -161,7 +161,7 @@ func (s *state) surge() int {
 	return 0
 }
 
-// floor is how many replicas a rollout leaves ready. The last one is never taken down for it.
+// floor returns how many replicas a rollout leaves ready. A rollout never takes down the last ready one.
 func (s *state) floor() int {
 	return max(1, s.policy.Replicas-s.policy.MaxUnavailable)
 }
@@ -171,8 +171,9 @@ func (s *state) canSpare(replica Replica) bool {
 	return !replica.IsReady || s.ready > s.floor()
 }
 
-// retired returns the replica with a former template that the surplus one replaces; none until all with the current
-// template are ready. If the surplus one lacks a machine, that of a dispensable replica may help.
+// retired returns the replica with a former template that the surplus replica replaces. There is none until all
+// replicas with the current template are ready. But if one of these lacks a machine, deleting a dispensable replica may
+// free one.
 func (s *state) retired() []string {
 	i := slices.IndexFunc(s.live, func(r Replica) bool { return !r.IsCurrent })
 	if i < 0 {
@@ -186,8 +187,8 @@ func (s *state) retired() []string {
 	return nil
 }
 
-// roll brings the current template to further replicas: in place if enough of them stay ready, else by one surplus
-// replica. Unready replicas stop it.
+// roll gives the current template to further replicas. It updates them in place if enough stay ready, and otherwise
+// creates one surplus replica. It stops while too many replicas are unready.
 func (s *state) roll(d *Decision) {
 	left, mayUpdate := s.toRoll(), max(1, s.policy.MaxUnavailable)-s.updating
 	for _, replica := range s.live {
@@ -212,8 +213,8 @@ func (s *state) roll(d *Decision) {
 	}
 }
 
-// replace creates a surplus replica in place of one. If the limit of machines leaves no room, it deletes a
-// dispensable replica first.
+// replace creates a surplus replica that will replace the given one. If the limit of machines leaves no room, it
+// deletes the given one first, if that is dispensable.
 func (s *state) replace(replica Replica, d *Decision) {
 	switch {
 	case len(s.all) > len(s.live): // the machines of those that are leaving are not free yet
@@ -226,8 +227,8 @@ func (s *state) replace(replica Replica, d *Decision) {
 	}
 }
 
-// room is how many replicas can be created within the limit of machines. Until a plan shows how many machines one
-// needs, there is room only for the first.
+// room returns how many replicas can be created within the limit of machines. Until a plan shows how many machines a
+// replica takes, there is room for only one.
 func (s *state) room() int {
 	if s.policy.NodeLimit == 0 {
 		return math.MaxInt

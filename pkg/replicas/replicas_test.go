@@ -11,9 +11,8 @@ import (
 	"github.com/google/go-cmp/cmp"
 )
 
-// at makes a replica from its letters: c current, r ready, l leaving, f fixed (no update in place), m lacks a machine,
-// n has no plan, 2 needs two machines.
-// Replicas are named in the order of their creation.
+// at makes replicas from letters: c current, r ready, l leaving, f fixed (no update in place), m lacks a machine, n has
+// no plan, 2 needs two machines. Replicas are named in the order of their creation.
 func at(letters ...string) []Replica {
 	out := make([]Replica, len(letters))
 	for i, text := range letters {

@@ -1,8 +1,8 @@
 // Copyright The Modelberth Authors.
 // SPDX-License-Identifier: Apache-2.0
 
-// Package review asks the API server for the user of a token, and for the rights of that user. Guard admits requests by
-// the answers.
+// Package review asks the API server who owns a token, and what that user may do. Guard admits HTTP requests by the
+// answers.
 //
 // It decides the status of a refused request. It must not know what is behind the guard.
 package review
@@ -25,14 +25,14 @@ import (
 	"k8s.io/client-go/util/flowcontrol"
 )
 
-// deadline bounds the wait for the API server. Prometheus gives up after 10 s by default.
+// deadline limits the wait for the API server. By default, Prometheus waits 10 s for an answer.
 const deadline = 10 * time.Second
 
-// ErrBusy reports that so many reviews wait for their turn that one more would not have it within the deadline. The API
-// server was not asked.
+// ErrBusy means that too many reviews wait for their turn, and another one would not get it within the deadline. No
+// request went to the API server.
 var ErrBusy = errors.New("too many reviews are waiting")
 
-// limiter marks the errors of a rate limit.
+// limiter marks the errors of a rate limit with ErrBusy.
 type limiter struct{ flowcontrol.RateLimiter }
 
 // Wait implements flowcontrol.RateLimiter.
@@ -44,16 +44,16 @@ func (l limiter) Wait(ctx context.Context) error {
 	return fmt.Errorf("%w: %w", ErrBusy, err)
 }
 
-// Reviews are the clients of the two APIs.
+// Reviews has the clients of the two APIs.
 type Reviews struct {
 	tokens authentication.TokenReviewInterface
 	access authorization.SubjectAccessReviewInterface
 }
 
-// New returns reviews with a rate limit of their own: whoever sends invented tokens without end slows down neither the
-// API server nor the other work of the process. httpClient may be nil.
+// New returns Reviews with a separate rate limit. A flood of invented tokens then slows down neither the API server nor
+// the rest of the process. httpClient may be nil.
 func New(config *rest.Config, httpClient *http.Client, perSecond float32, burst int) (*Reviews, error) {
-	limited := func() *rest.Config { // each of the two APIs has a limit
+	limited := func() *rest.Config { // each of the two APIs has its own limit
 		out := rest.CopyConfig(config)
 		out.RateLimiter = limiter{flowcontrol.NewTokenBucketRateLimiter(perSecond, burst)}
 		return out
@@ -75,20 +75,20 @@ func New(config *rest.Config, httpClient *http.Client, perSecond float32, burst 
 	return With(tokens.TokenReviews(), access.SubjectAccessReviews()), nil
 }
 
-// ForScrapes returns reviews of the clients that read metrics. A scrape takes two. Whoever floods the endpoint with invented
-// tokens sends the API server no more than this.
+// ForScrapes returns Reviews for the clients that read metrics. A scrape takes two reviews. A flood of invented tokens
+// causes no more requests to the API server than the limits here.
 func ForScrapes(config *rest.Config, httpClient *http.Client) (*Reviews, error) {
 	const perSecond, burst = 10, 20
 	return New(config, httpClient, perSecond, burst)
 }
 
-// With returns reviews by clients of the caller.
+// With returns Reviews that use the caller's clients.
 func With(tokens authentication.TokenReviewInterface, access authorization.SubjectAccessReviewInterface) *Reviews {
 	return &Reviews{tokens, access}
 }
 
-// User returns the user of a token, or nil if the API server accepts it for none of the audiences. Without audiences,
-// the token must be one for the API server.
+// User returns the user of a token, or nil if the API server accepts the token for none of the audiences. Without
+// audiences, the token must be for the API server.
 func (r *Reviews) User(ctx context.Context, token string, audiences ...string) (*authenticationv1.UserInfo, error) {
 	ctx, cancel := context.WithTimeout(ctx, deadline)
 	defer cancel()
@@ -101,7 +101,7 @@ func (r *Reviews) User(ctx context.Context, token string, audiences ...string) (
 	if !who.Status.Authenticated {
 		return nil, nil //nolint:nilnil // nobody, and no failure
 	}
-	// An authenticator that ignores audiences returns none: then the token is one for the API server.
+	// An authenticator that ignores audiences returns none. The token is then for the API server.
 	isMeant := func(audience string) bool { return slices.Contains(who.Status.Audiences, audience) }
 	if len(audiences) > 0 && !slices.ContainsFunc(audiences, isMeant) {
 		return nil, nil //nolint:nilnil // as above
@@ -109,7 +109,7 @@ func (r *Reviews) User(ctx context.Context, token string, audiences ...string) (
 	return &who.Status.User, nil
 }
 
-// MayUse reports whether a user has a verb for a resource in a namespace.
+// MayUse reports whether a user may apply a verb to a resource in a namespace.
 func (r *Reviews) MayUse(ctx context.Context, user *authenticationv1.UserInfo, what authorizationv1.ResourceAttributes) (bool, error) {
 	spec := specOf(user)
 	spec.ResourceAttributes = &what
@@ -126,7 +126,7 @@ func (r *Reviews) allows(ctx context.Context, spec authorizationv1.SubjectAccess
 	return may.Status.Allowed, nil
 }
 
-// specOf has all attributes of a user.
+// specOf returns a spec with all attributes of a user.
 func specOf(user *authenticationv1.UserInfo) authorizationv1.SubjectAccessReviewSpec {
 	extra := make(map[string]authorizationv1.ExtraValue, len(user.Extra))
 	for key, values := range user.Extra {
@@ -135,10 +135,10 @@ func specOf(user *authenticationv1.UserInfo) authorizationv1.SubjectAccessReview
 	return authorizationv1.SubjectAccessReviewSpec{User: user.Username, UID: user.UID, Groups: user.Groups, Extra: extra}
 }
 
-// Guard admits a request if its bearer token belongs to a user with the right to send it, like the API server's own
-// /metrics. controller-runtime's filters.WithAuthenticationAndAuthorization does the same, but links CEL, gRPC and
-// OpenTelemetry: the program grows by half, and its memory by 20 MB. It also answers an invalid token with 500, and logs
-// an error each time. failed gets what kept a review from an answer.
+// Guard admits a request if its bearer token belongs to a user who may send it, like the API server's own /metrics.
+// controller-runtime's filters.WithAuthenticationAndAuthorization does the same, but links CEL, gRPC and OpenTelemetry:
+// the program would grow by half, and its memory by 20 MB. It also answers an invalid token with 500, and logs an error
+// each time. Guard calls failed with the error of a review that got no answer.
 func (r *Reviews) Guard(next http.Handler, failed func(error)) http.Handler {
 	return http.HandlerFunc(func(w http.ResponseWriter, req *http.Request) {
 		status, err := r.review(req.Context(), req)
@@ -153,7 +153,7 @@ func (r *Reviews) Guard(next http.Handler, failed func(error)) http.Handler {
 	})
 }
 
-// review returns the status to answer a request with.
+// review returns the status for a request.
 func (r *Reviews) review(ctx context.Context, req *http.Request) (int, error) {
 	scheme, token, _ := strings.Cut(req.Header.Get("Authorization"), " ")
 	if token = strings.TrimSpace(token); token == "" || !strings.EqualFold(scheme, "Bearer") {
@@ -176,7 +176,7 @@ func (r *Reviews) review(ctx context.Context, req *http.Request) (int, error) {
 	return http.StatusOK, nil
 }
 
-// requestSpec asks whether a user may send a request.
+// requestSpec returns the spec of the review whether a user may send a request.
 func requestSpec(user *authenticationv1.UserInfo, req *http.Request) authorizationv1.SubjectAccessReviewSpec {
 	out := specOf(user)
 	out.NonResourceAttributes = &authorizationv1.NonResourceAttributes{Path: req.URL.Path, Verb: strings.ToLower(req.Method)}

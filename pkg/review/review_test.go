@@ -17,7 +17,7 @@ import (
 	clienttesting "k8s.io/client-go/testing"
 )
 
-// reviewer is an API server with one user, whose token is "good", and a verdict on access to metrics.
+// reviewer is an API server with one user, whose token is "good". allows says whether the user may read metrics.
 type reviewer struct {
 	allows                bool
 	audiences             []string
@@ -113,7 +113,7 @@ func TestScrapeIsReviewedAsItsUser(t *testing.T) {
 	}
 }
 
-// TestAudience: a token for another audience is nobody's, also if the API server names no audience.
+// TestAudience: a token for another audience has no user, even if the API server names no audience.
 func TestAudience(t *testing.T) {
 	for reason, test := range map[string]struct {
 		token, audience string

@@ -1,10 +1,10 @@
 // Copyright The Modelberth Authors.
 // SPDX-License-Identifier: Apache-2.0
 
-// Package usd writes prices in US dollars for people, and reads the amounts that they set.
+// Package usd formats prices in US dollars for people, and reads amounts that people set.
 //
-// It decides how prices are rounded: one price looks the same everywhere. It must not know what is priced. Fields
-// for programs, such as status.plan.hourlyPrice, are not written here.
+// It decides how prices are rounded, so one price looks the same everywhere. It must not know what costs that much.
+// Fields for programs, such as status.plan.hourlyPrice, have another format.
 package usd
 
 import (
@@ -13,10 +13,10 @@ import (
 	"strings"
 )
 
-// small is the price below which cents are too coarse.
+// small is the price in USD below which cents are too coarse.
 const small = 0.1
 
-// Parse reads an amount above 0 in plain digits, such as 50 or 0.25; false for any other text.
+// Parse reads an amount above 0 in plain digits, such as 50 or 0.25. It returns false for any other text.
 func Parse(text string) (amount float64, ok bool) {
 	isNoDigit := func(r rune) bool { return r < '0' || r > '9' }
 	whole, fraction, hasFraction := strings.Cut(text, ".")
@@ -27,11 +27,11 @@ func Parse(text string) (amount float64, ok bool) {
 	return amount, err == nil && amount > 0 && !math.IsInf(amount, 0)
 }
 
-// PerHour writes a price per hour: $3.67/h.
+// PerHour formats a price per hour: $3.67/h.
 func PerHour(price float64) string { return "$" + Number(price) + "/h" }
 
-// Number writes a price without its unit, for tables with the unit in their header: cents, and up to four decimals
-// for a price below ten cents.
+// Number formats a price without a unit, for tables with the unit in their header. It has cents, and up to four
+// decimals if the price is below ten cents.
 func Number(price float64) string {
 	if price <= 0 || price >= small {
 		return decimals(price, 2)
@@ -40,7 +40,7 @@ func Number(price float64) string {
 	return whole + "." + fraction[:2] + strings.TrimRight(fraction[2:], "0")
 }
 
-// Apart writes two prices per hour, with enough decimals to distinguish them.
+// Apart formats two prices per hour with enough decimals to distinguish them.
 func Apart(a, b float64) (string, string) {
 	for digits := 3; PerHour(a) == PerHour(b) && digits <= 6; digits++ {
 		if first, second := decimals(a, digits), decimals(b, digits); first != second {
@@ -50,10 +50,10 @@ func Apart(a, b float64) (string, string) {
 	return PerHour(a), PerHour(b)
 }
 
-// Significant writes an amount with about three significant digits: $12.5.
+// Significant formats an amount with about three significant digits: $12.5.
 func Significant(amount float64) string { return "$" + SignificantNumber(amount) }
 
-// SignificantNumber writes such an amount without its unit.
+// SignificantNumber is Significant without the unit.
 func SignificantNumber(amount float64) string {
 	switch {
 	case amount >= 100:

@@ -1,7 +1,7 @@
 // Copyright The Modelberth Authors.
 // SPDX-License-Identifier: Apache-2.0
 
-// Package wording brings foreign text into the form of messages. It must not know where a text comes from.
+// Package wording formats foreign text for messages. It must not know where the text comes from.
 package wording
 
 import (
@@ -9,15 +9,15 @@ import (
 	"unicode"
 )
 
-// OneLine returns a text on one line: each run of blanks and characters without a glyph becomes one blank, and bytes
-// outside UTF-8 go.
+// OneLine returns a text on one line. Each run of spaces and invisible characters becomes one space. Bytes that are not
+// UTF-8 are dropped.
 func OneLine(text string) string {
 	return strings.Join(strings.FieldsFunc(strings.ToValidUTF8(text, ""), func(r rune) bool {
 		return unicode.IsSpace(r) || !unicode.IsGraphic(r)
 	}), " ")
 }
 
-// Clip shortens a text to a number of characters, at least 1. A shortened text ends in an ellipsis.
+// Clip shortens a text to a number of characters, at least 1. A shortened text ends with an ellipsis.
 func Clip(text string, most int) string {
 	if len(text) <= most {
 		return text
@@ -28,7 +28,7 @@ func Clip(text string, most int) string {
 	return text
 }
 
-// ClipBytes shortens a text to a number of bytes, at least 3, and cuts between characters. A shortened text ends in an
+// ClipBytes shortens a text to a number of bytes, at least 3, between two characters. A shortened text ends with an
 // ellipsis.
 func ClipBytes(text string, most int) string {
 	const ellipsis = "…"

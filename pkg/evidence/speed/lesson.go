@@ -18,21 +18,21 @@ import (
 // rewrite is the shortest time between two writes of a Workspace's lesson.
 const rewrite = 24 * time.Hour
 
-// A lesson that differs by no more than these ratios from the stored one is not written.
+// A lesson is not written again if it differs from the stored one by no more than these ratios.
 const (
 	sameTime = 1.1
 	sameLoad = alike
 )
 
-// Bounds of the figures of a lesson: no engine is as fast or as slow.
+// Limits of the figures of a lesson. No engine is that fast or slow.
 const (
 	mostMillis   = 1e7
 	mostTokens   = 1 << 24
 	mostRequests = 1 << 16
 )
 
-// lesson returns how fast an engine is under the load of most of its samples; false before there are enough of them. The
-// median sample counts: a pause of the engine is in few of them.
+// lesson returns the speed of an engine under the load of most of its samples; false if it has too few samples. The
+// median sample counts, because a pause of the engine affects only few samples.
 func (e *engine) lesson() (v1beta1.EngineSpeed, bool) {
 	none := v1beta1.EngineSpeed{}
 	if len(e.samples) < leastSamples {
@@ -60,8 +60,8 @@ func (e *engine) lesson() (v1beta1.EngineSpeed, bool) {
 	}, true
 }
 
-// Millis returns the time per token of a stored lesson; false if no Meter can have found it. Others than the controller
-// can write a status.
+// Millis returns the time per output token in ms of a stored lesson. It returns false if no Meter can have made the
+// lesson, because not only the controller can write a status.
 func Millis(found *v1beta1.EngineSpeed) (float64, bool) {
 	millis, err := strconv.ParseFloat(found.TimePerOutputToken, 64)
 	return millis, err == nil && within(millis, 1/mostMillis, mostMillis) &&
@@ -70,7 +70,7 @@ func Millis(found *v1beta1.EngineSpeed) (float64, bool) {
 		found.Requests >= leastSamples*sampleRequests && found.Tokens >= leastSamples*sampleTokens
 }
 
-// median is the middle figure of samples, the lower one of two.
+// median returns the median figure of samples; of an even number, the lower one of the middle two.
 func median(of []sample, figure func(*sample) float64) float64 {
 	figures := make([]float64, len(of))
 	for i := range of {
@@ -82,8 +82,8 @@ func median(of []sample, figure func(*sample) float64) float64 {
 
 func within(value, least, most float64) bool { return value >= least && value <= most }
 
-// IsDue reports whether a lesson has to be stored beside an engine's figures: the first one, and then a different one
-// once a day at most.
+// IsDue reports whether to store a lesson next to an engine's other figures: the first one at once, and a different one
+// at most once a day.
 func IsDue(stored *v1beta1.EngineStatus, found *v1beta1.EngineSpeed, now time.Time) bool {
 	if stored == nil {
 		return false // the engine is probed first

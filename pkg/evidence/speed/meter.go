@@ -1,10 +1,10 @@
 // Copyright The Modelberth Authors.
 // SPDX-License-Identifier: Apache-2.0
 
-// Package speed finds out how fast engines serve, from the metrics that other controllers read of them.
+// Package speed measures how fast engines serve, from the metrics that other controllers read.
 //
-// It decides which of an engine's work is under a steady load, and when there is enough of it. It must not know plans or
-// laws, and makes no request: neither to engines nor to the API server.
+// It decides which part of an engine's work is under a steady load, and when there is enough of it. It must not know
+// plans or laws. It sends no requests, neither to engines nor to the API server.
 package speed
 
 import (
@@ -20,28 +20,27 @@ import (
 )
 
 const (
-	// askAgain is how often a Workspace is asked for a pass to store the same lesson.
+	// askAgain is the least time between two passes over a Workspace to store the same lesson.
 	askAgain = 5 * time.Minute
-	// silence is how long an engine is remembered without a reading.
+	// silence is how long the Meter keeps an engine without a reading.
 	silence = time.Hour
 )
 
-// Meter remembers the speed of engines. It ends with its process: a lesson that was not stored by then is collected
-// again.
+// Meter keeps the speed of engines in memory. After a restart, it collects lessons that were not stored again.
 type Meter struct {
-	// Due asks for a pass over a Workspace whose lesson has to be stored.
+	// Due requests a pass over a Workspace whose lesson is to be stored.
 	Due func(types.NamespacedName)
 
 	mu      sync.Mutex
 	engines map[types.UID]*engine
-	// swept is when the silent engines were last dropped.
+	// swept is the last time that silent engines were dropped.
 	swept time.Time
 }
 
 // NewMeter returns an empty Meter.
 func NewMeter() *Meter { return &Meter{engines: map[types.UID]*engine{}} }
 
-// Note takes a reading of the engine in a Workspace's pod.
+// Note adds a reading of the engine in a Workspace's pod.
 func (m *Meter) Note(ws *v1beta1.Workspace, pod types.UID, at time.Time, read *engineprobe.Speed) {
 	if m.note(ws, pod, &reading{at: at, Speed: *read}) {
 		m.Due(client.ObjectKeyFromObject(ws))
@@ -77,7 +76,7 @@ func (m *Meter) Of(ws, pod types.UID) (v1beta1.EngineSpeed, bool) {
 	return found.lesson()
 }
 
-// sweep drops engines without a reading for long, such as those of deleted Workspaces.
+// sweep drops engines that have had no reading for long, such as those of deleted Workspaces.
 func (m *Meter) sweep(now time.Time) {
 	if now.Sub(m.swept) < silence {
 		return

@@ -21,21 +21,21 @@ import (
 
 func began() time.Time { return time.Date(2026, 11, 25, 12, 0, 0, 0, time.UTC) }
 
-// probed is a Workspace whose engine was probed.
+// probed returns a Workspace whose engine was probed.
 func probed(name string) *v1beta1.Workspace {
 	ws := &v1beta1.Workspace{ObjectMeta: metav1.ObjectMeta{Namespace: "team-a", Name: name, UID: types.UID(name)}}
 	ws.Status.Engine = &v1beta1.EngineStatus{Revision: name + "-1"}
 	return ws
 }
 
-// world is a Meter with one engine, which serves as long as it is told to.
+// world is a Meter with one engine, which serves when a test calls serve.
 type world struct {
 	meter *speed.Meter
 	ws    *v1beta1.Workspace
 	pod   types.UID
 	now   time.Time
 	sums  engineprobe.Speed
-	// asked counts the passes that were asked for.
+	// asked counts the requested passes.
 	asked int
 }
 
@@ -45,8 +45,8 @@ func newWorld() *world {
 	return w
 }
 
-// serve has the engine serve a number of requests at once for some time, each token of which takes some milliseconds,
-// with 800 tokens in and 200 out.
+// serve makes the engine serve a number of requests at once for some time. Each token takes millis ms, and each request
+// has 800 prompt tokens and 200 output tokens.
 func (w *world) serve(length time.Duration, inFlight, millis float64) {
 	seconds := length.Seconds() * inFlight
 	tokens := seconds / millis * 1e3
@@ -62,13 +62,14 @@ func (w *world) serve(length time.Duration, inFlight, millis float64) {
 
 func (w *world) look() { w.meter.Note(w.ws, w.pod, w.now, &w.sums) }
 
-// lesson is the present one; zero without one.
+// lesson returns the current lesson; zero if there is none.
 func (w *world) lesson() v1beta1.EngineSpeed {
 	found, _ := w.meter.Of(w.ws.UID, w.pod)
 	return found
 }
 
-// looks has an engine with 8 requests at once and 30 ms per token looked at every 15 seconds, after a change before each.
+// looks makes n readings, 15 seconds apart, of an engine with 8 requests at once and 30 ms per token. It calls change
+// before each.
 func (w *world) looks(n int, change func(i int, w *world)) {
 	for i := range n {
 		w.serve(15*time.Second, 8, 30)
@@ -79,7 +80,7 @@ func (w *world) looks(n int, change func(i int, w *world)) {
 	}
 }
 
-// TestLessons: only steady work of one process teaches, and enough of it.
+// TestLessons: a lesson needs steady work of one process, and enough of it.
 func TestLessons(t *testing.T) {
 	const none, thirty = "", "30.000"
 	for _, tc := range []struct {
@@ -88,7 +89,7 @@ func TestLessons(t *testing.T) {
 		want   string
 	}{
 		{"one reading says nothing", func(w *world) { w.looks(1, nil) }, none},
-		// 15 seconds have 4,000 tokens of 20 requests: a sample.
+		// In 15 seconds, there are 4,000 tokens of 20 requests, which make one sample.
 		{"nine samples are too few", func(w *world) { w.looks(10, nil) }, none},
 		{"ten samples are enough", func(w *world) { w.looks(11, nil) }, thirty},
 		{"looks of the cost ledger, five minutes apart", func(w *world) {
@@ -170,7 +171,7 @@ func TestLessons(t *testing.T) {
 	}
 }
 
-// TestLessonHasItsLoad is a whole lesson.
+// TestLessonHasItsLoad compares a whole lesson.
 func TestLessonHasItsLoad(t *testing.T) {
 	w := newWorld()
 	w.looks(11, nil)
@@ -189,8 +190,8 @@ func TestLessonHasItsLoad(t *testing.T) {
 	}
 }
 
-// TestPassesForLessons: a pass is asked for while the status lacks the lesson, no more than every five minutes, and never
-// once it has it.
+// TestPassesForLessons: the Meter requests a pass while the status lacks the lesson, at most every five minutes, and
+// never after that.
 func TestPassesForLessons(t *testing.T) {
 	w := newWorld()
 	w.ws.Status.Engine = nil
@@ -211,7 +212,7 @@ func TestPassesForLessons(t *testing.T) {
 	}
 }
 
-// TestMeterForgets: an engine without a reading for an hour is dropped, and its memory with it.
+// TestMeterForgets: the Meter drops an engine without a reading for an hour.
 func TestMeterForgets(t *testing.T) {
 	w := newWorld()
 	w.looks(11, nil)
@@ -262,7 +263,7 @@ func TestIsDue(t *testing.T) {
 	}
 }
 
-// TestMillis: only a lesson that a Meter may have found is read from a status.
+// TestMillis: a lesson in a status counts only if a Meter may have made it.
 func TestMillis(t *testing.T) {
 	good := v1beta1.EngineSpeed{TimePerOutputToken: "30.5", Concurrency: 8, InputTokens: 800, OutputTokens: 200, Requests: 100, Tokens: 10_000}
 	for _, tc := range []struct {
@@ -290,7 +291,7 @@ func TestMillis(t *testing.T) {
 	}
 }
 
-// FuzzMeter: whatever an engine reports, a lesson is one that is read back.
+// FuzzMeter: whatever an engine reports, Millis accepts each lesson of the Meter.
 func FuzzMeter(f *testing.F) {
 	f.Add(8.0, 30.0, 200.0, 800.0, 15.0)
 	f.Add(1e300, 1e-300, math.Inf(1), math.NaN(), 1e9)
@@ -317,7 +318,7 @@ func FuzzMeter(f *testing.F) {
 	})
 }
 
-// BenchmarkMeter prints what a look at an engine costs, and what is remembered of one.
+// BenchmarkMeter prints the cost of a reading of an engine, and the memory that the Meter keeps for it.
 func BenchmarkMeter(b *testing.B) {
 	w := newWorld()
 	w.looks(50, nil)

@@ -14,7 +14,7 @@ import (
 // served is a request in progress.
 type served struct{ prefill, tokens, made float64 }
 
-// simulated is an engine with the time per token of a number of decoding requests, in seconds.
+// simulated is an engine. perStep is its time per token in seconds for a number of decoding requests.
 type simulated struct {
 	*world
 	random  *rand.Rand
@@ -22,7 +22,7 @@ type simulated struct {
 	running []served
 }
 
-// arrive adds a request with lengths around means, if the engine has room: others go elsewhere.
+// arrive adds a request with random lengths around the means, if the engine has room. Other requests go elsewhere.
 func (e *simulated) arrive() {
 	if len(e.running) >= 32 {
 		return
@@ -32,7 +32,7 @@ func (e *simulated) arrive() {
 	})
 }
 
-// step lets a fifth of a second pass.
+// step simulates a fifth of a second.
 func (e *simulated) step() {
 	const dt = 0.2
 	decoding := 0.0
@@ -65,7 +65,7 @@ func (e *simulated) step() {
 	e.now = e.now.Add(200 * time.Millisecond)
 }
 
-// run serves for a time, with a rate of arrivals for each moment, and a look every so often.
+// run serves for a time, with a rate of arrivals for each moment, and makes a reading every so often.
 func (e *simulated) run(length, every time.Duration, rate func(since time.Duration) float64) {
 	const dt = 200 * time.Millisecond
 	for since := time.Duration(0); since < length; since += dt {
@@ -79,8 +79,8 @@ func (e *simulated) run(length, every time.Duration, rate func(since time.Durati
 	}
 }
 
-// TestNoisyLoads: under random, bursty and pausing loads, an engine's lesson is no more than an eighth slower than the
-// engine is under the load that the lesson names, so that three quarters of a difference of 1.5 are learned.
+// TestNoisyLoads: under random, bursty and pausing loads, a lesson is at most an eighth slower than the engine really
+// is under the load of the lesson. Of a factor of 1.5, a plan then learns at least three quarters.
 func TestNoisyLoads(t *testing.T) {
 	loads := map[string]func(mean float64) func(time.Duration) float64{
 		"random": func(mean float64) func(time.Duration) float64 {
@@ -111,7 +111,8 @@ func TestNoisyLoads(t *testing.T) {
 			lessons, worst, best := 0, 0.0, math.Inf(1)
 			for seed := range uint64(8) {
 				random := rand.New(rand.NewPCG(seed, 1))
-				// From an engine whose step hardly depends on the requests to one that takes as long for each of them.
+				// The engines range from one whose step hardly depends on the number of requests to one whose step
+				// grows with it.
 				base, each := 0.02, 0.01*random.Float64()
 				e := &simulated{world: newWorld(), random: random, perStep: func(n float64) float64 { return base + each*n }}
 				e.run(2*time.Hour, every, load(0.1+2*random.Float64()))

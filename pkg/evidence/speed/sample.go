@@ -13,14 +13,15 @@ import (
 	"github.com/modelberth/modelberth/pkg/engineprobe"
 )
 
-// An interval lies between two readings. Shorter ones have too few requests, and the load of longer ones is unknown.
+// An interval is the time between two readings. A shorter one has too few requests, and the load during a longer one is
+// unknown.
 const (
 	shortestInterval = 5 * time.Second
 	longestInterval  = 10 * time.Minute
 )
 
-// A sample has the intervals of one load, until these numbers of requests have ended and of tokens have come. A lesson
-// takes leastSamples of one load, out of the mostSamples newest.
+// A sample consists of intervals under one load, with at least these numbers of finished requests and of tokens. A
+// lesson uses at least leastSamples under one load, among the newest mostSamples.
 const (
 	sampleRequests = 10
 	sampleTokens   = 1000
@@ -28,10 +29,10 @@ const (
 	mostSamples    = 20
 )
 
-// alike is the ratio up to which two numbers of requests are one load.
+// alike is the largest ratio of two numbers of requests that count as one load.
 const alike = 1.5
 
-// reading is what an engine reported at a moment.
+// reading is an engine's report at one moment.
 type reading struct {
 	at time.Time
 	engineprobe.Speed
@@ -39,21 +40,21 @@ type reading struct {
 
 // sample is a part of an engine's work.
 type sample struct {
-	// seconds between tokens.
+	// seconds is the total time between tokens, and tokens their number.
 	seconds, tokens float64
-	// requests that ended, with the tokens of their prompts and answers.
+	// requests is the number of finished requests. prompt and output are their tokens.
 	requests, prompt, output float64
-	// elapsed is how long it took in seconds, and inFlight the sum of the requests in progress over that time.
+	// elapsed is the duration in seconds. inFlight is the number of requests in progress, integrated over that time.
 	elapsed, inFlight float64
 }
 
-// perToken is the mean time between two tokens, in seconds.
+// perToken returns the mean time between two tokens, in seconds.
 func (s *sample) perToken() float64 { return s.seconds / s.tokens }
 
-// load is the mean number of requests in progress.
+// load returns the mean number of requests in progress.
 func (s *sample) load() float64 { return s.inFlight / s.elapsed }
 
-// isFull reports whether a sample says enough.
+// isFull reports whether a sample has enough requests and tokens.
 func (s *sample) isFull() bool { return s.requests >= sampleRequests && s.tokens >= sampleTokens }
 
 func (s *sample) add(other *sample) {
@@ -66,7 +67,7 @@ func (s *sample) add(other *sample) {
 	s.inFlight += other.inFlight
 }
 
-// between returns the work between two readings of one process; false if the sums fell or are unknown.
+// between returns the work between two readings of one process; false if a sum fell or is unknown.
 func between(a, b *reading) (sample, bool) {
 	out := sample{
 		seconds: b.TokenTime.Seconds - a.TokenTime.Seconds, tokens: b.TokenTime.Count - a.TokenTime.Count,
@@ -79,13 +80,14 @@ func between(a, b *reading) (sample, bool) {
 			return sample{}, false
 		}
 	}
-	// Prompts count as requests in progress, and no token of theirs is timed: the larger number is the better one.
+	// A request in its prompt counts as running, but none of its tokens is timed yet. So the larger estimate is the
+	// better one.
 	out.inFlight = max((a.Running+b.Running)/2*out.elapsed, out.seconds)
 	return out, true
 }
 
-// isSteady reports whether a load was about the same all the time: at both ends, and between them by Little's law. Pauses
-// and bursts make the mean number of requests differ from the number beside which a token was made.
+// isSteady reports whether the load was about the same all the time: at both readings and, by Little's law, between
+// them. With pauses and bursts, the mean number of requests differs from the number during which tokens were made.
 func (s *sample) isSteady(a, b *reading) bool {
 	low, high := min(a.Running, b.Running), max(a.Running, b.Running)
 	mean := (low + high) / 2
@@ -95,24 +97,24 @@ func (s *sample) isSteady(a, b *reading) bool {
 		return false
 	case high > low*alike && high > low+1:
 		return false
-	default: // requests with a prompt in progress do not decode
+	default: // requests in their prompt do not decode
 		return decoding >= mean/2 && (decoding <= mean*alike || decoding <= mean+1)
 	}
 }
 
-// engine is what is remembered of one engine.
+// engine is what the Meter keeps of one engine.
 type engine struct {
 	pod types.UID
-	// last is the last reading, nil if the next one begins anew.
+	// last is the last reading; nil before the first.
 	last *reading
-	// open is the sample in progress, samples are full ones, the newest last.
+	// open is the sample in progress. samples are full, the newest last.
 	open    sample
 	samples []sample
-	// asked is when somebody was last asked to store the lesson.
+	// asked is the last time that a pass was requested to store the lesson.
 	asked time.Time
 }
 
-// read takes a reading of a pod's engine. Another process begins anew.
+// read adds a reading of a pod's engine. A new process starts from nothing.
 func (e *engine) read(pod types.UID, now *reading) {
 	if e.last == nil || e.pod != pod || e.last.Started != now.Started && !math.IsNaN(now.Started) {
 		*e = engine{pod: pod, last: now, asked: e.asked}
@@ -140,7 +142,7 @@ func (e *engine) read(pod types.UID, now *reading) {
 	e.take(&work)
 }
 
-// take adds steady work to the sample in progress, or begins another one with it.
+// take adds steady work to the sample in progress. If the load differs, it begins a new sample.
 func (e *engine) take(work *sample) {
 	if e.open.elapsed > 0 && apart(e.open.load(), work.load()) > alike {
 		e.open = sample{}
@@ -156,5 +158,5 @@ func (e *engine) take(work *sample) {
 	}
 }
 
-// apart is the ratio of two positive numbers, at least 1.
+// apart returns the ratio of two positive numbers, larger to smaller.
 func apart(a, b float64) float64 { return max(a/b, b/a) }
