@@ -107,7 +107,7 @@ func (v Verifier) exchange(ctx context.Context, question []byte) (string, error)
 	return string(answer), nil
 }
 
-// VerifierError means that the verifier was unreachable, or that its answer was malformed.
+// VerifierError means that the verifier was unreachable or its answer malformed.
 type VerifierError struct{ err error }
 
 // Error names the program and where its logs are.

@@ -4,8 +4,9 @@
 // Package engine turns a plan into the command line of an inference server: ordered flags in exec form, environment and
 // probe path. Each engine has a package below it.
 //
-// It decides flags: which of the user's are valid for the engine's version, which take precedence, and whether the rest
-// lead to a warning or an error. It must not know Kubernetes objects, prices of machines or the transport of weights.
+// It decides about the user's flags: are they valid for the engine's version, do they take precedence, and do the
+// others lead to a warning or an error? It must not know Kubernetes objects, prices of machines or the transport of
+// weights.
 package engine
 
 import (

@@ -11,7 +11,7 @@ func MergeEnv(ours, users []EnvVar) []EnvVar {
 	return over(ours, users, func(v EnvVar) string { return v.Name })
 }
 
-// WithoutReserved drops variables that a user may not set, each with a warning that has the reason.
+// WithoutReserved drops variables that a user may not set, with a warning and the reason for each.
 func WithoutReserved(env []EnvVar, reasons map[string]string) ([]EnvVar, []string) {
 	var kept []EnvVar
 	var warnings []string

@@ -34,8 +34,8 @@ func ResolveUsers(data catalog.Engine, config Config, args map[string]string) ([
 
 // Resolve checks the flags of all sources against the engine's version. Later sources take precedence. It returns the
 // flags by their names in the catalogue, sorted. It drops a flag with a warning if the version lacks it or users cannot
-// set it, because manifests outlive versions. It returns an error for a value that would prevent the engine's start,
-// and for a flag that the catalogue refuses.
+// set it, because manifests outlive versions. It returns an error if the catalogue refuses a flag, or if the engine
+// would not start with a value.
 func Resolve(data catalog.Engine, sources ...Source) ([]Setting, []string, error) {
 	table := newTable(data)
 	merged := map[string]string{}

@@ -26,7 +26,7 @@ const (
 	failureHolds = 5 * time.Second
 )
 
-// BusyError means that another caller has been waiting for the source for longer than waitLimit.
+// BusyError means that another caller's read has taken longer than waitLimit.
 type BusyError struct{ Source string }
 
 func (e *BusyError) Error() string { return "waiting for the API server to answer about " + e.Source }
@@ -38,7 +38,7 @@ type Reads struct {
 	failed   map[string]failure
 }
 
-// flight is a running read. It ends for the other callers with an answer, or when they have waited long enough.
+// flight is a running read. Other callers stop waiting at an answer, or when the read is overdue.
 type flight struct {
 	answered, overdue <-chan struct{}
 }
@@ -55,8 +55,8 @@ func (f failure) holds(now time.Time) bool {
 }
 
 // Do calls read for a source, unless another caller is reading it. It then returns true and the error of read.
-// Otherwise it waits for the other read, up to waitLimit. If that read succeeds, Do returns false, and the caller uses
-// its result. Do does not repeat a read that failed recently, and returns its error. No lock is held during read.
+// Otherwise it waits for the other read, up to waitLimit. If the other read succeeds, Do returns false, and the caller
+// uses its result. After a recent failure, Do returns the same error without a read. No lock is held during read.
 func (r *Reads) Do(ctx context.Context, source string, now time.Time, read func(context.Context) error) (isOurs bool, err error) {
 	others, done, err := r.begin(source, now)
 	if err != nil {

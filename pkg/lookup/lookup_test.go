@@ -14,7 +14,7 @@ import (
 	"github.com/modelberth/modelberth/pkg/lookup"
 )
 
-// TestHangingReadHoldsOneWorker starts 32 workers that need a source which never answers.
+// TestHangingReadHoldsOneWorker: 32 workers need a source that never answers.
 func TestHangingReadHoldsOneWorker(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		reads, began := &lookup.Reads{}, time.Now()

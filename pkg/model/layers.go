@@ -3,7 +3,7 @@
 
 package model
 
-// Layers is a number of equal layers. It has their parameters by what tensor parallelism does with them, and the values
+// Layers is a number of equal layers. It has their parameters, by the treatment in tensor parallelism, and the values
 // that they keep for each sequence.
 type Layers struct {
 	Count int

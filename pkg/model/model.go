@@ -61,7 +61,7 @@ type Artifact struct {
 	// Repo on the hub, for example org/Model-GGUF.
 	Repo string `json:"repo"`
 	// Siblings are other repositories with weights of the same shape, format and size: former names of Repo, other
-	// releases of the model, or other publishers' weights. A manifest that names one selects the artifact in that
+	// releases of the model, or other publishers' weights. If a manifest names one, it selects the artifact in that
 	// repository.
 	Siblings []string `json:"siblings,omitempty"`
 	// Revision is a branch, tag or commit of Repo.

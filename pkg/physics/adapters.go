@@ -19,8 +19,8 @@ type Adapters struct {
 	Slots, Rank int
 }
 
-// lowRank counts the numbers in the two matrices of an adapter of rank 1, over all linear layers of one model layer:
-// those that are whole on every rank, and those that are split like the weights or like the key and value heads.
+// lowRank counts the numbers in the two matrices of an adapter of rank 1, over all linear layers of one model layer.
+// whole counts those on every rank. split is divided like the weights, and keyValue like the key and value heads.
 type lowRank struct {
 	whole, split, keyValue float64
 }

@@ -93,7 +93,7 @@ func (m *Model) groupCaches() {
 // notMuchLarger is the ratio of the most frequent kind of cache to the rarest below which vLLM pads the rarest.
 const notMuchLarger = 1.5
 
-// cost is the key for the order of kinds: kinds that keep all tokens come before kinds that keep some.
+// cost sorts the kinds of cache: a kind for all tokens comes before a kind for some.
 func (c *cache) cost() float64 {
 	bytes := c.perToken(1, elements{each: plainBytes, latent: plainBytes})
 	if c.window > 0 {

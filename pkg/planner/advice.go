@@ -14,8 +14,8 @@ import (
 	"github.com/modelberth/modelberth/pkg/wording"
 )
 
-// advice lists ways to save money that need the user's consent, because a plan never assumes it: weights or a KV cache
-// in fewer bits, a part of a GPU, or a machine that costs more per hour and less per token.
+// advice lists ways to save money. They need the user's consent, so a plan never takes them on its own: weights or a KV
+// cache in fewer bits, a part of a GPU, or a machine with a higher price per hour and a lower one per token.
 func (p *Planner) advice(r Request, d demand, found outcome) []string {
 	options, chosen := found.options, found.options[0]
 	m, ok := d.(*modelDemand)
@@ -79,8 +79,8 @@ func (g *goals) mostPrecise(options []*option) (*option, bool) {
 	return best, true
 }
 
-// consented returns the options for a request that allows more forms than d does, best first. It returns only options
-// that cost notably less than the chosen one, and skips machine types that cost more on their own.
+// consented returns the options for a request that allows more forms than d does, best first. All cost notably less
+// than the chosen one. It does not try machine types whose price alone is higher.
 func (p *Planner) consented(relaxed Request, d *modelDemand, chosen *option) []*option {
 	more, err := p.modelDemand(relaxed)
 	if err != nil {

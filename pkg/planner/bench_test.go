@@ -12,8 +12,8 @@ import (
 	"github.com/modelberth/modelberth/pkg/planner"
 )
 
-// BenchmarkPlan plans a model over all machine types of all clouds: one model that fits many machines, and one that
-// fits none, so that the planner also searches for a remedy.
+// BenchmarkPlan plans over all machine types of all clouds: one model fits many machines, and the other fits none, so
+// the planner also searches for a remedy.
 func BenchmarkPlan(b *testing.B) {
 	c := realCatalog(b)
 	p := planner.New(c, planner.Settings{})

@@ -146,8 +146,8 @@ func (mkt *market) payable(c Constraints, m *machine) ([]v1beta1.CapacityType, s
 	return notExcluded(c, m)
 }
 
-// notForSale begins the reasons for machines that nobody can buy, notAllowed the reasons for machines that the user's
-// limits exclude.
+// notForSale is the beginning of the reason if nobody can buy a machine, and notAllowed if the user's limits exclude
+// it.
 const (
 	notForSale = "cannot be bought: "
 	notAllowed = "not among the allowed "
@@ -184,7 +184,7 @@ func notExcluded(c Constraints, m *machine) ([]v1beta1.CapacityType, string) {
 }
 
 // capacityType chooses the capacity type. A reservation comes first, because it is paid for already. Then comes spot,
-// if the machine is sold so and on demand is not both allowed and cheaper. Then comes on demand. If only reserved is
+// if the machine is sold so, unless on demand is allowed and cheaper. Then comes on demand. If only reserved is
 // allowed, the cloud may have a reservation that the catalogue does not list.
 func capacityType(allowed []v1beta1.CapacityType, m *machine) (v1beta1.CapacityType, string) {
 	onDemand := slices.Contains(allowed, v1beta1.CapacityOnDemand)

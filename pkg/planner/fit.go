@@ -286,9 +286,9 @@ func (l *layout) judgeRate(deployed *physics.Deployment) {
 	}
 }
 
-// judgeUsual predicts the speed of a layout with a lowered number of sequences under the usual load. The layout takes
-// that load if its KV cache holds the typical requests, which are shorter, because prices per token compare only under
-// the same load.
+// judgeUsual predicts the speed of a layout with a lowered number of sequences under the usual load. Typical requests
+// are shorter than the sequences of the target, so the KV cache may hold the usual number of them. The layout then
+// takes the usual load, because prices per token compare only under the same load.
 func (g *goals) judgeUsual(l *layout, deployed *physics.Deployment) {
 	usual := l.load
 	usual.Concurrency = g.target.concurrency

@@ -37,7 +37,7 @@ func classOf(gpu *sku.GPU) string {
 	return ""
 }
 
-// TestMeasuredCoverage prints which models have a measured speed on which GPU: at the usual load, and at the load of a
+// TestMeasuredCoverage prints the models with a measured speed for each GPU: at the usual load, and at the load of a
 // published run.
 func TestMeasuredCoverage(t *testing.T) {
 	c := realCatalog(t)

@@ -13,8 +13,8 @@ import (
 )
 
 // byNodes orders options on existing nodes. Options that hold the target come first, then the objective decides, then
-// the user's preferred nodes. After that comes what takes least from others: fewer nodes, less GPU memory, fewer GPUs,
-// no InfiniBand, fewer idle GPUs.
+// the user's preferred nodes. Then the least loss for others decides: fewer nodes, less GPU memory, fewer GPUs, no
+// InfiniBand, fewer idle GPUs.
 func byNodes(d demand) func(a, b *option) int {
 	return func(a, b *option) int {
 		return cmp.Or(

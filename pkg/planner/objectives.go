@@ -92,9 +92,9 @@ type target struct {
 	lengthSet, concurrencySet bool
 	// context is the model's longest sequence in tokens.
 	context int
-	// shortest is the length in tokens to which sequences may become shorter than usual, because the user named the
-	// machine type or because that saves a machine. If it is 0, only the number of sequences may be lowered: requests
-	// then wait, but none of the usual length fails.
+	// shortest is the length in tokens to which sequences may become shorter than usual. It is set if the user named
+	// the machine type, or to save a machine. If it is 0, only the number of sequences may be lowered: requests then
+	// wait, but none of the usual length fails.
 	shortest int
 }
 
@@ -135,8 +135,8 @@ func targetFor(m model.Model, o Objectives, named bool) (target, []string) {
 	return t, warnings
 }
 
-// lowered returns the largest smaller target that fits. It lowers the number of sequences first, because a request that
-// waits is better than a request that fails for its length. The least target must fit.
+// lowered returns the largest smaller target that fits. It lowers the number of sequences first: it is better if a
+// request waits than if it fails for its length. The least target must fit.
 func (t target) lowered(fits func(target) bool) target {
 	least := t.least()
 	for ; t.concurrency > least.concurrency; t.concurrency-- {

@@ -125,7 +125,7 @@ type misfit struct {
 	illegal, slow, unsplit string
 	// slowNodes is the number of machines of the layout in slow.
 	slowNodes int
-	// missed is the factor by which that layout misses a floor.
+	// missed is the factor by which this layout misses a floor.
 	missed float64
 	// lack is the smallest number of GiB that a GPU lacks, with its form, target and number of machines.
 	lack   float64

@@ -88,7 +88,7 @@ type Constraints struct {
 	InstanceTypes []string
 	Accelerators  []string
 	Zones         []string
-	// CapacityTypes allowed; empty means reserved and on-demand.
+	// CapacityTypes allowed; empty means on demand, and reserved for machines with a reservation.
 	CapacityTypes []v1beta1.CapacityType
 	// Excluded are machine types to leave out for now, for example because the cloud has just refused them.
 	Excluded []Exclusion

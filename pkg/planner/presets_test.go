@@ -9,7 +9,7 @@ import (
 	"github.com/modelberth/modelberth/pkg/planner"
 )
 
-// Models fit at the usual objectives where users have reported that they fit.
+// Users have reported that these models fit on these machines. They fit at the usual objectives, too.
 func TestPresetsOnOneGPU(t *testing.T) {
 	c := realCatalog(t)
 	p := planner.New(c, planner.Settings{})

@@ -124,7 +124,7 @@ func (r *review) page(t *testing.T) string {
 		"\n## With objectives\n\n| model | cloud | objectives | " + figures + "|---|---|---|---|---|---|---|---|---|\n" + aimed.String()
 }
 
-// check checks that the list of changes has every change that a judged plan names.
+// check fails the test if a judged plan names a change outside the list of changes, or has no verdict.
 func (r *review) check(t *testing.T, j *judged) {
 	t.Helper()
 	for _, name := range j.Changed {

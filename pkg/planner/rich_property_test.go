@@ -30,7 +30,7 @@ func (w world) machineNamed(name string) (sku.SKU, sku.GPU) {
 	return s, sku.GPU{}
 }
 
-// checkPrice checks that a plan has an allowed capacity type, and the price of that type.
+// checkPrice checks the capacity type of a plan and its price.
 func checkPrice(t *testing.T, seed uint64, w world, request planner.Request, plan planner.Plan) {
 	t.Helper()
 	s, _ := w.machineNamed(plan.InstanceType)
@@ -54,7 +54,7 @@ func checkPrice(t *testing.T, seed uint64, w world, request planner.Request, pla
 	}
 }
 
-// checkPace checks that a plan has its speed if that is known, and keeps the floors.
+// checkPace checks that a plan states its speed, if known, and keeps the floors.
 func checkPace(t *testing.T, seed uint64, w world, request planner.Request, plan planner.Plan) {
 	t.Helper()
 	_, g := w.machineNamed(plan.InstanceType)

@@ -13,8 +13,9 @@ import (
 	"github.com/modelberth/modelberth/pkg/planner"
 )
 
-// An expert objects to a plan that passes over an option for little more per hour and much less per token, takes two
-// machines where one costs little more, or keeps a floor by less than the error of its figures.
+// An expert objects to a plan for one of three reasons. It passes over an option for little more per hour and much less
+// per token. It takes two machines although one costs little more. Or it keeps a floor by less than the error of its
+// figures.
 const (
 	littleDearer = 1.25
 	muchCheaper  = 1.3

@@ -14,7 +14,7 @@ import (
 	"github.com/modelberth/modelberth/pkg/planner"
 )
 
-// The remedy in an error keeps every setting except the one that it names, and the obstacle that it names is real.
+// The remedy in an error changes only the setting it names, and the obstacle in the error is real.
 func TestWaysOut(t *testing.T) {
 	// The laws' predictions do not matter here.
 	millis, gibs := regexp.MustCompile(`\d+ ms`), regexp.MustCompile(`\d+\.\d GiB`)

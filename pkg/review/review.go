@@ -1,8 +1,8 @@
 // Copyright The Modelberth Authors.
 // SPDX-License-Identifier: Apache-2.0
 
-// Package review asks the API server who owns a token, and what that user may do. Guard admits HTTP requests by the
-// answers.
+// Package review asks the API server for the user of a token and for this user's rights. Guard admits HTTP requests by
+// the answers.
 //
 // It decides the status of a refused request. It must not know what is behind the guard.
 package review

@@ -3,8 +3,8 @@
 
 // Package usd formats prices in US dollars for people, and reads amounts that people set.
 //
-// It decides how prices are rounded, so one price looks the same everywhere. It must not know what costs that much.
-// Fields for programs, such as status.plan.hourlyPrice, have another format.
+// It decides how prices are rounded, so one price looks the same everywhere. It must not know the goods. Fields for
+// programs, such as status.plan.hourlyPrice, have another format.
 package usd
 
 import (

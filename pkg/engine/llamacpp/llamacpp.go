@@ -111,7 +111,7 @@ func context(plan planner.Plan) int {
 	return plan.MaxModelLen * plan.Concurrency
 }
 
-// limit drops settings that need more memory than planned, with a warning that has the remedy.
+// limit drops settings that need more memory than planned, with a warning and the remedy.
 func limit(in engine.Input, users []engine.Setting) ([]engine.Setting, []string) {
 	var kept []engine.Setting
 	var warnings []string

@@ -111,8 +111,8 @@ func TestNoisyLoads(t *testing.T) {
 			lessons, worst, best := 0, 0.0, math.Inf(1)
 			for seed := range uint64(8) {
 				random := rand.New(rand.NewPCG(seed, 1))
-				// The engines range from one whose step hardly depends on the number of requests to one whose step
-				// grows with it.
+				// The engines differ in how much their step grows with the number of requests: from hardly to
+				// proportionally.
 				base, each := 0.02, 0.01*random.Float64()
 				e := &simulated{world: newWorld(), random: random, perStep: func(n float64) float64 { return base + each*n }}
 				e.run(2*time.Hour, every, load(0.1+2*random.Float64()))

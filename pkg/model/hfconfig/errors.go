@@ -30,7 +30,7 @@ func (e *FieldError) Error() string {
 	return fmt.Sprintf("%s: %s: %s %s", e.File, e.Field, e.Value, e.Must)
 }
 
-// UnsupportedError means that a valid config describes a model that cannot be planned for.
+// UnsupportedError means that a config is valid, but plans do not support its model.
 type UnsupportedError struct {
 	// Architecture and Type are as in the config; either may be empty.
 	Architecture, Type string

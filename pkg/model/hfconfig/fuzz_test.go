@@ -28,7 +28,7 @@ func knownTable(t testing.TB) table {
 	return known
 }
 
-// An entry of the table that can never be found, or that hides another entry, is a mistake in the data.
+// The table must not have entries without effect: each can be found, and hides no other.
 func TestTable(t *testing.T) {
 	known := knownTable(t)
 	seen := map[string]bool{}
