@@ -15,7 +15,7 @@ import (
 	"github.com/modelberth/modelberth/pkg/router/usage"
 )
 
-// Metrics of the front door. Labels have names of objects and keys, never a client's text.
+// Metrics are the metrics of the router. Their labels contain names of objects and keys, never text from a client.
 type Metrics struct {
 	requests  *prometheus.CounterVec
 	retries   *prometheus.CounterVec
@@ -61,7 +61,7 @@ func NewMetrics(registry prometheus.Registerer) (*Metrics, error) {
 
 func (m *Metrics) retry(owner *models.Owner) { m.retries.WithLabelValues(owner.ID()).Inc() }
 
-// recorder remembers the status and the first byte of an answer.
+// recorder records the status, the size and the time of the first byte of an answer.
 type recorder struct {
 	http.ResponseWriter
 	clock  clock.PassiveClock
@@ -75,7 +75,7 @@ type recorder struct {
 // Unwrap lets http.ResponseController reach the connection.
 func (r *recorder) Unwrap() http.ResponseWriter { return r.ResponseWriter }
 
-// begin sends the headers of a stream before its answer.
+// begin sends the headers of a stream before the answer has begun.
 func (r *recorder) begin() {
 	if r.status != 0 {
 		return
@@ -84,7 +84,8 @@ func (r *recorder) begin() {
 	r.ResponseWriter.WriteHeader(http.StatusOK)
 }
 
-// WriteHeader remembers the final status. After comments, the client has one already.
+// WriteHeader records and sends the final status. After comments it does nothing, because the client has a status
+// already.
 func (r *recorder) WriteHeader(status int) {
 	if r.hasBegun {
 		return
@@ -107,7 +108,7 @@ func (r *recorder) Write(p []byte) (int, error) {
 	return n, err
 }
 
-// account charges the client for what the answer took, counts it and writes a line of the access log.
+// account charges the client for the tokens of the request, updates the metrics and writes a line of the access log.
 func (x *exchange) account(w *recorder, req *http.Request) {
 	now := x.router.clock.Now()
 	model := ""
@@ -127,8 +128,8 @@ func (x *exchange) account(w *recorder, req *http.Request) {
 	x.record(w, req, used, now)
 }
 
-// used are the tokens of the request. Without an answer's usage they are estimated: a client may leave before the first
-// byte, after the engine has read its whole prompt.
+// used returns the tokens of the request. It estimates them if the answer has no usage: a client may leave before the
+// first byte, although the engine has already read its whole prompt.
 func (x *exchange) used(w *recorder) usage.Tokens {
 	estimate := usage.Tokens{Prompt: x.fields.PromptTokens()}
 	switch {
@@ -138,7 +139,8 @@ func (x *exchange) used(w *recorder) usage.Tokens {
 		return estimate
 	}
 	used := x.answer.Tokens()
-	// It broke, or the engine reports none, or reports them with the last event of a stream that a client closed before.
+	// The tokens of the answer are unknown if it broke off, if the engine reports no usage, or if the engine reports it
+	// only in the last event of a stream and the client left before.
 	if used == (usage.Tokens{}) || used.Completion == 0 && x.fields.Stream {
 		used.Completion = int(w.bytes / bytesPerAnswerToken(x.fields.Stream))
 	}
@@ -153,7 +155,8 @@ func isClientError(status int) bool {
 	return status >= http.StatusBadRequest && status < http.StatusInternalServerError
 }
 
-// status of the answer. A failure after comments or in mid-answer has one, too, although the client has read 200.
+// status returns the status for metrics and the log. If a stream failed after its headers, that is the status of the
+// failure, although the client got 200.
 func (x *exchange) status(w *recorder) int {
 	if w.status == http.StatusOK && x.failed != nil {
 		return x.failed.Status
@@ -161,11 +164,11 @@ func (x *exchange) status(w *recorder) int {
 	return w.status
 }
 
-// promptExtra in tokens allows for what an engine adds to a prompt: its chat template, and images by their URLs.
+// promptExtra is the most tokens that an engine may add to a prompt, for its chat template and for images behind URLs.
 const promptExtra = 1 << 16
 
-// plausible bounds the usage that an engine reports, because a tenant may run the engine and another one owns the key. A
-// token has at least one byte, of the body or of the answer.
+// plausible limits the usage that an engine reports: the engine and the key may belong to different tenants, so the
+// report is not trusted. A token has at least one byte of the body or of the answer.
 func (x *exchange) plausible(used usage.Tokens) usage.Tokens {
 	return usage.Tokens{
 		Prompt:     min(used.Prompt, len(x.text)+promptExtra),
@@ -193,7 +196,8 @@ func (x *exchange) record(w *recorder, req *http.Request, used usage.Tokens, now
 	x.router.log.Info("request", attributes...)
 }
 
-// bytesPerAnswerToken estimates an answer without a usage: a token of a stream is an event of about 200 bytes.
+// bytesPerAnswerToken returns the assumed bytes per token of an answer without usage. In a stream, each token is an
+// event of about 200 bytes.
 func bytesPerAnswerToken(isStream bool) int64 {
 	if isStream {
 		return 200

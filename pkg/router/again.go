@@ -14,13 +14,13 @@ import (
 	"github.com/modelberth/modelberth/pkg/router/resume"
 )
 
-// Outcomes of streams that lost their replica, in metrics.
+// Outcomes, in metrics, of streams whose replica died.
 const (
 	outcomeContinued = "continued"
 	outcomeLost      = "lost"
 )
 
-// planAgain prepares the request for a continuation, if the operator allows it.
+// planAgain prepares the request so that another replica can continue its answer, if the operator enabled that.
 func (x *exchange) planAgain() *openai.Error {
 	if !x.router.settings.Resumes || !x.fields.Stream || x.route.resumes == 0 {
 		return nil
@@ -40,7 +40,7 @@ func (x *exchange) planAgain() *openai.Error {
 	return nil
 }
 
-// continuing returns the body of an answer that another replica continues if this one dies.
+// continuing returns the body of an answer. If its replica dies, another replica continues it.
 func (x *exchange) continuing(answer *http.Response) io.ReadCloser {
 	if x.plan == nil || answer.StatusCode != http.StatusOK {
 		return answer.Body
@@ -48,7 +48,7 @@ func (x *exchange) continuing(answer *http.Response) io.ReadCloser {
 	return resume.NewStream(x.plan, x.router.resumable, answer.Body, x.again, x.lost)
 }
 
-// again sends a request for the rest of an answer to another replica than the one that died.
+// again requests the rest of an answer from a replica other than the one that died.
 func (x *exchange) again(body []byte) (io.ReadCloser, error) {
 	ctx := x.outgoing.Context()
 	if err := ctx.Err(); err != nil {
@@ -63,7 +63,7 @@ func (x *exchange) again(body []byte) (io.ReadCloser, error) {
 	if now := x.router.directory.Models().Find(x.owner.ID(), everywhere); now != nil {
 		x.owner = now
 	}
-	x.text, x.isFresh = body, true // a second engine that breaks is not asked twice
+	x.text, x.isFresh = body, true // if this engine breaks too, the request is not sent again
 	answer, err := x.RoundTrip(x.outgoing)
 	if errors.Is(err, errNoReplica) {
 		return nil, err
@@ -77,7 +77,8 @@ func (x *exchange) again(body []byte) (io.ReadCloser, error) {
 	return nil, errors.Join(errors.New("the other replica "+statusOf(answer)), answer.Body.Close())
 }
 
-// lost counts a stream that lost its replica, and returns its last event if it ends there.
+// lost counts a stream whose replica died. A nil problem means that another replica continues it. Otherwise, lost
+// returns the last event for the client.
 func (x *exchange) lost(problem *resume.LostError) []byte {
 	if problem == nil {
 		x.router.metrics.resumes.WithLabelValues(x.owner.ID(), outcomeContinued).Inc()
@@ -85,7 +86,7 @@ func (x *exchange) lost(problem *resume.LostError) []byte {
 		return nil
 	}
 	if errors.Is(x.outgoing.Context().Err(), context.Canceled) {
-		return nil // the client has gone, and no replica is lost
+		return nil // the client has left, so no replica was lost
 	}
 	x.router.metrics.resumes.WithLabelValues(x.owner.ID(), outcomeLost).Inc()
 	x.failed = openai.Errorf(http.StatusBadGateway, openai.CodeReplicaLost, "%s", problem.Error())

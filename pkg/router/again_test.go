@@ -21,7 +21,7 @@ import (
 	"github.com/modelberth/modelberth/pkg/router/resume"
 )
 
-// TestResume: the stream of a replica that dies goes on at another one, once, and nothing stays counted.
+// TestResume: another replica continues the stream of a replica that dies, once. Afterwards nothing is still counted.
 func TestResume(t *testing.T) {
 	event := func(id, text string) string {
 		return `data: {"id":"` + id + `","choices":[{"index":0,"text":"` + text + `","finish_reason":null}]}` + "\n\n"
@@ -92,7 +92,8 @@ func TestResume(t *testing.T) {
 	}
 }
 
-// TestResumeWithoutMemory: beyond the memory for answers, a stream ends with its replica, and the log names the flag once.
+// TestResumeWithoutMemory: if the memory for answers is full, a stream ends with its replica, and the log names the
+// flag once.
 func TestResumeWithoutMemory(t *testing.T) {
 	h := newHolding(t, hold.Limits{}, func(*holding, *models.Owner) {}, func(*http.Request) (*http.Response, error) {
 		half := io.MultiReader(strings.NewReader(`data: {"choices":[{"index":0,"text":"Hello"}]}`+"\n\n"), iotest.ErrReader(io.ErrUnexpectedEOF))
@@ -114,7 +115,7 @@ func TestResumeWithoutMemory(t *testing.T) {
 	}
 }
 
-// TestResumeOfClientThatGoes: nobody continues an answer that nobody reads.
+// TestResumeOfClientThatGoes: the router does not continue an answer after the client has left.
 func TestResumeOfClientThatGoes(t *testing.T) {
 	asked := 0
 	h := newHolding(t, hold.Limits{}, func(*holding, *models.Owner) {}, func(req *http.Request) (*http.Response, error) {

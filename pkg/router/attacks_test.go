@@ -35,7 +35,7 @@ func raw(t *testing.T, server *httptest.Server, text string) string {
 	return strings.TrimSpace(line)
 }
 
-// TestAttacksOnHTTP sends what no client library does.
+// TestAttacksOnHTTP sends requests that no client library sends.
 func TestAttacksOnHTTP(t *testing.T) {
 	var reached sync.Map
 	address := engine(t, func(w http.ResponseWriter, req *http.Request) {
@@ -75,7 +75,7 @@ func TestAttacksOnHTTP(t *testing.T) {
 	})
 }
 
-// TestSlowClientWithoutKey: a refused client cannot hold its connection with a body that never comes.
+// TestSlowClientWithoutKey: a refused client cannot keep its connection open by not sending the body.
 func TestSlowClientWithoutKey(t *testing.T) {
 	settings := Defaults()
 	settings.BodyTimeout = 100 * time.Millisecond
@@ -96,7 +96,8 @@ func TestSlowClientWithoutKey(t *testing.T) {
 	}
 }
 
-// TestFalseUsage: an engine that reports too many tokens charges the key for the bytes of prompt and answer.
+// TestFalseUsage: if an engine reports too many tokens, the charge is limited by the bytes of the prompt and the
+// answer.
 func TestFalseUsage(t *testing.T) {
 	address := engine(t, func(w http.ResponseWriter, _ *http.Request) {
 		fmt.Fprint(w, `{"usage":{"prompt_tokens":1,"completion_tokens":1000000000}}`)
@@ -111,7 +112,7 @@ func TestFalseUsage(t *testing.T) {
 	}
 }
 
-// TestMemoryForBodies: the router refuses large bodies of many clients, and does not keep them in memory.
+// TestMemoryForBodies: the router refuses a body for which it lacks memory, and does not keep it.
 func TestMemoryForBodies(t *testing.T) {
 	settings := open()
 	settings.BodyBudget = 8 << 10
@@ -138,7 +139,7 @@ func TestShareOfMemory(t *testing.T) {
 		status, _, _ := post(t, server.URL+"/v1/completions", text, "Authorization", "Bearer "+secret)
 		return status
 	}
-	// A body of 24 KiB without its end takes the half: the buffer doubles to 32 KiB.
+	// An unfinished body of 24 KiB uses up the key's half, because the buffer doubles to 32 KiB.
 	var dialer net.Dialer
 	conn, err := dialer.DialContext(t.Context(), "tcp", strings.TrimPrefix(server.URL, "http://"))
 	if err != nil {
@@ -153,7 +154,7 @@ func TestShareOfMemory(t *testing.T) {
 	if !ok {
 		t.Fatalf("the server's handler is a %T", server.Config.Handler)
 	}
-	for r.buffered.Load() < 32<<10 { // until the router has read what was sent; a request of the same key would compete
+	for r.buffered.Load() < 32<<10 { // until the router has read all sent bytes: before that, another request of the key could be admitted
 		select {
 		case <-ticker.C:
 		case <-until:

@@ -13,19 +13,19 @@ import (
 	"github.com/modelberth/modelberth/pkg/router/openai"
 )
 
-// Waker asks for replicas of an owner that has none. It returns at once.
+// Waker requests replicas for an owner that has none. Wake returns at once.
 type Waker interface{ Wake(owner *models.Owner) }
 
 const (
-	// keepAlive is the time between two comments to a client with a waiting stream. Proxies end connections after 60 s
+	// keepAlive is the time between two comments to a client whose stream waits. Proxies close connections after 60 s
 	// without traffic.
 	keepAlive = 15 * time.Second
-	// wakeTimeout is how long a set may stay at zero after it was asked for replicas. A set with a fixed number of 0 would
-	// hold requests for nothing.
+	// wakeTimeout is how long a set may stay at zero replicas after the router wakes it. If its owner fixed the number at
+	// 0, a longer wait would be in vain.
 	wakeTimeout = 30 * time.Second
 )
 
-// Outcomes of a wait, in metrics.
+// Outcomes, in metrics, of requests that waited.
 const (
 	outcomeStarted = "started"
 	outcomeFull    = "full"
@@ -38,8 +38,7 @@ func (r *Router) mayWait(owner *models.Owner) bool {
 	return r.waker != nil && r.room.IsOpen() && owner.IsWakeable && !owner.Problem.Stalled
 }
 
-// await holds the request until its model has a replica. The request keeps its place in the limits of the room until
-// then.
+// await holds the request until its model has a replica. Until then, the request counts toward the limits of the room.
 func (x *exchange) await(req *http.Request, text []byte) *openai.Error {
 	if len(x.owner.Replicas) > 0 {
 		return nil
@@ -60,8 +59,8 @@ func (x *exchange) await(req *http.Request, text []byte) *openai.Error {
 	return err
 }
 
-// untilReady waits for a replica. The key, the owner of the name and its state may change meanwhile, so all are looked
-// up again after each change.
+// untilReady waits for a replica. The key, the owner of the name and the owner's state may change meanwhile, so it
+// looks them up again after each change.
 func (x *exchange) untilReady(req *http.Request) (failed *openai.Error, outcome string) {
 	now := x.router.clock
 	expired, asleep, beat := now.NewTimer(x.router.room.Time()), now.NewTimer(wakeTimeout), now.NewTicker(keepAlive)
@@ -69,7 +68,7 @@ func (x *exchange) untilReady(req *http.Request) (failed *openai.Error, outcome 
 	defer asleep.Stop()
 	defer beat.Stop()
 	for {
-		_, next := x.router.directory.Next() // before the look, so no change is missed
+		_, next := x.router.directory.Next() // before the lookups, so that no change is missed
 		if err := x.identify(req); err != nil {
 			return err, outcomeFailed
 		}
@@ -96,7 +95,8 @@ func (x *exchange) untilReady(req *http.Request) (failed *openai.Error, outcome 
 	}
 }
 
-// statusClientClosed is nginx's, for metrics and the access log. No client sees it.
+// statusClientClosed is nginx's status for a closed connection. It appears only in metrics and the access log; no
+// client gets it.
 const statusClientClosed = 499
 
 func (x *exchange) notWoken() *openai.Error {
@@ -111,10 +111,11 @@ func (x *exchange) expired() *openai.Error {
 	return out
 }
 
-// leastAdvice before the next try: a start that takes longer than the last one must not be polled each second.
+// leastAdvice is the shortest Retry-After for a starting model. Without it, clients would retry every second once a
+// start takes longer than the last one.
 const leastAdvice = 5 * time.Second
 
-// startsIn is advice about the time of the next try, from the last start of the model.
+// startsIn returns the Retry-After for a starting model, based on the model's last start.
 func (x *exchange) startsIn() time.Duration {
 	if left, ok := x.router.room.Estimate(x.owner.ID(), x.router.clock.Now()); ok {
 		return max(leastAdvice, left)
@@ -122,7 +123,8 @@ func (x *exchange) startsIn() time.Duration {
 	return retryStarting
 }
 
-// comment keeps the connection of a stream alive. The answer has begun with it, so a later failure is an event.
+// comment keeps the connection of a stream alive. It sends the headers of the answer, so a later failure must be an
+// event.
 func (x *exchange) comment() {
 	if !x.fields.Stream || !x.route.streams {
 		return
@@ -132,7 +134,7 @@ func (x *exchange) comment() {
 	header.Set("Cache-Control", "no-store")
 	header.Set("X-Accel-Buffering", "no")
 	x.writer.begin()
-	// The client may be gone; its context ends then.
+	// Ignore the error: if the client has gone, the request's context ends.
 	_, _ = io.WriteString(x.writer.ResponseWriter, ": the model is starting\n\n")
 	_ = http.NewResponseController(x.writer).Flush()
 }

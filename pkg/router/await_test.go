@@ -31,7 +31,7 @@ import (
 	"github.com/modelberth/modelberth/pkg/router/models"
 )
 
-// tables is a changing directory.
+// tables is a directory that can change.
 type tables struct{ models.Current }
 
 func (d *tables) Models() *models.Table {
@@ -53,7 +53,7 @@ func (e engines) RoundTrip(req *http.Request) (*http.Response, error) { return e
 
 const wholeStream = "data: {\"choices\":[{\"delta\":{\"content\":\"hello\"}}]}\n\ndata: [DONE]\n\n"
 
-// says is an answer: a stream if one was requested, else JSON.
+// says returns an answer: a stream if the request is for one, otherwise JSON.
 func says(req *http.Request) *http.Response {
 	text, _ := io.ReadAll(req.Body)
 	if strings.Contains(string(text), `"stream":true`) {
@@ -92,7 +92,7 @@ func newHolding(t *testing.T, limits hold.Limits, wake func(h *holding, owner *m
 	return h
 }
 
-// set is a set with a number of replicas: below 0, it is at zero.
+// set returns an InferenceSet with that many ready replicas. A negative number means that the set is scaled to zero.
 func set(name string, replicas int) models.Owner {
 	out := models.Owner{Namespace: "a", Name: name, Kind: "InferenceSet", Names: []string{name}, IsWakeable: true, IsAsleep: replicas < 0}
 	for i := range max(0, replicas) {
@@ -103,7 +103,7 @@ func set(name string, replicas int) models.Owner {
 
 func (h *holding) is(owners ...models.Owner) { h.directory.Store(models.New(owners)) }
 
-// send asks for an answer of a model.
+// send sends a request for a model.
 func (h *holding) send(ctx context.Context, model string, isStream bool, size int) (got *httptest.ResponseRecorder, isBroken bool) {
 	body := fmt.Sprintf(`{"model":%q,"stream":%t,"prompt":%q}`, model, isStream, strings.Repeat("a", size))
 	got = httptest.NewRecorder()
@@ -147,7 +147,7 @@ func TestHeldRequest(t *testing.T) {
 	cases := []struct {
 		reason   string
 		isStream bool
-		// after is the time of that step of the start.
+		// after is the time of the change to becomes.
 		after   time.Duration
 		becomes []models.Owner
 		answers engines
@@ -202,8 +202,8 @@ func TestHeldRequest(t *testing.T) {
 	}
 }
 
-// TestHeldTooLong: a set that starts for longer than a request may wait. The next one over the limit learns from the last
-// start when to try again.
+// TestHeldTooLong: a set takes longer to start than a request may wait. The Retry-After of a later request beyond the
+// limit is based on the last start.
 func TestHeldTooLong(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		h := newHolding(t, hold.Limits{Requests: 2, Bytes: 1 << 20, Time: 5 * time.Minute}, func(*holding, *models.Owner) {},
@@ -229,7 +229,7 @@ func TestHeldTooLong(t *testing.T) {
 	})
 }
 
-// TestKeysShareTheQueue: a key with more requests than its share of a model's places leaves the others their places.
+// TestKeysShareTheQueue: a key that uses up its share of a model's queue leaves the rest to other keys.
 func TestKeysShareTheQueue(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		const secretB = "sk-tenant-b-0123456789"
@@ -266,9 +266,9 @@ func TestKeysShareTheQueue(t *testing.T) {
 	})
 }
 
-// TestHeldRequestsEndOnce plays random stories of two sets: their controller starts replicas soon, late or never, sets
-// stall, vanish and sleep again, engines refuse and break, clients go. Every request ends in its answer or in one clear
-// error, in time, and the router keeps nothing of it.
+// TestHeldRequestsEndOnce plays random stories of two sets. The controller starts replicas soon, late or never. Sets
+// stall, vanish and scale to zero again. Engines refuse and break, and clients leave. Every request must end in time
+// with its answer or with one clear error, and leave nothing behind in the router.
 func TestHeldRequestsEndOnce(t *testing.T) {
 	ends := map[string]int{}
 	for seed := range uint64(300) {
@@ -284,7 +284,7 @@ func TestHeldRequestsEndOnce(t *testing.T) {
 func heldStory(t *testing.T, seed uint64, ends map[string]int) {
 	random := rand.New(rand.NewPCG(seed, 1)) //nolint:gosec // a story, not a secret
 	limits := hold.Limits{Requests: 1 + random.IntN(12), Bytes: int64(500 + random.IntN(4000)), Time: time.Duration(1+random.IntN(240)) * time.Second}
-	var mu sync.Mutex // of the random numbers
+	var mu sync.Mutex // for random and ends
 	draw := func(n int) int {
 		mu.Lock()
 		defer mu.Unlock()
@@ -305,7 +305,7 @@ func heldStory(t *testing.T, seed uint64, ends map[string]int) {
 			h.is(owners[draw(2):]...)
 		})
 	}
-	story, end := context.WithTimeout(t.Context(), time.Hour) // a request that does not end fails, and does not hang
+	story, end := context.WithTimeout(t.Context(), time.Hour) // so that a request without an end fails instead of hanging
 	defer end()
 	var isOver atomic.Bool
 	var watch, asked sync.WaitGroup
@@ -345,14 +345,15 @@ func heldStory(t *testing.T, seed uint64, ends map[string]int) {
 	}
 }
 
-// randomSet has replicas, starts, stalls or sleeps.
+// randomSet returns a set that has replicas, is starting, is stalled, or is scaled to zero.
 func randomSet(draw func(int) int, name string) models.Owner {
 	out := set(name, draw(4)-1)
 	out.Problem.Stalled = len(out.Replicas) == 0 && draw(3) == 0
 	return out
 }
 
-// randomAnswer is whole in most cases. Otherwise the engine refuses the connection or the request, or breaks.
+// randomAnswer returns a whole answer in most cases. Otherwise the engine refuses the connection or the request, or the
+// answer breaks off.
 func randomAnswer(draw func(int) int, req *http.Request) (*http.Response, error) {
 	switch draw(8) {
 	case 0:
@@ -368,7 +369,7 @@ func randomAnswer(draw func(int) int, req *http.Request) (*http.Response, error)
 	return says(req), nil
 }
 
-// endOf returns the end of a request: the answer, the code of the one error, or that it is unclear.
+// endOf returns how a request ended: with the answer, with the code of the one error, or unclear.
 func endOf(got *httptest.ResponseRecorder, isBroken, isStream, hasGone bool) string {
 	text := strings.ReplaceAll(got.Body.String(), ": the model is starting\n\n", "")
 	switch {

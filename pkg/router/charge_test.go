@@ -14,8 +14,9 @@ import (
 	"github.com/modelberth/modelberth/pkg/router/limit"
 )
 
-// TestCharge: in the end, a key is charged what a request took. The prompt of each request is estimated at 1,000 tokens.
-// A limit of 2,000 tokens per minute shows how much is left: it admits the next request with one token or more.
+// TestCharge: at the end of a request, its key has paid for the tokens that the request used. The prompt of each
+// request is estimated at 1,000 tokens. The limit of 2,000 tokens per minute shows how much is left, because it admits
+// a request while at least one token is left.
 func TestCharge(t *testing.T) {
 	prompt := `{"model":"up","prompt":"` + strings.Repeat("abcd", 1000) + `"}`
 	answers := func(status int, body string) func(t *testing.T) string {
@@ -33,7 +34,7 @@ func TestCharge(t *testing.T) {
 	cases := []struct {
 		reason  string
 		replica func(t *testing.T) string
-		// admitted of ten requests, one after the other.
+		// admitted is how many of ten consecutive requests are admitted.
 		admitted int
 	}{
 		{"an overestimated prompt", answers(200, `{"usage":{"prompt_tokens":100,"completion_tokens":100}}`), 10},
@@ -64,7 +65,7 @@ func TestCharge(t *testing.T) {
 	}
 }
 
-// TestChargeOfClientThatGoes: a client cannot have prompts read for nothing by closing its connection.
+// TestChargeOfClientThatGoes: a client that closes its connection still pays for the prompt.
 func TestChargeOfClientThatGoes(t *testing.T) {
 	started := make(chan struct{}, 10)
 	address := engine(t, func(_ http.ResponseWriter, req *http.Request) {
@@ -94,7 +95,8 @@ func TestChargeOfClientThatGoes(t *testing.T) {
 	}
 }
 
-// TestChargeOfStreamClosedEarly: an engine may report the answer's tokens with the last event only.
+// TestChargeOfStreamClosedEarly: an answer is charged even if its stream breaks off. Engines may report the answer's
+// tokens only with the last event.
 func TestChargeOfStreamClosedEarly(t *testing.T) {
 	address := engine(t, func(w http.ResponseWriter, _ *http.Request) {
 		w.Header().Set("Content-Type", "text/event-stream")
@@ -112,7 +114,7 @@ func TestChargeOfStreamClosedEarly(t *testing.T) {
 	}
 	req.Header.Set("Authorization", "Bearer "+secretA)
 	if answer, err := http.DefaultClient.Do(req); err == nil {
-		_, _ = io.Copy(io.Discard, answer.Body) // it breaks
+		_, _ = io.Copy(io.Discard, answer.Body) // the answer breaks off
 		_ = answer.Body.Close()
 	}
 	settle(t, counters)

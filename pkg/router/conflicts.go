@@ -5,7 +5,8 @@ package router
 
 import "github.com/prometheus/client_golang/prometheus"
 
-// Conflicts is a collector of the names that belong to an older owner.
+// Conflicts is a Prometheus collector. It reports each model name that an object claims although an older object owns
+// it.
 type Conflicts struct{ directory Directory }
 
 // NewConflicts returns a collector for a directory.

@@ -19,7 +19,7 @@ func TestConflicts(t *testing.T) {
 	newer.Names, newer.Created = []string{"old", "newer"}, time.Unix(2, 0)
 	twin.Names, twin.Created = []string{"old"}, time.Unix(3, 0)
 	registry := prometheus.NewRegistry()
-	// A Workspace and a set may have one name in a namespace, so twin comes twice.
+	// A Workspace and a set in a namespace may have the same name, so twin occurs twice.
 	registry.MustRegister(NewConflicts(directory{models.New([]models.Owner{twin, twin, newer, owner("a", "old")})}))
 	families, err := registry.Gather()
 	if err != nil {

@@ -14,10 +14,10 @@ import (
 	"github.com/modelberth/modelberth/pkg/router/openai"
 )
 
-// firstRead is the size of the first buffer of a body. A client gets more only after it has filled it.
+// firstRead is the size, in bytes, of a body's first buffer. The buffer grows only once the client has filled it.
 const firstRead = 4 << 10
 
-// content is a body in memory, counted until done.
+// content is a request body in memory. Its size counts toward the limits until done.
 type content struct {
 	text []byte
 	size int64
@@ -30,7 +30,7 @@ func (c *content) done() {
 	c.from.Hold(-c.size)
 }
 
-// read reads the body of a request, within its limit, its deadline and the memory for all.
+// read reads the body of a request, within the limits for its size, its time and the memory of all bodies.
 func (r *Router) read(w http.ResponseWriter, req *http.Request, client *limit.Client) (*content, *openai.Error) {
 	if encoding := req.Header.Get("Content-Encoding"); encoding != "" && !strings.EqualFold(encoding, "identity") {
 		return nil, openai.Errorf(http.StatusUnsupportedMediaType, openai.CodeInvalidBody,
@@ -75,7 +75,8 @@ func (c *content) fill(from io.Reader) *openai.Error {
 	}
 }
 
-// reserve counts more memory, until done, and fails if that for all bodies or the client's half does not suffice.
+// reserve counts more bytes of memory until done. It fails if all bodies exceed the budget, or if the bodies of one
+// client exceed half of it. Clients without a name share the whole budget.
 func (c *content) reserve(more int64) *openai.Error {
 	c.size += more
 	all, own := c.of.buffered.Add(more), c.from.Hold(more)

@@ -22,13 +22,14 @@ import (
 	"github.com/modelberth/modelberth/pkg/router/usage"
 )
 
-// HeaderSession keeps requests with one value on one replica.
+// HeaderSession is a request header. Requests with the same value go to the same replica, unless it has too much work.
 const HeaderSession = "X-Session-Id"
 
-// maxModelName bounds a name in a body. Names of the hub have 96 characters at most.
+// maxModelName is the longest accepted name of a model, in bytes. Names on the Hugging Face Hub have 96 characters at
+// most.
 const maxModelName = 256
 
-// exchange is one request and what was learnt about it.
+// exchange is one request and its state in the router.
 type exchange struct {
 	router *Router
 	route  route
@@ -37,10 +38,10 @@ type exchange struct {
 	fields body.Fields
 	owner  *models.Owner
 	work   balance.Request
-	// content is the body of the client, and text the one for the replica.
+	// content is the client's body, and text is the body for the replica.
 	content *content
 	text    []byte
-	// strips: the client did not ask for the usage, the router did.
+	// strips: the router removes the usage from the answer, because only the router requested it.
 	strips bool
 	attempt
 	answer *usage.Reader
@@ -53,20 +54,20 @@ type sender struct {
 	client *limit.Client
 	// user is the client's account, if it has no key.
 	user *tokens.User
-	// bill is what the client was charged; nil until the request is admitted.
+	// bill is the charge of the client; nil until the request is admitted.
 	bill *limit.Bill
 }
 
-// attempt is the request at a replica.
+// attempt is the state of the request at a replica.
 type attempt struct {
-	// isFresh: only a new connection will do for the replica.
+	// isFresh: the request must use a new connection.
 	isFresh bool
 	// isSent: an engine may have begun to work on the request.
 	isSent bool
 	hold   *balance.Hold
-	// plan continues the answer if its replica dies; nil if the router does not.
+	// plan continues the answer if its replica dies; nil if the router must not continue it.
 	plan *resume.Plan
-	// outgoing is the request as it was sent, and dead the replica that died of or during it.
+	// outgoing is the request from the proxy. dead is the replica that died; the continuation avoids it.
 	outgoing *http.Request
 	dead     string
 }
@@ -75,9 +76,10 @@ type attempt struct {
 func (r *Router) ServeHTTP(w http.ResponseWriter, req *http.Request) {
 	recorder := &recorder{ResponseWriter: w, clock: r.clock}
 	x := &exchange{router: r, start: r.clock.Now(), sender: sender{client: r.anybody}, writer: recorder}
-	// The server reads the rest of a refused body, too. A writer without deadlines has no connection either.
+	// The deadline applies even after a refusal, because the server then reads the rest of the body. Ignore the error: a
+	// writer without deadlines has no connection.
 	_ = http.NewResponseController(w).SetReadDeadline(x.start.Add(r.settings.BodyTimeout))
-	defer x.account(recorder, req) // also when a replica dies in mid-answer, and the server breaks the connection
+	defer x.account(recorder, req) // also if a replica dies in mid-answer: the proxy then panics
 	if err := x.serve(recorder, req); err != nil {
 		x.failed = err
 		if recorder.hasBegun {
@@ -139,7 +141,7 @@ func (x *exchange) parse(req *http.Request, text []byte) *openai.Error {
 	return out
 }
 
-// find finds the owner of the model among those that the client reaches. A model of others does not exist for it.
+// find sets the owner of the model. For a client, models in namespaces that it may not use do not exist.
 func (x *exchange) find(req *http.Request, _ []byte) *openai.Error {
 	name, table := x.fields.Model, x.router.directory.Models()
 	if err := x.see(req, table.Namespaces(name)); err != nil {
@@ -162,14 +164,14 @@ func (x *exchange) find(req *http.Request, _ []byte) *openai.Error {
 	return nil
 }
 
-// Advice about the time of the next try.
+// Values of Retry-After for a model without replicas.
 const (
 	retryStarting = 15 * time.Second
 	retryStalled  = 5 * time.Minute
 )
 
-// unavailable says what is done about a model without replicas. The message of the condition is for its owners; clients
-// get the reason.
+// unavailable returns the error for a model without replicas. It has the reason of the owner's condition, but not the
+// message, which is meant for the owner.
 func unavailable(name string, owner *models.Owner) *openai.Error {
 	state, wait := "it is starting", retryStarting
 	switch {
@@ -192,14 +194,14 @@ func (x *exchange) admit(*http.Request, []byte) *openai.Error {
 	return nil
 }
 
-// edit prepares the body for the replica and the choice of it.
+// edit prepares the body for the replica, and the inputs for the choice of the replica.
 func (x *exchange) edit(req *http.Request, text []byte) *openai.Error {
 	x.text = text
 	x.work = balance.Request{Tokens: x.fields.Tokens(), Prefixes: x.fields.Prefixes(x.client.Name())}
 	if session := req.Header.Get(HeaderSession); session != "" {
 		x.work.Session = sessionKey(x.client.Name(), session)
 	}
-	if x.route.isForm { // forms go as they are
+	if x.route.isForm { // forms are not edited
 		return nil
 	}
 	var change body.Edit
@@ -225,10 +227,12 @@ func (x *exchange) edit(req *http.Request, text []byte) *openai.Error {
 	return x.planAgain()
 }
 
-// maxEdit in bytes is more than an edit adds to a body, but for the options of a stream, which the body has already.
+// maxEdit is more than an edit adds to a body, in bytes. The client's stream options, which the edit repeats, do not
+// count: the body has them already.
 const maxEdit = 1 << 10
 
-// saltSuffix keeps the client's own distinction within its salt. It has a fixed length, whatever the client sends.
+// saltSuffix adds the client's own salt to the salt of its key. The suffix has a fixed length, whatever the client
+// sends.
 func saltSuffix(own string) string {
 	if own == "" {
 		return ""
@@ -237,5 +241,5 @@ func saltSuffix(own string) string {
 	return "-" + hex.EncodeToString(hash[:16])
 }
 
-// sessionKey is the hash of a client's session.
+// sessionKey returns the hash of a client's session.
 func sessionKey(client, session string) uint64 { return xxhash.Sum64String(client + "\n" + session) }

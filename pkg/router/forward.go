@@ -25,7 +25,7 @@ import (
 	"github.com/modelberth/modelberth/pkg/router/usage"
 )
 
-// errNoReplica: every replica has been tried.
+// errNoReplica means that the request has tried every replica.
 var errNoReplica = errors.New("no replica is left")
 
 // forward passes the request to a replica and the answer back, piece by piece.
@@ -48,15 +48,15 @@ func (x *exchange) forward(w http.ResponseWriter, req *http.Request) *openai.Err
 	return failed
 }
 
-// rewrite builds the request for a replica from the path of the route, never from the client's host or path. A client's
-// key stays here: it is not the engine's.
+// rewrite builds the request for a replica. The path is that of the route; the client's host and path are ignored.
+// Unless the router is open, rewrite removes the client's key, which is for the router and not for the engine.
 func (x *exchange) rewrite(p *httputil.ProxyRequest) {
 	p.Out.URL = &url.URL{Scheme: "http", Host: "replica", Path: x.route.path}
 	p.Out.Host = ""
 	for _, name := range []string{
 		"Cookie", "Expect", "Upgrade", "Accept-Encoding", "X-Api-Key", HeaderSession,
 		"X-Forwarded-For", "X-Forwarded-Host", "X-Forwarded-Proto", "X-Real-Ip", "Forwarded",
-		"Idempotency-Key", "X-Idempotency-Key", // with them, the transport itself repeats a request
+		"Idempotency-Key", "X-Idempotency-Key", // with these headers, Go's transport would repeat a request
 	} {
 		p.Out.Header.Del(name)
 	}
@@ -69,7 +69,7 @@ func (x *exchange) rewrite(p *httputil.ProxyRequest) {
 	p.Out.Body = io.NopCloser(bytes.NewReader(x.text))
 }
 
-// RoundTrip sends the request to the chosen replica, and to another one if that was sent nothing.
+// RoundTrip sends the request to a replica. If it cannot connect to that replica, it tries another one.
 func (x *exchange) RoundTrip(req *http.Request) (*http.Response, error) {
 	x.outgoing = req
 	left := slices.DeleteFunc(slices.Clone(x.owner.Replicas), func(name string) bool { return name == x.dead })
@@ -97,10 +97,10 @@ func (x *exchange) RoundTrip(req *http.Request) (*http.Response, error) {
 }
 
 // send sends the request to a replica. An engine may close an idle connection at any moment: llama.cpp does so after
-// 100 requests. A request that meets the close is sent once more, on a new connection: to the same replica, or to the
-// next one if this one is gone. From then on it uses new connections, and one of these that breaks may be the end of an
-// engine that this request crashed, so the request ends there: it reaches two engines at most. An engine that keeps
-// state may have kept the request, so it gets no idle connection.
+// 100 requests. If a reused connection breaks, send repeats the request once, on a new connection. If the replica
+// refuses that connection, RoundTrip continues with the next replica, on new connections only. If a new connection
+// breaks, the request itself may have crashed the engine, so the request fails. Thus it reaches two engines at most. A
+// request with keepsState uses only new connections, because the engine may have kept it even if the connection broke.
 func (x *exchange) send(req *http.Request, replica string) (*http.Response, error) {
 	if !x.isFresh {
 		var isReused bool
@@ -121,14 +121,14 @@ func (x *exchange) sendOver(transport http.RoundTripper, out *http.Request, repl
 	return transport.RoundTrip(out)
 }
 
-// isDial: no connection was made, so nothing was sent.
+// isDial reports whether the connection failed before anything was sent.
 func isDial(err error) bool {
 	opErr, ok := errors.AsType[*net.OpError](err)
 	return ok && opErr.Op == "dial"
 }
 
-// passed are the headers of an engine's answer that reach the client. An engine may not set cookies or policies for the
-// address of all models.
+// passed has the headers of an engine's answer that reach the client. All models share one address, so no engine may
+// set cookies or policies for it.
 var passed = map[string]bool{ //nolint:gochecknoglobals // a constant table
 	"Cache-Control": true, "Content-Disposition": true, "Content-Encoding": true, "Content-Length": true,
 	"Content-Type": true, "Retry-After": true, "X-Request-Id": true, "X-Kaito-Error-Source": true,
@@ -136,7 +136,7 @@ var passed = map[string]bool{ //nolint:gochecknoglobals // a constant table
 
 const eventStream = "text/event-stream"
 
-// observe reads the usage of the answer while it passes.
+// observe filters the headers of an answer, and reads its usage while it passes.
 func (x *exchange) observe(answer *http.Response) error {
 	maps.DeleteFunc(answer.Header, func(name string, _ []string) bool { return !passed[name] })
 	isStream := isEventStream(answer)
@@ -144,7 +144,7 @@ func (x *exchange) observe(answer *http.Response) error {
 		return engineError(answer)
 	}
 	strips := x.strips && isStream && answer.StatusCode == http.StatusOK
-	if (strips || x.plan != nil) && isStream && answer.ContentLength >= 0 { // it will have another length
+	if (strips || x.plan != nil) && isStream && answer.ContentLength >= 0 { // the length changes
 		answer.Header.Del("Content-Length")
 		answer.ContentLength = -1
 	}
@@ -160,13 +160,13 @@ func (x *exchange) observe(answer *http.Response) error {
 	return nil
 }
 
-// isEventStream reports whether an answer comes in events.
+// isEventStream reports whether an answer is a stream of events.
 func isEventStream(answer *http.Response) bool {
 	kind, _, _ := mime.ParseMediaType(answer.Header.Get("Content-Type"))
 	return kind == eventStream
 }
 
-// engineText bounds what a client reads of an engine's error.
+// engineText is the most bytes of an engine's error that reach a client.
 const engineText = 4 << 10
 
 // statusOf describes an answer of an engine by its status and the beginning of its text.
@@ -178,7 +178,8 @@ func statusOf(answer *http.Response) string {
 	return fmt.Sprintf("answered with status %d: %s", answer.StatusCode, strings.TrimSpace(strings.ToValidUTF8(string(text), "")))
 }
 
-// engineError is an answer of the engine that cannot be passed, because the client's stream has begun.
+// engineError returns an engine's answer as an error. The router cannot pass the answer itself, because the client's
+// stream has already begun.
 func engineError(answer *http.Response) *openai.Error {
 	status := answer.StatusCode
 	if status < http.StatusBadRequest {
@@ -187,10 +188,11 @@ func engineError(answer *http.Response) *openai.Error {
 	return openai.Errorf(status, openai.CodeEngine, "the engine %s", statusOf(answer))
 }
 
-// retryFailed is the advice after a failure of a replica: another one is ready, or this one restarts.
+// retryFailed is the Retry-After after a failure. By then another replica may be ready, or the failed one may have
+// restarted.
 const retryFailed = 2 * time.Second
 
-// failure is the answer to an error before the first byte.
+// failure returns the error for a request that failed before the first byte of its answer.
 func (x *exchange) failure(ctx context.Context, err error) *openai.Error {
 	if answered, ok := errors.AsType[*openai.Error](err); ok {
 		return answered

@@ -12,7 +12,7 @@ import (
 	"github.com/modelberth/modelberth/pkg/router/tokens"
 )
 
-// identify finds the client of the key, or the account of the token.
+// identify sets the client: the owner of the key, or the account of the token.
 func (x *exchange) identify(req *http.Request) *openai.Error {
 	if x.router.settings.IsOpen {
 		return nil
@@ -40,7 +40,8 @@ func (x *exchange) identify(req *http.Request) *openai.Error {
 	return nil
 }
 
-// see asks which of the namespaces the account of a token may use. A key names its namespaces itself.
+// see limits an account with a token to those of the namespaces that it may use. The namespaces of a key are fixed
+// already.
 func (x *exchange) see(req *http.Request, namespaces []string) *openai.Error {
 	if x.user == nil {
 		return nil
@@ -53,8 +54,8 @@ func (x *exchange) see(req *http.Request, namespaces []string) *openai.Error {
 	return nil
 }
 
-// unchecked refuses a client as long as its token cannot be checked. It logs the first failure of each second: a flood
-// would fill the log.
+// unchecked returns the error for a client whose token cannot be checked now. It logs at most one failure per second,
+// so that a flood does not fill the log.
 func (x *exchange) unchecked(req *http.Request, err error) *openai.Error {
 	why := "the API server does not answer"
 	switch {
@@ -63,14 +64,15 @@ func (x *exchange) unchecked(req *http.Request, err error) *openai.Error {
 	case errors.Is(err, tokens.ErrUnfinished):
 		why = err.Error()
 	}
-	if req.Context().Err() == nil { // the client is still there
+	if req.Context().Err() == nil { // the client has not gone
 		x.router.uncheckedLog.Do(func() { x.router.log.Warn("a token could not be checked", "error", err.Error()) })
 	}
 	return openai.Errorf(http.StatusServiceUnavailable, openai.CodeUnchecked,
 		"%s, so the token cannot be checked: try again", why).After(retryFailed)
 }
 
-// keyOf reads OpenAI's header, with KAITO's scheme APIKey too, or Anthropic's. Several of them would be ambiguous.
+// keyOf returns the key in OpenAI's header Authorization (scheme Bearer, or KAITO's APIKey) or in Anthropic's
+// X-Api-Key. It returns no key if there are several headers, because they would be ambiguous.
 func keyOf(header http.Header) string {
 	all := append(header.Values("Authorization"), header.Values("X-Api-Key")...)
 	if len(all) != 1 {

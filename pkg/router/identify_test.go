@@ -31,7 +31,7 @@ import (
 	"github.com/modelberth/modelberth/pkg/router/tokens"
 )
 
-// accounts is an API server where an account may use its own namespace.
+// accounts is an API server. Each account may use the namespace with its own name.
 type accounts struct{ isDown, isBusy bool }
 
 func (a accounts) User(_ context.Context, token string, _ ...string) (*authenticationv1.UserInfo, error) {
@@ -63,7 +63,7 @@ func tokenUntil(expires time.Time, signature string) string {
 	return encode([]byte(`{"alg":"RS256"}`)) + "." + encode([]byte(payload)) + "." + signature
 }
 
-// TestTokens: an account reaches the models of the namespaces that it may use, and the engine never gets its token.
+// TestTokens: an account can use the models of its allowed namespaces, and the engine never gets its token.
 func TestTokens(t *testing.T) {
 	sent := make(chan http.Header, 10)
 	up := engine(t, func(w http.ResponseWriter, req *http.Request) {
@@ -150,7 +150,8 @@ func TestTokens(t *testing.T) {
 	}
 }
 
-// TestListOfManyNamespaces: a list is complete or an error that says when to try again, and each try gets further.
+// TestListOfManyNamespaces: the answer is a complete list, or an error with a time to wait. Each try reviews more
+// namespaces.
 func TestListOfManyNamespaces(t *testing.T) {
 	owners := []models.Owner{owner("z", "own")}
 	for i := range 100 {
@@ -178,7 +179,8 @@ func TestListOfManyNamespaces(t *testing.T) {
 	}
 }
 
-// TestTokenExpiresDuringAWait: a held request ends with its token. One that reached a replica in time gets its answer.
+// TestTokenExpiresDuringAWait: a waiting request ends when its token expires. A request that reached a replica before
+// gets its answer.
 func TestTokenExpiresDuringAWait(t *testing.T) {
 	limits := hold.Limits{Requests: 2, Bytes: 1 << 20, Time: 5 * time.Minute}
 	cases := []struct {
@@ -200,7 +202,7 @@ func TestTokenExpiresDuringAWait(t *testing.T) {
 		t.Run(c.reason, func(t *testing.T) {
 			synctest.Test(t, func(t *testing.T) {
 				h := newHolding(t, limits, func(*holding, *models.Owner) {}, func(req *http.Request) (*http.Response, error) {
-					time.Sleep(c.lasts) // on the clock of the bubble
+					time.Sleep(c.lasts) // on the fake clock
 					return says(req), nil
 				})
 				h.settings.IsOpen = false

@@ -25,7 +25,7 @@ func listedOf(name string, owner *models.Owner) listed {
 	return listed{ID: name, Object: "model", Created: owner.Created.Unix(), OwnedBy: owner.ID(), Ready: len(owner.Replicas) > 0}
 }
 
-// list answers with the models that the client may use, or one of them.
+// list answers with all models that the client may use, or with the model in the path.
 func (x *exchange) list(w http.ResponseWriter, req *http.Request) *openai.Error {
 	table, name := x.router.directory.Models(), ""
 	if isModelPath(req.URL.Path) {
@@ -53,12 +53,12 @@ func (x *exchange) list(w http.ResponseWriter, req *http.Request) *openai.Error 
 	}
 	w.Header().Set("Content-Type", "application/json")
 	w.Header().Set("Cache-Control", "no-store")
-	// The client may be gone; nobody else reads the answer.
+	// Ignore the error: the client may have gone.
 	_ = json.NewEncoder(w).Encode(out)
 	return nil
 }
 
-// pool reuses the buffers for answers. A piece of a stream is small.
+// pool reuses the buffers for answers. They are small, as the pieces of a stream are.
 type pool struct{ sync.Pool }
 
 const bufferSize = 8 << 10
@@ -74,7 +74,7 @@ func (p *pool) Get() []byte {
 	return buffer[:]
 }
 
-// Put takes a buffer back.
+// Put returns a buffer to the pool.
 func (p *pool) Put(buffer []byte) {
 	if len(buffer) == bufferSize {
 		p.Pool.Put((*[bufferSize]byte)(buffer))

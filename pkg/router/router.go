@@ -1,11 +1,12 @@
 // Copyright The Modelberth Authors.
 // SPDX-License-Identifier: Apache-2.0
 
-// Package router is the front door: one address for all models, by the name in the request. It answers in OpenAI's
-// shape, passes requests to a replica of the model, and passes answers back as they come.
+// Package router is the front door of all models: one HTTP address, where the name in a request selects the model. It
+// passes each request to a replica of the model, and streams the answer back. Its own answers have the format of
+// OpenAI's API.
 //
-// It decides the order of the steps of a request and which failures are tried again. The packages below decide on
-// the replica, the model and the client. It must not know Kubernetes: a Directory has the models.
+// It decides the order of the steps of a request, and which failures it retries. The packages below decide on the
+// replica, the model and the client. It must not know Kubernetes: a Directory has the models.
 package router
 
 import (
@@ -29,31 +30,31 @@ import (
 // Directory has the current models.
 type Directory interface {
 	Models() *models.Table
-	// Next returns the table, and what is closed once there is another one.
+	// Next returns the current table, and a channel that is closed when a new table replaces it.
 	Next() (*models.Table, <-chan struct{})
 }
 
-// Settings of the data path.
+// Settings are the settings of the router.
 type Settings struct {
 	// MaxBody is the largest body of a request, in bytes.
 	MaxBody int64
-	// BodyBudget is the memory for the bodies of all requests, with the edited copies.
+	// BodyBudget is the memory for the bodies of all requests, including the edited copies, in bytes.
 	BodyBudget int64
 	// BodyTimeout is how long a client may take to send a body.
 	BodyTimeout time.Duration
 	// Deadline is the longest time from the start of a request to the end of its answer.
 	Deadline time.Duration
-	// DialTimeout of a connection to a replica.
+	// DialTimeout is the longest time to connect to a replica.
 	DialTimeout time.Duration
-	// Retries are further replicas that a request may try.
+	// Retries is how many more replicas a request may try after the first one.
 	Retries int
 	// IsOpen: clients need no key.
 	IsOpen bool
-	// Resumes: another replica continues a stream whose replica died.
+	// Resumes: if the replica of a stream dies, another one continues the stream.
 	Resumes bool
-	// ResumeMemory is for the texts of all these streams, in bytes.
+	// ResumeMemory is the memory for the texts of all streams that can be continued, in bytes.
 	ResumeMemory int64
-	// Hold bounds the requests that wait for a first replica.
+	// Hold limits the requests that wait for a first replica.
 	Hold hold.Limits
 }
 
@@ -82,11 +83,11 @@ type Router struct {
 	room      *hold.Room
 	waker     Waker
 	tokens    *tokens.Tokens
-	// uncheckedLog is the way of failed checks of tokens to the log.
+	// uncheckedLog limits the log entries about tokens that could not be checked.
 	uncheckedLog rate.Sometimes
 }
 
-// Parts are what a router is made of.
+// Parts are the parts of a router.
 type Parts struct {
 	Directory Directory
 	Keys      *limit.Keys
@@ -94,9 +95,9 @@ type Parts struct {
 	Metrics   *Metrics
 	Log       *slog.Logger
 	Clock     clock.WithTicker
-	// Waker may be nil: then no request waits for a replica.
+	// Waker may be nil. Then no request waits for a replica.
 	Waker Waker
-	// Tokens may be nil: then clients need a key.
+	// Tokens may be nil. Then clients need a key.
 	Tokens *tokens.Tokens
 }
 
@@ -114,7 +115,7 @@ func New(settings Settings, parts Parts) *Router {
 	}
 }
 
-// fullLog logs streams that cannot be continued for lack of memory: the first one of each minute.
+// fullLog returns a function that logs, at most once per minute, that the memory for the texts of streams is full.
 func fullLog(most int64, log *slog.Logger) func() {
 	sometimes := rate.Sometimes{Interval: time.Minute}
 	return func() {
@@ -124,11 +125,11 @@ func fullLog(most int64, log *slog.Logger) func() {
 	}
 }
 
-// idleTimeout is below 5 s. Engines close idle connections after this time: it is the default of uvicorn, the server of
-// vLLM, and of cpp-httplib, the server of llama.cpp. A request that meets the close is lost.
+// idleTimeout is how long the router keeps an idle connection to a replica. The servers of vLLM (uvicorn) and llama.cpp
+// (cpp-httplib) close idle connections after 5 s by default. A request that arrives at that moment is lost.
 const idleTimeout = 4 * time.Second
 
-// transport connects to replicas. It uses no proxy of the environment, and changes no answer.
+// transport returns a transport to replicas. It ignores the environment's proxies, and does not decompress answers.
 func transport(settings Settings) *http.Transport {
 	dialer := &net.Dialer{Timeout: settings.DialTimeout, KeepAlive: 15 * time.Second}
 	return &http.Transport{
@@ -138,8 +139,8 @@ func transport(settings Settings) *http.Transport {
 	}
 }
 
-// Server returns the server of a handler. Its limits hold for slow clients and large headers; the body has its own
-// deadline.
+// Server returns an HTTP server with limits for slow clients and large headers. The router itself sets a deadline for
+// the body.
 func Server(handler http.Handler) *http.Server {
 	var protocols http.Protocols
 	protocols.SetHTTP1(true)

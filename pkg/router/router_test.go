@@ -115,7 +115,7 @@ func TestModels(t *testing.T) {
 	}
 }
 
-// TestRequestAtEngine checks the request at the engine: its body, its path, and only its own headers.
+// TestRequestAtEngine checks the body, the path and the headers of the request that the engine gets.
 func TestRequestAtEngine(t *testing.T) {
 	type seen struct {
 		Path, Query, Host, Body string
@@ -158,7 +158,8 @@ func limitSalt(t *testing.T) string {
 	return keys.Find(secretA).CacheSalt()
 }
 
-// TestStream: each event arrives before the engine writes the next one, and the usage for the router alone does not.
+// TestStream: each event arrives before the engine writes the next one. A usage that only the router requested does not
+// arrive.
 func TestStream(t *testing.T) {
 	next := make(chan struct{})
 	address := engine(t, func(w http.ResponseWriter, _ *http.Request) {
@@ -202,7 +203,7 @@ func TestStream(t *testing.T) {
 	}
 }
 
-// TestCancel: the engine learns at once that the client is gone.
+// TestCancel: the request at the engine ends as soon as the client leaves.
 func TestCancel(t *testing.T) {
 	started, ended := make(chan struct{}), make(chan struct{})
 	address := engine(t, func(_ http.ResponseWriter, req *http.Request) {
@@ -240,7 +241,7 @@ func receive(t *testing.T, from <-chan struct{}, problem string) {
 	}
 }
 
-// settle waits until nothing is in flight. Handlers end just after their clients.
+// settle waits until nothing is in flight. A handler ends shortly after its client.
 func settle(t *testing.T, counters *balance.Counters) {
 	t.Helper()
 	ticker := time.NewTicker(5 * time.Millisecond)
@@ -265,7 +266,7 @@ func TestRetries(t *testing.T) {
 		}
 		_ = conn.Close()
 	}
-	// idle answers the first request of a connection and closes it during the next.
+	// idle answers the first request of a connection, and closes the connection during the next.
 	idle := func(t *testing.T) string {
 		var served sync.Map
 		return engine(t, func(w http.ResponseWriter, req *http.Request) {
@@ -319,7 +320,7 @@ func TestRetries(t *testing.T) {
 	}
 }
 
-// TestIdleConnectionOfLastReplica: the other replica is dead, so the one that closes idle connections must not count as
+// TestIdleConnectionOfLastReplica: one replica is dead. The other closes an idle connection, and must not count as
 // failed.
 func TestIdleConnectionOfLastReplica(t *testing.T) {
 	var requests sync.Map
@@ -339,7 +340,7 @@ func TestIdleConnectionOfLastReplica(t *testing.T) {
 	}
 }
 
-// sessionOf returns a session that begins at the first of two replicas.
+// sessionOf returns a session that selects the first of two replicas.
 func sessionOf(first, second string) string {
 	var counters balance.Counters
 	for i := 0; ; i++ {
@@ -407,7 +408,7 @@ func TestRateLimit(t *testing.T) {
 	}
 }
 
-// TestHeadersOfAnswers: an engine's headers may not act on the address of all models.
+// TestHeadersOfAnswers: an engine's headers must not affect the address that all models share.
 func TestHeadersOfAnswers(t *testing.T) {
 	address := engine(t, func(w http.ResponseWriter, _ *http.Request) {
 		for _, name := range []string{"Set-Cookie", "Access-Control-Allow-Origin", "Location", "Server", "X-Request-Id", "Content-Type"} {
@@ -423,7 +424,7 @@ func TestHeadersOfAnswers(t *testing.T) {
 	}
 }
 
-// TestChaos ends requests in every way at once; nothing stays counted.
+// TestChaos ends requests in every way at once; afterwards nothing is still counted.
 func TestChaos(t *testing.T) {
 	chaos := engine(t, func(w http.ResponseWriter, req *http.Request) {
 		body, _ := io.ReadAll(req.Body)

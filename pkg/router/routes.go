@@ -12,22 +12,23 @@ import (
 // route is a path of the API.
 type route struct {
 	path string
-	// isForm: the body is a form, else JSON.
+	// isForm: the body is a form; otherwise it is JSON.
 	isForm bool
 	// streams: the answer may be a stream of events.
 	streams bool
-	// streamsUsage: a stream has its usage only on request, in OpenAI's field.
+	// streamsUsage: a stream has its usage only if the request sets stream_options.include_usage.
 	streamsUsage bool
-	// salted: the engine keeps the prompt in a prefix cache. vLLM reads the member cache_salt on these routes; releases
-	// that do not know it there, and llama.cpp, ignore it.
+	// salted: the engine keeps the prompt in a prefix cache, so the router sets the member cache_salt. llama.cpp, and
+	// releases of vLLM without cache_salt on the route, ignore it.
 	salted bool
 	// resumes: another replica can continue a stream of this kind.
 	resumes resume.Kind
-	// keepsState: the engine remembers the request, so it must not be sent twice.
+	// keepsState: the engine remembers the request, so the router must not send it twice.
 	keepsState bool
 }
 
-// routes are all paths that reach a replica. An engine's other paths load adapters or profile it.
+// routes has all paths that the router passes to replicas. An engine's other paths load adapters or profile it, for
+// example.
 var routes = map[string]route{ //nolint:gochecknoglobals // a constant table
 	"/v1/chat/completions":     {path: "/v1/chat/completions", streams: true, streamsUsage: true, salted: true, resumes: resume.Chat},
 	"/v1/completions":          {path: "/v1/completions", streams: true, streamsUsage: true, salted: true, resumes: resume.Completion},
@@ -43,7 +44,7 @@ var routes = map[string]route{ //nolint:gochecknoglobals // a constant table
 // pathModels lists the models.
 const pathModels = "/v1/models"
 
-// allowed is the method of a path; empty for an unknown path.
+// allowed returns the HTTP method of a path, or an empty string for an unknown path.
 func allowed(path string) string {
 	if path == pathModels || isModelPath(path) {
 		return http.MethodGet

@@ -23,7 +23,7 @@ import (
 	"github.com/modelberth/modelberth/pkg/router/models"
 )
 
-// deadline of whatever a test waits for.
+// deadline is the longest time that a test waits for anything.
 const deadline = 20 * time.Second
 
 const secretA = "sk-tenant-a-0123456789"

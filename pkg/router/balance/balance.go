@@ -1,11 +1,12 @@
 // Copyright The Modelberth Authors.
 // SPDX-License-Identifier: Apache-2.0
 
-// Package balance decides which replica of a model gets a request, and counts what is in flight.
+// Package balance decides which replica of a model gets a request, and counts the work in flight.
 //
-// A request goes to the replica whose cache holds its prefix, unless that has more than its share of work; then to the
-// next one by a longer prefix, then to the one with the least work. The decision follows from the names of the replicas
-// and the work in flight, so routers agree without sharing anything.
+// A session, or else the beginning of the prompt, selects a replica, because that replica has the text in its KV cache.
+// If the replica has more than its share of the work, a longer prefix of the prompt selects another one. If all of
+// these are busy, the request goes to the replica with the least work. The decision depends only on the names of the
+// replicas and their work in flight, so routers agree without shared state.
 //
 // The package must not know HTTP, Kubernetes or keys: a server for ext_proc and an autoscaler use the same counters.
 package balance
@@ -17,17 +18,19 @@ import (
 	"github.com/cespare/xxhash/v2"
 )
 
-// Bound is the most work of a replica that a prefix can choose, as a multiple of the mean.
+// Bound limits affinity: a session or prefix selects a replica only while its work is at most this multiple of the
+// mean.
 const Bound = 1.25
 
-// Slack is the work in tokens that no engine queues. Below it, a replica is never over its bound.
+// Slack is an amount of work, in tokens, that every engine processes without a queue. With at most this work, a replica
+// is never over its bound.
 const Slack = 8192
 
-// Request is what a decision depends on.
+// Request has the inputs of a decision.
 type Request struct {
-	// Tokens is the estimated work.
+	// Tokens is the estimated work, in tokens.
 	Tokens int
-	// Session keeps requests together if it is not 0; it precedes prefixes.
+	// Session is a hash that keeps requests together. It takes precedence over prefixes; 0 means no session.
 	Session uint64
 	// Prefixes are hashes of the prompt's beginning, the shortest first.
 	Prefixes []uint64
@@ -35,28 +38,28 @@ type Request struct {
 	turn uint64
 }
 
-// Load is the work of a replica in flight.
+// Load is a replica's work in flight.
 type Load struct {
 	Requests, Tokens int
 }
 
-// Counters count the work in flight by replica. The zero value is ready.
+// Counters count the work in flight of each replica. The zero value is ready.
 type Counters struct {
 	mu    sync.Mutex
 	loads map[string]Load
 	turn  uint64
 }
 
-// Hold is a request's share of a replica's work.
+// Hold counts a request as work of a replica until Release.
 type Hold struct {
-	// Replica is the chosen one.
+	// Replica is the address of the chosen replica.
 	Replica string
 	tokens  int
 	release sync.Once
 	from    *Counters
 }
 
-// Place chooses one of the replicas and counts the request there until Release. It returns nil without a replica.
+// Place chooses a replica and counts the request there until Release. It returns nil if there are no replicas.
 func (c *Counters) Place(replicas []string, request Request) *Hold {
 	if len(replicas) == 0 {
 		return nil
@@ -79,7 +82,7 @@ func (c *Counters) Place(replicas []string, request Request) *Hold {
 	return &Hold{Replica: chosen, tokens: tokens, from: c}
 }
 
-// Release ends a request's share. Further calls have no effect.
+// Release subtracts the request from the work of its replica. Further calls have no effect.
 func (h *Hold) Release() {
 	h.release.Do(func() {
 		h.from.mu.Lock()
@@ -93,7 +96,7 @@ func (h *Hold) Release() {
 	})
 }
 
-// Loads returns a copy of the work in flight by replica; one without work is absent.
+// Loads returns a copy of the work in flight by replica. Replicas without work are absent.
 func (c *Counters) Loads() map[string]Load {
 	c.mu.Lock()
 	defer c.mu.Unlock()
@@ -102,8 +105,8 @@ func (c *Counters) Loads() map[string]Load {
 	return out
 }
 
-// Pick returns the index of the chosen replica. The loads are those of the replicas, in tokens. There must be one
-// replica at least.
+// Pick returns the index of the chosen replica. There must be at least one replica. Loads has the work of each replica,
+// in tokens.
 func Pick(replicas []string, loads []int, request Request) int {
 	limit := bound(loads)
 	if request.Session != 0 {
@@ -119,7 +122,7 @@ func Pick(replicas []string, loads []int, request Request) int {
 	return least(replicas, loads, request)
 }
 
-// bound is the most tokens in flight that a replica may have before a request with affinity.
+// bound returns the most tokens that a replica may have in flight and still get a request by affinity.
 func bound(loads []int) int {
 	total := 0
 	for _, load := range loads {
@@ -128,8 +131,8 @@ func bound(loads []int) int {
 	return max(Slack, int(Bound*float64(total)/float64(len(loads))))
 }
 
-// highest is rendezvous hashing: the replica with the highest hash of its name and the key. A new replica takes over
-// its own keys only, and those of a lost one spread over the others.
+// highest returns the replica with the highest hash of its name and the key (rendezvous hashing). A new replica takes
+// over only the keys that it now wins. The keys of a lost replica spread over the others.
 func highest(replicas []string, key uint64) int {
 	best, top := 0, uint64(0)
 	for i, name := range replicas {
@@ -149,8 +152,8 @@ func mix(x uint64) uint64 {
 	return x ^ x>>31
 }
 
-// least is the replica with the least work. Among equals the request's affinity decides, and without one they take
-// turns.
+// least returns the replica with the least work. Among equal replicas the request's affinity decides; requests without
+// affinity take turns.
 func least(replicas []string, loads []int, request Request) int {
 	key := request.Session
 	if n := len(request.Prefixes); n > 0 {

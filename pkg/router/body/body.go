@@ -1,10 +1,10 @@
 // Copyright The Modelberth Authors.
 // SPDX-License-Identifier: Apache-2.0
 
-// Package body reads what routing depends on from the body of a request: the model, the size of the prompt and of the
-// answer, and hashes of the prompt's beginning. It also edits single members without touching the others.
+// Package body reads the parts of a request's body that routing depends on: the model, the size of the prompt and of
+// the answer, and hashes of the prompt's beginning. It also edits single members and leaves the others unchanged.
 //
-// It decides which bodies are refused. It must not know models, keys or replicas.
+// It decides which bodies the router refuses. It must not know models, keys or replicas.
 package body
 
 import (
@@ -14,7 +14,7 @@ import (
 	"fmt"
 )
 
-// Fields are what the router reads of a body.
+// Fields are the values that the router reads from a body.
 type Fields struct {
 	// Model is the name in the body.
 	Model string
@@ -22,33 +22,33 @@ type Fields struct {
 	Stream bool
 	// IncludeUsage: the client wants the usage at the end of the stream.
 	IncludeUsage bool
-	// MaxTokens is the limit of the answer; 0 if there is none.
+	// MaxTokens is the limit of the answer, in tokens; 0 if there is none.
 	MaxTokens int
-	// CacheSalt is the client's own salt of the prefix cache.
+	// CacheSalt is the client's own salt for the prefix cache.
 	CacheSalt string
 	// Prompt is the JSON text of the prompt: messages, prompt or input.
 	Prompt []byte
-	// Other is the size of what else the engine reads before it answers, in bytes: system prompts, tools, documents.
+	// Other is the size of the engine's other input, in bytes: system prompts, tools, documents.
 	Other int
-	// Sound is the size of a recording, in bytes.
+	// Sound is the size of an audio file, in bytes.
 	Sound int
 
 	model, cacheSalt, streamOptions span
 }
 
-// span is the place of a member's value, from its first byte to after its last.
+// span is the position of a member's value, from its first byte to the byte after its last.
 type span struct{ start, end int }
 
 func (s span) isSet() bool { return s.end > 0 }
 
-// ErrNoModel reports a body without the name of a model.
+// ErrNoModel means that a body does not name a model.
 var ErrNoModel = errors.New(`the body has no "model": name one, GET /v1/models lists them`)
 
-// maxDepth bounds the nesting of arrays and objects. Engines have smaller limits.
+// maxDepth is the deepest accepted nesting of arrays and objects. Engines accept less.
 const maxDepth = 512
 
-// JSON reads the fields of a JSON object. Two members of one name are refused, because the engine may read the other
-// one.
+// JSON reads the fields of a JSON object. It refuses two members with the same name, because the engine may use the one
+// that the router does not.
 func JSON(text []byte) (Fields, error) {
 	if err := valid(text); err != nil {
 		return Fields{}, err
@@ -76,13 +76,13 @@ func JSON(text []byte) (Fields, error) {
 	return out, err
 }
 
-// names of the members that are read.
+// names are the members that JSON reads.
 var names = [...]string{ //nolint:gochecknoglobals // a constant table
 	"model", "stream", "stream_options", "max_tokens", "max_completion_tokens", "max_output_tokens", "cache_salt",
 	"messages", "prompt", "input", "system", "instructions", "tools", "functions", "documents", "query",
 }
 
-// nameOf returns the index of a key in names, or -1. Keys may be escaped: "\u006dodel" is model, too.
+// nameOf returns the index of a key in names, or -1. The key may have escapes: "\u006dodel" is also model.
 func nameOf(quoted []byte) int {
 	key := string(quoted[1 : len(quoted)-1])
 	if bytes.IndexByte(quoted, '\\') >= 0 {
@@ -108,7 +108,7 @@ func (f *Fields) set(name string, text []byte, at span) error {
 		return decode(name, "true or false", value, &f.Stream)
 	case "stream_options":
 		f.streamOptions = at
-		// A map, because engines do not match names without regard to case, as the fields of a struct do.
+		// This is a map because encoding/json ignores case when it matches the fields of a struct, and engines do not.
 		var options map[string]json.RawMessage
 		if err := decode(name, "an object", value, &options); err != nil || options["include_usage"] == nil {
 			return err
@@ -134,7 +134,7 @@ func (f *Fields) set(name string, text []byte, at span) error {
 	return nil
 }
 
-// isPrompt reports whether a member begins the text that engines keep in their prefix cache.
+// isPrompt reports whether a member is the prompt, whose beginning engines keep in their prefix cache.
 func isPrompt(name string) bool { return name == "messages" || name == "prompt" || name == "input" }
 
 func decode(name, want string, value []byte, into any) error {
@@ -144,7 +144,7 @@ func decode(name, want string, value []byte, into any) error {
 	return nil
 }
 
-// valid checks the text as encoding/json does, and its depth.
+// valid reports text that is no valid JSON or is nested too deeply.
 func valid(text []byte) error {
 	depth, inString := 0, false
 	for i := 0; i < len(text); i++ {
@@ -171,13 +171,14 @@ func valid(text []byte) error {
 	return fmt.Errorf("the body is not JSON: %w", json.Unmarshal(text, &unused))
 }
 
-// reader walks over valid JSON.
+// reader iterates over valid JSON.
 type reader struct {
 	text []byte
 	at   int
 }
 
-// members calls visit with the quoted key and the place of the value of each member of the object at the reader.
+// members calls visit for each member of the object at the reader's position, with the quoted key and the position of
+// the value.
 func (r *reader) members(visit func(key []byte, value span) error) error {
 	r.at = skipSpace(r.text, r.at+1)
 	for r.text[r.at] != '}' {
@@ -204,8 +205,8 @@ func skipSpace(text []byte, at int) int {
 	return at
 }
 
-// skipString returns the place after the string at a place. It reads each byte once: a search for the next quote from
-// each escape would be quadratic.
+// skipString returns the position after the string that begins at a position. It reads each byte once: a search for the
+// next quote after each escape would take quadratic time.
 func skipString(text []byte, at int) int {
 	at++
 	for text[at] != '"' {
@@ -218,7 +219,7 @@ func skipString(text []byte, at int) int {
 	return at + 1
 }
 
-// skipValue returns the place after the value at a place.
+// skipValue returns the position after the value that begins at a position.
 func skipValue(text []byte, at int) int {
 	depth := 0
 	for {

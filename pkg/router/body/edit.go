@@ -9,23 +9,24 @@ import (
 	"slices"
 )
 
-// Edit is a change of a JSON body for the engine.
+// Edit has the changes of a JSON body for the engine.
 type Edit struct {
 	// Model replaces the name of the model, if it is not empty.
 	Model string
 	// CacheSalt replaces or adds the salt, if it is not empty.
 	CacheSalt string
-	// IncludeUsage asks for the usage at the end of the stream.
+	// IncludeUsage requests the usage at the end of the stream.
 	IncludeUsage bool
 }
 
-// splice replaces a place by a text.
+// splice replaces a span of a body by a text.
 type splice struct {
 	at   span
 	text []byte
 }
 
-// Apply returns the body with the changes. All other bytes stay, in their order. The body must be that of the fields.
+// Apply returns the body with the changes. All other bytes stay the same. The text must be the body that the fields
+// come from.
 func (f *Fields) Apply(text []byte, edit Edit) ([]byte, error) {
 	var splices []splice
 	var added []byte
@@ -55,14 +56,14 @@ func (f *Fields) Apply(text []byte, edit Edit) ([]byte, error) {
 	if err := errors.Join(errs...); err != nil {
 		return nil, err
 	}
-	if added != nil { // before the model, so the object is not empty
+	if added != nil { // at the start of the object: the model follows, so the last comma is valid
 		start := skipSpace(text, 0) + 1
 		splices = append(splices, splice{span{start, start}, added})
 	}
 	return spliced(text, splices), nil
 }
 
-// withUsage returns the client's options of a stream with the usage.
+// withUsage returns the client's stream options with include_usage set.
 func withUsage(text []byte, at span) (map[string]json.RawMessage, error) {
 	var out map[string]json.RawMessage
 	if at.isSet() {

@@ -12,13 +12,13 @@ import (
 	"mime/multipart"
 )
 
-// maxModelName bounds the value of a form's field.
+// maxModelName is the longest accepted value of a form's field, in bytes.
 const maxModelName = 1024
 
-// maxParts bounds the fields of a form.
+// maxParts is the most parts that a form may have.
 const maxParts = 64
 
-// Form reads the fields of a form, as clients send audio: its part "model".
+// Form reads the model and the stream flag of a form. Clients send audio as forms.
 func Form(contentType string, text []byte) (Fields, error) {
 	_, params, err := mime.ParseMediaType(contentType)
 	if err != nil || params["boundary"] == "" {
@@ -65,7 +65,7 @@ func Form(contentType string, text []byte) (Fields, error) {
 	return out, nil
 }
 
-// weigh adds the size of a part that is not read.
+// weigh adds the size of a part whose value is not read. A part with a file name is audio.
 func (f *Fields) weigh(part *multipart.Part) error {
 	size, err := io.Copy(io.Discard, part)
 	if err != nil {

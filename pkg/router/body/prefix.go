@@ -9,11 +9,11 @@ import (
 	"github.com/cespare/xxhash/v2"
 )
 
-// Depths of a prompt's prefixes, in bytes. A replica has the longest ones of its last requests in its cache.
+// depths are the lengths of the prefixes that Prefixes hashes, in bytes.
 var depths = [...]int{1 << 10, 4 << 10, 16 << 10, 64 << 10} //nolint:gochecknoglobals // a constant table
 
-// Prefixes returns hashes of the prompt's first bytes, the shortest prefix first. Prompts with a common beginning have
-// common hashes, on every router. A salt keeps the prompts of tenants apart.
+// Prefixes returns hashes of the prompt's first bytes, the shortest prefix first. Prompts with the same beginning have
+// the same hashes on every router. The salt keeps the prompts of tenants apart.
 func (f *Fields) Prefixes(salt string) []uint64 {
 	out := make([]uint64, 0, len(depths))
 	var digest xxhash.Digest
@@ -32,17 +32,19 @@ func (f *Fields) Prefixes(salt string) []uint64 {
 }
 
 const (
-	// bytesPerToken of English text and JSON, as OpenAI's help pages state.
+	// bytesPerToken is the average for English text and JSON, according to OpenAI's help pages.
 	bytesPerToken = 4
-	// bytesPerSound is for recordings: Whisper has 50 positions for a second, which is 8 kB of speech as MP3. An estimate.
+	// bytesPerSound is the estimated bytes of audio per token: Whisper has 50 positions per second, and a second of speech
+	// is 8 kB as MP3.
 	bytesPerSound = 160
 	// defaultAnswer is the assumed length of an answer without a limit, in tokens.
 	defaultAnswer = 256
-	// maxAnswer bounds the weight of a limit: clients ask for more than they get.
+	// maxAnswer limits how much a client's own limit counts, in tokens: clients set limits far above the answers that they
+	// get.
 	maxAnswer = 2048
 )
 
-// PromptTokens estimates the tokens of the prompt, with system prompts, tools and recordings.
+// PromptTokens estimates the tokens of the prompt, including system prompts, tools and audio.
 func (f *Fields) PromptTokens() int {
 	return min((len(f.Prompt)+f.Other)/bytesPerToken+f.Sound/bytesPerSound, math.MaxInt32)
 }

@@ -1,7 +1,7 @@
 // Copyright The Modelberth Authors.
 // SPDX-License-Identifier: Apache-2.0
 
-// Package discovery finds models, their replicas and the keys of clients in the cluster, by watching.
+// Package discovery watches the cluster for models, their replicas and the keys of clients.
 //
 // It decides whether a pod counts as a replica. It must not know requests.
 package discovery
@@ -34,13 +34,13 @@ const LabelKey = "modelberth.dev/router-key"
 
 // Scope names the watched objects.
 type Scope struct {
-	// Namespaces of the models; none means all.
+	// Namespaces are the namespaces of the models; none means all.
 	Namespaces watched.Namespaces
 	// KeyNamespace has the Secrets with keys; if it is empty, clients need no key.
 	KeyNamespace string
 }
 
-// Discovery has the current models. It is a directory of the router.
+// Discovery has a table of the current models. It implements router.Directory.
 type Discovery struct {
 	cache     cache.Cache
 	scope     Scope
@@ -49,10 +49,10 @@ type Discovery struct {
 	table     models.Current
 	changed   chan struct{}
 	conflicts []models.Conflict
-	problems  map[string]string // of Secrets that are not used, as logged
+	problems  map[string]string // by unused Secret, as logged
 }
 
-// New returns a discovery before its start.
+// New returns a discovery. Run starts it.
 func New(config *rest.Config, scope Scope, keys *limit.Keys, log *slog.Logger) (*Discovery, error) {
 	scheme := runtime.NewScheme()
 	for _, add := range []func(*runtime.Scheme) error{v1beta1.AddToScheme, corev1.AddToScheme, discoveryv1.AddToScheme} {
@@ -87,7 +87,7 @@ func New(config *rest.Config, scope Scope, keys *limit.Keys, log *slog.Logger) (
 	return d, nil
 }
 
-// keepWorkspace keeps the fields in use.
+// keepWorkspace returns a Workspace with only the fields that the router uses, to save memory.
 func keepWorkspace(object any) (any, error) {
 	ws, ok := object.(*v1beta1.Workspace)
 	if !ok {
@@ -127,7 +127,7 @@ func (d *Discovery) Models() *models.Table {
 	return table
 }
 
-// Next returns the current table, and a channel closed with the next one.
+// Next returns the current table, and a channel that is closed when a new table replaces it.
 func (d *Discovery) Next() (*models.Table, <-chan struct{}) { return d.table.Load() }
 
 // Run watches until the context ends. It calls ready once the first table is complete.
@@ -186,7 +186,7 @@ func (d *Discovery) refresh(ctx context.Context) error {
 			return fmt.Errorf("listing %T: %w", list, err)
 		}
 	}
-	// The keys first: a waiting request looks up its key again as soon as the table changes.
+	// Refresh the keys first: a waiting request looks up its key again as soon as the table changes.
 	if err := d.refreshKeys(ctx); err != nil {
 		return err
 	}

@@ -17,11 +17,12 @@ import (
 	"github.com/modelberth/modelberth/pkg/router/models"
 )
 
-// name of an object.
+// name identifies an object.
 type name struct{ namespace, name string }
 
-// Owners returns the owners of models: each set with its Workspaces, and each other Workspace. A Workspace belongs to a
-// set only if the set controls it; a label alone would let anybody join.
+// Owners returns the owners of models: each InferenceSet with its Workspaces, and each Workspace without a set. A
+// Workspace belongs to a set only if the set is its controller. If a label were enough, any Workspace could join the
+// set.
 func Owners(workspaces []v1beta1.Workspace, sets []v1beta1.InferenceSet, slices []discoveryv1.EndpointSlice) []models.Owner {
 	addresses := map[name][]string{}
 	for i := range slices {
@@ -45,7 +46,7 @@ func Owners(workspaces []v1beta1.Workspace, sets []v1beta1.InferenceSet, slices 
 			continue
 		}
 		replicas := []string(nil)
-		if ws.Status.Endpoint != nil { // otherwise a Service of that name may be somebody else's
+		if ws.Status.Endpoint != nil { // otherwise, a Service of this name may belong to something else
 			replicas = addresses[name{ws.Namespace, ws.Name}]
 		}
 		if controller := metav1.GetControllerOf(ws); controller != nil && bySet[string(controller.UID)] != nil {
@@ -63,7 +64,8 @@ func Owners(workspaces []v1beta1.Workspace, sets []v1beta1.InferenceSet, slices 
 	return out
 }
 
-// names of a set without Workspaces: its own, and the preset's. Clients use either, and both wake it.
+// names returns the model names of a set without Workspaces: its own name and the preset's. Requests may use either to
+// wake the set.
 func names(set *v1beta1.InferenceSet) []string {
 	out := []string{set.Name}
 	if inference := set.Spec.Template.Inference; inference != nil && inference.Preset != nil && inference.Preset.Name != set.Name {
@@ -82,8 +84,8 @@ func join(set *models.Owner, ws *v1beta1.Workspace, replicas []string) {
 	set.Replicas = append(set.Replicas, replicas...)
 }
 
-// served are the names at the endpoint. Before the endpoint exists, they are the preset's, so clients learn that it is
-// starting.
+// served returns the model names at the endpoint. Before the endpoint exists, it returns the preset's name, so that
+// clients get the answer that the model is starting.
 func served(ws *v1beta1.Workspace) []string {
 	if ws.Status.Endpoint != nil && len(ws.Status.Endpoint.Models) > 0 {
 		return slices.Clone(ws.Status.Endpoint.Models)
@@ -94,7 +96,7 @@ func served(ws *v1beta1.Workspace) []string {
 	return nil
 }
 
-// problem reads the conditions of an object without replicas.
+// problem returns from the conditions why an object is not ready. Stalled takes precedence over Ready.
 func problem(conditions []metav1.Condition, generation int64) models.Problem {
 	var out models.Problem
 	for _, kind := range []string{v1beta1.ConditionStalled, v1beta1.ConditionReady} {
@@ -113,8 +115,9 @@ func problem(conditions []metav1.Condition, generation int64) models.Problem {
 // portHTTP is the name of the Service's port for requests.
 const portHTTP = "http"
 
-// ready returns the addresses of the ready pods of a slice. Somebody who can write slices could name any address, so an
-// address without a pod of the namespace, of the machine itself, or of cloud metadata is left out.
+// ready returns the addresses of the ready pods of a slice. A user who can write EndpointSlices could enter any
+// address. So ready leaves out addresses that belong to no pod of the namespace, loopback addresses, and link-local
+// addresses such as the cloud's metadata service.
 func ready(slice *discoveryv1.EndpointSlice) []string {
 	port := 0
 	for _, p := range slice.Ports {

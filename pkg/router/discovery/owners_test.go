@@ -28,7 +28,7 @@ func workspace(name string, controller *v1beta1.InferenceSet, served ...string) 
 	return ws
 }
 
-// slice has a ready pod at each address.
+// slice returns an EndpointSlice with a ready pod at each address.
 func slice(service string, addresses ...string) discoveryv1.EndpointSlice {
 	out := discoveryv1.EndpointSlice{
 		ObjectMeta: metav1.ObjectMeta{Namespace: "a", Labels: map[string]string{discoveryv1.LabelServiceName: service}},

@@ -1,11 +1,10 @@
 // Copyright The Modelberth Authors.
 // SPDX-License-Identifier: Apache-2.0
 
-// Package hold bounds the requests waiting for a replica: their number and bytes, for all models, for each model and for
-// each key, and the time.
+// Package hold limits the requests that wait for a replica: their number, their bytes and their time. The limits of
+// number and bytes apply to all models together, to each model and to each key.
 //
-// It decides whether a request may wait, and the probable time of a start. It must not know HTTP or the start of a
-// model.
+// It decides whether a request may wait, and estimates the time of a start. It must not know HTTP, or how models start.
 package hold
 
 import (
@@ -13,17 +12,18 @@ import (
 	"time"
 )
 
-// Limits of waiting requests. A model may have half of each, a key half of that for each model, and half in all.
+// Limits are the limits of all waiting requests together. A model may use half of them. A key may use half of them in
+// total, and a quarter for each model.
 type Limits struct {
-	// Requests waiting at once; 0: none waits.
+	// Requests is how many may wait at once; with 0, none waits.
 	Requests int
-	// Bytes of their bodies.
+	// Bytes is the size of their bodies.
 	Bytes int64
-	// Longest time of a waiting request.
+	// Time is how long a request may wait.
 	Time time.Duration
 }
 
-// Room has the waiting requests. It is safe for concurrent use.
+// Room counts the waiting requests. It is safe for concurrent use.
 type Room struct {
 	limits  Limits
 	mu      sync.Mutex
@@ -32,7 +32,7 @@ type Room struct {
 	byModel map[string]*model
 }
 
-// crowd is a number of requests.
+// crowd counts requests and the bytes of their bodies.
 type crowd struct {
 	requests int
 	bytes    int64
@@ -41,9 +41,9 @@ type crowd struct {
 type model struct {
 	crowd
 	byKey map[string]*crowd
-	// since the first waiting request; zero if none waits.
+	// since is when the first waiting request arrived; zero if none waits.
 	since time.Time
-	// took is how long the last start took; 0 if none was seen.
+	// took is how long the last start took; 0 if there was none.
 	took time.Duration
 }
 
@@ -55,7 +55,7 @@ func New(limits Limits) *Room {
 // IsOpen reports whether any request may wait.
 func (r *Room) IsOpen() bool { return r.limits.Requests > 0 }
 
-// Time is the longest time of a waiting request.
+// Time returns how long a request may wait.
 func (r *Room) Time() time.Duration { return r.limits.Time }
 
 // Place is a waiting request.
@@ -65,17 +65,17 @@ type Place struct {
 	once sync.Once
 }
 
-// Request is one that would wait.
+// Request describes a request that needs to wait.
 type Request struct {
-	// Model names the owner.
+	// Model is the ID of the owner.
 	Model string
-	// Key names the client's key; without one, only the limits of the model count.
+	// Key is the name of the client's key; if it is empty, the limits per key do not apply.
 	Key string
-	// Bytes of the body.
+	// Bytes is the size of the body.
 	Bytes int64
 }
 
-// Full is a limit that keeps a request from waiting.
+// Full names a limit that is reached.
 type Full string
 
 // The limits.
@@ -85,7 +85,7 @@ const (
 	FullForKey   Full = "the key"
 )
 
-// Enter admits a request, or returns the limit that is reached. Leave must follow an admission.
+// Enter admits a request, or returns the limit that is reached. The caller must call Leave for an admitted request.
 func (r *Room) Enter(who Request, now time.Time) (*Place, Full) {
 	r.mu.Lock()
 	defer r.mu.Unlock()
@@ -112,12 +112,12 @@ func (r *Room) Enter(who Request, now time.Time) (*Place, Full) {
 	return &Place{of: r, who: who}, ""
 }
 
-// half of the limits, at least one request.
+// half returns half of the limits, rounded up.
 func (l Limits) half() Limits {
 	return Limits{Requests: (l.Requests + 1) / 2, Bytes: (l.Bytes + 1) / 2}
 }
 
-// admits reports whether another request keeps within limits; a missing crowd is empty.
+// admits reports whether one more request stays within the limits. A nil crowd is empty.
 func admits(c *crowd, bytes int64, most Limits) bool {
 	if c == nil {
 		c = &crowd{}
@@ -125,7 +125,7 @@ func admits(c *crowd, bytes int64, most Limits) bool {
 	return c.requests < most.Requests && c.bytes+bytes <= most.Bytes
 }
 
-// count adds a request, or removes it.
+// count adds a request if by is 1, and removes it if by is -1.
 func (r *Room) count(m *model, who Request, by int) {
 	for _, c := range []*crowd{&r.total, &m.crowd} {
 		c.add(by, who.Bytes)
@@ -149,7 +149,7 @@ func (c *crowd) add(requests int, bytes int64) {
 	c.bytes += int64(requests) * bytes
 }
 
-// Leave ends the wait. hasStarted: a replica is ready. Further calls have no effect.
+// Leave ends the wait. hasStarted means that the model has a replica. Further calls have no effect.
 func (p *Place) Leave(hasStarted bool, now time.Time) {
 	p.once.Do(func() {
 		p.of.mu.Lock()
@@ -169,8 +169,8 @@ func (p *Place) Leave(hasStarted bool, now time.Time) {
 	})
 }
 
-// Estimate is the time to the end of a model's start: the time of its last start, less the elapsed time. ok is false if
-// no start was seen.
+// Estimate returns the remaining time of a model's start: the duration of its last start, less the time since the first
+// request began to wait. ok is false if no start is known.
 func (r *Room) Estimate(name string, now time.Time) (left time.Duration, ok bool) {
 	r.mu.Lock()
 	defer r.mu.Unlock()
@@ -184,7 +184,7 @@ func (r *Room) Estimate(name string, now time.Time) (left time.Duration, ok bool
 	return max(0, m.took-now.Sub(m.since)), true
 }
 
-// Held returns the number of waiting requests, and their bytes.
+// Held returns the number and the bytes of the waiting requests.
 func (r *Room) Held() (requests int, bytes int64) {
 	r.mu.Lock()
 	defer r.mu.Unlock()

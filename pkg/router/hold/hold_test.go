@@ -8,7 +8,7 @@ import (
 	"time"
 )
 
-// TestRoom bounds requests and bytes, for all models, for each and for each key.
+// TestRoom checks the limits of requests and bytes, for all models, per model and per key.
 func TestRoom(t *testing.T) {
 	type entry struct {
 		model, key string
@@ -66,7 +66,7 @@ func TestRoom(t *testing.T) {
 	}
 }
 
-// TestEstimate learns from the last start.
+// TestEstimate checks that the estimate follows the last start.
 func TestEstimate(t *testing.T) {
 	r := New(Limits{Requests: 10, Bytes: 100})
 	at := func(s int64) time.Time { return time.Unix(s, 0) }

@@ -8,21 +8,21 @@ import (
 	"time"
 )
 
-// bucket is a limit with a minute's share at once. It may be overdrawn, and what was taken can be given back: the
-// limiters of x/time/rate cannot take back a reservation in use. A nil bucket has no limit.
+// bucket is a token bucket for the units of one minute. It may be overdrawn, and a caller can give units back.
+// x/time/rate does not fit, because its reservations cannot be returned once in use. A nil bucket means no limit.
 type bucket struct {
 	perSecond, burst float64
 
 	mu   sync.Mutex
 	left float64
-	at   time.Time // of left
+	at   time.Time // when left was computed
 }
 
 func newBucket(perSecond float64, burst int) *bucket {
 	return &bucket{perSecond: perSecond, burst: float64(burst), left: float64(burst)}
 }
 
-// refill adds the units since the last look. If the clock goes back, it adds nothing.
+// refill adds the units for the time since the last refill. If the clock goes back, it adds nothing.
 func (b *bucket) refill(now time.Time) {
 	if now.After(b.at) {
 		if !b.at.IsZero() {
@@ -32,7 +32,7 @@ func (b *bucket) refill(now time.Time) {
 	}
 }
 
-// wait is the time until a whole unit is there; 0 if it is.
+// wait returns the time until one unit is available; 0 if it already is.
 func (b *bucket) wait(now time.Time) time.Duration {
 	b.mu.Lock()
 	defer b.mu.Unlock()
@@ -40,7 +40,7 @@ func (b *bucket) wait(now time.Time) time.Duration {
 	return b.missing()
 }
 
-// take takes a unit. If there is none, it returns the time until there is one.
+// take takes one unit. If none is available, it returns the time until one is.
 func (b *bucket) take(now time.Time) time.Duration {
 	b.mu.Lock()
 	defer b.mu.Unlock()
@@ -59,7 +59,7 @@ func (b *bucket) missing() time.Duration {
 	return max(time.Second, time.Duration((1-b.left)/b.perSecond*float64(time.Second)))
 }
 
-// add gives back a number, or takes it if the number is below 0.
+// add returns n units to the bucket, or takes them if n is negative.
 func (b *bucket) add(now time.Time, n float64) {
 	b.mu.Lock()
 	defer b.mu.Unlock()

@@ -1,10 +1,10 @@
 // Copyright The Modelberth Authors.
 // SPDX-License-Identifier: Apache-2.0
 
-// Package limit decides the identity, models and limits of a client.
+// Package limit decides who a client is, which models it may use, and what its limits are.
 //
-// A key reaches only the namespaces that the administrator named for it. The package must not know HTTP, replicas or
-// the storage of keys.
+// A key gives access only to the namespaces that the administrator named in its Secret. The package must not know HTTP,
+// replicas or how keys are stored.
 package limit
 
 import (
@@ -22,14 +22,14 @@ import (
 	"time"
 )
 
-// Key is the right of a client, from a Secret.
+// Key is a client's key with its rights and limits, from a Secret.
 type Key struct {
-	// Name is the Secret's.
+	// Name is the name of the Secret.
 	Name string
-	// Namespaces whose models the key reaches; "*" means all.
+	// Namespaces are the namespaces whose models the key may use; "*" means all.
 	Namespaces []string
-	// Models that the key may use, as patterns of path.Match, but "*" also matches slashes; none means all of the
-	// namespaces.
+	// Models are the models that the key may use, as patterns of path.Match in which "*" also matches slashes. If there
+	// are none, the key may use all models of its namespaces.
 	Models []string
 	// RequestsPerMinute and TokensPerMinute limit the key; 0 means no limit.
 	RequestsPerMinute, TokensPerMinute int
@@ -50,7 +50,8 @@ const (
 	FieldTokensPerMinute   = "tokensPerMinute"
 )
 
-// Parse reads a key from the data of a Secret. An unknown field is an error, because a mistyped limit would be none.
+// Parse reads a key from the data of a Secret. An unknown field is an error: a limit with a mistyped name would have no
+// effect.
 func Parse(name string, data map[string][]byte) (Key, error) {
 	out := Key{Name: name}
 	var errs []error
@@ -101,7 +102,7 @@ func split(text string) []string {
 	return out
 }
 
-// patterns splits a list. Present and empty, it would allow all models, so it is refused.
+// patterns splits a list of patterns. It refuses an empty list, which would otherwise allow all models.
 func patterns(text string) ([]string, error) {
 	out := split(text)
 	if len(out) == 0 {
@@ -123,22 +124,22 @@ func positive(text string) (int, error) {
 	return n, nil
 }
 
-// Client is a key with the state of its limits, or anybody.
+// Client is a key, an account or anybody, with the state of its limits.
 type Client struct {
 	key Key
-	// group is the name of the clients that share the limits; empty for a key, which has its own.
+	// group is the name of the group that shares the limits; empty for a key, which has limits of its own.
 	group            string
 	requests, tokens *bucket
 	held             *atomic.Int64
 }
 
-// Anybody returns a client without a key: it reaches all models without limits.
+// Anybody returns a client without a key. It may use all models, without limits.
 func Anybody() *Client { return &Client{key: Key{Namespaces: []string{"*"}}, held: &atomic.Int64{}} }
 
-// Limits of a client per minute; 0 means none.
+// Limits are the limits of a client per minute; 0 means none.
 type Limits struct{ RequestsPerMinute, TokensPerMinute int }
 
-// NewGroup returns the limits that several clients without keys share. Member returns the clients.
+// NewGroup returns a group of clients without keys that share limits. Member returns its clients.
 func NewGroup(name string, limits Limits, routers int) *Client {
 	share := NewKeys(routers)
 	return &Client{
@@ -148,38 +149,39 @@ func NewGroup(name string, limits Limits, routers int) *Client {
 	}
 }
 
-// Member returns a client of the group that reaches no namespace: Within gives it some.
+// Member returns a client of the group. It may use no namespaces until Within adds some.
 func (c *Client) Member(name, salt string) *Client {
 	out := *c
 	out.key.Name, out.key.salt = name, salt
 	return &out
 }
 
-// Within returns the same client, with the same limits, for other namespaces.
+// Within returns a copy of the client for other namespaces. The copy shares the limits.
 func (c *Client) Within(namespaces []string) *Client {
 	out := *c
 	out.key.Namespaces = namespaces
 	return &out
 }
 
-// Name of the key or of the account; empty for anybody.
+// Name returns the name of the key or of the account; empty for anybody.
 func (c *Client) Name() string { return c.key.Name }
 
-// Group is the name that limits and metrics count the client by: that of its group, or its own.
+// Group returns the name under which limits and metrics count the client: the name of its group, or else its own.
 func (c *Client) Group() string { return cmp.Or(c.group, c.key.Name) }
 
-// Hold counts bytes of memory for the client, and returns how many it holds.
+// Hold adds to the bytes of memory that the client uses, and returns their sum.
 func (c *Client) Hold(more int64) int64 { return c.held.Add(more) }
 
-// CacheSalt keeps the client's prompts apart from those of others in a prefix cache; empty for anybody.
+// CacheSalt returns the salt that keeps the client's prompts apart from those of other clients in a prefix cache. It is
+// empty for anybody.
 func (c *Client) CacheSalt() string { return c.key.salt }
 
-// Sees reports whether the client reaches a namespace.
+// Sees reports whether the client may use models of a namespace.
 func (c *Client) Sees(namespace string) bool {
 	return slices.Contains(c.key.Namespaces, "*") || slices.Contains(c.key.Namespaces, namespace)
 }
 
-// Allows reports whether the client may use a model that goes by any of the names.
+// Allows reports whether the client may use a model with these names. One allowed name is enough.
 func (c *Client) Allows(names ...string) bool {
 	if len(c.key.Models) == 0 {
 		return true
@@ -194,25 +196,26 @@ func (c *Client) Allows(names ...string) bool {
 	return false
 }
 
-// flat replaces slashes, so that "*" matches the names of a hub: ORGANISATION/MODEL.
+// flat replaces slashes, so that "*" also matches hub names of the form ORGANISATION/MODEL.
 func flat(name string) string { return strings.ReplaceAll(name, "/", "\n") }
 
-// Excess is a limit that a request would pass.
+// Excess is a limit that a request would exceed.
 type Excess struct {
-	// Limit names it, for the client.
+	// Limit describes the limit for the client.
 	Limit string
-	// Wait until the next try.
+	// Wait is the time until the next try.
 	Wait time.Duration
 }
 
-// Bill has the tokens charged to a request. The zero value is a request not admitted.
+// Bill has the tokens charged for a request. The zero value is the bill of a request that was not admitted.
 type Bill struct {
 	tokens  *bucket
 	charged int
 }
 
-// Admit charges a request with the estimate of its prompt. It returns the limit that forbids the request, or nil.
-// Requests at one time may all pass a limit of which one unit is left; later ones wait.
+// Admit charges the client for the estimated prompt of a request. If a limit is reached, it returns that limit and
+// charges nothing. Concurrent requests may all pass while one token is left and overdraw the limit; later requests then
+// wait.
 func (c *Client) Admit(now time.Time, prompt int) (*Bill, *Excess) {
 	if c.tokens != nil {
 		if wait := c.tokens.wait(now); wait > 0 {
@@ -229,11 +232,12 @@ func (c *Client) Admit(now time.Time, prompt int) (*Bill, *Excess) {
 	return bill, nil
 }
 
-// mostMinutes bounds the charge of one request in minutes of the limit: no answer closes a key for longer.
+// mostMinutes limits the charge of one request, in minutes of the client's limit. No single answer blocks a key for
+// longer.
 const mostMinutes = 60
 
-// Settle replaces the charge of the request by the tokens that it took: the rest of an estimate comes back, and more is
-// charged. The charge may exceed the limit; later requests wait for it.
+// Settle corrects the charge of the request to the tokens that it used: it refunds the rest of an estimate that was too
+// high, or charges the difference. The charge may exceed the limit; later requests then wait.
 func (b *Bill) Settle(now time.Time, tokens int) {
 	if b == nil || b.tokens == nil {
 		return
@@ -245,19 +249,19 @@ func (b *Bill) Settle(now time.Time, tokens int) {
 
 func limitText(n int, what string) string { return fmt.Sprintf("%d %s per minute", n, what) }
 
-// Keys are the clients by key. The zero value has none.
+// Keys has the clients with keys. The zero value has none.
 type Keys struct {
 	mu     sync.RWMutex
 	byHash map[[sha256.Size]byte]*Client
-	// routers share the limits.
+	// routers is the number of routers, which share the limits.
 	routers int
 }
 
-// NewKeys returns no keys. Each of the routers enforces its share of each limit.
+// NewKeys returns an empty set of keys. Each router enforces its share of each limit.
 func NewKeys(routers int) *Keys { return &Keys{routers: max(1, routers)} }
 
-// Set replaces all keys. An unchanged key keeps the state of its limits. Of two Secrets with one key, the first by name
-// counts; the names of the others are returned.
+// Set replaces all keys. An unchanged key keeps the state of its limits. If several Secrets have the same key, Set uses
+// the first one by name, and returns the names of the others.
 func (k *Keys) Set(keys []Key) (ignored []string) {
 	k.mu.Lock()
 	defer k.mu.Unlock()
@@ -287,7 +291,8 @@ func (k *Keys) Set(keys []Key) (ignored []string) {
 	return ignored
 }
 
-// bucket allows a minute's share at once.
+// bucket returns the bucket for this router's share of a limit, or nil for no limit. A client may use the share of a
+// minute at once.
 func (k *Keys) bucket(perMinute int) *bucket {
 	if perMinute == 0 {
 		return nil
@@ -296,7 +301,8 @@ func (k *Keys) bucket(perMinute int) *bucket {
 	return newBucket(share/time.Minute.Seconds(), max(1, int(share)))
 }
 
-// Find returns the client of a key, or nil. It compares hashes, so the time tells nothing about other keys.
+// Find returns the client of a key, or nil. It looks up a hash, so that the time of a lookup reveals nothing about
+// other keys.
 func (k *Keys) Find(key string) *Client {
 	hash := sha256.Sum256([]byte(key))
 	k.mu.RLock()

@@ -105,7 +105,7 @@ func TestLimits(t *testing.T) {
 	if excess != nil {
 		t.Fatalf("refused within the limit: %v", excess)
 	}
-	bill.Settle(now, 1200) // a long answer: 600 over
+	bill.Settle(now, 1200) // a long answer: 600 tokens over the limit
 	if diff := cmp.Diff(&Excess{"600 tokens per minute", 60100 * time.Millisecond}, refused(c, now)); diff != "" {
 		t.Errorf("after a long answer (-want +got):\n%s", diff)
 	}
@@ -120,7 +120,7 @@ func refused(c *Client, now time.Time) *Excess {
 	return excess
 }
 
-// TestSettle: the charge of a request is in the end what it took, whatever was estimated.
+// TestSettle: the final charge of a request is what it used, whatever the estimate was.
 func TestSettle(t *testing.T) {
 	now := time.Date(2026, 11, 24, 12, 0, 0, 0, time.UTC)
 	left := func(c *Client) float64 {
@@ -131,7 +131,7 @@ func TestSettle(t *testing.T) {
 		reason        string
 		estimate      int
 		took          []int
-		want, refills float64 // want are the tokens left at once, and refills those a minute later
+		want, refills float64 // want is left at once, and refills a minute later, in tokens
 	}{
 		{"an estimate that was right", 300, []int{300}, 300, 600},
 		{"an overestimated prompt comes back", 500, []int{100}, 500, 600},
@@ -165,7 +165,7 @@ func TestSettle(t *testing.T) {
 	none.Settle(now, 1) // of a request that was not admitted
 }
 
-// TestSettleConserves: whatever the order of requests and answers, a bucket has lost in the end what they took.
+// TestSettleConserves: in any order of requests and answers, a bucket finally loses exactly what they used.
 func TestSettleConserves(t *testing.T) {
 	now := time.Date(2026, 11, 24, 12, 0, 0, 0, time.UTC)
 	for seed := range uint64(200) {
@@ -196,7 +196,7 @@ func TestSettleConserves(t *testing.T) {
 	}
 }
 
-// TestOneChargeIsBounded: a false usage closes a key for an hour at most, and costs no time.
+// TestOneChargeIsBounded: a false usage blocks a key for at most an hour of its limit.
 func TestOneChargeIsBounded(t *testing.T) {
 	now := time.Date(2026, 11, 24, 12, 0, 0, 0, time.UTC)
 	for _, perMinute := range []string{"1", "100", "2147483647"} {
@@ -206,14 +206,14 @@ func TestOneChargeIsBounded(t *testing.T) {
 		if refused(c, now.Add(50*time.Minute)) == nil {
 			t.Errorf("at %s per minute, a charge of an hour is forgotten after 50 minutes", perMinute)
 		}
-		// One token per minute is a burst for each of three routers.
+		// A limit of one token per minute gives each of three routers a burst of one, but only a third of the refill.
 		if excess := refused(c, now.Add(3*time.Hour+time.Minute)); excess != nil {
 			t.Errorf("at %s per minute, the key waits for another %s", perMinute, excess.Wait)
 		}
 	}
 }
 
-// TestRoutersShareLimits: the shares of all routers are the limit.
+// TestRoutersShareLimits: the shares of all routers add up to the limit.
 func TestRoutersShareLimits(t *testing.T) {
 	now, admitted := time.Date(2026, 11, 24, 12, 0, 0, 0, time.UTC), 0
 	for range 4 {

@@ -5,7 +5,7 @@ package models
 
 import "sync"
 
-// Current is the current table, for readers that wait for the next one. The zero value has an empty table.
+// Current has the current table, and notifies readers that wait for the next one. The zero value has an empty table.
 type Current struct {
 	mu    sync.RWMutex
 	table *Table
@@ -22,7 +22,7 @@ func (c *Current) Store(table *Table) {
 	c.table, c.next = table, make(chan struct{})
 }
 
-// Load returns the table, and a channel that is closed once there is another one.
+// Load returns the current table, and a channel that is closed when a new table replaces it.
 func (c *Current) Load() (*Table, <-chan struct{}) {
 	c.mu.RLock()
 	table, next := c.table, c.next

@@ -1,10 +1,10 @@
 // Copyright The Modelberth Authors.
 // SPDX-License-Identifier: Apache-2.0
 
-// Package models decides the replicas for the name of a model: one table for all names, from the facts of the cluster.
-// A name belongs to its oldest owner, so no later Workspace can take another one's requests.
+// Package models decides which replicas serve a model's name. It builds one table of all names from the objects in the
+// cluster. A name belongs to its oldest owner, so that no later Workspace can take over the requests of an earlier one.
 //
-// It must not know HTTP, clients or the source of the facts.
+// It must not know HTTP, clients or where the objects come from.
 package models
 
 import (
@@ -20,21 +20,22 @@ type Owner struct {
 	// Kind is Workspace or InferenceSet.
 	Kind    string
 	Created time.Time
-	// Names are the engines' names, the main one first, and expected ones while no engine answers.
+	// Names are the names that the engines serve, the main one first. While no engine answers, they are the expected
+	// names.
 	Names []string
 	// Replicas are the addresses of the ready pods, HOST:PORT.
 	Replicas []string
-	// Problem is why no pod answers, for clients.
+	// Problem is the reason for clients why no pod answers.
 	Problem Problem
-	// IsWakeable: replicas may be started because requests wait. IsAsleep: the number of replicas is 0.
+	// IsWakeable: waiting requests can start replicas. IsAsleep: the number of replicas is set to 0.
 	IsWakeable, IsAsleep bool
 }
 
-// Problem is why an owner has no replicas.
+// Problem is the reason why an owner has no replicas.
 type Problem struct {
-	// Reason of the condition; empty if there is no condition yet.
+	// Reason and Message are those of the condition; empty if there is no condition yet.
 	Reason, Message string
-	// Stalled: nothing happens until a person acts.
+	// Stalled: nothing changes until a person acts.
 	Stalled bool
 }
 
@@ -44,10 +45,10 @@ type Model struct {
 	Owner *Owner
 }
 
-// ID is the name that always means this owner, whatever others are called.
+// ID returns NAMESPACE:NAME. It always identifies this owner, whatever names other owners have.
 func (o *Owner) ID() string { return o.Namespace + Separator + o.Name }
 
-// Served returns the engine's name for the name in a request.
+// Served returns the engine's name of the model for the name in a request.
 func (o *Owner) Served(name string) string {
 	if name == o.ID() && len(o.Names) > 0 {
 		return o.Names[0]
@@ -55,23 +56,23 @@ func (o *Owner) Served(name string) string {
 	return name
 }
 
-// Separator is between namespace and name. No name of a hub contains it.
+// Separator separates the namespace and the name in an ID. No name on the Hugging Face Hub contains it.
 const Separator = ":"
 
-// Conflict is a name with several owners in one scope.
+// Conflict is a name that several owners claim.
 type Conflict struct {
 	Name string
-	// Owners are their IDs; the first one has the name.
+	// Owners are the IDs of the owners. The first one has the name.
 	Owners []string
 }
 
-// Table has the models. It never changes.
+// Table has the models. It is immutable.
 type Table struct {
 	byID   map[string]*Owner
 	byName map[string][]*Owner // the oldest first
 }
 
-// New returns the table of owners.
+// New returns a table of the owners.
 func New(owners []Owner) *Table {
 	sorted := slices.Clone(owners)
 	slices.SortFunc(sorted, func(a, b Owner) int {
@@ -93,7 +94,8 @@ func New(owners []Owner) *Table {
 	return t
 }
 
-// Find returns the owner of a name in a visible namespace, or nil. NAMESPACE:NAME finds the owner with that name.
+// Find returns the oldest owner of a name in the visible namespaces, or nil. If the name is an owner's ID, Find returns
+// that owner.
 func (t *Table) Find(name string, sees func(namespace string) bool) *Owner {
 	if owner := t.byID[name]; owner != nil {
 		if sees(owner.Namespace) {
@@ -109,7 +111,8 @@ func (t *Table) Find(name string, sees func(namespace string) bool) *Owner {
 	return nil
 }
 
-// Namespaces returns the namespaces of all owners that a name may mean, or of all owners for an empty name.
+// Namespaces returns the namespaces of all owners that a name may refer to. For an empty name, it returns those of all
+// owners.
 func (t *Table) Namespaces(name string) []string {
 	var out []string
 	add := func(owner *Owner) {
@@ -133,8 +136,8 @@ func (t *Table) Namespaces(name string) []string {
 	return out
 }
 
-// List returns the models of the visible namespaces, by name. An owner without a name of its own, because older ones
-// have all of them, is listed by its ID.
+// List returns the models of the visible namespaces, sorted by name. If older owners have all names of an owner, List
+// uses the ID as its name.
 func (t *Table) List(sees func(namespace string) bool) []Model {
 	var out []Model
 	isListed := map[*Owner]bool{}
@@ -153,7 +156,7 @@ func (t *Table) List(sees func(namespace string) bool) []Model {
 	return out
 }
 
-// Conflicts returns the names with several owners, by name.
+// Conflicts returns the names with several owners, sorted by name.
 func (t *Table) Conflicts() []Conflict {
 	var out []Conflict
 	for name, owners := range t.byName {
@@ -162,7 +165,7 @@ func (t *Table) Conflicts() []Conflict {
 		}
 		conflict := Conflict{Name: name}
 		for _, owner := range owners {
-			if !slices.Contains(conflict.Owners, owner.ID()) { // a Workspace and a set may have one ID
+			if !slices.Contains(conflict.Owners, owner.ID()) { // a Workspace and a set may have the same ID
 				conflict.Owners = append(conflict.Owners, owner.ID())
 			}
 		}

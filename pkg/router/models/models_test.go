@@ -82,7 +82,7 @@ func TestListAndConflicts(t *testing.T) {
 	}
 }
 
-// TestShadowedOwnerIsListed: an owner whose names all belong to older ones does not vanish from the list.
+// TestShadowedOwnerIsListed: an owner stays in the list if older owners have all of its names.
 func TestShadowedOwnerIsListed(t *testing.T) {
 	list := append(owners(), Owner{Namespace: "b", Name: "twin", Created: owners()[0].Created, Names: []string{"phi"}}, Owner{Namespace: "b", Name: "nameless"})
 	var got []string
@@ -94,7 +94,7 @@ func TestShadowedOwnerIsListed(t *testing.T) {
 	}
 }
 
-// TestSameTime: of two owners with one creation time, the same one always gets the name.
+// TestSameTime: if two owners were created at the same time, the same one always gets the name.
 func TestSameTime(t *testing.T) {
 	a, b := Owner{Namespace: "a", Name: "x", Names: []string{"phi"}}, Owner{Namespace: "a", Name: "y", Names: []string{"phi"}}
 	for _, list := range [][]Owner{{a, b}, {b, a}} {

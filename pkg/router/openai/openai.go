@@ -1,7 +1,7 @@
 // Copyright The Modelberth Authors.
 // SPDX-License-Identifier: Apache-2.0
 
-// Package openai has the errors of the front door, in the shape of OpenAI's API.
+// Package openai has the error answers of the router, in the format of OpenAI's API.
 //
 // It decides the status, the type and the code of each error. It must not know how a request is routed.
 package openai
@@ -41,7 +41,7 @@ type Error struct {
 	Code    string
 	Param   string
 	Message string
-	// RetryAfter is how long the client should wait; 0: no advice.
+	// RetryAfter is how long the client should wait before it tries again; 0 means no advice.
 	RetryAfter time.Duration
 }
 
@@ -52,14 +52,14 @@ func Errorf(status int, code, format string, args ...any) *Error {
 	return &Error{Status: status, Code: code, Message: fmt.Sprintf(format, args...)}
 }
 
-// After returns a copy with advice about the time of the next try.
+// After returns a copy with a time to wait before the next try.
 func (e *Error) After(wait time.Duration) *Error {
 	out := *e
 	out.RetryAfter = wait
 	return &out
 }
 
-// kind is OpenAI's type of an error with a status.
+// kind returns OpenAI's error type for a status.
 func kind(status int) string {
 	switch {
 	case status == http.StatusUnauthorized:
@@ -74,7 +74,7 @@ func kind(status int) string {
 	return "invalid_request_error"
 }
 
-// Write answers with the error. A proxy in front must not store the answer.
+// Write answers with the error. It forbids proxies to cache the answer.
 func Write(w http.ResponseWriter, e *Error) {
 	header := w.Header()
 	header.Set("Content-Type", "application/json")
@@ -87,23 +87,24 @@ func Write(w http.ResponseWriter, e *Error) {
 		header.Set("WWW-Authenticate", `Bearer realm="modelberth"`)
 	}
 	w.WriteHeader(e.Status)
-	// The client may be gone; nobody else reads the answer.
+	// Ignore the error: the client may have gone.
 	_ = json.NewEncoder(w).Encode(map[string]inner{"error": e.inner()})
 }
 
-// WriteEvent ends a stream with the error. OpenAI's clients look for the member, Anthropic's for the event and the type.
+// WriteEvent ends a stream with the error. OpenAI's clients check the member "error". Anthropic's clients check the
+// event and the type.
 func WriteEvent(w io.Writer, e *Error) {
 	text, err := json.Marshal(struct {
 		Type  string `json:"type"`
 		Error inner  `json:"error"`
 	}{"error", e.inner()})
-	if err != nil { // of strings alone, there is none
+	if err != nil { // impossible, because all values are strings
 		return
 	}
 	_, _ = fmt.Fprintf(w, "event: error\ndata: %s\n\n", text)
 }
 
-// inner is the error of OpenAI's shape.
+// inner is the error object of OpenAI's API.
 type inner struct {
 	Message string  `json:"message"`
 	Type    string  `json:"type"`

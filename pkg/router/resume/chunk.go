@@ -12,7 +12,7 @@ import (
 	"strings"
 )
 
-// chunk is an event of an answer, as far as a continuation depends on it.
+// chunk has the parts of an event that a continuation depends on.
 type chunk struct {
 	members map[string]json.RawMessage
 	text    string
@@ -21,9 +21,10 @@ type chunk struct {
 	isDone  bool
 	// problem is why the answer cannot be continued after this event; empty if it can.
 	problem string
-	// isError: the engine reported an error, and ends the answer. isFault: it was the engine's, not the request's.
+	// isError: the event is an error of the engine and ends the answer. isFault: the engine caused the error, not the
+	// request.
 	isError, isFault bool
-	// isAnswer: the event has a choice.
+	// isAnswer: the event has a choice, that is, a piece of the answer.
 	isAnswer bool
 }
 
@@ -32,7 +33,7 @@ type counts struct {
 	Completion int `json:"completion_tokens"`
 }
 
-// read reads an event with its empty line. ok is false for comments.
+// read reads an event, including its empty line. ok is false for comments and empty events.
 func read(event []byte) (out chunk, ok bool) {
 	text := bytes.TrimSpace(event)
 	data, isData := bytes.CutPrefix(text, []byte("data:"))
@@ -59,8 +60,9 @@ func read(event []byte) (out chunk, ok bool) {
 	return out, true
 }
 
-// isFault reports whether another engine may do better. The code is a status of HTTP: see create_streaming_error_response
-// of vLLM, whose stream ends in order after it, and format_error_response of llama.cpp.
+// isFault reports whether another engine may succeed, because the error has an HTTP status of 500 or above. See
+// create_streaming_error_response in vLLM, which ends the stream normally after the error, and format_error_response in
+// llama.cpp.
 func isFault(problem json.RawMessage) bool {
 	var status struct {
 		Code int `json:"code"`
@@ -95,7 +97,7 @@ type choice struct {
 	Finish string                     `json:"finish_reason"`
 }
 
-// readDelta reads the text of a chat.
+// readDelta reads the text of a chat. It returns a problem if the answer has anything else, such as a tool call.
 func (c *choice) readDelta(into *string) (problem string) {
 	for _, name := range slices.Sorted(maps.Keys(c.Delta)) {
 		value := c.Delta[name]
@@ -119,7 +121,7 @@ func isEmpty(value json.RawMessage) bool {
 	return false
 }
 
-// event encodes members as an event.
+// event returns the members as an encoded event.
 func event(members map[string]json.RawMessage) ([]byte, error) {
 	text, err := json.Marshal(members)
 	if err != nil {
@@ -128,10 +130,10 @@ func event(members map[string]json.RawMessage) ([]byte, error) {
 	return append(append([]byte("data: "), text...), "\n\n"...), nil
 }
 
-// without returns an event without the usage in each of its pieces, and all other bytes as they are.
+// without removes the usage from an event that has a piece of the answer. All other bytes stay as they are.
 func without(of []byte, c *chunk) []byte {
 	key := []byte(`"usage":`)
-	at := bytes.LastIndex(of, key) // inside a string, its quotes would be escaped
+	at := bytes.LastIndex(of, key) // no match inside a string, whose quotes are escaped
 	if c.usage == nil || at < 0 || !c.isAnswer {
 		return of
 	}

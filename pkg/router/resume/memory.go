@@ -5,7 +5,7 @@ package resume
 
 import "sync/atomic"
 
-// Memory bounds the texts of all streams that can be continued.
+// Memory limits the total size of the texts of all streams that can be continued.
 type Memory struct {
 	most int64
 	used atomic.Int64
@@ -13,13 +13,13 @@ type Memory struct {
 	full func()
 }
 
-// NewMemory returns an empty memory of so many bytes.
+// NewMemory returns an empty memory with a limit in bytes.
 func NewMemory(most int64, full func()) *Memory { return &Memory{most: most, full: full} }
 
-// Used is the number of bytes of all texts.
+// Used returns the size of all texts in bytes.
 func (m *Memory) Used() int64 { return m.used.Load() }
 
-// remember keeps text that the client has got.
+// remember stores text that the client has received. It returns a problem if there is too much text.
 func (s *Stream) remember(text string) (problem string) {
 	s.text.WriteString(text)
 	grown := s.text.Cap() - s.held
@@ -34,7 +34,7 @@ func (s *Stream) remember(text string) (problem string) {
 	return ""
 }
 
-// forget drops the text of an answer that is continued, or cannot be.
+// forget frees the text of an answer. It is not needed once another replica continues the answer, or none can.
 func (s *Stream) forget() {
 	s.memory.used.Add(-int64(s.held))
 	s.text.Reset()

@@ -13,7 +13,7 @@ import (
 
 func plenty() *Memory { return NewMemory(1<<30, func() {}) }
 
-// TestMemory: a stream that finds the memory full passes whole, but is not continued. Others and later ones are.
+// TestMemory: if the memory is full, a stream still passes, but is not continued. Other streams, and later ones, are.
 func TestMemory(t *testing.T) {
 	event := func(text string) string {
 		return `data: {"choices":[{"index":0,"delta":{"content":"` + text + `"}}]}` + "\n\n"
@@ -71,7 +71,7 @@ func TestMemory(t *testing.T) {
 	}
 }
 
-// TestMemoryOfClientThatGoes: a stream that is closed before its end leaves nothing.
+// TestMemoryOfClientThatGoes: a stream that is closed before its end frees its memory.
 func TestMemoryOfClientThatGoes(t *testing.T) {
 	memory := plenty()
 	text := `data: {"choices":[{"index":0,"delta":{"content":"Hi"}}]}` + "\n\n"
@@ -84,7 +84,7 @@ func TestMemoryOfClientThatGoes(t *testing.T) {
 	}
 }
 
-// observe is a reader without text that calls a function.
+// observe is a reader that calls a function and returns no text.
 type observe func()
 
 func (o observe) Read([]byte) (int, error) {
@@ -92,7 +92,8 @@ func (o observe) Read([]byte) (int, error) {
 	return 0, io.EOF
 }
 
-// pieces is a body that arrives in these reads. An empty one breaks the connection; the last one comes with its end.
+// pieces returns a body that arrives in these reads. An empty piece breaks the connection. The last piece arrives
+// together with the end.
 func pieces(of []string) io.ReadCloser {
 	readers := []io.Reader{}
 	for _, text := range of {

@@ -1,10 +1,10 @@
 // Copyright The Modelberth Authors.
 // SPDX-License-Identifier: Apache-2.0
 
-// Package resume continues a stream after its replica died: another replica generates the rest from the part the client
-// already has.
+// Package resume continues a stream after its replica died. Another replica generates the rest from the part that the
+// client already has.
 //
-// It decides which requests can be continued exactly, the body of the continuation, and the events it sends to the
+// It decides which requests can be continued exactly, the body of the continuation request, and the events for the
 // client. It must not know replicas or HTTP.
 package resume
 
@@ -27,26 +27,28 @@ const (
 	Completion
 )
 
-// plain are the members with the same meaning in a continuation. Others depend on the whole answer, and the second
-// engine does not see it: penalties count its tokens, a seed its draws, a grammar or a tool call its beginning.
+// plain are the members of a body that mean the same in a continuation. Other members depend on the whole answer, but
+// the second engine sees the first part only as a prompt: penalties would not count its tokens, a seed would not count
+// its draws, and a grammar or a tool call would begin again.
 var plain = []string{ //nolint:gochecknoglobals // a constant table
 	"model", "messages", "prompt", "stream", "stream_options", "max_tokens", "max_completion_tokens", "cache_salt",
 	"temperature", "top_p", "top_k", "min_p", "stop", "user", "metadata", "ignore_eos", "priority", "n",
 }
 
-// Plan continues one request.
+// Plan describes how to continue the answer to one request.
 type Plan struct {
 	kind    Kind
 	problem string
 	members map[string]json.RawMessage
-	// limit is the member with the most tokens of the answer; empty if there is none.
+	// limit is the name of the member that limits the tokens of the answer, and most its value. limit is empty if there is
+	// none.
 	limit string
 	most  int
-	// keepsUsage: the client asked for a usage in every event.
+	// keepsUsage: usages in the events of the answer stay, because the client requested them or the router did not.
 	keepsUsage bool
 }
 
-// New returns the plan of a request.
+// New returns the plan for a request.
 func New(kind Kind, body []byte) *Plan {
 	p := &Plan{kind: kind}
 	p.problem = p.read(body)
@@ -56,7 +58,7 @@ func New(kind Kind, body []byte) *Plan {
 	return p
 }
 
-// Problem is why the answer cannot be continued; empty if it can.
+// Problem returns why the answer cannot be continued; empty if it can.
 func (p *Plan) Problem() string { return p.problem }
 
 func (p *Plan) read(body []byte) (problem string) {
@@ -74,7 +76,7 @@ func (p *Plan) read(body []byte) (problem string) {
 	if problem := p.readLimit(); problem != "" {
 		return problem
 	}
-	// Maps, because engines do not match names without regard to case, as the fields of a struct do.
+	// These are maps because encoding/json ignores case when it matches the fields of a struct, and engines do not.
 	var options map[string]json.RawMessage
 	_ = json.Unmarshal(p.members["stream_options"], &options) // absent: false
 	_ = json.Unmarshal(options["continuous_usage_stats"], &p.keepsUsage)
@@ -91,7 +93,7 @@ func (p *Plan) read(body []byte) (problem string) {
 	return ""
 }
 
-// readLimit reads the most tokens of the answer.
+// readLimit reads the limit of the answer's tokens.
 func (p *Plan) readLimit() (problem string) {
 	for _, name := range []string{"max_tokens", "max_completion_tokens"} {
 		var most float64 // 1e3 is a whole number, too
@@ -125,7 +127,8 @@ func (p *Plan) chatProblem() string {
 	return ""
 }
 
-// Body returns the body with usages in every event. They give the number of tokens the client has.
+// Body returns the body with a usage requested in every event. The usage gives the number of tokens that the client
+// has.
 func (p *Plan) Body() ([]byte, error) {
 	options := map[string]json.RawMessage{}
 	if text, ok := p.members["stream_options"]; ok {
@@ -145,8 +148,8 @@ func (p *Plan) Body() ([]byte, error) {
 	return json.Marshal(p.members)
 }
 
-// rest returns the body for the rest of an answer, and the text with which the engine has to begin, because a chat
-// template drops space at the end of a message.
+// rest returns the body of the request for the rest of an answer. Chat templates drop white space at the end of a
+// message, so the engine has to generate that of the first part again: overlap.
 func (p *Plan) rest(text string, tokens int) (body []byte, overlap string, err error) {
 	members := maps.Clone(p.members)
 	if p.limit != "" {
@@ -183,6 +186,7 @@ func (p *Plan) rest(text string, tokens int) (body []byte, overlap string, err e
 	return body, overlap, err
 }
 
-// isSpace reports what Python's str.strip removes, as vLLM and chat templates call it. An engine that removes less still
-// gets nothing twice: it generates the space again, and the client gets what follows.
+// isSpace reports whether Python's str.strip removes a character, as vLLM and chat templates call it. For an engine
+// that removes fewer characters the client still gets nothing twice: the engine generates all of the white space again,
+// and the client gets what follows.
 func isSpace(r rune) bool { return unicode.IsSpace(r) || r >= '\x1c' && r <= '\x1f' }

@@ -16,12 +16,14 @@ import (
 	"github.com/google/go-cmp/cmp"
 )
 
-// answer is what the stand-in models say to every prompt. Its tokens begin with their space, as those of most models.
+// answer is the answer of the fake engines to every prompt. As in most models, a token begins with the white space
+// before it.
 const answer = "Hello,  world!\n\nHere is a list:\n  - ünïcödé 漢字 🙂\n  - \"quotes\" \\ and \"usage\":{}\n\tThe end."
 
 var tokenOf = regexp.MustCompile(`\s*\S+\s?`)
 
-// standIn is a strict engine: it refuses what the real one refuses, and continues only what it was told to.
+// standIn is a strict fake engine: it refuses whatever a real engine refuses, and continues an answer only as the
+// request says.
 type standIn struct {
 	isVLLM bool
 	kind   Kind
@@ -45,7 +47,7 @@ type request struct {
 	AddGenerationPrompt *bool `json:"add_generation_prompt"`
 }
 
-// begun is the part of the answer that the prompt has already. A chat template drops space at its end.
+// begun returns the part of the answer that is already in the prompt. A chat template drops white space at its end.
 func (e standIn) begun(r *request) (string, error) {
 	if e.kind == Completion {
 		begun, ok := strings.CutPrefix(r.Prompt, "Say it: ")
@@ -67,7 +69,7 @@ func (e standIn) begun(r *request) (string, error) {
 	return "", nil
 }
 
-// stream is the whole answer to a request.
+// stream returns the whole answer to a request.
 func (e standIn) stream(body []byte) (string, error) {
 	var r request
 	if err := json.Unmarshal(body, &r); err != nil {
@@ -120,7 +122,7 @@ func (e standIn) stream(body []byte) (string, error) {
 	return out.String() + "data: [DONE]\n\n", nil
 }
 
-// got is what a client makes of a stream.
+// got is a stream as a client understands it.
 type got struct {
 	Text, Finish, ID  string
 	Roles, Dones      int
@@ -223,8 +225,8 @@ func play(t *testing.T, kind Kind, isVLLM bool, most, cut int) (text string, ask
 	return string(out), asked
 }
 
-// TestEveryCut: wherever an answer breaks off, the client has in the end the text, the reason and the usage of an
-// uninterrupted one.
+// TestEveryCut: wherever an answer breaks off, the client finally has the same text, finish reason and usage as without
+// a break.
 func TestEveryCut(t *testing.T) {
 	for _, kind := range []Kind{Chat, Completion} {
 		for _, isVLLM := range []bool{true, false} {
@@ -239,7 +241,7 @@ func TestEveryCut(t *testing.T) {
 						t.Fatalf("the uninterrupted answer: %+v", want)
 					}
 					resumed := 0
-					for cut := range len(uncut) * 2 { // the engine sends more: usages
+					for cut := range len(uncut) * 2 { // the engine also sends usages
 						text, asked := play(t, kind, isVLLM, most, cut)
 						got := parse(t, text)
 						resumed += asked
@@ -356,7 +358,8 @@ func TestLost(t *testing.T) {
 	}
 }
 
-// TestJoint: the client gets the space at the joint once, whatever it is and however the other replica's tokens cut it.
+// TestJoint: the client gets the white space at the joint once, whatever it is and however the other replica splits it
+// into tokens.
 func TestJoint(t *testing.T) {
 	piece := func(text, finish string) string {
 		encoded, _ := json.Marshal(text)
@@ -364,7 +367,7 @@ func TestJoint(t *testing.T) {
 	}
 	cases := []struct {
 		reason, first string
-		second        []string // the last one has the reason of the end
+		second        []string // the last one has the finish reason
 		want          string
 	}{
 		{"only the space and the end in one event", "Hi ", []string{" "}, "Hi "},
@@ -409,8 +412,8 @@ func TestJoint(t *testing.T) {
 	}
 }
 
-// TestEngineError: another replica continues an answer whose engine failed. The client gets every other error as it is,
-// and none after a whole answer.
+// TestEngineError: another replica continues an answer if its engine failed. The client gets all other errors
+// unchanged, and no error after a whole answer.
 func TestEngineError(t *testing.T) {
 	delta := func(text, finish string) string {
 		return `data: {"id":"1","choices":[{"index":0,"delta":` + text + `,"finish_reason":` + finish + `}]}` + "\n\n"
@@ -490,7 +493,7 @@ func TestEngineError(t *testing.T) {
 	}
 }
 
-// TestUntouched: an unbroken answer passes byte by byte, except for usages nobody asked for.
+// TestUntouched: an unbroken answer passes unchanged, except for usages that the client did not request.
 func TestUntouched(t *testing.T) {
 	text := ": comment\n\ndata: {\"choices\":[{\"index\":0,\"delta\":{\"content\":\"\\\"usage\\\":{}\"}}], \"usage\": {\"completion_tokens\":1} }\r\n\r\n" +
 		"event: x\ndata: y\n\ndata: {\"choices\":[],\"usage\":{\"completion_tokens\":1}}\n\ndata: [DONE]\n\n"

@@ -13,9 +13,9 @@ import (
 	"strings"
 )
 
-// LostError ends a stream that cannot be continued.
+// LostError is the error of a stream that cannot be continued.
 type LostError struct {
-	// Problem is why.
+	// Problem is the reason.
 	Problem string
 }
 
@@ -24,29 +24,31 @@ func (e *LostError) Error() string {
 }
 
 const (
-	// maxEvent bounds an unfinished event.
+	// maxEvent is the longest unfinished event, in bytes.
 	maxEvent = 1 << 20
-	// maxText bounds the text of one stream.
+	// maxText is the longest text of one stream that can be continued, in bytes.
 	maxText = 256 << 10
 )
 
-// Stream passes whole events of an answer on. If the answer breaks off, it continues with that of another replica, once.
+// Stream passes on whole events of an answer. If the answer breaks off, Stream continues it with the answer of another
+// replica, once.
 type Stream struct {
 	plan   *Plan
 	memory *Memory
 	from   io.ReadCloser
-	// again asks another replica.
+	// again sends the body to another replica.
 	again func(body []byte) (io.ReadCloser, error)
-	// ended gets how a lost stream goes on: nil if it is continued. It returns the event for the client otherwise.
+	// ended reports how a lost stream goes on. nil means that another replica continues it. Otherwise, ended returns the
+	// last event for the client.
 	ended func(problem *LostError) []byte
 
-	buffer  []byte // read, without a whole event
+	buffer  []byte // has no whole event
 	ready   []byte // for the client
 	err     error
 	chunk   [4 << 10]byte
-	text    strings.Builder // what the client has got
-	held    int             // bytes of the memory
-	tokens  int             // at least, of that
+	text    strings.Builder // the client has received it
+	held    int             // bytes of memory for text
+	tokens  int             // the client has at least this many
 	prompt  int
 	problem string
 	first   map[string]json.RawMessage // the members that all events have in common
@@ -55,13 +57,13 @@ type Stream struct {
 	finish   string
 	hasUsage bool   // the event with the usage has come
 	report   []byte // the engine's error that ended the answer
-	// Of the continuation.
+	// The fields below describe the continuation.
 	isResumed bool
 	overlap   string
 	sent      int // tokens of the first part
 }
 
-// NewStream returns the stream of a request with a plan.
+// NewStream returns the stream for a request with a plan.
 func NewStream(
 	plan *Plan, memory *Memory, from io.ReadCloser,
 	again func(body []byte) (io.ReadCloser, error), ended func(problem *LostError) []byte,
@@ -69,13 +71,13 @@ func NewStream(
 	return &Stream{plan: plan, memory: memory, from: from, again: again, ended: ended, problem: plan.problem}
 }
 
-// Close closes the answer.
+// Close closes the answer and frees its text.
 func (s *Stream) Close() error {
 	s.forget()
 	return s.from.Close()
 }
 
-// Read passes whole events on.
+// Read returns bytes of whole events.
 func (s *Stream) Read(p []byte) (int, error) {
 	for len(s.ready) == 0 && s.err == nil {
 		s.fill()
@@ -88,7 +90,7 @@ func (s *Stream) Read(p []byte) (int, error) {
 	return n, nil
 }
 
-// fill reads a piece of the answer.
+// fill reads a piece of the answer and passes on its whole events.
 func (s *Stream) fill() {
 	n, err := s.from.Read(s.chunk[:])
 	s.buffer = append(s.buffer, s.chunk[:n]...)
@@ -104,18 +106,18 @@ func (s *Stream) fill() {
 	}
 	switch {
 	case s.err != nil:
-	case isLost: // what follows the error is of no use
+	case isLost: // the bytes after the error are of no use
 		s.lost()
 	case len(s.buffer) > maxEvent:
 		s.fail("an event has no end")
-	case err != nil && s.isOver, errors.Is(err, io.EOF) && s.problem != "": // as the engine ended it
+	case err != nil && s.isOver, errors.Is(err, io.EOF) && s.problem != "": // the stream ends as at the engine
 		s.ready, s.err = append(s.ready, s.buffer...), io.EOF
 	case err != nil:
 		s.lost()
 	}
 }
 
-// endOfEvent is where the first empty line ends; 0 if there is none.
+// endOfEvent returns the position after the first empty line; 0 if there is none.
 func endOfEvent(text []byte) int {
 	lf, crlf := bytes.Index(text, []byte("\n\n")), bytes.Index(text, []byte("\r\n\r\n"))
 	switch {
@@ -127,7 +129,8 @@ func endOfEvent(text []byte) int {
 	return 0
 }
 
-// pass passes an event on, and remembers what the client has got. isLost: the event has an error instead of the rest.
+// pass passes on an event and records what the client has received. isLost means that the engine sent an error instead
+// of the rest.
 func (s *Stream) pass(text []byte) (isLost bool) {
 	c, ok := read(text)
 	if c.isError && (s.isWhole() || c.isFault && s.problem == "" && !s.isResumed) {
@@ -151,7 +154,7 @@ func (s *Stream) pass(text []byte) (isLost bool) {
 	return false
 }
 
-// keep remembers what all events have in common.
+// keep stores the members that all events have in common.
 func (s *Stream) keep(c *chunk) {
 	if s.first != nil || !c.isAnswer {
 		return
@@ -162,7 +165,8 @@ func (s *Stream) keep(c *chunk) {
 	}
 }
 
-// count counts what the client has got. The prompt of a continuation has the first part of the answer.
+// count records what the client has received. It subtracts the tokens of the first part from the prompt of a
+// continuation, because that prompt contains the first part.
 func (s *Stream) count(c *chunk) {
 	s.keep(c)
 	if s.problem == "" && !s.isResumed {
@@ -172,7 +176,7 @@ func (s *Stream) count(c *chunk) {
 		s.forget()
 	}
 	if c.text != "" {
-		s.tokens++ // an event has one token or more
+		s.tokens++ // an event with text has at least one token
 	}
 	if c.usage != nil {
 		s.tokens = max(s.tokens, s.sent+c.usage.Completion)
@@ -187,7 +191,7 @@ func (s *Stream) count(c *chunk) {
 	s.isOver = s.isOver || c.isDone || c.isError
 }
 
-// fail ends the stream with an error that the client can read: the engine's own if it sent one.
+// fail ends the stream with an error event for the client. If the engine sent one, that is the event.
 func (s *Stream) fail(problem string) {
 	last := s.ended(&LostError{problem})
 	if s.report != nil {
@@ -196,11 +200,11 @@ func (s *Stream) fail(problem string) {
 	s.ready, s.err = append(s.ready, last...), io.EOF
 }
 
-// isWhole: the client has the text and the reason of its end. Of a request with a problem, that is unknown: it may have
-// several answers.
+// isWhole reports whether the client has the whole text and the finish reason. It is false for a request that cannot be
+// continued, because there may be several answers.
 func (s *Stream) isWhole() bool { return s.finish != "" && s.plan.problem == "" }
 
-// lost continues the answer, or ends it. Half an event is dropped, so the client has not got it.
+// lost continues the answer, or ends it. It drops an unfinished event, of which the client has received nothing.
 func (s *Stream) lost() {
 	s.buffer = s.buffer[:0]
 	isFull := s.problem == "" && s.plan.limit != "" && s.tokens >= s.plan.most
@@ -242,7 +246,7 @@ func (s *Stream) resume() error {
 	return nil
 }
 
-// last is the last piece of an answer whose text was complete.
+// last adds the final event of an answer that has reached its limit of tokens.
 func (s *Stream) last() error {
 	members := s.common()
 	choice := `[{"index":0,"delta":{},"finish_reason":"length"}]`
@@ -253,7 +257,7 @@ func (s *Stream) last() error {
 	return s.add(members)
 }
 
-// close ends an answer whose text is complete.
+// close adds the missing events at the end of an answer whose text is complete.
 func (s *Stream) close() error {
 	if s.finish == "" {
 		if err := s.last(); err != nil {
@@ -269,7 +273,7 @@ func (s *Stream) close() error {
 	return nil
 }
 
-// common are the members that all events of the answer have.
+// common returns the members that all events of the answer have in common.
 func (s *Stream) common() map[string]json.RawMessage {
 	out := map[string]json.RawMessage{}
 	for name, value := range s.first {
@@ -286,15 +290,16 @@ func (s *Stream) add(members map[string]json.RawMessage) error {
 	return err
 }
 
-// addUsage adds the event with the usage of the whole answer. The router asks for it, and drops it for clients that did
-// not.
+// addUsage adds an event with the usage of the whole answer. The router always requests this event, and drops it if the
+// client did not request it.
 func (s *Stream) addUsage() error {
 	members := s.common()
 	members["choices"], members["usage"] = json.RawMessage("[]"), s.usage()
 	return s.add(members)
 }
 
-// usage marks the answer as continued, and gives the first token of the continuation.
+// usage returns the usage of the whole answer. resumed_at_token marks the answer as continued: it is the number of
+// tokens in the first part.
 func (s *Stream) usage() json.RawMessage {
 	cut := s.tokens
 	if s.isResumed {
@@ -304,7 +309,7 @@ func (s *Stream) usage() json.RawMessage {
 		s.prompt, s.tokens, s.prompt+s.tokens, cut))
 }
 
-// merge passes an event of the continuation on, as one of the first answer.
+// merge passes on an event of the continuation as if it were an event of the first answer.
 func (s *Stream) merge(c *chunk) error {
 	if c.problem != "" {
 		return errors.New(c.problem)
@@ -330,7 +335,7 @@ func (s *Stream) merge(c *chunk) error {
 	if err != nil {
 		return err
 	}
-	if text == "" && c.finish == "" && !isFirst { // such as the role
+	if text == "" && c.finish == "" && !isFirst { // for example an event with only the role
 		return nil
 	}
 	if c.text != "" {
@@ -341,7 +346,8 @@ func (s *Stream) merge(c *chunk) error {
 	return s.add(members)
 }
 
-// fresh is the text of an event without the space that the client has got already, because the chat template dropped it.
+// fresh returns the text of an event without the white space that the client already has. The engine generates it again
+// if the chat template dropped it.
 func (s *Stream) fresh(c *chunk) (text string, err error) {
 	text = c.text
 	switch {
@@ -356,7 +362,7 @@ func (s *Stream) fresh(c *chunk) (text string, err error) {
 	return text, nil
 }
 
-// put replaces the text of the one answer in an event that has some.
+// put replaces the text in an event that has a choice.
 func (k Kind) put(members map[string]json.RawMessage, text string) error {
 	var choices []map[string]json.RawMessage
 	if err := json.Unmarshal(members["choices"], &choices); err != nil {

@@ -21,8 +21,8 @@ import (
 	"github.com/modelberth/modelberth/pkg/router"
 )
 
-// metricsServer serves metrics over TLS to users with the right to get /metrics. The metrics name models and keys of all
-// tenants. The returned function renews the certificate until its context ends.
+// metricsServer returns a server for metrics over TLS. Users need the right to get /metrics, because the metrics name
+// models and keys of all tenants. The returned function reloads the certificate until its context ends.
 func metricsServer(
 	o *Options, registry *prometheus.Registry, reviews *review.Reviews, log *slog.Logger,
 ) (*http.Server, func(context.Context) error, error) {
@@ -55,7 +55,8 @@ func metricsServer(
 	return server, watcher.Start, nil
 }
 
-// selfSigned keeps tokens from those who only listen. No client can verify it.
+// selfSigned returns a self-signed certificate. Clients cannot verify it, but it hides their tokens from passive
+// listeners.
 func selfSigned() (tls.Certificate, error) {
 	certificate, key, err := cert.GenerateSelfSignedCertKey("localhost", nil, nil)
 	if err != nil {

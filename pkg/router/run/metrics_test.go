@@ -25,7 +25,7 @@ import (
 	"github.com/modelberth/modelberth/pkg/review"
 )
 
-// reviews accept the token "good" for whoever may read /metrics.
+// reviews returns reviews that accept only the token "good", and grant only the right to get /metrics.
 func reviews(t *testing.T) *review.Reviews {
 	t.Helper()
 	c := &fake.Clientset{}
@@ -47,7 +47,7 @@ func reviews(t *testing.T) *review.Reviews {
 	return review.With(c.AuthenticationV1().TokenReviews(), c.AuthorizationV1().SubjectAccessReviews())
 }
 
-// scrape serves the metrics of options, and returns the status of a scrape with a token.
+// scrape returns the status of a scrape of the metrics with a token.
 func scrape(t *testing.T, o *Options, url, token string) (int, error) {
 	t.Helper()
 	ctx, cancel := context.WithTimeout(t.Context(), patience)
@@ -67,7 +67,7 @@ func scrape(t *testing.T, o *Options, url, token string) (int, error) {
 	return answer.StatusCode, answer.Body.Close()
 }
 
-// TestMetricsAreGuarded: the metrics name the models and keys of all tenants, so no pod reads them without a right.
+// TestMetricsAreGuarded: a client needs a right to read metrics, because they name the models and keys of all tenants.
 func TestMetricsAreGuarded(t *testing.T) {
 	directory := t.TempDir()
 	certificate, key, err := cert.GenerateSelfSignedCertKey("router.example", nil, nil)
@@ -116,7 +116,7 @@ func TestMetricsAreGuarded(t *testing.T) {
 	}
 }
 
-// TestMetricsWithoutGuard: a router that cannot check clients does not start, nor one without its certificate.
+// TestMetricsWithoutGuard: a router that cannot check clients, or has no certificate, does not start.
 func TestMetricsWithoutGuard(t *testing.T) {
 	log := slog.New(slog.DiscardHandler)
 	if _, _, err := metricsServer(&Options{}, prometheus.NewRegistry(), nil, log); err == nil {

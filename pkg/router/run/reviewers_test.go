@@ -24,7 +24,7 @@ import (
 	"github.com/modelberth/modelberth/pkg/router/tokens"
 )
 
-// apiServer accepts the tokens that it signed, and counts the others.
+// apiServer accepts the tokens with the right signature, and counts the others.
 type apiServer struct {
 	mu     sync.Mutex
 	forged int
@@ -56,8 +56,8 @@ func tokenOf(name, signature string) string {
 	return encode([]byte(`{"alg":"RS256"}`)) + "." + encode([]byte(payload)) + "." + signature
 }
 
-// TestFloodOfForgedTokens: forgers wait for 10 s each, and the API server gets no more than their limit. An account that
-// was accepted before is renewed at once.
+// TestFloodOfForgedTokens: forged tokens wait for 10 s each, and the API server gets no more of them than the limit. An
+// account that was accepted before is renewed at once.
 func TestFloodOfForgedTokens(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		server := &apiServer{}
@@ -75,7 +75,7 @@ func TestFloodOfForgedTokens(t *testing.T) {
 			}
 		}
 		expect("before the flood")
-		time.Sleep(2 * time.Minute) // on the clock of the bubble
+		time.Sleep(2 * time.Minute) // on the fake clock
 		var flood sync.WaitGroup
 		for i := range 2000 {
 			forged := tokenOf(fmt.Sprint("app-", i), unsigned)

@@ -1,7 +1,7 @@
 // Copyright The Modelberth Authors.
 // SPDX-License-Identifier: Apache-2.0
 
-// Package run wires the front door: flags, the cluster, the servers and an orderly end.
+// Package run connects the parts of the router: flags, the cluster, the servers and an orderly shutdown.
 //
 // It decides nothing about requests.
 package run
@@ -46,9 +46,9 @@ type Options struct {
 	Address, MetricsAddress, ProbeAddress string
 	// MetricsInsecure serves metrics over plain HTTP to everybody.
 	MetricsInsecure bool
-	// MetricsCertDir has tls.crt and tls.key for metrics; if it is empty, the router signs a certificate itself.
+	// MetricsCertDir has tls.crt and tls.key for metrics. If it is empty, the router uses a self-signed certificate.
 	MetricsCertDir string
-	// Tokens admit ServiceAccounts, if they have an audience.
+	// Tokens are the settings for tokens of ServiceAccounts; without an audience, no tokens are accepted.
 	Tokens         tokens.Settings
 	Scope          discovery.Scope
 	Settings       router.Settings
@@ -58,7 +58,7 @@ type Options struct {
 	DrainDelay     time.Duration
 }
 
-// Bind adds the flags.
+// Bind registers the flags.
 func (o *Options) Bind(flags *flag.FlagSet) {
 	o.Settings = router.Defaults()
 	flags.StringVar(&o.Address, "bind-address", ":8000", "address of the API")
@@ -113,7 +113,7 @@ func (o *Options) Validate() error {
 		return errors.New("--hold-requests must not be below 0")
 	case hold.Requests > 0 && (hold.Bytes < 1 || hold.Time <= 0 || hold.Time >= o.Settings.Deadline):
 		return errors.New("--hold-bytes must be above 0, and --hold-time between 0 and --request-deadline")
-	case o.Settings.BodyBudget/6 < o.Settings.MaxBody: // a key has half: a body, the buffer in which it grew, the edited copy
+	case o.Settings.BodyBudget/6 < o.Settings.MaxBody: // a key may use half, for a body, the buffer that it outgrew, and the edited copy
 		return errors.New("--body-memory-bytes must be at least six times --max-body-bytes")
 	}
 	return o.validateTokens()
@@ -159,7 +159,7 @@ func Main(args []string, stderr io.Writer) int {
 	return 0
 }
 
-// limitMemory has the garbage collector keep the process within nine tenths of the container's memory. Large bodies
+// limitMemory sets the garbage collector's limit to nine tenths of the container's memory. Otherwise, large bodies
 // would double the heap between two collections.
 func (o *Options) limitMemory() {
 	if o.MemoryLimit > 0 {
@@ -167,7 +167,7 @@ func (o *Options) limitMemory() {
 	}
 }
 
-// Serve runs the router until the context ends and its requests are answered.
+// Serve runs the router until the context ends and all requests have their answers.
 func Serve(ctx context.Context, config *rest.Config, o Options, log *slog.Logger) error {
 	keys := limit.NewKeys(o.Routers)
 	found, err := discovery.New(config, o.Scope, keys, log)
@@ -193,28 +193,29 @@ func Serve(ctx context.Context, config *rest.Config, o Options, log *slog.Logger
 	return ServeWith(ctx, o, cluster, log)
 }
 
-// Directory has the models, and watches until the context ends.
+// Directory has the models. Run watches the cluster until the context ends, and calls ready when the models are
+// complete.
 type Directory interface {
 	router.Directory
 	Run(ctx context.Context, ready func()) error
 }
 
-// Cluster is what the router knows and may change.
+// Cluster has the router's connections to the cluster.
 type Cluster struct {
 	Directory Directory
 	Keys      *limit.Keys
 	// Waker is nil if no request waits for a replica.
 	Waker *wake.Waker
-	// Reviews decide who may read metrics; nil if everybody may.
+	// Reviews decide who may read metrics; nil if anybody may.
 	Reviews *review.Reviews
 	// Tokens are nil if clients need a key.
 	Tokens *tokens.Tokens
 }
 
-// tokenReviewers bound the load of clients with tokens on the API server. Scrapes have other reviews: a flood of invented
-// tokens must not delay the scrapes that show it.
+// tokenReviewers returns reviewers that limit how much load clients with tokens put on the API server. Scrapes use
+// separate reviews: a flood of forged tokens must not delay the scrapes that would show it.
 func tokenReviewers(config *rest.Config) (tokens.Reviewers, error) {
-	const perSecond, burst = 50, 100 // of new tokens, and of rights: each of a client's two APIs has a limiter
+	const perSecond, burst = 50, 100 // for new tokens and for rights, each with a limiter of its own
 	reviews, err := review.New(config, nil, perSecond, burst)
 	if err != nil {
 		return tokens.Reviewers{}, err
@@ -226,7 +227,7 @@ func tokenReviewers(config *rest.Config) (tokens.Reviewers, error) {
 	return tokens.Reviewers{New: reviewer{reviews}, Renewals: reviewer{renewals}, Rights: reviewer{reviews}}, nil
 }
 
-// reviewer reports a busy rate limit as package tokens expects it.
+// reviewer converts the error of a busy rate limit to the one that package tokens expects.
 type reviewer struct{ reviews *review.Reviews }
 
 // User implements tokens.Authenticator.
@@ -248,7 +249,7 @@ func asBusy(err error) error {
 	return err
 }
 
-// ServeWith is Serve with a cluster of the caller.
+// ServeWith is Serve with a cluster that the caller provides.
 func ServeWith(ctx context.Context, o Options, cluster Cluster, log *slog.Logger) error {
 	registry := prometheus.NewRegistry()
 	front, err := frontDoor(&o, &cluster, registry, log)
@@ -262,7 +263,7 @@ func ServeWith(ctx context.Context, o Options, cluster Cluster, log *slog.Logger
 	if err != nil {
 		return err
 	}
-	// The watch continues while requests end, so it stops with the servers.
+	// The watch must continue while the last requests finish, so it stops only after the servers.
 	watching, stop := context.WithCancel(context.WithoutCancel(ctx))
 	group, groupCtx := errgroup.WithContext(watching)
 	group.Go(func() error { return cluster.Directory.Run(groupCtx, func() { isSynced.Store(true) }) })
@@ -272,7 +273,7 @@ func ServeWith(ctx context.Context, o Options, cluster Cluster, log *slog.Logger
 	group.Go(func() error { return certificate(groupCtx) })
 	group.Go(func() error { return listen(groupCtx, api, o.Address, o.MaxConnections) })
 	group.Go(func() error { return listen(groupCtx, scrapes, o.MetricsAddress, 100) })
-	// Whoever fills the connections for metrics must not end the router.
+	// Probes have a limit of their own: a client that uses up the connections for metrics must not cause a restart.
 	group.Go(func() error { return listen(groupCtx, probes, o.ProbeAddress, 100) })
 	group.Go(func() error {
 		defer stop()
@@ -293,7 +294,7 @@ func ServeWith(ctx context.Context, o Options, cluster Cluster, log *slog.Logger
 	return err
 }
 
-// frontDoor returns the router with its metrics.
+// frontDoor returns the router and registers its metrics.
 func frontDoor(o *Options, cluster *Cluster, registry *prometheus.Registry, log *slog.Logger) (*router.Router, error) {
 	registry.MustRegister(collectors.NewGoCollector(), collectors.NewProcessCollector(collectors.ProcessCollectorOpts{}),
 		router.NewConflicts(cluster.Directory))
@@ -311,8 +312,8 @@ func frontDoor(o *Options, cluster *Cluster, registry *prometheus.Registry, log 
 	return router.New(o.Settings, parts), nil
 }
 
-// closing has clients leave their connections while the router drains. The end of an idle connection could meet the next
-// request, which the client may not repeat.
+// closing adds Connection: close to answers while the router drains, so that clients close their connections. If the
+// router closed an idle connection, it could lose a request that the client sends at that moment and may not repeat.
 func closing(handler http.Handler, isDraining *atomic.Bool) http.Handler {
 	return http.HandlerFunc(func(w http.ResponseWriter, req *http.Request) {
 		if isDraining.Load() {
@@ -322,7 +323,7 @@ func closing(handler http.Handler, isDraining *atomic.Bool) http.Handler {
 	})
 }
 
-// wait returns after a time, or when the context ends.
+// wait returns after the delay, or when the context ends.
 func wait(ctx context.Context, delay time.Duration) {
 	ctx, cancel := context.WithTimeout(ctx, delay)
 	defer cancel()

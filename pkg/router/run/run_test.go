@@ -23,7 +23,7 @@ import (
 	"github.com/modelberth/modelberth/pkg/router/models"
 )
 
-// patience bounds whatever a test waits for.
+// patience is the longest time that a test waits for anything.
 const patience = 20 * time.Second
 
 func TestValidate(t *testing.T) {
@@ -76,7 +76,7 @@ func TestBadFlags(t *testing.T) {
 	}
 }
 
-// cluster is a directory of one model, read on request.
+// cluster is a directory with one model. Closing synced completes its first read.
 type cluster struct {
 	table  *models.Table
 	synced chan struct{}
@@ -112,7 +112,7 @@ func free(t *testing.T) string {
 	return listener.Addr().String()
 }
 
-// running is a router of the tests.
+// running is a started router with its cluster.
 type running struct {
 	options Options
 	cluster *cluster
@@ -141,7 +141,7 @@ func start(t *testing.T, engine http.HandlerFunc) *running {
 	return r
 }
 
-// get returns the status of a GET; 0 if nobody listens.
+// get returns the status of a GET request; 0 if nobody listens.
 func get(t *testing.T, address, path string) int {
 	t.Helper()
 	ctx, cancel := context.WithTimeout(t.Context(), patience)
@@ -176,10 +176,10 @@ func eventually(t *testing.T, want int, address, path string) {
 	}
 }
 
-// begun is an answer after its headers.
+// begun is an answer whose headers have arrived.
 type begun struct {
 	status int
-	// isLast: the connection ends with it.
+	// isLast: the connection ends with this answer.
 	isLast bool
 	body   *bufio.Reader
 }
@@ -200,7 +200,8 @@ func post(t *testing.T, address string) begun {
 	return begun{answer.StatusCode, answer.Close, bufio.NewReader(answer.Body)}
 }
 
-// TestLife follows a router from its start over readiness and draining to its end, with an answer beyond its end.
+// TestLife follows a router from its start through readiness and draining to its end. One answer is still running when
+// the draining begins.
 func TestLife(t *testing.T) {
 	finish := make(chan struct{})
 	r := start(t, func(w http.ResponseWriter, req *http.Request) {
@@ -257,7 +258,7 @@ func TestLife(t *testing.T) {
 	}
 }
 
-// TestAddressInUse: a router that cannot serve ends with the reason.
+// TestAddressInUse: a router that cannot listen ends with the reason.
 func TestAddressInUse(t *testing.T) {
 	var config net.ListenConfig
 	taken, err := config.Listen(t.Context(), "tcp", "127.0.0.1:0")

@@ -1,11 +1,11 @@
 // Copyright The Modelberth Authors.
 // SPDX-License-Identifier: Apache-2.0
 
-// Package tokens admits clients with a token of a ServiceAccount. The API server decides whose token it is and which
-// namespaces the account may use.
+// Package tokens admits clients with the token of a ServiceAccount. The API server decides which account a token
+// belongs to, and which namespaces the account may use.
 //
-// It decides how long an answer of the API server holds, and how many are kept. Without an answer nobody is admitted. It
-// must not know HTTP or models.
+// It decides how long the router reuses an answer of the API server, and how many answers it keeps. It admits nobody
+// without an answer. It must not know HTTP or models.
 package tokens
 
 import (
@@ -30,8 +30,8 @@ import (
 	"github.com/modelberth/modelberth/pkg/router/limit"
 )
 
-// Verb and Resource are the right a user needs in a namespace. It covers Workspaces and InferenceSets. A user with read
-// access alone may not use their machines.
+// Verb, Group and Resource define the right that a user needs in a namespace. The right covers Workspaces and
+// InferenceSets. Read access alone does not include the use of their machines.
 const (
 	Verb     = "use"
 	Group    = "kaito.sh"
@@ -39,60 +39,63 @@ const (
 )
 
 const (
-	// acceptedFor is how long a deleted account is still admitted, at most.
+	// acceptedFor is how long the router reuses the acceptance of a token, and thus may admit a deleted account.
 	acceptedFor = time.Minute
-	// allowedFor is how long a right that was taken away still holds, and deniedFor how long a new one does not.
+	// allowedFor is how long a right may still hold after its removal. deniedFor is how long a new right may have no
+	// effect.
 	allowedFor, deniedFor = 30 * time.Second, 5 * time.Second
-	// refusedFor spares the API server the same invalid token.
+	// refusedFor is how long the router refuses an invalid token without another review.
 	refusedFor = 5 * time.Second
-	// mostReviews bounds the reviews of rights for one request. They run one after another.
+	// mostReviews is the most reviews of rights for one request. They run one after another.
 	mostReviews = 50
-	// staleFor is how long a refusal suffices if its renewal would exceed mostReviews.
+	// staleFor is how long the router may reuse a refusal if its renewal would exceed mostReviews.
 	staleFor = 10 * time.Minute
-	// mostTokens, mostRefused and mostUsers bound the memory.
+	// mostTokens, mostRefused and mostUsers limit the memory, in entries.
 	mostTokens, mostRefused, mostUsers = 10_000, 1_000, 10_000
 )
 
-// RenewalsPerSecond suffice to renew every remembered token as often as its acceptance lapses.
+// RenewalsPerSecond is enough to renew every stored token each time its acceptance lapses.
 const RenewalsPerSecond = mostTokens/int(acceptedFor/time.Second) + 1
 
-// ErrBusy reports that so many reviews wait for their turn that the API server was not asked. Reviewers wrap it.
+// ErrBusy means that the API server got no request, because too many reviews are waiting. Reviewers wrap ErrBusy.
 var ErrBusy = errors.New("too many tokens are waiting for a review")
 
-// ErrUnfinished reports that the rights in more namespaces are unknown than one request may review. The next request
+// ErrUnfinished means that a request needs more reviews of rights than one request may cause. The next request
 // continues.
 var ErrUnfinished = fmt.Errorf("the rights in more than %d namespaces are unknown", mostReviews)
 
-// Authenticator is the API server for tokens.
+// Authenticator has the API server review tokens.
 type Authenticator interface {
-	// User returns nil for a token that is valid for none of the audiences. It has a deadline of its own.
+	// User returns the user of a token, or nil if the token is valid for none of the audiences. User has its own deadline.
 	User(ctx context.Context, token string, audiences ...string) (*authenticationv1.UserInfo, error)
 }
 
-// Authorizer is the API server for rights.
+// Authorizer has the API server review rights.
 type Authorizer interface {
 	MayUse(ctx context.Context, user *authenticationv1.UserInfo, what authorizationv1.ResourceAttributes) (bool, error)
 }
 
-// Reviewers have a rate limit each. Anybody can invent tokens and exhaust the limit of New, but not the other limits.
+// Reviewers have separate rate limits. With forged tokens anybody can exhaust the limit of New, but not the others.
 type Reviewers struct {
-	// New reviews tokens without an earlier acceptance.
+	// New reviews tokens that were not accepted before.
 	New Authenticator
-	// Renewals review tokens again whose last review accepted them.
+	// Renewals reviews accepted tokens again.
 	Renewals Authenticator
-	// Rights review the access of accepted users.
+	// Rights reviews the access of accepted users.
 	Rights Authorizer
 }
 
-// Settings of the way in.
+// Settings are the settings for access with tokens.
 type Settings struct {
-	// Audience that a token must have. It must not be the API server's, because the router could then act as the client.
+	// Audience is the audience that a token must have. It must not be the API server's: the router could then use the
+	// token to act as the client.
 	Audience string
-	// Limits of all accounts of a namespace together. Whoever may create accounts there could multiply limits of each.
+	// Limits are the limits of all accounts of a namespace together. With limits per account, a user could multiply them
+	// by creating accounts.
 	Limits limit.Limits
 }
 
-// Tokens are the users of the last tokens. They are safe for concurrent use.
+// Tokens has the users of recent tokens. It is safe for concurrent use.
 type Tokens struct {
 	settings  Settings
 	reviewers Reviewers
@@ -101,14 +104,14 @@ type Tokens struct {
 	reviewing singleflight.Group // by hash
 
 	mu sync.Mutex
-	// accepted has tokens until they expire, also those whose review has lapsed.
+	// accepted has tokens until they expire, even if their review has lapsed.
 	accepted map[[sha256.Size]byte]acceptance
-	refused  map[[sha256.Size]byte]time.Time // until when
+	refused  map[[sha256.Size]byte]time.Time // the end of the refusal
 	users    map[string]*User
 	groups   map[string]*group // by namespace
 }
 
-// group is the state of the limits of a namespace's accounts.
+// group has the limits that the accounts of a namespace share.
 type group struct {
 	limits *limit.Client
 	seen   time.Time
@@ -116,11 +119,11 @@ type group struct {
 
 type acceptance struct {
 	user *User
-	// until is the end of the review, and expires the end of the token.
+	// until is when the review lapses, and expires is when the token does.
 	until, expires time.Time
 }
 
-// User is an account with its rights as of late, and the limits of its namespace.
+// User is an account with its recently reviewed rights and the limits of its namespace.
 type User struct {
 	info   authenticationv1.UserInfo
 	client *limit.Client
@@ -135,10 +138,10 @@ type right struct {
 	until     time.Time
 }
 
-// Client returns the user as a client that reaches no namespace.
+// Client returns the user as a client that may use no namespaces.
 func (u *User) Client() *limit.Client { return u.client }
 
-// New returns tokens of nobody. Each of the routers enforces its share of the limits.
+// New returns Tokens without users. Each router enforces its share of the limits.
 func New(settings Settings, reviewers Reviewers, routers int, now clock.PassiveClock) *Tokens {
 	return &Tokens{
 		settings: settings, reviewers: reviewers, routers: routers, clock: now,
@@ -147,8 +150,8 @@ func New(settings Settings, reviewers Reviewers, routers int, now clock.PassiveC
 	}
 }
 
-// User returns the user of a token, or nil if it is not accepted. An error means that the API server did not answer, or,
-// with ErrBusy, that it was not asked.
+// User returns the user of a token, or nil if the token is refused. ErrBusy means that the API server got no request.
+// Other errors mean that it did not answer.
 func (t *Tokens) User(ctx context.Context, token string) (*User, error) {
 	now := t.clock.Now()
 	claims, ok := read(token)
@@ -159,7 +162,8 @@ func (t *Tokens) User(ctx context.Context, token string) (*User, error) {
 	if user, isKnown := t.known(hash, now); isKnown {
 		return user, nil
 	}
-	// Requests with the same token share a review. It outlives the first of them, because others may wait for it.
+	// Requests with the same token share a review. The review continues if the first request ends, because others may wait
+	// for it.
 	reviewed := t.reviewing.DoChan(string(hash[:]), func() (any, error) {
 		return t.review(context.WithoutCancel(ctx), token, hash, claims.Expires)
 	})
@@ -172,17 +176,17 @@ func (t *Tokens) User(ctx context.Context, token string) (*User, error) {
 	}
 }
 
-// review has the API server review a token, and remembers the result.
+// review has the API server review a token, and stores the result.
 func (t *Tokens) review(ctx context.Context, token string, hash [sha256.Size]byte, expires time.Time) (*User, error) {
 	now := t.clock.Now()
-	if user, isKnown := t.known(hash, now); isKnown { // another review has just ended
+	if user, isKnown := t.known(hash, now); isKnown { // another review of this token has just ended
 		return user, nil
 	}
 	info, err := t.authenticator(hash).User(ctx, token, t.settings.Audience)
 	if err != nil {
 		return nil, err
 	}
-	if info != nil && !isAccount(info.Username) { // another issuer may write any subject, but its users have other names
+	if info != nil && !isAccount(info.Username) { // another issuer may choose any subject, but its users have other names
 		info = nil
 	}
 	t.mu.Lock()
@@ -190,7 +194,7 @@ func (t *Tokens) review(ctx context.Context, token string, hash [sha256.Size]byt
 	if info == nil {
 		delete(t.accepted, hash)
 		makeRoom(t.refused, mostRefused, func(until time.Time) bool { return !now.Before(until) })
-		t.refused[hash] = t.clock.Now().Add(refusedFor) // the review may have waited for longer than that
+		t.refused[hash] = t.clock.Now().Add(refusedFor) // the review may have taken longer than refusedFor
 		return nil, nil                                 //nolint:nilnil // nobody, and no failure
 	}
 	until := now.Add(acceptedFor)
@@ -205,7 +209,8 @@ func (t *Tokens) review(ctx context.Context, token string, hash [sha256.Size]byt
 	return user, nil
 }
 
-// authenticator returns the reviewer of a token: no flood of unknown tokens delays the renewal of an accepted one.
+// authenticator returns the reviewer for a token. Accepted tokens have a separate reviewer, so that no flood of unknown
+// tokens delays their renewal.
 func (t *Tokens) authenticator(hash [sha256.Size]byte) Authenticator {
 	t.mu.Lock()
 	defer t.mu.Unlock()
@@ -215,8 +220,8 @@ func (t *Tokens) authenticator(hash [sha256.Size]byte) Authenticator {
 	return t.reviewers.New
 }
 
-// forget makes room for another accepted token. It removes the tokens that have expired. Without any, it removes the one
-// with the oldest review.
+// forget makes room for another accepted token. It removes expired tokens. If there are none, it removes the token with
+// the oldest review.
 func (t *Tokens) forget(now time.Time) {
 	if len(t.accepted) < mostTokens {
 		return
@@ -235,7 +240,7 @@ func (t *Tokens) forget(now time.Time) {
 	}
 }
 
-// known returns what was decided about a token not long ago.
+// known returns the recent decision about a token. isKnown is false if there is none.
 func (t *Tokens) known(hash [sha256.Size]byte, now time.Time) (user *User, isKnown bool) {
 	t.mu.Lock()
 	defer t.mu.Unlock()
@@ -245,15 +250,15 @@ func (t *Tokens) known(hash [sha256.Size]byte, now time.Time) (user *User, isKno
 	return nil, now.Before(t.refused[hash])
 }
 
-// remember returns the state of a user. Tokens are renewed every hour, and accounts may be created again; the limits of
-// their namespace stay.
+// remember returns the stored state of a user, and creates it if necessary. The limits belong to the namespace, so they
+// survive renewed tokens and recreated accounts.
 func (t *Tokens) remember(info *authenticationv1.UserInfo, now time.Time) *User {
 	shared := t.group(info.Username, now)
 	id := info.Username + "\n" + info.UID
 	user := t.users[id]
 	if user == nil {
 		makeRoom(t.users, mostUsers, func(u *User) bool { return u.isIdle(now) })
-		// The name is no secret; the UID is, outside of the namespace.
+		// The salt contains the UID, which is secret outside the namespace. The name is not.
 		salt := sha256.Sum256([]byte("modelberth cache salt\n" + id))
 		user = &User{
 			client: shared.Member(info.Username, hex.EncodeToString(salt[:16])),
@@ -273,7 +278,7 @@ func (t *Tokens) group(username string, now time.Time) *limit.Client {
 	shared := t.groups[namespace]
 	if shared == nil {
 		makeRoom(t.groups, mostUsers, func(g *group) bool { return now.Sub(g.seen) >= idle })
-		// Kubernetes has the accounts of a namespace in a group of this name.
+		// Kubernetes puts the accounts of a namespace into a group of this name.
 		shared = &group{limits: limit.NewGroup("system:serviceaccounts:"+namespace, t.settings.Limits, t.routers)}
 		t.groups[namespace] = shared
 	}
@@ -281,7 +286,7 @@ func (t *Tokens) group(username string, now time.Time) *limit.Client {
 	return shared.limits
 }
 
-// idle is when limits are full again, and there is nothing to remember.
+// idle is the time after which limits are full again, so their state need not be stored.
 const idle = time.Hour
 
 func (u *User) isIdle(now time.Time) bool {
@@ -290,7 +295,7 @@ func (u *User) isIdle(now time.Time) bool {
 	return now.Sub(u.seen) >= idle
 }
 
-// makeRoom keeps a map below a size: it removes what has ended, and otherwise any entry.
+// makeRoom keeps a map below a size. It removes entries that have ended, and then any others if necessary.
 func makeRoom[K comparable, V any](of map[K]V, most int, hasEnded func(V) bool) {
 	if len(of) < most {
 		return
@@ -308,8 +313,8 @@ func makeRoom[K comparable, V any](of map[K]V, most int, hasEnded func(V) bool) 
 	}
 }
 
-// Within returns the user as a client of those namespaces that it may use. Of many namespaces, it first asks for the right
-// in the whole cluster.
+// Within returns the user as a client of those namespaces that it may use. If many are unknown, it first reviews the
+// right in the whole cluster.
 func (t *Tokens) Within(ctx context.Context, user *User, namespaces []string) (*limit.Client, error) {
 	allowed, unknown, stale := user.known(namespaces, t.clock.Now())
 	if len(unknown) > mostReviews {
@@ -333,8 +338,9 @@ func (t *Tokens) Within(ctx context.Context, user *User, namespaces []string) (*
 	return user.client.Within(allowed), nil
 }
 
-// known sorts namespaces by what is known about the user's right: those that it may use, those with no answer that
-// suffices, and those with a stale refusal, the oldest first.
+// known sorts namespaces by the last answer about the user's right. allowed and unknown are namespaces with the right
+// and without a usable answer. stale has namespaces with an outdated refusal, the oldest first. Namespaces with a
+// recent refusal are left out.
 func (u *User) known(namespaces []string, now time.Time) (allowed, unknown, stale []string) {
 	u.mu.Lock()
 	defer u.mu.Unlock()
@@ -380,13 +386,14 @@ func (t *Tokens) mayUse(ctx context.Context, user *User, namespace string) (bool
 	return may, nil
 }
 
-// claims are what a token says of itself. Only the API server knows whether it is true.
+// claims are the contents of a token that is not verified yet. Only the API server can verify them.
 type claims struct {
 	Audiences []string
 	Expires   time.Time
 }
 
-// read reads the claims of a token. Texts that cannot be the token of a ServiceAccount do not reach the API server.
+// read reads the claims of a token. ok is false for text that cannot be the token of a ServiceAccount; such text does
+// not reach the API server.
 func read(token string) (out claims, ok bool) {
 	parts := strings.Split(token, ".")
 	if len(parts) != 3 {
@@ -422,10 +429,10 @@ func decode(part string, into any) bool {
 	return err == nil && json.Unmarshal(text, into) == nil
 }
 
-// accountPrefix begins the usernames of ServiceAccounts: system:serviceaccount:NAMESPACE:NAME.
+// accountPrefix is the prefix of the usernames of ServiceAccounts: system:serviceaccount:NAMESPACE:NAME.
 const accountPrefix = "system:serviceaccount:"
 
-// isAccount reports whether a subject has the form of a ServiceAccount's name.
+// isAccount reports whether a subject has the form of a ServiceAccount's username.
 func isAccount(subject string) bool {
 	account, isPrefixed := strings.CutPrefix(subject, accountPrefix)
 	namespace, name, _ := strings.Cut(account, ":")

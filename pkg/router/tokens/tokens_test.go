@@ -25,15 +25,15 @@ import (
 
 var start = time.Date(2026, 11, 25, 12, 0, 0, 0, time.UTC)
 
-// token says that it is of a user, for an audience, until a time.
+// token returns a token with a user, an audience and an expiry.
 func token(user, audience string, expires time.Time) string {
 	return signed(fmt.Sprintf(`{"sub":"system:serviceaccount:team:%s","aud":[%q],"exp":%d}`, user, audience, expires.Unix()))
 }
 
-// ofTeam begins the usernames of a namespace's accounts.
+// ofTeam is the prefix of the usernames in namespace team.
 const ofTeam = "system:serviceaccount:team:"
 
-// signature is base64.
+// signature is valid base64.
 const signature = "c2lnbmVk"
 
 func signed(payload string) string {
@@ -42,10 +42,10 @@ func signed(payload string) string {
 
 func encode(text string) string { return base64.RawURLEncoding.EncodeToString([]byte(text)) }
 
-// api is an API server that believes every token, unless it is down or has lost the user.
+// api is an API server that accepts every token, unless it is down or has lost the user.
 type api struct {
 	down, lost bool
-	// prefix begins all usernames; ofTeam, if it is empty.
+	// prefix is the prefix of all usernames; if it is empty, ofTeam is.
 	prefix  string
 	allowed map[string]bool
 	asked   []string
@@ -129,7 +129,7 @@ func TestUser(t *testing.T) {
 	}
 }
 
-// TestAnswersHold: the API server is asked once in a while, and what it took back ends soon.
+// TestAnswersHold: answers of the API server are reused for a while, and a right that it takes back ends soon.
 func TestAnswersHold(t *testing.T) {
 	server := &api{allowed: map[string]bool{"a": true}}
 	clock := clocktesting.NewFakePassiveClock(start)
@@ -187,7 +187,7 @@ func TestManyNamespaces(t *testing.T) {
 	type step struct {
 		after      time.Duration
 		namespaces int
-		// asked are the reviews; "" is the whole cluster.
+		// asked are the reviewed namespaces; "" is the whole cluster.
 		asked []string
 		sees  string
 	}
@@ -254,7 +254,7 @@ func TestManyNamespaces(t *testing.T) {
 	}
 }
 
-// TestRenewedToken: the limits are those of the namespace, and no two users have a salt in common.
+// TestRenewedToken: all accounts of a namespace share its limits, and no two users have the same salt.
 func TestRenewedToken(t *testing.T) {
 	clock, server := clocktesting.NewFakePassiveClock(start), &api{}
 	tokens := New(Settings{Audience: "router", Limits: limit.Limits{RequestsPerMinute: 1}}, server.reviewers(), 1, clock)
@@ -285,7 +285,7 @@ func TestRenewedToken(t *testing.T) {
 	}
 }
 
-// limited is an API server behind a rate limit that refills never.
+// limited is an API server behind a rate limit that never refills.
 type limited struct {
 	api
 	left int
@@ -299,7 +299,8 @@ func (l *limited) User(ctx context.Context, token string, audiences ...string) (
 	return l.api.User(ctx, token, audiences...)
 }
 
-// TestFloodOfUnknownTokens: forgers exhaust the limit of reviews, and the accounts that were accepted before go on.
+// TestFloodOfUnknownTokens: forged tokens exhaust the limit of reviews, but accounts accepted before can still be
+// renewed.
 func TestFloodOfUnknownTokens(t *testing.T) {
 	outside, inside := &limited{left: 3}, &limited{left: 3}
 	clock := clocktesting.NewFakePassiveClock(start)
@@ -348,7 +349,7 @@ func TestFloodOfUnknownTokens(t *testing.T) {
 	}
 }
 
-// slow is an API server that answers when it is released.
+// slow is an API server that does not answer until it is released.
 type slow struct {
 	api
 	asked   chan struct{}
@@ -364,7 +365,7 @@ func (s *slow) User(ctx context.Context, token string, audiences ...string) (*au
 	return s.api.User(ctx, token, audiences...)
 }
 
-// TestRequestsShareAReview: requests with one token need one review, also if the first of them leaves.
+// TestRequestsShareAReview: requests with the same token need one review, even if the first of them ends early.
 func TestRequestsShareAReview(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		server := &slow{asked: make(chan struct{}, 10), release: make(chan struct{})}
@@ -399,7 +400,7 @@ func TestRequestsShareAReview(t *testing.T) {
 	})
 }
 
-// TestOldestReviewIsForgotten: a full memory keeps the tokens in use.
+// TestOldestReviewIsForgotten: when the memory is full, the tokens in use stay.
 func TestOldestReviewIsForgotten(t *testing.T) {
 	server := &api{}
 	clock := clocktesting.NewFakePassiveClock(start)
@@ -430,7 +431,7 @@ func TestOldestReviewIsForgotten(t *testing.T) {
 	}
 }
 
-// TestMemoryIsBounded: invented and valid tokens without end take no more memory.
+// TestMemoryIsBounded: any number of forged or valid tokens uses a bounded amount of memory.
 func TestMemoryIsBounded(t *testing.T) {
 	server := &api{}
 	tokens := New(Settings{Audience: "router"}, server.reviewers(), 1, clocktesting.NewFakePassiveClock(start))

@@ -1,9 +1,9 @@
 // Copyright The Modelberth Authors.
 // SPDX-License-Identifier: Apache-2.0
 
-// Package usage reads the number of tokens in an answer, while the answer passes.
+// Package usage reads the number of tokens from an answer while the answer passes.
 //
-// It decides the place of the usage in an answer, and drops the event that the client did not request. It must not
+// It decides where the usage is in an answer, and drops the usage event if the client did not request it. It must not
 // delay a whole event, and must not know models or keys.
 package usage
 
@@ -14,18 +14,18 @@ import (
 	"sync"
 )
 
-// Tokens of a request.
+// Tokens are the tokens of a request.
 type Tokens struct {
 	Prompt, Completion int
 }
 
-// Total of both.
+// Total returns the sum of both.
 func (t Tokens) Total() int { return t.Prompt + t.Completion }
 
 const (
-	// tail is the searched end of a plain answer.
+	// tail is the size of the searched end of an answer that is no stream, in bytes.
 	tail = 8 << 10
-	// maxEvent bounds an unfinished event. A longer one passes without a look.
+	// maxEvent is the longest unfinished event that is searched, in bytes. A longer one passes unsearched.
 	maxEvent = 256 << 10
 )
 
@@ -36,12 +36,12 @@ type Reader struct {
 	from io.ReadCloser
 	// isStream: the answer is a stream of events.
 	isStream bool
-	// strip: drop the event with the usage alone.
+	// strip: drop the event that has only the usage.
 	strip bool
 
-	pending []byte // read and not yet passed on
+	pending []byte // read but not yet passed on
 	ready   int    // bytes of pending that may pass
-	seen    int    // bytes after those without the end of an event
+	seen    int    // the following bytes that contain no end of an event
 	err     error
 
 	mu     sync.Mutex
@@ -54,7 +54,7 @@ func NewReader(from io.ReadCloser, isStream, strip bool) *Reader {
 	return &Reader{from: from, isStream: isStream, strip: strip}
 }
 
-// Tokens returns the tokens so far; zero if the answer has no usage.
+// Tokens returns the tokens read so far; zero if the answer has no usage yet.
 func (r *Reader) Tokens() Tokens {
 	r.mu.Lock()
 	defer r.mu.Unlock()
@@ -101,7 +101,7 @@ func (r *Reader) count(n int) {
 	r.passed += int64(n)
 }
 
-// watch keeps the end of what passed, or the unfinished event.
+// watch searches passed bytes for the usage. It keeps the unfinished event of a stream, or the end of another answer.
 func (r *Reader) watch(passed []byte) {
 	r.pending = append(r.pending, passed...)
 	if r.isStream {
@@ -124,7 +124,7 @@ func (r *Reader) watch(passed []byte) {
 	r.learn(r.pending)
 }
 
-// sift releases whole events and drops the one with the usage alone.
+// sift releases whole events, and drops the event that has only the usage.
 func (r *Reader) sift() {
 	for {
 		event := r.firstEvent()
@@ -143,8 +143,8 @@ func (r *Reader) sift() {
 	}
 }
 
-// firstEvent is the length of the first whole event that is not ready, with its empty line; 0 if there is none. It
-// searches no byte twice, but for the start of an empty line.
+// firstEvent returns the length of the first whole event after the ready bytes, including its empty line; 0 if there is
+// none. It searches no byte twice, except for the beginning of an empty line.
 func (r *Reader) firstEvent() int {
 	text := r.pending[r.ready:]
 	from := max(0, r.seen-len("\r\n\r"))
@@ -156,7 +156,7 @@ func (r *Reader) firstEvent() int {
 	return 0
 }
 
-// endOfEvent is where the first empty line of a text ends; 0 if there is none.
+// endOfEvent returns the position after the first empty line of a text; 0 if there is none.
 func endOfEvent(text []byte) int {
 	lf, crlf := bytes.Index(text, []byte("\n\n")), bytes.Index(text, []byte("\r\n\r\n"))
 	switch {
@@ -168,7 +168,7 @@ func endOfEvent(text []byte) int {
 	return 0
 }
 
-// learn reads the usage in a text, and reports whether there is one.
+// learn stores the usage in a text, and reports whether the text has one.
 func (r *Reader) learn(text []byte) bool {
 	found, ok := find(text)
 	if !ok {
@@ -181,8 +181,8 @@ func (r *Reader) learn(text []byte) bool {
 	return true
 }
 
-// find reads the last usage of a text. Inside a JSON string its quotes would be escaped, so no text of a model is
-// taken for one.
+// find returns the last usage in a text. Quotes in a JSON string are escaped, so text from the model cannot look like a
+// usage.
 func find(text []byte) (Tokens, bool) {
 	at := bytes.LastIndex(text, key)
 	if at < 0 {

@@ -72,7 +72,7 @@ func TestEventsPassAtOnce(t *testing.T) {
 	}
 }
 
-// FuzzPieces: the pieces of a stream do not change its output.
+// FuzzPieces: the output of a stream does not depend on how it is split into pieces.
 func FuzzPieces(f *testing.F) {
 	f.Add("data: {\"choices\":[],\"usage\":{\"prompt_tokens\":3}}\r\n\r\ndata: x\n\n\n\r\n\r", true)
 	f.Add("\r\n\r\r\n\r\n\n", false)
@@ -93,7 +93,7 @@ func FuzzPieces(f *testing.F) {
 	})
 }
 
-// TestLongEventPasses: an event without an end uses bounded memory.
+// TestLongEventPasses: an event without an end passes and uses bounded memory.
 func TestLongEventPasses(t *testing.T) {
 	text := "data: " + strings.Repeat("x", 3*maxEvent)
 	for _, strip := range []bool{true, false} {

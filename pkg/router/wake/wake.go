@@ -1,9 +1,10 @@
 // Copyright The Modelberth Authors.
 // SPDX-License-Identifier: Apache-2.0
 
-// Package wake asks the controller to start the replicas of a set, by the time in an annotation of the set.
+// Package wake wakes InferenceSets without replicas: it writes the time to an annotation, and the controller starts
+// replicas.
 //
-// It decides how often the annotation is written. It must not know requests.
+// It decides how often it writes the annotation. It must not know requests.
 package wake
 
 import (
@@ -27,20 +28,20 @@ import (
 )
 
 const (
-	// interval between two writes for a set, as long as requests wait for it.
+	// interval is the time between two writes for a set while requests wait for it.
 	interval = 30 * time.Second
-	// pause after a write that failed.
+	// pause is the time between a failed write and the next one.
 	pause = 5 * time.Second
-	// timeout of a write.
+	// timeout is the longest time of a write.
 	timeout = 10 * time.Second
-	// mostWaiting writes. A set that finds no place is tried again by its next request.
+	// mostWaiting is the most queued writes. If the queue is full, a set's next request tries again.
 	mostWaiting = 256
 )
 
-// Set names a set.
+// Set identifies an InferenceSet.
 type Set = types.NamespacedName
 
-// Waker writes annotations. Wake may be called at any time; Run writes.
+// Waker writes annotations. Wake queues a write and may be called at any time. Run writes.
 type Waker struct {
 	write func(ctx context.Context, set Set, at time.Time) error
 	log   *slog.Logger
@@ -50,7 +51,7 @@ type Waker struct {
 	asked map[Set]time.Time
 }
 
-// New returns a waker that writes by an API server.
+// New returns a Waker that writes to the API server of config.
 func New(config *rest.Config, log *slog.Logger, now clock.PassiveClock) (*Waker, error) {
 	scheme := runtime.NewScheme()
 	if err := v1beta1.AddToScheme(scheme); err != nil {
@@ -72,8 +73,8 @@ func with(write func(context.Context, Set, time.Time) error, log *slog.Logger, n
 	return &Waker{write: write, log: log, clock: now, todo: make(chan Set, mostWaiting), asked: map[Set]time.Time{}}
 }
 
-// checkFields returns an error while the API server prunes fields of InferenceSets: each write would lose them for good
-// (docs/adr/0011-pruned-workspaces.md). Wakes are rare, so it asks the API server.
+// checkFields returns an error while the API server prunes fields of InferenceSets, because each write would lose these
+// fields for good (docs/adr/0011-pruned-workspaces.md). Wakes are rare, so it reads the definition each time.
 func checkFields(ctx context.Context, api client.Reader) error {
 	definition := crd.Object()
 	if err := api.Get(ctx, client.ObjectKey{Name: crd.InferenceSets}, definition); err != nil {
@@ -85,7 +86,7 @@ func checkFields(ctx context.Context, api client.Reader) error {
 	return nil
 }
 
-// annotate patches nothing but the annotation.
+// annotate patches only the annotation.
 func annotate(ctx context.Context, api client.Client, set Set, at time.Time) error {
 	patch, err := json.Marshal(map[string]any{"metadata": map[string]any{
 		"annotations": map[string]string{v1beta1.AnnotationWake: at.UTC().Format(time.RFC3339)},
@@ -97,7 +98,7 @@ func annotate(ctx context.Context, api client.Client, set Set, at time.Time) err
 	return api.Patch(ctx, object, client.RawPatch(types.MergePatchType, patch), client.FieldOwner("modelberth-router"))
 }
 
-// Wake asks for replicas of a set, once in an interval. It returns at once.
+// Wake requests replicas of a set, at most once per interval. It returns at once.
 func (w *Waker) Wake(owner *models.Owner) {
 	set := Set{Namespace: owner.Namespace, Name: owner.Name}
 	w.mu.Lock()
@@ -118,7 +119,7 @@ func (w *Waker) Wake(owner *models.Owner) {
 	}
 }
 
-// Run writes until the context ends.
+// Run writes queued annotations until the context ends.
 func (w *Waker) Run(ctx context.Context) error {
 	for {
 		select {
@@ -130,7 +131,7 @@ func (w *Waker) Run(ctx context.Context) error {
 	}
 }
 
-// one writes for a set. It tries again soon after a failure, if a request still waits.
+// one writes the annotation of a set. After a failure, Wake may queue the set again after a pause.
 func (w *Waker) one(ctx context.Context, set Set) {
 	ctx, cancel := context.WithTimeout(ctx, timeout)
 	defer cancel()

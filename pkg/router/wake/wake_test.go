@@ -24,12 +24,12 @@ import (
 	"github.com/modelberth/modelberth/pkg/router/models"
 )
 
-// TestWake wakes sets each second and looks at the writes: one in an interval for each set, and soon again after a
+// TestWake wakes sets each second and checks the writes: one per interval and set, and another one soon after a
 // failure.
 func TestWake(t *testing.T) {
 	cases := []struct {
 		reason string
-		fails  int // so many writes
+		fails  int // this many writes
 		sets   []string
 		want   []string
 	}{
@@ -74,7 +74,7 @@ func TestWake(t *testing.T) {
 	}
 }
 
-// TestWakeNeverBlocks: nobody writes, and sets beyond the queue find no place.
+// TestWakeNeverBlocks: Wake returns even if nothing is written, and drops sets when the queue is full.
 func TestWakeNeverBlocks(t *testing.T) {
 	w := with(nil, slog.New(slog.DiscardHandler), clock.RealClock{})
 	for i := range 2 * mostWaiting {
@@ -85,7 +85,7 @@ func TestWakeNeverBlocks(t *testing.T) {
 	}
 }
 
-// TestCheckFields: a write would lose pruned fields for good.
+// TestCheckFields: while the API server prunes fields, there is no write, because it would lose them for good.
 func TestCheckFields(t *testing.T) {
 	text, err := os.ReadFile(filepath.FromSlash("../../../charts/modelberth/files/crds/kaito.sh_inferencesets.yaml"))
 	if err != nil {
