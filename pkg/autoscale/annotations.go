@@ -20,13 +20,13 @@ const (
 	AnnotationMetrics       = "scaledobject.kaito.sh/metrics"
 )
 
-// Bounds of sets whose annotations name none.
+// Defaults for sets without these annotations.
 const (
 	annotatedMetric = "vllm:num_requests_waiting"
 	annotatedMax    = 10
 )
 
-// metricOf returns the metric for the name that vLLM gives it.
+// metricOf returns the metric for a name of vLLM.
 func metricOf(name string) (Metric, bool) {
 	switch name {
 	case "vllm:num_requests_waiting":
@@ -44,8 +44,8 @@ func metricOf(name string) (Metric, bool) {
 	}
 }
 
-// fromAnnotations reads KAITO's annotations: one metric with a threshold, or a list of them. The pace is that of KAITO's
-// scaler, and the minimum is 1, as there.
+// fromAnnotations reads KAITO's annotations: one metric with a threshold, or a list of them. The pace and the minimum
+// of 1 are those of KAITO's scaler.
 func fromAnnotations(annotations map[string]string) (Policy, error) {
 	out := Policy{
 		Min: 1, Max: annotatedMax, LeadPercentile: UsualLeadPercentile, IdleAfter: UsualIdleAfter,
@@ -76,7 +76,7 @@ func fromAnnotations(annotations map[string]string) (Policy, error) {
 	return out, nil
 }
 
-// annotated is a metric of an annotation.
+// annotated is a metric in an annotation.
 type annotated struct {
 	Name      string      `json:"name"`
 	Threshold yamlTextual `json:"threshold"`
@@ -85,7 +85,7 @@ type annotated struct {
 // yamlTextual is a number with or without quotes.
 type yamlTextual string
 
-// UnmarshalJSON reads either form.
+// UnmarshalJSON accepts both forms.
 func (t *yamlTextual) UnmarshalJSON(data []byte) error {
 	if text, err := strconv.Unquote(string(data)); err == nil {
 		*t = yamlTextual(text)

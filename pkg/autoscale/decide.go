@@ -17,47 +17,47 @@ type Reason string
 const (
 	// Steady: the replicas match the demand.
 	Steady Reason = "Steady"
-	// DemandRose and DemandFell: the number changes with the demand.
+	// DemandRose and DemandFell: the number follows the demand.
 	DemandRose Reason = "DemandRose"
 	DemandFell Reason = "DemandFell"
 	// Withdrawn: replicas that are not ready yet are no longer needed.
 	Withdrawn Reason = "Withdrawn"
-	// Settling: fewer would do, and the window is not over.
+	// Settling: fewer replicas would be enough, but the window is not over.
 	Settling Reason = "Settling"
-	// Draining: fewer would do, and all replicas have requests.
+	// Draining: fewer replicas would be enough, but all have requests.
 	Draining Reason = "Draining"
-	// Idle: nothing was in flight for long enough, and the last replica goes.
+	// Idle: no request was in flight for long enough, so the last replica is removed.
 	Idle Reason = "Idle"
-	// AtZero: no replica is needed until a request comes.
+	// AtZero: no replica is needed until a request arrives.
 	AtZero Reason = "AtZero"
-	// Woken: a request came for a set without replicas.
+	// Woken: a request arrived for a set without replicas.
 	Woken Reason = "Woken"
-	// NoSignals: no engine reports its signals, and the number stays.
+	// NoSignals: no engine reports its signals, so the number stays.
 	NoSignals Reason = "NoSignals"
 	// Starting: no replica is ready yet.
 	Starting Reason = "Starting"
 	// Paced: the rate of changes is limited.
 	Paced Reason = "Paced"
-	// AtMinimum, AtMaximum and AtPriceCap: a bound decides, not the demand.
+	// AtMinimum, AtMaximum and AtPriceCap: a limit determines the number, not the demand.
 	AtMinimum  Reason = "AtMinimum"
 	AtMaximum  Reason = "AtMaximum"
 	AtPriceCap Reason = "AtPriceCap"
 )
 
-// Decision is a number of replicas, and why.
+// Decision is a number of replicas with its reason.
 type Decision struct {
 	Replicas int
 	Reason   Reason
 	// Message is a sentence for users with the figures.
 	Message string
-	// Need and Expected are the demand in replicas, now and in a lead time; negative if unknown.
+	// Need and Expected are the demand in replicas, now and after a lead time; negative if unknown.
 	Need, Expected float64
-	// Metric that requires the most replicas; empty if none is known.
+	// Metric is the metric that requires the most replicas; empty if none is known.
 	Metric Metric
 	Lead   time.Duration
 }
 
-// pass is one decision in the making.
+// pass has the inputs and intermediate results of one decision.
 type pass struct {
 	policy Policy
 	s      *Signals
@@ -68,14 +68,14 @@ type pass struct {
 	known  bool
 }
 
-// clockSkew is how far ahead the clock of a router may be.
+// clockSkew is how far a router's clock may be ahead.
 const clockSkew = time.Minute
 
 // Decide returns the number of replicas for the signals, and the state for the next decision.
 func Decide(policy Policy, signals Signals, state State) (Decision, State) {
 	p := pass{policy: policy.withDefaults(), s: &signals, state: state}
 	signals.Desired = max(0, signals.Desired)
-	if signals.Woken.After(signals.Now.Add(clockSkew)) { // anybody who may change the set can write any time
+	if signals.Woken.After(signals.Now.Add(clockSkew)) { // a user can set the annotation to any time
 		signals.Woken = time.Time{}
 	}
 	p.lead = p.policy.lead(signals.StartUps)
@@ -93,7 +93,7 @@ func Decide(policy Policy, signals Signals, state State) (Decision, State) {
 	return out, p.state
 }
 
-// observe brings the signals into the memory.
+// observe adds the signals to the state.
 func (p *pass) observe() {
 	now := p.s.Now
 	p.remember()
@@ -107,20 +107,20 @@ func (p *pass) observe() {
 	}
 	sample := Sample{At: now, Need: p.need.low}
 	sample.Level, sample.Expected = p.state.expect(now, p.need.low, p.lead)
-	// Engines that do not answer count as full, up to the present number: their silence lets no replica go. It is no
-	// demand, and adds none.
+	// Engines that do not answer count as full, but only up to the present number of replicas: their silence must neither
+	// remove nor add replicas.
 	sample.Level = math.Max(sample.Level, math.Min(p.need.high, float64(p.s.Desired)))
 	horizon := max(p.window(p.policy.Up), p.window(p.policy.Down), p.policy.Up.Period, p.policy.Down.Period, 2*p.lead, 10*time.Minute)
 	p.state = p.state.remember(sample, horizon)
 }
 
-// remember keeps the moments since when the set is watched, has engines, and has no requests.
+// remember records since when the set is watched, has engines, and has no requests.
 func (p *pass) remember() {
 	now := p.s.Now
 	if p.state.Since.IsZero() || p.state.Since.After(now) {
 		p.state.Since = now
 	}
-	// The request that woke a set reaches the first ready engine some time after it is ready.
+	// The request that woke a set arrives some time after the first engine is ready, so that moment counts as busy.
 	isFirst := len(p.s.Engines) > 0 && !p.state.HasEngines
 	p.state.HasEngines = len(p.s.Engines) > 0
 	if isFirst && p.state.Since.Before(now) || p.state.Ready.After(now) {
@@ -134,7 +134,7 @@ func (p *pass) remember() {
 	}
 }
 
-// window of a pace.
+// window returns the window of a pace.
 func (p *pass) window(pace Pace) time.Duration {
 	if pace.Window < 0 {
 		return p.lead
@@ -142,7 +142,7 @@ func (p *pass) window(pace Pace) time.Duration {
 	return pace.Window
 }
 
-// choose decides by demand alone.
+// choose decides by demand alone, without the limits.
 func (p *pass) choose() Decision {
 	desired, ready := p.s.Desired, len(p.s.Engines)
 	out := Decision{Replicas: desired, Need: -1, Expected: -1}
@@ -191,10 +191,11 @@ func (p *pass) choose() Decision {
 	}
 }
 
-// mostDemand bounds the demand, so that it remains a number.
+// mostDemand limits the demand, so that it fits an integer.
 const mostDemand = 1e6
 
-// whole is the number of replicas for a demand. A little more than a whole number is that number.
+// whole returns the number of replicas for a demand. It rounds up, except for a demand that is hardly more than a whole
+// number.
 func whole(demand float64) int {
 	demand = math.Min(demand, mostDemand)
 	floor := math.Floor(demand)
@@ -204,18 +205,19 @@ func whole(demand float64) int {
 	return int(math.Ceil(demand))
 }
 
-// isWatched reports whether the memory covers the window before replicas go.
+// isWatched reports whether the set was watched for the whole window that a removal requires.
 func (p *pass) isWatched() bool {
 	return p.s.Now.Sub(p.state.Since) >= p.window(p.policy.Down)
 }
 
-// isIdle reports whether the last replicas may go. An engine that does not answer may be busy.
+// isIdle reports whether the last replicas may be removed. An engine that does not answer counts as busy.
 func (p *pass) isIdle() bool {
 	return p.bounds.min == 0 && p.s.busy() == 0 && p.s.Held == 0 &&
 		p.s.Now.Sub(p.state.Since) >= p.policy.IdleAfter && p.s.Now.Sub(p.state.Busy) >= p.policy.IdleAfter
 }
 
-// inFlight is the number of replicas that hold the requests in flight at the target for each.
+// inFlight returns how many replicas the requests in flight need at their target. Without that target, it returns 1 if
+// any replica is busy.
 func (p *pass) inFlight() int {
 	for _, target := range p.policy.Targets {
 		if target.Metric == RequestsInFlight && target.Value > 0 {
@@ -226,8 +228,8 @@ func (p *pass) inFlight() int {
 	return min(1, p.s.busy())
 }
 
-// isForgotten reports whether replicas are no longer wanted, before one is ready: of a set that was woken, was made, or
-// whose last replica must start again.
+// isForgotten reports whether no replica is ready and none is needed any more. This is possible after a set was woken
+// or created, or when its last replica must start again.
 func (p *pass) isForgotten() bool {
 	since := p.state.Since
 	for _, at := range []time.Time{p.s.Woken, p.state.Busy} {
@@ -261,9 +263,9 @@ func (p *pass) grow(out Decision, to int) Decision {
 	return out
 }
 
-// fewer is the number that is left when replicas go. Unready replicas have no requests: they are withdrawn without
-// a window, although a moment without demand is not enough. Ready replicas are deleted when the window is over, as fast
-// as the pace allows.
+// fewer returns the number of replicas that remain after removals. Unready replicas have no requests, so they are
+// removed without a window, but not after a mere moment without demand. Ready replicas are removed when the window is
+// over, as fast as the pace allows.
 func (p *pass) fewer(down int) int {
 	if p.s.Now.Sub(p.state.Since) < steadying || p.s.isSilent() {
 		return p.s.Desired
@@ -293,14 +295,14 @@ func (p *pass) shrink(out Decision, to, down int) Decision {
 	return out
 }
 
-// bound applies the bounds: the minimum, then the maximum, then the price.
+// bound applies the limits: the minimum, then the maximum, then the price.
 func (p *pass) bound(out *Decision) {
 	if out.Replicas < p.bounds.min {
 		out.Replicas, out.Reason = p.bounds.min, AtMinimum
 		out.Message = fmt.Sprintf("%s is %d", p.bounds.name("minReplicas"), p.bounds.min)
 	}
 	switch {
-	case p.bounds.max == 0: // even if no request comes: none would start a replica
+	case p.bounds.max == 0: // also without requests, because none would start a replica
 		out.Message = p.bounds.name("maxReplicas") + " is 0"
 		out.Replicas, out.Reason = 0, AtMaximum
 	case out.Replicas > p.bounds.max:
@@ -326,7 +328,7 @@ func (b *bounds) name(field string) string {
 	return fmt.Sprintf("%s of schedule %s", field, b.schedule)
 }
 
-// words describe the demand.
+// words returns a description of the demand.
 func (p *pass) words() string {
 	latest := p.state.Samples[len(p.state.Samples)-1]
 	text := fmt.Sprintf("%s is %s for each replica, with a target of %s: the demand is %.1f replicas",

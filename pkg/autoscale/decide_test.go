@@ -32,8 +32,8 @@ func policy(least, most int) autoscale.Policy {
 	}
 }
 
-// watched decides on the same signals for a time, every 15 seconds, and returns the last decision. The number of
-// replicas does not follow.
+// watched repeats decisions with the same signals every 15 seconds, and returns the last one. The number of replicas
+// stays the same.
 func watched(p autoscale.Policy, s autoscale.Signals, length time.Duration) autoscale.Decision {
 	var state autoscale.State
 	var out autoscale.Decision
@@ -217,20 +217,20 @@ func TestMessages(t *testing.T) {
 	}
 }
 
-// TestWaitingRequestsAreThePast: a queue does not need a replica for each of its requests, because they will be
-// answered before a replica starts.
+// TestWaitingRequestsAreThePast: a queue does not need a replica for each of its requests, because they will have
+// answers before another replica starts.
 func TestWaitingRequestsAreThePast(t *testing.T) {
 	s := autoscale.Signals{Now: start, Desired: 2, Engines: engines(2, 10), StartUps: []time.Duration{5 * time.Minute}}
 	for i := range s.Engines {
 		s.Engines[i].Waiting, s.Engines[i].Arrivals, s.Engines[i].ServiceTime = 100, 1, 10
 	}
 	got, _ := autoscale.Decide(policy(1, 50), s, autoscale.State{})
-	if got.Replicas != 3 { // 2 × (10 in service + 100 × 10 s / 300 s) / 10
+	if got.Replicas != 3 { // 2 × (10 running + 100 × 10 s / 300 s) / 10
 		t.Errorf("got %d replicas: %s", got.Replicas, got.Message)
 	}
 }
 
-// TestTrend: a steady rise requests the replicas of a lead time ahead.
+// TestTrend: a steady rise requests the replicas that are needed after a lead time.
 func TestTrend(t *testing.T) {
 	p, state := policy(1, 50), autoscale.State{}
 	var got autoscale.Decision
@@ -246,7 +246,7 @@ func TestTrend(t *testing.T) {
 	}
 }
 
-// TestRestartWithdrawsNothingAtOnce: one look at the demand is not enough to withdraw replicas that start.
+// TestRestartWithdrawsNothingAtOnce: a single look at the demand is not enough to withdraw replicas that are starting.
 func TestRestartWithdrawsNothingAtOnce(t *testing.T) {
 	s := autoscale.Signals{Desired: 5, Engines: engines(2, 1)}
 	if got := watched(policy(1, 9), s, time.Minute); got.Replicas != 5 {
@@ -260,7 +260,7 @@ func TestRestartWithdrawsNothingAtOnce(t *testing.T) {
 // TestFirstReplicaWaitsForItsRequest: idleAfter begins when the first replica is ready.
 func TestFirstReplicaWaitsForItsRequest(t *testing.T) {
 	p, state, replicas := policy(0, 9), autoscale.State{}, 0
-	p.IdleAfter = time.Second // which counts as a minute
+	p.IdleAfter = time.Second // counts as a minute, the shortest IdleAfter
 	var zeroAt time.Duration
 	for at := time.Duration(0); at < 20*time.Minute; at += 15 * time.Second {
 		s := autoscale.Signals{Now: start.Add(at), Desired: replicas, Woken: start, StartUps: []time.Duration{5 * time.Minute}}
@@ -282,7 +282,7 @@ func TestFirstReplicaWaitsForItsRequest(t *testing.T) {
 	}
 }
 
-// TestIdleEnginesHaveNoTimes: a policy by a time alone lets idle replicas go, too.
+// TestIdleEnginesHaveNoTimes: a policy with only a latency also removes idle replicas.
 func TestIdleEnginesHaveNoTimes(t *testing.T) {
 	p := policy(0, 9)
 	p.Targets = []autoscale.Target{{Metric: autoscale.TimeToFirstToken, Value: 2}}
@@ -294,7 +294,8 @@ func TestIdleEnginesHaveNoTimes(t *testing.T) {
 	}
 }
 
-// TestOneSilentEngineLetsNothingGo, whatever the others report and whatever the targets are.
+// TestOneSilentEngineLetsNothingGo: with one silent engine, no replica is removed, whatever the others report and
+// whatever the targets are.
 func TestOneSilentEngineLetsNothingGo(t *testing.T) {
 	for _, metric := range autoscale.Metrics() {
 		p, state := policy(0, 9), autoscale.State{}
@@ -317,7 +318,7 @@ func TestOneSilentEngineLetsNothingGo(t *testing.T) {
 	}
 }
 
-// A request of two seconds is seldom in flight at a look, but its arrival is known: the set is not idle.
+// A request of two seconds is rarely in flight at a look, but its arrival is counted: the set is not idle.
 func TestShortRequestsKeepASetAwake(t *testing.T) {
 	for name, served := range map[string]func(*autoscale.Engine){
 		"arrivals":        func(e *autoscale.Engine) { e.Arrivals = 0.01 },
@@ -335,7 +336,7 @@ func TestShortRequestsKeepASetAwake(t *testing.T) {
 	}
 }
 
-// The silence of an engine is no demand: counted as a trend, it would buy an unneeded machine.
+// The silence of an engine is no demand. If it counted as a trend, it would buy a machine that nobody needs.
 func TestSilenceAddsNothing(t *testing.T) {
 	p, state := policy(2, 9), autoscale.State{}
 	for i := range 200 {
@@ -353,7 +354,7 @@ func TestSilenceAddsNothing(t *testing.T) {
 	}
 }
 
-// The last busy replica loses its machine: the set waits for idleAfter and a start-up before it goes to zero.
+// After the last busy replica loses its machine, the set waits for idleAfter and a start-up before it scales to zero.
 func TestARestartIsNoIdleness(t *testing.T) {
 	p, state := policy(0, 3), autoscale.State{}
 	p.IdleAfter = 10 * time.Minute

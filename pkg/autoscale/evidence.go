@@ -8,20 +8,21 @@ import (
 	"time"
 )
 
-// arriving begins when the first replica is ready. In this time, the requests that waited for the replica arrive, and a
-// look counts them in its rates.
+// arriving is how long, after the first replica is ready, the requests that waited for it still arrive. They distort
+// the rates of the looks in this time.
 const arriving = 45 * time.Second
 
-// evidence marks the signals that may ask for more replicas than the set has. A queue of unknown age says little. After
-// a wake, it has all requests that waited for the first replica, and may be gone before another one starts.
+// evidence selects the signals that may request more replicas than the set has. A queue of unknown age is weak
+// evidence: after a wake, it has all requests that waited for the first replica, and it may be gone before another
+// replica starts.
 type evidence struct {
-	// levels are what the engines hold at this moment, and their times. queue is the part that waits.
+	// levels: the present load and latencies of the engines count. queue: waiting requests count, too.
 	levels, queue bool
-	// rates are what the engines counted since the last look.
+	// rates: the rates since the last look count.
 	rates bool
 }
 
-// evidence of this moment.
+// evidence returns the evidence at this moment.
 func (p *pass) evidence() evidence {
 	isOver := func(since time.Time, length time.Duration) bool {
 		return since.IsZero() || p.s.Now.Sub(since) >= length
@@ -34,7 +35,8 @@ func (p *pass) evidence() evidence {
 	}
 }
 
-// bySum is the number of replicas for the sum of a metric. What is no evidence asks for no more than the set has.
+// bySum returns the number of replicas for the sum of a metric. Signals that are no evidence request no more replicas
+// than the set has.
 func (s *Signals) bySum(target Target, total float64, e evidence) float64 {
 	all, known := total/target.Value, 0.0
 	switch {
@@ -49,7 +51,7 @@ func (s *Signals) bySum(target Target, total float64, e evidence) float64 {
 	return math.Max(known, math.Min(all, float64(s.Desired)))
 }
 
-// running requests on all engines that report what is in flight.
+// running returns the number of running requests on all engines that report their requests in flight.
 func (s *Signals) running() float64 {
 	out := 0.0
 	for i := range s.Engines {
@@ -61,9 +63,9 @@ func (s *Signals) running() float64 {
 	return out
 }
 
-// queued is the number of replicas that leave at most each requests waiting per replica after a lead time. It divides
-// all requests of this time by those one replica may leave or answer: each, and the answers of a full engine. The
-// requests wait now or arrive until then. ok is false if a rate is unknown.
+// queued returns how many replicas are needed so that, after a lead time, at most each requests wait per replica. It
+// divides the requests that wait now or arrive in that time by the requests that one replica can answer or leave
+// waiting. ok is false if a rate is unknown.
 func (s *Signals) queued(each float64, lead time.Duration) (replicas float64, ok bool) {
 	var waiting, arrivals, answers, full float64
 	for i := range s.Engines {

@@ -11,15 +11,15 @@ import (
 	"github.com/modelberth/modelberth/pkg/autoscale"
 )
 
-// usual is the policy without targets of a user's own.
+// usual returns a policy with the default targets.
 func usual(least, most int) autoscale.Policy {
 	p := policy(least, most)
 	p.Targets = []autoscale.Target{{Metric: autoscale.KVCacheUse, Value: 0.7}, {Metric: autoscale.WaitingRequests, Value: 1}}
 	return p
 }
 
-// woken lives through a wake: nothing runs for five minutes, then one replica does, with a load by the time since then.
-// It returns the most replicas of each minute. The number of ready replicas stays one.
+// woken simulates a wake: nothing runs for five minutes, then one replica does. load sets its load for the time since
+// then. woken returns the highest number of replicas in each minute. Only one replica is ever ready.
 func woken(p autoscale.Policy, minutes int, load func(since time.Duration, e *autoscale.Engine)) []int {
 	state, desired, most := autoscale.State{}, 0, make([]int, minutes)
 	const startUp = 5 * time.Minute
@@ -41,8 +41,8 @@ func woken(p autoscale.Policy, minutes int, load func(since time.Duration, e *au
 	return most
 }
 
-// TestWakeFindsAQueue: the first replica after zero gets all the requests that waited for it. What it answers within
-// minutes is no reason for machines that start longer.
+// TestWakeFindsAQueue: the first replica after zero gets all requests that waited for it. Requests that it answers
+// within minutes do not justify machines that take longer to start.
 func TestWakeFindsAQueue(t *testing.T) {
 	for name, c := range map[string]struct {
 		reason string
@@ -93,8 +93,8 @@ func TestWakeFindsAQueue(t *testing.T) {
 	}
 }
 
-// TestLastingQueueAddsReplicas: a queue that is still there after two minutes counts in full, also that of an engine without
-// rates. It counts sooner if the rates are known.
+// TestLastingQueueAddsReplicas: a queue that still exists after two minutes counts in full, even without rates. With
+// known rates it counts sooner.
 func TestLastingQueueAddsReplicas(t *testing.T) {
 	raw := woken(usual(0, 4), 6, func(_ time.Duration, e *autoscale.Engine) { e.Running, e.Waiting = 4, 30 })
 	if raw[0] != 1 || raw[1] != 1 || raw[3] != 4 {
@@ -103,12 +103,12 @@ func TestLastingQueueAddsReplicas(t *testing.T) {
 	known := woken(policy(0, 9), 6, func(_ time.Duration, e *autoscale.Engine) {
 		e.Running, e.Waiting, e.Arrivals, e.ServiceTime = 10, 30, 2, 15
 	})
-	if known[1] < 2 || known[5] < 3 || known[5] > 5 { // 2/s of 15 s are 30 in flight, for 10 each
+	if known[1] < 2 || known[5] < 3 || known[5] > 5 { // 2/s × 15 s are 30 in flight; the target is 10
 		t.Errorf("with rates: %v replicas by minute, want more than one in the second, and 3 to 5 in the end", known)
 	}
 }
 
-// TestRestartFindsAQueue: the next process does not know how long the requests have waited.
+// TestRestartFindsAQueue: after a restart, the age of the queue is unknown.
 func TestRestartFindsAQueue(t *testing.T) {
 	s := autoscale.Signals{Desired: 2, Engines: engines(2, 4), StartUps: []time.Duration{5 * time.Minute}}
 	for i := range s.Engines {
@@ -124,15 +124,15 @@ func TestRestartFindsAQueue(t *testing.T) {
 	}
 }
 
-// TestQueueOfASteadySet: a set that was watched has a sudden queue.
+// TestQueueOfASteadySet: a set that was watched for some time suddenly has a queue.
 func TestQueueOfASteadySet(t *testing.T) {
 	p, state := usual(1, 30), autoscale.State{}
 	for name, c := range map[string]struct {
 		arrivals, service float64
 		least, most       int
 	}{
-		"gone within a lead time": {0.5, 8, 2, 2},  // two engines answer 2.5 requests each second: 100 are gone in 50 s
-		"grows":                   {12, 8, 4, 12},  // ten replicas answer as many as come
+		"gone within a lead time": {0.5, 8, 2, 2},  // two engines answer 2.5 requests per second: 100 are gone in 50 s
+		"grows":                   {12, 8, 4, 12},  // ten replicas answer as many as arrive
 		"without rates":           {-1, -1, 4, 30}, // the queue counts in full, averaged over minutes
 	} {
 		t.Run(name, func(t *testing.T) {
@@ -162,8 +162,8 @@ func TestQueueOfASteadySet(t *testing.T) {
 	}
 }
 
-// TestNoiseRequestsNoReplicas: random arrivals around a constant demand of 3.5 replicas. A trend in them comes and goes,
-// and each replica that is requested for it would be withdrawn before it is ready.
+// TestNoiseRequestsNoReplicas: requests arrive at random around a constant demand of 3.5 replicas. Trends in them come
+// and go. A replica requested for such a trend would be withdrawn before it is ready.
 func TestNoiseRequestsNoReplicas(t *testing.T) {
 	changes := 0
 	for seed := range uint64(20) {
@@ -171,7 +171,7 @@ func TestNoiseRequestsNoReplicas(t *testing.T) {
 		p, state, desired, load := policy(1, 50), autoscale.State{}, 4, 35.0
 		var last time.Time
 		for i := range 400 {
-			load += (35-load)/4 + r.NormFloat64()*1.2 // an answer lasts for about four looks
+			load += (35-load)/4 + r.NormFloat64()*1.2 // an answer takes about four looks
 			s := autoscale.Signals{
 				Now: start.Add(time.Duration(i) * 15 * time.Second), Desired: desired, Engines: engines(4, load/4),
 				StartUps: []time.Duration{10 * time.Minute},
@@ -193,7 +193,7 @@ func TestNoiseRequestsNoReplicas(t *testing.T) {
 	}
 }
 
-// TestPriceUnknown: no replica has a plan, so nobody knows what one costs.
+// TestPriceUnknown: no replica has a plan, so the price of a replica is unknown.
 func TestPriceUnknown(t *testing.T) {
 	p := policy(3, 9)
 	p.MaxHourlyPrice = 10

@@ -9,26 +9,27 @@ import (
 	"time"
 )
 
-// State is the memory between two decisions. The zero value is that of a controller that has just started: it deletes
-// no replica until it has watched for a window.
+// State is the memory between two decisions. The zero value is the memory of a controller that has just started: it
+// deletes no ready replica until it has watched the set for a window.
 type State struct {
-	// Since is the first decision.
+	// Since is the time of the first decision.
 	Since   time.Time
 	Samples []Sample
 	Changes []Change
 	Curve   Curve
-	// Busy is when something was last in flight, or may have been.
+	// Busy is when a request was last in flight, or may have been.
 	Busy time.Time
 	// HasEngines: an engine was ready at the last decision.
 	HasEngines bool
-	// Ready is when an engine became ready while no other one was; zero if none did since the memory began.
+	// Ready is when an engine became ready while no other was ready. It is zero if none has since the memory began.
 	Ready time.Time
 }
 
 // Sample is the demand at one moment, in replicas.
 type Sample struct {
 	At time.Time
-	// Need as measured, its Level over the last minutes, and what is Expected in a lead time.
+	// Need is the measured demand. Level is its mean over the last minutes, raised for engines that do not answer.
+	// Expected is the demand after a lead time.
 	Need, Level, Expected float64
 }
 
@@ -38,20 +39,21 @@ type Change struct {
 	By int
 }
 
-// Bounds of the memory.
+// Limits of the memory.
 const (
-	// mostSamples and mostChanges suffice for the longest window, 24 hours, with a decision every 15 s.
+	// mostSamples and mostChanges are enough for the longest window, 24 hours, with a decision every 15 s.
 	mostSamples = 6000
 	mostChanges = 6000
 	// steadying is the time over which the demand is averaged, because requests arrive at random.
 	steadying = 2 * time.Minute
-	// doubt is how many standard errors of its slope a trend must have.
+	// doubt is how many standard errors the slope of a trend must exceed.
 	doubt = 3
-	// mostRepeated is the highest correlation of a sample with the one before it that a trend is judged with.
+	// mostRepeated limits the correlation of consecutive samples in the error of a trend.
 	mostRepeated = 0.9
 )
 
-// remember returns the state with another sample, without what no window needs any more.
+// remember returns the state with another sample, and without the samples and changes beyond the horizon, which no
+// window needs.
 func (st State) remember(s Sample, horizon time.Duration) State {
 	st.Samples = append(slices.Clone(st.Samples), s)
 	st.Samples = slices.DeleteFunc(st.Samples, func(old Sample) bool { return s.At.Sub(old.At) > horizon || old.At.After(s.At) })
@@ -64,7 +66,7 @@ func (st State) remember(s Sample, horizon time.Duration) State {
 	return st
 }
 
-// within calls visit with the samples of the last window.
+// within calls visit for each sample of the last window.
 func (st *State) within(now time.Time, window time.Duration, visit func(Sample)) {
 	for _, sample := range st.Samples {
 		if now.Sub(sample.At) <= window {
@@ -73,22 +75,23 @@ func (st *State) within(now time.Time, window time.Duration, visit func(Sample))
 	}
 }
 
-// most is the highest level of a window: a rise that was expected and did not come holds no replica.
+// most returns the highest level in a window. It ignores expected demand: an expected rise that did not come keeps no
+// replica.
 func (st *State) most(now time.Time, window time.Duration) float64 {
 	out := 0.0
 	st.within(now, window, func(s Sample) { out = math.Max(out, s.Level) })
 	return out
 }
 
-// mostExpected is the highest expected demand of a window.
+// mostExpected returns the highest level or expected demand in a window.
 func (st *State) mostExpected(now time.Time, window time.Duration) float64 {
 	out := 0.0
 	st.within(now, window, func(s Sample) { out = math.Max(out, math.Max(s.Level, s.Expected)) })
 	return out
 }
 
-// least is the demand that all of a window agrees on. A rise is expected after it has been for some time: a trend of random
-// arrivals is over by then.
+// least returns the demand that every sample in the window supports. An expected rise counts only if it was expected
+// for some time, because a trend in random arrivals is over by then.
 func (st *State) least(now time.Time, window time.Duration) float64 {
 	level, expected := math.Inf(1), math.Inf(1)
 	st.within(now, window, func(s Sample) { level = math.Min(level, s.Level) })
@@ -96,7 +99,7 @@ func (st *State) least(now time.Time, window time.Duration) float64 {
 	return math.Max(level, expected)
 }
 
-// changed sums the changes of one sign within a period.
+// changed returns the sum of the changes with one sign within a period.
 func (st *State) changed(now time.Time, period time.Duration, sign int) int {
 	out := 0
 	for _, change := range st.Changes {
@@ -107,8 +110,8 @@ func (st *State) changed(now time.Time, period time.Duration, sign int) int {
 	return out
 }
 
-// expect returns the demand in a lead time: its level, the mean of the last minutes, and what the trend of a longer time
-// adds. A trend within the noise adds nothing.
+// expect returns the level of the demand, which is its mean over the last minutes, and the demand that is expected
+// after a lead time. The latter adds the trend of a longer time, unless the trend is within the noise.
 func (st *State) expect(now time.Time, measured float64, lead time.Duration) (level, expected float64) {
 	level = measured
 	count := 1.0
@@ -118,13 +121,13 @@ func (st *State) expect(now time.Time, measured float64, lead time.Duration) (le
 	if slope <= doubt*noise {
 		return level, level
 	}
-	// The mean is half its time behind, and nothing grows forever.
+	// The mean lags behind by half of its window. The growth is limited, because nothing grows forever.
 	ahead := slope * (lead + steadying/2).Seconds()
 	return level, level + math.Min(ahead, level+1)
 }
 
-// trend is the slope per second of the remembered demand, and its standard error. The present measurement is no part of
-// it: a leap would look like noise, and more demand must never mean less.
+// trend returns the slope of the remembered demand per second, and its standard error. It leaves out the present
+// measurement: a jump would count as noise, so that more demand could mean fewer replicas.
 func (st *State) trend(now time.Time, window time.Duration) (slope, noise float64) {
 	var n, x, y, xx, xy float64
 	st.within(now, window, func(s Sample) {
@@ -144,7 +147,8 @@ func (st *State) trend(now time.Time, window time.Duration) (slope, noise float6
 	if !(rest > 0) {
 		return slope, 0
 	}
-	// A long answer is in flight at several looks: samples that follow one another are worth less than independent ones.
+	// A long answer is in flight at several looks, so consecutive samples are correlated and count less than independent
+	// ones.
 	repeated := math.Min(math.Max(lag/rest, 0), mostRepeated)
 	return slope, math.Sqrt(rest / (n - 2) / spread * (1 + repeated) / (1 - repeated))
 }

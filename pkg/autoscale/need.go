@@ -8,16 +8,16 @@ import (
 	"time"
 )
 
-// need is the number of replicas that the signals require. Engines with unknown signals have between no requests and
-// the target's number: low and high are the resulting bounds. Both are NaN if nothing is known.
+// need is the number of replicas that the signals require. low assumes that engines with unknown signals have no
+// requests, and high that they are at the target.
 type need struct {
 	metric    Metric
 	low, high float64
-	// value of the metric and its target, for messages.
+	// value is the value of the metric and target its target, for messages.
 	value, target float64
 }
 
-// needs returns the largest need of all targets. ok is false without any known signal.
+// needs returns the largest need of all targets. It returns false if no signal is known.
 func (p *pass) needs() (need, bool) {
 	hasGrown := p.state.changed(p.s.Now, 2*p.lead, +1) > 0
 	evidence := p.evidence()
@@ -44,7 +44,8 @@ func (p *pass) needs() (need, bool) {
 	return out, isKnown
 }
 
-// needOfSum divides the sum of a metric by its target, or uses the rates of the engines, if they are known.
+// needOfSum returns the need for a count or a share. It uses the rates of the engines if they are known. Otherwise, it
+// divides the sum of the metric by the target.
 func (p *pass) needOfSum(target Target, e evidence) (need, bool) {
 	s := p.s
 	total, unknown := s.sum(target.Metric)
@@ -76,9 +77,9 @@ func (p *pass) needOfSum(target Target, e evidence) (need, bool) {
 	}, true
 }
 
-// offered is the number of requests in flight if there were enough replicas with this many each: arrivals times
-// service time, by Little's law. Waiting requests are past demand: they count only as far as they can be served within
-// a lead time. ok is false if an engine does not report both.
+// offered returns how many requests would be in flight with enough replicas, each with this many requests: arrivals
+// times service time, by Little's law. Waiting requests are demand of the past, so their work is spread over a lead
+// time. ok is false if an engine with requests does not report both rates.
 func (s *Signals) offered(each float64, c Curve, lead time.Duration) (float64, bool) {
 	var out float64
 	for i := range s.Engines {
@@ -99,15 +100,16 @@ func (s *Signals) offered(each float64, c Curve, lead time.Duration) (float64, b
 	return out, true
 }
 
-// Steps of a need from a time. A time above its limit shows that replicas are missing, but not how many; a time far
-// below shows that one replica may be deleted.
+// Limits of a need that follows from a latency. A latency above its target shows that replicas are missing, but not how
+// many. A latency far below it shows that one replica may be deleted.
 const (
 	mostGrowth = 1.5
 	isAmple    = 0.5
 )
 
-// needOfTime compares the mean of a time with its limit. Requests that waited for the last new replicas are late even
-// after these are ready: until then, a time requires no more replicas.
+// needOfTime compares the mean of a latency with its target. Requests that waited for newly added replicas are late
+// even after these are ready. So for some time after such a change, a latency requires no more replicas than the set
+// has.
 func (s *Signals) needOfTime(target Target, hasGrown bool, e evidence) (need, bool) {
 	mean := s.mean(target.Metric)
 	ready := float64(len(s.Engines))

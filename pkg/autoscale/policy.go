@@ -16,8 +16,8 @@ import (
 // Metric names a signal with a target.
 type Metric string
 
-// The metrics. Counts and shares have a target for each replica: their sum over the replicas says how many are needed.
-// Times have a limit: they show only whether there are enough.
+// The metrics. Counts and shares have a target per replica: their sum over the replicas determines how many are needed.
+// Latencies have a limit: they show only whether there are enough replicas.
 const (
 	RequestsInFlight   Metric = "RequestsInFlight"
 	WaitingRequests    Metric = "WaitingRequests"
@@ -32,10 +32,10 @@ func Metrics() []Metric {
 	return []Metric{RequestsInFlight, WaitingRequests, WaitingTokens, KVCacheUse, TimeToFirstToken, TimePerOutputToken}
 }
 
-// isTime reports whether a metric is a limit of a time.
+// isTime reports whether a metric is a latency.
 func (m Metric) isTime() bool { return m == TimeToFirstToken || m == TimePerOutputToken }
 
-// Target of a metric, for each replica: a count, a share from 0 to 1, or seconds.
+// Target is the target of a metric per replica: a count, a share from 0 to 1, or seconds.
 type Target struct {
 	Metric Metric
 	Value  float64
@@ -43,31 +43,33 @@ type Target struct {
 
 // Pace limits changes in one direction.
 type Pace struct {
-	// Window in which the demand must agree before the set changes. Negative means the lead time.
+	// Window is how long the demand must agree before the number changes. Negative means the lead time.
 	Window time.Duration
-	// Most replicas in each Period; 0 means no limit.
+	// Most is the largest change in each Period, in replicas; 0 means no limit.
 	Most   int
 	Period time.Duration
 }
 
-// FollowsLead as a window is the lead time: a replica that is idle for as long costs as much as a start.
+// FollowsLead is a Window of the length of the lead time. A replica that is idle for this long costs as much as a
+// start.
 const FollowsLead time.Duration = -1
 
-// Policy is the rule of a set's owner.
+// Policy has the rules of a set's owner.
 type Policy struct {
-	// Min and Max number of replicas.
+	// Min and Max are the limits of the number of replicas.
 	Min, Max int
 	Targets  []Target
 	Up, Down Pace
 	// Schedules raise or lower Min and Max at recurring times.
 	Schedules []Schedule
-	// MaxHourlyPrice of all replicas in USD; 0 means no limit. It beats Min.
+	// MaxHourlyPrice is the limit of the price of all replicas, in USD per hour; 0 means no limit. It takes precedence
+	// over Min.
 	MaxHourlyPrice float64
-	// IdleAfter is how long nothing must be in flight before the last replica goes; at least LeastIdle.
+	// IdleAfter is how long no request may be in flight before the last replica is removed; at least LeastIdle.
 	IdleAfter time.Duration
-	// LeadPercentile of the set's start-ups is the lead time, from 1 to 100.
+	// LeadPercentile selects the lead time from the set's start-up times, from 1 to 100.
 	LeadPercentile int
-	// UsualLead is the lead time before the first start-up.
+	// UsualLead is the lead time until the first start-up.
 	UsualLead time.Duration
 }
 
@@ -76,16 +78,17 @@ const (
 	UsualIdleAfter      = 10 * time.Minute
 	UsualLeadPercentile = 90
 	UsualLead           = 10 * time.Minute
-	// LeastIdle bounds IdleAfter. Routers repeat a wake every 30 s: if a wake were older than IdleAfter before it is
-	// seen, it would start nothing.
+	// LeastIdle is the shortest IdleAfter. Routers repeat a wake every 30 s. With a shorter IdleAfter, a wake could expire
+	// before it is seen, and would start nothing.
 	LeastIdle = time.Minute
-	// MostLead bounds the lead time: a start-up that waited for a person or a quota does not predict the next one.
+	// MostLead is the longest lead time. A longer start-up waited for a person or a quota, and does not predict the next
+	// one.
 	MostLead = time.Hour
-	// tolerance is the share by which the demand may differ from the replicas without effect.
+	// tolerance is how far the demand may exceed a whole number of replicas without effect, in replicas.
 	tolerance = 0.1
 )
 
-// withDefaults returns a policy without senseless values.
+// withDefaults returns the policy with valid values.
 func (p Policy) withDefaults() Policy {
 	p.Min = max(0, p.Min)
 	p.Max = max(p.Min, p.Max)
@@ -102,8 +105,8 @@ func (p Policy) withDefaults() Policy {
 	return p
 }
 
-// affordable is how many replicas the policy pays for. Before the first plan, their price is unknown: one starts, and none
-// is added. A plan without a price has no limit.
+// affordable returns how many replicas the policy pays for. Before the first plan, the price is unknown: one replica
+// may start, and none is added. If a plan has no price, there is no limit.
 func (p *Policy) affordable(s *Signals) int {
 	switch {
 	case p.MaxHourlyPrice <= 0:

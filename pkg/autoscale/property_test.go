@@ -12,7 +12,7 @@ import (
 	"github.com/modelberth/modelberth/pkg/autoscale"
 )
 
-// randomPolicy returns any policy.
+// randomPolicy returns a random policy.
 func randomPolicy(r *rand.Rand) autoscale.Policy {
 	p := autoscale.Policy{
 		Min: r.IntN(4), LeadPercentile: 1 + r.IntN(100), IdleAfter: time.Duration(1+r.IntN(20)) * time.Minute,
@@ -63,7 +63,7 @@ func randomEngine(r *rand.Rand) autoscale.Engine {
 	}
 }
 
-// TestBounds decides on random signals, and checks the invariants of each decision.
+// TestBounds makes decisions for random signals, and checks the invariants of each.
 func TestBounds(t *testing.T) {
 	for seed := range uint64(3000) {
 		r := rand.New(rand.NewPCG(seed, 1))
@@ -120,7 +120,7 @@ func check(t *testing.T, seed uint64, p *autoscale.Policy, s *autoscale.Signals,
 	}
 }
 
-// TestAbsentSignalsLetNothingGo decides for hours without an answer from the engines.
+// TestAbsentSignalsLetNothingGo: hours without an answer from any engine remove no replica.
 func TestAbsentSignalsLetNothingGo(t *testing.T) {
 	for seed := range uint64(500) {
 		r := rand.New(rand.NewPCG(seed, 2))
@@ -137,8 +137,8 @@ func TestAbsentSignalsLetNothingGo(t *testing.T) {
 	}
 }
 
-// TestMoreDemandNeverMeansFewer compares two decisions from one state: more requests on each engine never mean fewer
-// replicas.
+// TestMoreDemandNeverMeansFewer compares two decisions from the same state: more requests on each engine never mean
+// fewer replicas.
 func TestMoreDemandNeverMeansFewer(t *testing.T) {
 	for seed := range uint64(3000) {
 		r := rand.New(rand.NewPCG(seed, 3))
@@ -164,8 +164,8 @@ func TestMoreDemandNeverMeansFewer(t *testing.T) {
 	}
 }
 
-// TestConverges closes the loop: a constant demand is spread over the replicas, which start after a while. The number
-// must reach the demand and stay there.
+// TestConverges simulates the whole loop: a constant demand is spread over the replicas, which take some time to start.
+// The number of replicas must reach the demand and stay there.
 func TestConverges(t *testing.T) {
 	for seed := range uint64(300) {
 		r := rand.New(rand.NewPCG(seed, 4))
@@ -207,7 +207,7 @@ func TestConverges(t *testing.T) {
 	}
 }
 
-// FuzzDecide decides on signals of any bits.
+// FuzzDecide makes decisions for arbitrary signals.
 func FuzzDecide(f *testing.F) {
 	f.Add(uint64(1), 1.0, 2.0, 0.5, 1.0, int64(15), 3)
 	f.Add(uint64(7), math.NaN(), math.Inf(1), -1.0, 0.0, int64(-3600), 0)

@@ -13,19 +13,19 @@ import (
 // MostSchedule is the longest duration of a schedule.
 const MostSchedule = 7 * 24 * time.Hour
 
-// Schedule has other bounds for a recurring time.
+// Schedule has different limits for a recurring time.
 type Schedule struct {
 	Name string
 	Cron Cron
-	// Location of the cron expression; nil means UTC.
+	// Location is the time zone of the cron expression; nil means UTC.
 	Location *time.Location
-	// Duration from each start.
+	// Duration is how long the schedule applies after each start.
 	Duration time.Duration
-	// Min and Max replace those of the policy; nil leaves them.
+	// Min and Max replace those of the policy; nil leaves them unchanged.
 	Min, Max *int
 }
 
-// isActive reports whether a moment lies in one of the schedule's times.
+// isActive reports whether the schedule applies at a moment.
 func (s *Schedule) isActive(at time.Time) bool {
 	location := s.Location
 	if location == nil {
@@ -43,12 +43,12 @@ func (s *Schedule) isActive(at time.Time) bool {
 // Cron is a cron expression: sets of minutes, hours, days, months and weekdays.
 type Cron struct {
 	minutes, hours, days, months, weekdays uint64
-	// anyDay and anyWeekday: the field was *. If neither is, either suffices.
+	// anyDay and anyWeekday: the field begins with *. If neither does, a match of either field is enough.
 	anyDay, anyWeekday bool
 }
 
-// ParseCron reads an expression of five fields: minute, hour, day of a month, the month, weekday (0 and 7 are Sunday).
-// Each is *, a number, a range, or a list of them, with a step such as */5.
+// ParseCron parses an expression of five fields: minute, hour, day of the month, month, weekday (0 and 7 are Sunday).
+// Each field is *, a number, a range, or a list of these, and may have a step such as */5.
 func ParseCron(text string) (Cron, error) {
 	fields := strings.Fields(text)
 	if len(fields) != 5 {
@@ -133,14 +133,15 @@ func (c *Cron) matches(at time.Time) bool {
 	return day || weekday
 }
 
-// bounds of the number of replicas at a moment.
+// bounds are the limits of the number of replicas at a moment.
 type bounds struct {
 	min, max int
-	// schedule names the last one that sets min or max; empty if none does.
+	// schedule is the name of the last schedule that sets min or max; empty if none does.
 	schedule string
 }
 
-// boundsAt returns the bounds of a moment. A minimum counts a lead time ahead, so that its replicas are ready in time.
+// boundsAt returns the limits at a moment. A higher minimum applies a lead time early, so that its replicas are ready
+// in time.
 func (p *Policy) boundsAt(now time.Time, lead time.Duration) bounds {
 	out := p.scheduled(now)
 	if ahead := p.scheduled(now.Add(lead)); ahead.min > out.min {
@@ -150,7 +151,7 @@ func (p *Policy) boundsAt(now time.Time, lead time.Duration) bounds {
 	return out
 }
 
-// scheduled returns the bounds that the schedules set for a moment. Later schedules beat earlier ones.
+// scheduled returns the limits that the schedules set for a moment. Later schedules override earlier ones.
 func (p *Policy) scheduled(at time.Time) bounds {
 	out := bounds{min: p.Min, max: p.Max}
 	for i := range p.Schedules {

@@ -60,7 +60,7 @@ func TestSchedules(t *testing.T) {
 	}
 }
 
-// TestLaterScheduleBeatsEarlier: every day from 8:00 five replicas, but none on Saturdays.
+// TestLaterScheduleBeatsEarlier: five replicas every day from 8:00, but none on Saturdays.
 func TestLaterScheduleBeatsEarlier(t *testing.T) {
 	var schedules []autoscale.Schedule
 	for i, least := range []int{5, 0} {

@@ -9,33 +9,34 @@ import (
 	"time"
 )
 
-// Signals are the state of a set at one moment.
+// Signals describe a set at one moment.
 type Signals struct {
 	Now time.Time
-	// Desired is the present desired number of replicas.
+	// Desired is the present number of desired replicas.
 	Desired int
-	// Engines of the ready replicas. One that does not answer is Unknown.
+	// Engines are the engines of the ready replicas. An engine that does not answer is Unknown.
 	Engines []Engine
-	// Held requests wait outside, because no replica is ready.
+	// Held is how many requests wait outside because no replica is ready.
 	Held int
 	// Woken is when a replica was last requested by annotation; zero if never.
 	Woken time.Time
-	// StartUps are the durations of the set's last start-ups.
+	// StartUps are the durations of the set's recent start-ups.
 	StartUps []time.Duration
-	// ReplicaPrice in USD per hour; 0 if it is unknown, or if the plan has none.
+	// ReplicaPrice is the price of a replica in USD per hour; 0 if it is unknown or the plan has none.
 	ReplicaPrice float64
-	// IsPlanned: a replica has, or had, a plan. Then a price of 0 is that of a plan without a price.
+	// IsPlanned: a replica has, or had, a plan. If so, a price of 0 means that the plan has no price.
 	IsPlanned bool
 }
 
-// Engine has the signals of one replica. NaN is unknown.
+// Engine has the signals of one replica. NaN means unknown.
 type Engine struct {
 	Running, Waiting, WaitingTokens float64
-	// KVCacheUse from 0 to 1.
+	// KVCacheUse is the used share of the KV cache, from 0 to 1.
 	KVCacheUse float64
-	// Arrivals per second since the last look, and the ServiceTime of a request in seconds, without its wait.
+	// Arrivals is the rate of requests per second since the last look. ServiceTime is the time of a request in seconds,
+	// without its wait.
 	Arrivals, ServiceTime float64
-	// TimeToFirstToken and TimePerOutputToken in seconds, of the last requests; NaN if there were none.
+	// TimeToFirstToken and TimePerOutputToken are latencies of the last requests in seconds; NaN if there were none.
 	TimeToFirstToken, TimePerOutputToken float64
 }
 
@@ -48,7 +49,7 @@ func Unknown() Engine {
 	}
 }
 
-// value of a metric; NaN if it is unknown or senseless.
+// value returns the value of a metric; NaN if it is unknown or invalid.
 func (e *Engine) value(metric Metric) float64 {
 	value := math.NaN()
 	switch metric {
@@ -74,13 +75,13 @@ func (e *Engine) value(metric Metric) float64 {
 // isIdle reports whether an engine is known to have no request.
 func (e *Engine) isIdle() bool { return e.value(RequestsInFlight) == 0 }
 
-// isSilent reports whether the requests of an engine are unknown. It may be the busiest.
+// isSilent reports whether an engine does not report its requests. Such an engine may be the busiest.
 func (s *Signals) isSilent() bool {
 	_, unknown := s.sum(RequestsInFlight)
 	return unknown > 0
 }
 
-// busy is how many replicas have a request, or may have one.
+// busy returns how many replicas have a request, or may have one.
 func (s *Signals) busy() int {
 	count := 0
 	for i := range s.Engines {
@@ -96,7 +97,7 @@ func (s *Signals) hasServed() bool {
 	return slices.ContainsFunc(s.Engines, func(e Engine) bool { return e.Arrivals > 0 || e.TimePerOutputToken > 0 })
 }
 
-// sum of a metric over the engines with a known value, and the number of the others.
+// sum returns the sum of a metric over the engines with a known value, and the number of the other engines.
 func (s *Signals) sum(metric Metric) (total float64, unknown int) {
 	for i := range s.Engines {
 		value := s.Engines[i].value(metric)
@@ -109,7 +110,8 @@ func (s *Signals) sum(metric Metric) (total float64, unknown int) {
 	return total, unknown
 }
 
-// mean of a metric over the engines with a known value, weighted by their requests; NaN if none is known.
+// mean returns the mean of a metric over the engines with a known value, weighted by their requests; NaN if none is
+// known.
 func (s *Signals) mean(metric Metric) float64 {
 	var total, weight float64
 	for i := range s.Engines {
@@ -126,7 +128,7 @@ func (s *Signals) mean(metric Metric) float64 {
 	return total / weight
 }
 
-// Percentile returns the smallest of values that at least p percent of them do not exceed; 0 of none.
+// Percentile returns the smallest value that at least p percent of the values do not exceed; 0 if there are none.
 func Percentile(values []time.Duration, p int) time.Duration {
 	if len(values) == 0 {
 		return 0
@@ -136,7 +138,7 @@ func Percentile(values []time.Duration, p int) time.Duration {
 	return sorted[min(max(rank, 1), len(sorted))-1]
 }
 
-// lead is how long before the demand a replica must be requested.
+// lead returns the lead time: how long before the demand a replica must be requested.
 func (p *Policy) lead(startUps []time.Duration) time.Duration {
 	lead := Percentile(startUps, p.LeadPercentile)
 	if lead <= 0 {

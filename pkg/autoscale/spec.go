@@ -21,7 +21,8 @@ func IsWanted(set *v1beta1.InferenceSet) bool {
 	return set.Spec.Autoscaling != nil || set.Annotations[AnnotationAutoProvision] == "true"
 }
 
-// PolicyOf reads a set's policy. spec.autoscaling beats the annotations. Errors are sentences for users.
+// PolicyOf reads a set's policy. spec.autoscaling takes precedence over the annotations. Errors are sentences for
+// users.
 func PolicyOf(set *v1beta1.InferenceSet) (Policy, error) {
 	if set.Spec.Autoscaling == nil {
 		return fromAnnotations(set.Annotations)
@@ -33,7 +34,8 @@ func PolicyOf(set *v1beta1.InferenceSet) (Policy, error) {
 	return out, nil
 }
 
-// usualTargets hold where the owner sets none: replicas that are nearly full, or a queue.
+// usualTargets returns the targets for an owner who sets none: they add replicas if those present are nearly full or
+// have a queue.
 func usualTargets() []Target {
 	return []Target{{KVCacheUse, 0.7}, {WaitingRequests, 1}}
 }
@@ -112,7 +114,7 @@ func whole32(value *int32) *int {
 	return &out
 }
 
-// usualPeriod of a limited pace.
+// usualPeriod is the default period of a pace.
 const usualPeriod = time.Minute
 
 func paceOf(spec *v1beta1.AutoscalingPace, window time.Duration) Pace {
@@ -133,7 +135,7 @@ func paceOf(spec *v1beta1.AutoscalingPace, window time.Duration) Pace {
 	return out
 }
 
-// ParseTarget reads the value of a metric.
+// ParseTarget parses the target value of a metric.
 func ParseTarget(metric Metric, text string) (float64, error) {
 	switch metric {
 	case RequestsInFlight, WaitingRequests, WaitingTokens:

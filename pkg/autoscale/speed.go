@@ -5,10 +5,10 @@ package autoscale
 
 import "math"
 
-// Curve is a line through observed pairs of requests in flight on an engine and its time per token: an engine with more
-// requests is slower. Old pairs fade. The zero value has no observations.
+// Curve is a line through observations of an engine: its number of requests and its time per token. An engine with more
+// requests is slower. The weight of old observations fades. The zero value has no observations.
 type Curve struct {
-	// Weighted sums of 1, x, y, x² and xy.
+	// The fields are weighted sums of 1, x, y, x² and xy.
 	Count, X, Y, XX, XY float64
 }
 
@@ -24,7 +24,8 @@ func (c Curve) observed(x, y float64) Curve {
 	}
 }
 
-// slowdown is the ratio of the time per token with this many requests to the current one; 1 while too little is known.
+// slowdown returns the time per token with then requests, divided by the time with now requests. It returns 1 while
+// there are too few observations.
 func (c Curve) slowdown(now, then float64) float64 {
 	const least, spread = 5, 1e-3
 	if c.Count < least || !(now > 0) || !(then > 0) {
@@ -36,8 +37,8 @@ func (c Curve) slowdown(now, then float64) float64 {
 		return 1
 	}
 	slope := math.Max(0, (c.XY/c.Count-x*y)/variance)
-	// An engine is never faster than with a single request, and it slows down by less than the factor by which its
-	// requests grow.
+	// The line is less reliable far from the observations. So the time per token is at least 5 % of the mean, and the
+	// ratio is from 1/4 to 4.
 	at := func(n float64) float64 { return math.Max(y+slope*(n-x), y*0.05) }
 	ratio := at(then) / at(now)
 	return math.Min(math.Max(ratio, 0.25), 4)

@@ -11,13 +11,13 @@ import (
 	"github.com/modelberth/modelberth/pkg/autoscale"
 )
 
-// Goal is the share of requests whose first token comes within a time.
+// Goal is a share of requests whose first token must arrive within a time.
 type Goal struct {
 	TTFT  time.Duration
 	Share float64
 }
 
-// Attained is the share of requests within the goal's time.
+// Attained returns the share of requests within the goal's time.
 func (g Goal) Attained(result *Result) float64 {
 	if len(result.TTFT) == 0 {
 		return 1
@@ -31,24 +31,24 @@ func (g Goal) Attained(result *Result) float64 {
 	return float64(count) / float64(len(result.TTFT))
 }
 
-// slot is the resolution of a schedule in seconds.
+// slot is the resolution of a schedule, in seconds.
 const slot = 60
 
-// schedule is how many replicas are to be ready in each slot.
+// schedule has the number of replicas that must be ready in each slot.
 type schedule struct {
 	ready []int
 	start time.Time
-	// ahead is the number of slots of a start-up.
+	// ahead is the time of a start-up, in slots.
 	ahead int
 }
 
-// Replicas requests each replica a start-up before its slot. A replica that would be needed again before another could
-// start is kept.
+// Replicas requests each replica one start-up time before its slot. It keeps a replica that is needed again before
+// another could start.
 func (s *schedule) Replicas(signals autoscale.Signals) int {
 	from := int(signals.Now.Sub(s.start).Seconds()) / slot
 	out := 0
 	if from >= len(s.ready) {
-		out = s.ready[len(s.ready)-1] // until the last answer
+		out = s.ready[len(s.ready)-1] // after the last slot, until the last answer
 	}
 	for i := from; i <= from+s.ahead && i < len(s.ready); i++ {
 		out = max(out, s.ready[max(i, 0)])
@@ -56,9 +56,9 @@ func (s *schedule) Replicas(signals autoscale.Signals) int {
 	return out
 }
 
-// Clairvoyant returns the cheapest schedule that was found for a goal by a search that knows the whole trace: which
-// replicas are ready when. each is the number of requests at once on a replica that the search starts from. Nothing
-// proves that no schedule is cheaper; WorkBound is below all of them. ok is false if none reaches the goal.
+// Clairvoyant searches for the cheapest schedule of replicas that reaches a goal. The search knows the whole trace. It
+// begins with each requests at once on a replica. A cheaper schedule may exist, but none is cheaper than WorkBound.
+// Clairvoyant returns false if it finds no schedule that reaches the goal.
 func Clairvoyant(setting Setting, trace []Request, goal Goal, each float64, most int) (*Result, bool) {
 	s := search{Setting: setting, trace: trace, goal: goal, most: most, load: loadOf(&setting.Speed, trace, each)}
 	for _, smoothing := range []int{1, 3, 7, 15} {
@@ -72,19 +72,19 @@ func Clairvoyant(setting Setting, trace []Request, goal Goal, each float64, most
 	return s.best, true
 }
 
-// search for a schedule.
+// search is a search for a schedule.
 type search struct {
 	Setting
 	trace []Request
 	goal  Goal
 	most  int
-	// load in replicas, by slot.
+	// load is the demand of each slot, in replicas.
 	load  []float64
 	best  *Result
 	ready []int
 }
 
-// loadOf is how many replicas the requests of each slot keep busy, with this many on each.
+// loadOf returns how many replicas the requests of each slot keep busy, with each requests on a replica.
 func loadOf(speed *Speed, trace []Request, each float64) []float64 {
 	slots := int(trace[len(trace)-1].At)/slot + 1
 	out := make([]float64, slots)
@@ -103,8 +103,8 @@ func loadOf(speed *Speed, trace []Request, each float64) []float64 {
 	return out
 }
 
-// try simulates a schedule, and keeps it if it is the cheapest one that reaches the goal. A late request
-// is answered, too.
+// try simulates a schedule, and keeps it if it is the cheapest one yet that reaches the goal. Every request must get an
+// answer, even if it is late.
 func (s *search) try(ready []int) bool {
 	ahead := int(math.Ceil(s.StartUp.Seconds() / slot))
 	setting := s.Setting
@@ -124,8 +124,8 @@ func (s *search) try(ready []int) bool {
 	return true
 }
 
-// smoothed tries schedules that follow the load, averaged over some slots, times a factor: the smallest that reaches
-// the goal.
+// smoothed tries schedules that are the load, averaged over some slots, times a factor. It searches for the smallest
+// factor that reaches the goal.
 func (s *search) smoothed(slots int) {
 	at := func(factor float64) []int {
 		ready := make([]int, len(s.load))
@@ -153,7 +153,7 @@ func (s *search) smoothed(slots int) {
 	}
 }
 
-// constant tries the smallest constant number.
+// constant searches for the smallest constant number that reaches the goal.
 func (s *search) constant() {
 	low, high := 0, s.most
 	at := func(n int) []int { return slices.Repeat([]int{n}, len(s.load)) }
@@ -170,8 +170,8 @@ func (s *search) constant() {
 	}
 }
 
-// trim takes a replica from one stretch of the best schedule after the other, as long as the goal is kept: first from
-// long stretches, then from short ones.
+// trim removes a replica from one part of the best schedule after another, if the goal is still reached: first from
+// long parts, then from short ones.
 func (s *search) trim() {
 	if s.ready == nil {
 		return
@@ -188,8 +188,8 @@ func (s *search) trim() {
 	}
 }
 
-// WorkBound is a price below that of every schedule: the time of all requests on replicas that are always full and
-// never start. It holds for any goal.
+// WorkBound returns a price in USD that no schedule undercuts: the time to generate all output tokens on replicas that
+// are always full and never start. It is the same for all goals.
 func WorkBound(setting Setting, trace []Request) float64 {
 	speed := &setting.Speed
 	seconds := 0.0
@@ -203,7 +203,8 @@ func WorkBound(setting Setting, trace []Request) float64 {
 	return seconds / 3600 * setting.ReplicaPrice
 }
 
-// FirstLoad is how many replicas the first quarter of an hour keeps busy, with this many requests on each.
+// FirstLoad returns how many replicas the requests of the first quarter of an hour keep busy, with each requests on a
+// replica.
 func FirstLoad(speed *Speed, trace []Request, each float64) float64 {
 	load := loadOf(speed, trace, each)
 	load = load[:min(len(load), 15)]
@@ -214,7 +215,7 @@ func FirstLoad(speed *Speed, trace []Request, each float64) float64 {
 	return sum / float64(len(load))
 }
 
-// Percentiles returns the values that the shares of all values do not exceed.
+// Percentiles returns for each share the value that this share of all values does not exceed.
 func Percentiles(values []float64, shares ...float64) []float64 {
 	sorted := slices.Sorted(slices.Values(values))
 	out := make([]float64, len(shares))

@@ -15,7 +15,7 @@ import (
 //go:embed traces.yaml
 var shapes []byte
 
-// Shape of a generated trace; traces.yaml explains the fields.
+// Shape describes a generated trace; traces.yaml explains the fields.
 type Shape struct {
 	Name      string  `json:"name"`
 	Source    string  `json:"source"`
@@ -28,7 +28,7 @@ type Shape struct {
 	Output    Lengths `json:"output"`
 }
 
-// Bursts are episodes with a higher rate.
+// Bursts are episodes with a higher rate of requests.
 type Bursts struct {
 	PerHour     float64 `json:"perHour"`
 	Factor      float64 `json:"factor"`
@@ -36,7 +36,7 @@ type Bursts struct {
 	RiseMinutes float64 `json:"riseMinutes"`
 }
 
-// Lengths are a distribution of tokens.
+// Lengths are a distribution of lengths in tokens.
 type Lengths struct {
 	Median    float64 `json:"median"`
 	Sigma     float64 `json:"sigma"`
@@ -58,7 +58,7 @@ func Shapes() ([]Shape, error) {
 	return file.Traces, nil
 }
 
-// MeanRequest is the mean of a shape's lengths, for its rate.
+// MeanRequest returns a request with the mean lengths of the shape.
 func (s *Shape) MeanRequest() Request {
 	const samples = 20_000
 	random := rand.New(rand.NewPCG(1, 1))
@@ -70,13 +70,13 @@ func (s *Shape) MeanRequest() Request {
 	return Request{Input: input / samples, Output: output / samples}
 }
 
-// Generate returns the trace of a shape with a mean number of requests per second, and whether it is whole: it ends at
-// 5,000,000 requests. The same seed gives the same trace.
+// Generate returns a trace of the shape with a mean rate in requests per second. The trace ends early at 5,000,000
+// requests; isWhole is then false. The same seed gives the same trace.
 func (s *Shape) Generate(rate float64, seed uint64) (trace []Request, isWhole bool) {
 	random := rand.New(rand.NewPCG(seed, 0x6265727468))
 	level := s.levels(random)
 	end := s.Hours * 3600
-	// Gamma-distributed times between requests, in a time that passes as fast as requests come.
+	// The times between requests are Gamma-distributed, and scaled by the rate at that time.
 	shape := 1 / (s.ArrivalCV * s.ArrivalCV)
 	for at := 0.0; at < end; {
 		at += gamma(random, shape) / shape / (rate * level(at))
@@ -91,7 +91,7 @@ func (s *Shape) Generate(rate float64, seed uint64) (trace []Request, isWhole bo
 	return trace, true
 }
 
-// levels returns the rate over its mean, by time.
+// levels returns a function of time: the rate, divided by the mean rate.
 func (s *Shape) levels(random *rand.Rand) func(float64) float64 {
 	end := s.Hours * 3600
 	var starts []float64
@@ -115,7 +115,7 @@ func (s *Shape) levels(random *rand.Rand) func(float64) float64 {
 	return func(at float64) float64 { return raw(at) / mean }
 }
 
-// at is the factor of an episode, this many seconds after its start.
+// at returns the factor of the rate this many seconds after the start of a burst.
 func (b *Bursts) at(since float64) float64 {
 	length, rise := b.Minutes*60, math.Max(b.RiseMinutes*60, 1)
 	if since <= 0 || since >= length {

@@ -9,24 +9,25 @@ import (
 	"sort"
 )
 
-// Speed of one replica, as the planner predicts it.
+// Speed is the speed of one replica as the planner predicts it.
 type Speed struct {
-	// Points of the time per token by the number of sequences at once, in rising order.
+	// Points has the time per token by the number of concurrent sequences, in ascending order.
 	Points []Point
-	// PromptSeconds until the first token of a prompt, if nothing else is served: a fixed part, and one per token.
+	// PromptSeconds and PromptSecondsPerToken give the time until the first token on an idle replica: a fixed part, and a
+	// part per token of the prompt.
 	PromptSeconds, PromptSecondsPerToken float64
-	// Seats is how many sequences run at once, and CacheTokens how many tokens the KV cache holds.
+	// Seats is how many sequences run at once. CacheTokens is how many tokens the KV cache holds.
 	Seats       int
 	CacheTokens float64
 }
 
-// Point is the time per token of one number of sequences.
+// Point is the time per token with one number of sequences.
 type Point struct {
 	Sequences float64
 	Seconds   float64
 }
 
-// perToken is the time per token with this many sequences at once.
+// perToken returns the time per token with this many concurrent sequences.
 func (s *Speed) perToken(sequences float64) float64 {
 	points := s.Points
 	i := sort.Search(len(points), func(i int) bool { return points[i].Sequences >= sequences })
@@ -44,13 +45,14 @@ func (s *Speed) prompt(tokens int) float64 {
 	return s.PromptSeconds + s.PromptSecondsPerToken*float64(tokens)
 }
 
-// ServiceTime of a request next to this many others, without a wait.
+// ServiceTime returns the time of a request with this many concurrent sequences, without its wait.
 func (s *Speed) ServiceTime(r Request, sequences float64) float64 {
 	return s.prompt(r.Input) + float64(r.Output)*s.perToken(sequences)
 }
 
-// replica is one engine: a queue, one prompt at a time, and sequences that share the engine equally. The progress of
-// all sequences is one number, the tokens that each has got since the start: a sequence ends at a fixed progress.
+// replica is one engine: a queue, one prompt at a time, and sequences that share the engine equally. All sequences
+// advance at the same speed, so one number is enough for their progress: the tokens that a sequence would have since
+// the start. A sequence ends at a fixed value of this number.
 type replica struct {
 	speed *Speed
 	// requested, ready and gone are moments in seconds; gone is infinite until the replica has ended.
@@ -62,10 +64,10 @@ type replica struct {
 	decoding progress
 	tokens   float64
 	cached   float64
-	// at is the moment of this state, and promptEnd the end of the first prompt.
+	// at is the time of this state, and promptEnd the end of the first prompt.
 	at, promptEnd float64
 	seen          observed
-	// isKnown: there was a look. The first one has no rates.
+	// isKnown: there was a look before. The first look has no rates.
 	isKnown bool
 }
 
@@ -76,7 +78,7 @@ type job struct {
 	ends            float64
 }
 
-// observed sums up what the engine reports since the last look.
+// observed has the sums since the last look.
 type observed struct {
 	arrivals, firsts, ended int
 	firstSeconds, service   float64
@@ -103,7 +105,7 @@ func (p *progress) Pop() any {
 func (r *replica) running() int     { return len(r.prompts) + len(r.decoding) }
 func (r *replica) outstanding() int { return len(r.queue) + r.running() }
 
-// next is the moment of the replica's next event.
+// next returns the time of the replica's next event.
 func (r *replica) next() float64 {
 	out := math.Inf(1)
 	if len(r.prompts) > 0 {
@@ -116,7 +118,7 @@ func (r *replica) next() float64 {
 	return out
 }
 
-// advance brings the sequences to a moment, before the next event.
+// advance moves the sequences to a time before the next event.
 func (r *replica) advance(to float64) {
 	if len(r.decoding) > 0 && to > r.at {
 		r.tokens += (to - r.at) / r.speed.perToken(float64(r.running()))
@@ -124,7 +126,7 @@ func (r *replica) advance(to float64) {
 	r.at = to
 }
 
-// step handles the event of this moment. It calls done for each first token.
+// step handles the event of this moment. It calls first for a request that gets its first token.
 func (r *replica) step(now float64, first func(*job)) {
 	r.advance(now)
 	if len(r.prompts) > 0 && r.promptEnd <= now {
@@ -148,7 +150,7 @@ func (r *replica) step(now float64, first func(*job)) {
 	r.admit(now)
 }
 
-// cache is the share of the KV cache of a request, in the middle of its answer.
+// cache returns the tokens of a request in the KV cache, in the middle of its answer.
 func (j *job) cache() float64 { return float64(j.Input) + float64(j.Output)/2 }
 
 func (r *replica) accept(now float64, j *job) {
@@ -158,7 +160,7 @@ func (r *replica) accept(now float64, j *job) {
 	r.admit(now)
 }
 
-// admit takes requests from the queue while there are seats and room in the KV cache. One request always fits.
+// admit takes requests from the queue while there are seats and the KV cache has room. A single request always fits.
 func (r *replica) admit(now float64) {
 	for len(r.queue) > 0 && r.running() < r.speed.Seats {
 		j := r.queue[0]
@@ -175,7 +177,7 @@ func (r *replica) admit(now float64) {
 	}
 }
 
-// begin starts the first of the waiting prompts.
+// begin starts the first waiting prompt.
 func (r *replica) begin(now float64) {
 	if len(r.prompts) > 0 {
 		r.promptEnd = now + r.speed.prompt(r.prompts[0].Input)

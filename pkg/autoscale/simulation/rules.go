@@ -10,11 +10,11 @@ import (
 	"github.com/modelberth/modelberth/pkg/autoscale"
 )
 
-// Ours scales by package autoscale.
+// Ours is the rule of package autoscale.
 type Ours struct {
 	Policy autoscale.Policy
 	state  autoscale.State
-	// Last decision.
+	// Last is the last decision.
 	Last autoscale.Decision
 }
 
@@ -24,29 +24,30 @@ func (o *Ours) Replicas(signals autoscale.Signals) int {
 	return o.Last.Replicas
 }
 
-// Fixed keeps a number of replicas.
+// Fixed is a rule that keeps a number of replicas.
 type Fixed int
 
 // Replicas returns the number.
 func (f Fixed) Replicas(autoscale.Signals) int { return int(f) }
 
-// Ratio scales as a HorizontalPodAutoscaler does: the present number times the mean of a metric over its target. KEDA
-// creates such an object, so both rules are this one with other settings.
+// Ratio scales like a HorizontalPodAutoscaler: the number of ready replicas times the mean of a metric, divided by its
+// target. KEDA creates a HorizontalPodAutoscaler, so both rules are a Ratio with different settings.
 type Ratio struct {
 	Metric   autoscale.Metric
 	Target   float64
 	Min, Max int
-	// Up and Down limit the changes; Least is how many replicas a period may add whatever Share says.
+	// Up and Down limit the changes in each direction.
 	Up, Down Steps
 
 	wants   []want
 	changes []autoscale.Change
 }
 
-// Steps are the behaviour of one direction: the window of stabilisation, and the change in a period.
+// Steps limit the changes in one direction: by the stabilization window, and by the change in a period.
 type Steps struct {
 	Window, Period time.Duration
-	// Pods and Share (of the replicas at the period's start) limit the change; the larger counts. Both 0: no limit.
+	// Pods and Share (of the replicas at the start of the period) limit the change; the larger one counts. If both are 0,
+	// no change is possible.
 	Pods  int
 	Share float64
 }
@@ -106,7 +107,8 @@ func (r *Ratio) Replicas(signals autoscale.Signals) int {
 	return desired
 }
 
-// wanted is the number by the ratio. Within a tenth of the target nothing changes.
+// wanted returns the number of replicas for the ratio. If the mean is within a tenth of the target, the number does not
+// change.
 func (r *Ratio) wanted(signals *autoscale.Signals) int {
 	ready := len(signals.Engines)
 	if ready == 0 {
@@ -131,7 +133,7 @@ func (r *Ratio) wanted(signals *autoscale.Signals) int {
 	return int(math.Ceil(math.Min(ratio*float64(ready), 1e6)))
 }
 
-// room is how many replicas may still change in this period.
+// room returns how many replicas may still change in this period.
 func (r *Ratio) room(s *Steps, now time.Time, desired, sign int) int {
 	changed := 0
 	for _, c := range r.changes {

@@ -12,39 +12,39 @@ import (
 	"github.com/modelberth/modelberth/pkg/autoscale"
 )
 
-// Setting of a simulation.
+// Setting has the parameters of a simulation.
 type Setting struct {
 	Speed Speed
-	// StartUp of a replica, from its request to its first answer.
+	// StartUp is the time from the request of a replica until it is ready.
 	StartUp time.Duration
-	// ReplicaPrice in USD per hour, from the request of a replica to its end.
+	// ReplicaPrice is the price of a replica in USD per hour, from its request to its end.
 	ReplicaPrice float64
-	// Initial number of replicas, ready at the start.
+	// Initial is the number of replicas that are ready at the start.
 	Initial int
-	// Interval between two decisions.
+	// Interval is the time between two decisions.
 	Interval time.Duration
-	// Start is the date of the first request; schedules depend on it.
+	// Start is the time of the first request; schedules depend on it.
 	Start time.Time
 }
 
-// Scaler decides about the number of replicas at each interval.
+// Scaler decides on the number of replicas at each interval.
 type Scaler interface {
 	Replicas(signals autoscale.Signals) int
 }
 
-// Result of a simulation.
+// Result is the result of a simulation.
 type Result struct {
-	// TTFT of each request in seconds, in the order of the trace.
+	// TTFT has the time to first token of each request in seconds, in the order of the trace.
 	TTFT []float64
-	// Steps are the changes of the number of replicas: those requested, and of these the ready ones.
+	// Steps are the changes of the number of replicas: requested ones and ready ones.
 	Steps []Step
-	// ReplicaSeconds of all replicas, and their price in USD.
+	// ReplicaSeconds is the time of all replicas, and Dollars its price in USD.
 	ReplicaSeconds, Dollars float64
-	// Duration of the simulation in seconds: until the last answer.
+	// Duration is the length of the simulation in seconds, until the last answer.
 	Duration float64
-	// StartUps is how many replicas were requested after the start, and Wasted how many of these never became ready.
+	// StartUps is how many replicas were requested after the start. Wasted is how many of these never became ready.
 	StartUps, Wasted int
-	// Most replicas at once.
+	// Most is the largest number of replicas at once.
 	Most int
 }
 
@@ -67,7 +67,7 @@ type world struct {
 	index    map[*job]int
 }
 
-// Run replays a trace.
+// Run replays a trace and returns the result.
 func Run(setting Setting, trace []Request, scaler Scaler) *Result {
 	if setting.Interval <= 0 {
 		setting.Interval = 15 * time.Second
@@ -113,14 +113,14 @@ func (w *world) run(trace []Request) {
 			w.now = at
 			w.event(who)
 		}
-		if w.now > mostSeconds*2 { // a rule that never serves what waits
+		if w.now > mostSeconds*2 { // the rule never serves the waiting requests
 			w.abandon(trace, arrival)
 			return
 		}
 	}
 }
 
-// abandon counts the requests without an answer as infinitely late.
+// abandon counts requests without an answer as infinitely late.
 func (w *world) abandon(trace []Request, from int) {
 	for _, i := range w.index {
 		w.result.TTFT[i] = math.Inf(1)
@@ -137,7 +137,7 @@ func (w *world) isBusy() bool {
 	return slices.ContainsFunc(w.replicas, func(r *replica) bool { return r.outstanding() > 0 })
 }
 
-// nextEvent is the next event of a replica: it becomes ready, a first token, or the end of an answer.
+// nextEvent returns the next event of any replica: it becomes ready, a request gets its first token, or an answer ends.
 func (w *world) nextEvent() (float64, *replica) {
 	at, who := math.Inf(1), (*replica)(nil)
 	for _, r := range w.replicas {
@@ -192,7 +192,7 @@ func (w *world) route(j *job) {
 	best.accept(w.now, j)
 }
 
-// decide asks the scaler, and requests or ends replicas.
+// decide calls the scaler, and requests or ends replicas.
 func (w *world) decide(interval float64) {
 	signals := w.signals(interval)
 	desired := max(0, w.scaler.Replicas(signals))
@@ -201,7 +201,7 @@ func (w *world) decide(interval float64) {
 		w.replicas = append(w.replicas, w.newReplica(w.now, w.now+w.StartUp.Seconds()))
 		w.result.StartUps++
 	}
-	// Those that are not ready go first, then the newest, as in a set.
+	// Unready replicas are removed first, then the newest, as in an InferenceSet.
 	slices.SortStableFunc(live, func(a, b *replica) int { return cmp.Compare(b.ready, a.ready) })
 	for _, r := range live[:max(0, len(live)-desired)] {
 		r.isDraining = true
@@ -249,7 +249,7 @@ func (w *world) finish() {
 	w.result.Dollars = w.result.ReplicaSeconds / 3600 * w.ReplicaPrice
 }
 
-// signals are what the engines report.
+// signals returns what the engines report.
 func (w *world) signals(interval float64) autoscale.Signals {
 	out := autoscale.Signals{
 		Now: w.at(w.now), Desired: w.desired, Held: len(w.held), ReplicaPrice: w.ReplicaPrice, IsPlanned: true,
@@ -272,7 +272,7 @@ func (w *world) at(seconds float64) time.Time {
 	return w.Start.Add(time.Duration(seconds * float64(time.Second)))
 }
 
-// report is what an engine's metrics say since the last look.
+// report returns the metrics of an engine since the last look.
 func (r *replica) report(interval float64) autoscale.Engine {
 	nan := math.NaN()
 	out := autoscale.Engine{

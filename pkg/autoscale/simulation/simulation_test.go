@@ -16,7 +16,7 @@ import (
 	"github.com/modelberth/modelberth/pkg/autoscale/simulation"
 )
 
-// simple is an engine with a prompt of a second, and a tenth of a second per token for up to two sequences.
+// simple returns an engine that takes 1 s per prompt, and 0.1 s per token for up to two sequences.
 func simple() simulation.Speed {
 	return simulation.Speed{
 		Points:        []simulation.Point{{Sequences: 1, Seconds: 0.1}, {Sequences: 2, Seconds: 0.1}},
@@ -86,7 +86,7 @@ func TestRun(t *testing.T) {
 	}
 }
 
-// TestWake: 200 requests wait for the first replica, which answers them before another one could start.
+// TestWake: 200 requests wait for the first replica, which answers them before another replica could start.
 func TestWake(t *testing.T) {
 	speed := simulation.Speed{
 		Points:        []simulation.Point{{Sequences: 1, Seconds: 0.02}, {Sequences: 64, Seconds: 0.05}},
@@ -109,7 +109,7 @@ func TestWake(t *testing.T) {
 	}
 }
 
-// sequence scales to one number after the other.
+// sequence is a scaler with one number of replicas after the other.
 type sequence []int
 
 func (s *sequence) Replicas(autoscale.Signals) int {
@@ -120,14 +120,14 @@ func (s *sequence) Replicas(autoscale.Signals) int {
 	return out
 }
 
-// TestDrain: a removed replica ends its answers first, and costs until then.
+// TestDrain: a removed replica first finishes its answers, and costs until then.
 func TestDrain(t *testing.T) {
 	scaler := &sequence{2, 1}
 	got := simulation.Run(setting(simple(), 2), []simulation.Request{{Output: 400}, {Output: 400}}, scaler)
 	if diff := cmp.Diff([]float64{1, 1}, got.TTFT, approximately()); diff != "" {
 		t.Errorf("(-want +got):\n%s", diff)
 	}
-	if diff := cmp.Diff(82.0, got.Dollars, approximately()); diff != "" { // two times 41 s, though one was let go after 15 s
+	if diff := cmp.Diff(82.0, got.Dollars, approximately()); diff != "" { // twice 41 s, although one was removed after 15 s
 		t.Errorf("dollars (-want +got):\n%s", diff)
 	}
 }
@@ -144,8 +144,8 @@ func TestWithdrawn(t *testing.T) {
 	}
 }
 
-// TestLaws checks a generated trace under our rule: each request is answered once, none before its prompt was read, and
-// the dollars are the area under the replicas.
+// TestLaws checks a generated trace with the rule of package autoscale. Each request gets one answer, and none before
+// its prompt is read. The price equals the area under the number of replicas.
 func TestLaws(t *testing.T) {
 	shapes, err := simulation.Shapes()
 	if err != nil {
@@ -220,11 +220,11 @@ func TestGeneratedTraces(t *testing.T) {
 	}
 }
 
-// TestClairvoyant: the search finds the schedule of a trace with one obvious answer.
+// TestClairvoyant: the search finds the schedule of a trace for which it is obvious.
 func TestClairvoyant(t *testing.T) {
 	speed := simulation.Speed{Points: []simulation.Point{{Sequences: 1, Seconds: 0.1}}, Seats: 1, CacheTokens: 1e6}
 	var trace []simulation.Request
-	for i := range 720 { // two hours, a request of five seconds each ten seconds; twice as many in the second hour
+	for i := range 720 { // two hours with a 5 s request every 10 s, and two of them in the second hour
 		trace = append(trace, simulation.Request{At: float64(i * 10), Output: 50})
 		if i >= 360 {
 			trace = append(trace, simulation.Request{At: float64(i * 10), Output: 50})
@@ -235,7 +235,7 @@ func TestClairvoyant(t *testing.T) {
 	if !ok {
 		t.Fatal("no schedule was found")
 	}
-	// One hour with one replica and one with two, and a start of a minute; the goal lets some requests be late.
+	// One hour with one replica, one with two, and a start-up of a minute. The goal allows some late requests.
 	if hours := best.ReplicaSeconds / 3600; hours < 2.7 || hours > 3.2 {
 		t.Errorf("%.2f replica hours, want about 3", hours)
 	}

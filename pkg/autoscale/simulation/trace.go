@@ -1,8 +1,8 @@
 // Copyright The Modelberth Authors.
 // SPDX-License-Identifier: Apache-2.0
 
-// Package simulation replays a trace of requests against replicas that a rule scales: by package autoscale, by simpler
-// rules, and by one that knows the future.
+// Package simulation replays a trace of requests with replicas that a rule scales. The rule is package autoscale, a
+// simpler one, or one that knows the future.
 //
 // It models an engine by its predicted speed and a replica by its start-up time. It must not know where these figures
 // come from. The same arguments give the same result.
@@ -22,22 +22,22 @@ import (
 	"time"
 )
 
-// Request of a trace.
+// Request is one request of a trace.
 type Request struct {
 	// At is the time from the start of the trace, in seconds.
 	At float64
-	// Input and Output tokens.
+	// Input and Output are numbers of tokens.
 	Input, Output int
 }
 
-// Bounds of a trace.
+// Limits of a trace.
 const (
 	mostRequests = 5_000_000
 	mostSeconds  = 31 * 24 * 3600
 	mostTokens   = 10_000_000
 )
 
-// columns of a trace, by the names that traces in the field use.
+// columns returns the names of the columns in published traces: time, input and output.
 func columns() [3][]string {
 	return [3][]string{
 		{"time", "at", "timestamp", "arrived_at", "seconds"},
@@ -46,8 +46,8 @@ func columns() [3][]string {
 	}
 }
 
-// ReadTrace reads a CSV file with a header. Times are seconds, or dates; the first request is at zero. Requests without
-// an answer are left out.
+// ReadTrace reads a CSV file with a header. Times are seconds or dates; the first request is at zero. ReadTrace leaves
+// out requests without an answer.
 func ReadTrace(from io.Reader) ([]Request, error) {
 	reader := csv.NewReader(bufio.NewReader(from))
 	reader.ReuseRecord = true
@@ -142,7 +142,7 @@ func parseTokens(text string) (int, error) {
 	return n, nil
 }
 
-// normalized sorts the requests and starts them at zero.
+// normalized sorts the requests and shifts their times so that the first is zero.
 func normalized(requests []Request) ([]Request, error) {
 	if len(requests) == 0 {
 		return nil, errors.New("it has no requests with an answer")
@@ -158,7 +158,7 @@ func normalized(requests []Request) ([]Request, error) {
 	return requests, nil
 }
 
-// Mean is a request of the mean lengths of a trace.
+// Mean returns a request with the mean lengths of a trace.
 func Mean(trace []Request) Request {
 	var input, output int
 	for _, r := range trace {
