@@ -12,11 +12,11 @@ import (
 	"strings"
 )
 
-// State of a paid machine.
+// State is the state of a paid machine.
 type State int
 
-// The states. A machine starts until a model answers on it for the first time. If it ends before, its time is wasted. A
-// leaked machine has no Workspace and is not being deleted.
+// The states. A machine is starting until a model answers on it for the first time. If it ends before that, its time is
+// wasted. A leaked machine has no Workspace and is not being deleted.
 const (
 	Starting State = iota
 	Serving
@@ -29,34 +29,34 @@ const (
 // States lists all states.
 func States() []State { return []State{Starting, Serving, Idle, Wasted, Leaked} }
 
-// String is the name in reports and metrics.
+// String returns the name in reports and metrics.
 func (s State) String() string {
 	return [...]string{"starting", "serving", "idle", "wasted", "leaked"}[s]
 }
 
-// Others is the Workspace, or namespace, of accounts merged to keep the ledger small.
+// Others is the Workspace or the namespace of accounts that were merged to keep the ledger small.
 const Others = "(others)"
 
-// Key identifies an account. A change of any field opens another account, so each has one price.
+// Key identifies an account. If any field changes, another account begins, so each account has one price.
 type Key struct {
 	Namespace, Workspace string
-	// Labels of the Workspace for grouping costs, as KEY=VALUE, joined by commas and sorted.
+	// Labels are the Workspace's labels for grouping costs: KEY=VALUE pairs, sorted and joined by commas.
 	Labels       string
 	InstanceType string
 	CapacityType string
-	// Price of one machine in millionths of a dollar per hour; Unpriced if it is unknown.
+	// Price is the price of one machine in millionths of a USD per hour; Unpriced if it is unknown.
 	Price int64
-	// Source of the price.
+	// Source is where the price comes from.
 	Source string
 }
 
-// Unpriced is the price of a machine without a known one. Its time counts, and it costs nothing.
+// Unpriced is the price of a machine whose price is unknown. Its time counts, but has no cost.
 const Unpriced = -1
 
-// mostPrice keeps sums in range: a million dollars per hour.
+// mostPrice is the highest price: a million USD per hour. It keeps sums in range.
 const mostPrice = 1_000_000_000_000
 
-// MicroUSD converts a price in USD per hour; a negative one is Unpriced.
+// MicroUSD converts a price in USD per hour to millionths of a USD. A negative price becomes Unpriced.
 func MicroUSD(price float64) int64 {
 	if !(price >= 0) {
 		return Unpriced
@@ -74,7 +74,7 @@ func (k *Key) Label(name string) string {
 	return ""
 }
 
-// Labels joins a Workspace's labels for grouping costs.
+// Labels returns a Workspace's labels with the given names, as KEY=VALUE pairs joined by commas.
 func Labels(of map[string]string, names []string) string {
 	var pairs []string
 	for _, name := range slices.Compact(slices.Sorted(slices.Values(names))) {
@@ -100,17 +100,17 @@ type Amount struct {
 	Nanos int64 `json:"nusd,omitzero"`
 }
 
-// USD is the cost in dollars, for people.
+// USD returns the cost in USD, for people.
 func (a Amount) USD() float64 { return float64(a.Nanos) / 1e9 }
 
-// Hours of machine time, for people.
+// Hours returns the machine time in hours, for people.
 func (a Amount) Hours() float64 { return float64(a.Millis) / 3_600_000 }
 
 func (a Amount) plus(b Amount) Amount {
 	return Amount{Millis: sum(a.Millis, b.Millis), Nanos: sum(a.Nanos, b.Nanos)}
 }
 
-// sum adds two non-negative amounts. On overflow, the sum stays at the largest value: a negative one would damage all
+// sum adds two non-negative numbers. On overflow, it returns the largest number: a negative sum would damage all
 // accounts of the shard.
 func sum(a, b int64) int64 {
 	if a > math.MaxInt64-b {
@@ -119,12 +119,12 @@ func sum(a, b int64) int64 {
 	return a + b
 }
 
-// amount is the cost of some time at a price in microdollars per hour.
+// amount returns the cost of some time at a price in microdollars per hour.
 func amount(millis, price int64) Amount {
 	if price <= 0 || millis <= 0 {
 		return Amount{Millis: max(millis, 0)}
 	}
-	// micro/h x ms / 3,600,000 is microdollars, and a thousand times that is nanodollars.
+	// Microdollars per hour × ms / 3,600,000 is the cost in microdollars. The cost in nanodollars is 1,000 times that.
 	hi, lo := bits.Mul64(uint64(price), uint64(millis))
 	if hi >= nanosPerPrice {
 		return Amount{Millis: millis, Nanos: mostNanos}
@@ -145,7 +145,8 @@ type Cells struct {
 	Idle     Amount `json:"idle,omitzero"`
 	Wasted   Amount `json:"wasted,omitzero"`
 	Leaked   Amount `json:"leaked,omitzero"`
-	// Unsure is the unobserved part of the time above, before a machine was found gone.
+	// Unsure is the unobserved time in milliseconds before machines were found gone. The ledger charges at most mostGuess
+	// of it per machine.
 	Unsure int64 `json:"unsureMs,omitzero"`
 	// Prompt and Output are tokens.
 	Prompt int64 `json:"promptTokens,omitzero"`
@@ -159,7 +160,7 @@ func (c *Cells) of(s State) *Amount {
 	return [...]*Amount{&c.Starting, &c.Serving, &c.Idle, &c.Wasted, &c.Leaked}[s]
 }
 
-// Total of all states.
+// Total returns the sum of all states.
 func (c *Cells) Total() Amount {
 	var total Amount
 	for _, s := range States() {
@@ -199,7 +200,7 @@ func (p periods) move(from, to string) {
 	delete(p, from)
 }
 
-// last is the label of the last period. The label of a coarser period sorts before its parts.
+// last returns the label of the last period. The label of a coarser period sorts before the labels of its parts.
 func (p periods) last() string {
 	last := ""
 	for label := range p {
@@ -217,7 +218,7 @@ func (p periods) clone() periods {
 	return out
 }
 
-// sortedKeys are the accounts in the order of the encoding.
+// sortedKeys returns the accounts in the order of the encoding.
 func sortedKeys(accounts map[Key]periods) []Key {
 	return slices.SortedFunc(maps.Keys(accounts), func(a, b Key) int { return a.compare(&b) })
 }

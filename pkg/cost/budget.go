@@ -15,11 +15,11 @@ import (
 // Budget is an administrator's limit on the costs of a namespace in a month.
 type Budget struct {
 	USD float64
-	// Stops: once it is spent, nothing more is bought. Otherwise it only changes metrics.
+	// Stops: once the budget is spent, no more machines are bought. Otherwise, the budget only affects metrics.
 	Stops bool
 }
 
-// Action is the name of what follows once the budget is spent.
+// Action returns the name of what happens once the budget is spent.
 func (b Budget) Action() string {
 	if b.Stops {
 		return v1beta1.BudgetStops
@@ -27,8 +27,8 @@ func (b Budget) Action() string {
 	return v1beta1.BudgetAlerts
 }
 
-// BudgetOf reads the budget in the annotations of a namespace; nil if there is none. If an annotation is invalid, the
-// budget says only whether purchases stop: they do unless the administrator asks for alerts alone.
+// BudgetOf reads the budget from the annotations of a namespace; nil if there is none. If an annotation is invalid,
+// only Stops of the budget is valid: it is true unless the administrator requests only alerts.
 func BudgetOf(annotations map[string]string) (*Budget, error) {
 	text, isSet := annotations[v1beta1.AnnotationMonthlyBudget]
 	action, hasAction := annotations[v1beta1.AnnotationBudgetAction]
@@ -50,7 +50,7 @@ func BudgetOf(annotations map[string]string) (*Budget, error) {
 	return out, nil
 }
 
-// Month is what a namespace spends in a month.
+// Month has a namespace's costs in a month.
 type Month struct {
 	// Spent is the cost since the beginning of the month, in USD.
 	Spent float64
@@ -58,7 +58,7 @@ type Month struct {
 	Rate float64
 }
 
-// Forecast is the cost of the whole month if the present machines run until its end.
+// Forecast returns the cost of the whole month if the present machines run until its end.
 func (m Month) Forecast(now time.Time) float64 {
 	return m.Spent + m.Rate*MonthEnd(now).Sub(now).Hours()
 }
@@ -69,7 +69,7 @@ func MonthEnd(now time.Time) time.Time { return next(now, monthLabel) }
 // MonthBegin returns when the month of a moment begins, in UTC.
 func MonthBegin(now time.Time) time.Time { return floor(now, monthLabel) }
 
-// Months are the months of all namespaces with charges or open machines.
+// Months returns the month of each namespace with charges or open machines.
 func Months(charges []Charge, rates map[string]float64) map[string]Month {
 	nanos := map[string]int64{}
 	for i := range charges {
@@ -87,7 +87,7 @@ func Months(charges []Charge, rates map[string]float64) map[string]Month {
 	return out
 }
 
-// Rates are the prices of the open machines of each namespace, in USD per hour.
+// Rates returns the prices of the open machines of each namespace, in USD per hour.
 func (l *Ledger) Rates() map[string]float64 {
 	micros := map[string]int64{}
 	for _, r := range l.machines {

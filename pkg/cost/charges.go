@@ -13,13 +13,13 @@ import (
 // Charge has the amounts of one account in one period.
 type Charge struct {
 	Key
-	// Label of the period: see Period.
+	// Period is the label of the period; see the function Period.
 	Period string
 	Cells  Cells
 }
 
-// Charges returns the charges of all periods that end after a time, sorted by account and period. Open machines are charged
-// up to Seen. The first period may begin before that time.
+// Charges returns the charges of all periods that end after since, sorted by account and period. The first period may
+// begin before since. Open machines are charged up to Seen.
 func (l *Ledger) Charges(since time.Time) []Charge {
 	accounts := l.settled()
 	var out []Charge
@@ -36,7 +36,7 @@ func (l *Ledger) Charges(since time.Time) []Charge {
 	return out
 }
 
-// settled are the accounts with the open time booked. The ledger stays as it is.
+// settled returns the accounts with the time of open machines included. It does not change the ledger.
 func (l *Ledger) settled() map[Key]periods {
 	out := make(map[Key]periods, len(l.accounts))
 	for key, account := range l.accounts {
@@ -56,13 +56,13 @@ func (l *Ledger) settled() map[Key]periods {
 	return out
 }
 
-// Month returns the charges of the month of a moment.
+// Month returns the charges of the month that contains a moment.
 func (l *Ledger) Month(of time.Time) []Charge {
 	month := of.UTC().Format(monthLabel)
 	return slices.DeleteFunc(l.Charges(floor(of, monthLabel)), func(c Charge) bool { return !strings.HasPrefix(c.Period, month) })
 }
 
-// Plans are the planned prices of a million output tokens in USD, by Workspace.
+// Plans returns the planned price of a million output tokens in USD, by Workspace.
 func (l *Ledger) Plans() map[Name]string {
 	out := map[Name]string{}
 	for name, e := range l.engines {
@@ -82,7 +82,7 @@ func (l *Ledger) Open() map[State]int {
 	return out
 }
 
-// Namespaces are those with accounts, sorted.
+// Namespaces returns the namespaces with accounts, sorted.
 func (l *Ledger) Namespaces() []string {
 	seen := map[string]bool{}
 	for key := range l.accounts {
@@ -94,12 +94,12 @@ func (l *Ledger) Namespaces() []string {
 	return slices.Sorted(maps.Keys(seen))
 }
 
-// Extract returns a ledger of one namespace, with all open time settled.
+// Extract returns a ledger of one namespace that includes the time of open machines.
 func (l *Ledger) Extract(namespace string) *Ledger {
 	return l.Select(func(name Name) bool { return name.Namespace == namespace })
 }
 
-// Select returns a ledger of some Workspaces, with all open time settled.
+// Select returns a ledger of some Workspaces that includes the time of open machines.
 func (l *Ledger) Select(isMeant func(Name) bool) *Ledger {
 	out := New()
 	out.Seen = l.Seen
@@ -116,7 +116,7 @@ func (l *Ledger) Select(isMeant func(Name) bool) *Ledger {
 	return out
 }
 
-// Join returns a ledger with the accounts of several, with all open time settled.
+// Join returns a ledger with the accounts of several ledgers. It includes the time of open machines.
 func Join(ledgers ...*Ledger) *Ledger {
 	out := New()
 	for _, l := range ledgers {
@@ -141,7 +141,7 @@ type Line struct {
 	Cells Cells
 }
 
-// Group sums charges by a name, sorted by cost and then by name.
+// Group sums charges by a name. The highest cost comes first; equal costs are sorted by name.
 func Group(charges []Charge, by func(*Charge) string) []Line {
 	sums := map[string]*Cells{}
 	for i := range charges {

@@ -14,10 +14,10 @@ import (
 	"time"
 )
 
-// version of the encoding.
+// version is the version of the encoding.
 const version = 1
 
-// document is a ledger as it is stored.
+// document is a ledger in its stored form.
 type document struct {
 	Version int       `json:"version"`
 	Seen    time.Time `json:"seen"`
@@ -27,7 +27,7 @@ type document struct {
 	Engines  []engineDocument  `json:"engines,omitempty"`
 	// Gone are the machines that ended in the last hour.
 	Gone map[string]time.Time `json:"gone,omitempty"`
-	// GoneLaunched are their launches, if known.
+	// GoneLaunched are the launch times of these machines, if known.
 	GoneLaunched map[string]time.Time `json:"goneLaunched,omitempty"`
 }
 
@@ -45,13 +45,13 @@ type accountDocument struct {
 
 type machineDocument struct {
 	UID string `json:"uid"`
-	// Account is an index.
+	// Account is an index of Accounts.
 	Account int       `json:"account"`
 	State   string    `json:"state"`
 	Served  bool      `json:"served,omitempty"`
 	From    time.Time `json:"from"`
 	Millis  int64     `json:"ms"`
-	// Launched is when the cloud began to charge for it.
+	// Launched is when the cloud began to charge for the machine.
 	Launched time.Time `json:"launched,omitzero"`
 }
 
@@ -134,7 +134,7 @@ func (e *engine) document(name Name) engineDocument {
 	return out
 }
 
-// VersionError means that another version of the program has written a ledger.
+// VersionError means that another version of the program wrote the ledger.
 type VersionError struct{ Version int }
 
 // Error names the versions.
@@ -153,10 +153,10 @@ func versionOf(data []byte) int {
 	return in.Version
 }
 
-// Decode reads a ledger. It refuses anything that Encode does not write: a damaged ledger must not pass for an empty
+// Decode reads a ledger. It refuses anything that Encode does not write: a damaged ledger must not look like an empty
 // one.
 func Decode(data []byte) (*Ledger, error) {
-	if newer := versionOf(data); newer > version { // with fields that this program does not know
+	if newer := versionOf(data); newer > version { // it may have unknown fields
 		return nil, &VersionError{Version: newer}
 	}
 	var in document

@@ -8,12 +8,12 @@ import (
 	"strings"
 )
 
-// mostAccounts of one namespace in one ledger.
+// mostAccounts is the most accounts of one namespace in a ledger.
 const mostAccounts = 64
 
-// Fit drops details until the encoded ledger has at most some bytes: first the accounts of a namespace beyond a fixed
-// number, then hours, days, single accounts, months and namespaces. Sums stay. It returns the encoding; only the open
-// machines can make it longer.
+// Fit drops details until the encoded ledger has at most that many bytes, and returns the encoding. First it merges the
+// accounts of a namespace beyond a fixed number, then hours, days, single accounts, months and namespaces. Sums do not
+// change. Only open machines can make the encoding longer.
 func (l *Ledger) Fit(most int) ([]byte, error) {
 	l.bound()
 	for _, give := range []func(){
@@ -35,7 +35,7 @@ func (l *Ledger) Fit(most int) ([]byte, error) {
 	return l.Encode()
 }
 
-// coarsen merges all periods with longer labels.
+// coarsen merges all periods with longer labels into coarser ones.
 func (l *Ledger) coarsen(length int) {
 	for _, account := range l.accounts {
 		for label := range account {
@@ -46,7 +46,7 @@ func (l *Ledger) coarsen(length int) {
 	}
 }
 
-// bound keeps the most recently used accounts of each namespace.
+// bound keeps the most recently used accounts of each namespace, and merges the others.
 func (l *Ledger) bound() {
 	count := map[string]int{}
 	for key := range l.accounts {
@@ -59,7 +59,7 @@ func (l *Ledger) bound() {
 	}
 }
 
-// mergeOldest merges the least recently used accounts of a namespace.
+// mergeOldest merges the n least recently used accounts of a namespace.
 func (l *Ledger) mergeOldest(namespace string, n int) {
 	open := l.open()
 	candidates := slices.DeleteFunc(sortedKeys(l.accounts), func(key Key) bool {
@@ -97,7 +97,7 @@ func (l *Ledger) mergeInto(chosen map[Key]bool, into func(*Key) Key) {
 	}
 }
 
-// open are the accounts of open machines.
+// open returns the accounts with open machines.
 func (l *Ledger) open() map[Key]bool {
 	out := map[Key]bool{}
 	for _, r := range l.machines {

@@ -16,14 +16,14 @@ import (
 	"time"
 )
 
-// producer fills the columns for the provider: the ledger has list prices, and no cloud's account.
+// producer is the value of the columns for the provider: the ledger has list prices, and no data from a cloud account.
 const producer = "Modelberth"
 
-// focusRow is one row by the names of its columns.
+// focusRow is one row, by the names of the columns.
 type focusRow map[string]string
 
-// focusColumns are the columns of FOCUS 1.3 for cost and usage, as other implementations write them; then our own, with
-// the prefix x_. ProviderName and PublisherName are deprecated there and still written.
+// focusColumns returns the columns of FOCUS 1.3 for cost and usage that other implementations write, and then our own
+// with the prefix x_. FOCUS 1.3 deprecates ProviderName and PublisherName, which others still write.
 func focusColumns() []string {
 	return []string{
 		"BilledCost", "BillingAccountId", "BillingAccountName", "BillingCurrency", "BillingPeriodEnd", "BillingPeriodStart",
@@ -36,8 +36,8 @@ func focusColumns() []string {
 	}
 }
 
-// WriteFOCUS writes charges as the CSV of FOCUS 1.3, one row for each account, period and state. Charges older than all
-// months have no period, and are left out; it returns their number.
+// WriteFOCUS writes charges as the CSV of FOCUS 1.3, with one row for each account, period and state. It leaves out
+// charges older than the kept months, because they have no period, and returns their number.
 func WriteFOCUS(w io.Writer, charges []Charge) (omitted int, err error) {
 	out := csv.NewWriter(w)
 	columns := focusColumns()
@@ -51,7 +51,7 @@ func WriteFOCUS(w io.Writer, charges []Charge) (omitted int, err error) {
 			continue
 		}
 		for n, row := range focusRows(c) {
-			if n == 0 { // tokens and doubts belong to the account, so they are on one row
+			if n == 0 { // tokens and unsure hours belong to the account, so only one row has them
 				row["x_PromptTokens"], row["x_OutputTokens"] = whole(c.Cells.Prompt), whole(c.Cells.Output)
 				row["x_UnsureHours"] = decimal(float64(c.Cells.Unsure) / 3_600_000)
 			}
@@ -71,7 +71,7 @@ func WriteFOCUS(w io.Writer, charges []Charge) (omitted int, err error) {
 	return omitted, nil
 }
 
-// focusRows are the rows of a charge, one for each state with time, and one if there are only tokens.
+// focusRows returns the rows of a charge: one for each state with time, or a single one if there are only tokens.
 func focusRows(c *Charge) []focusRow {
 	var out []focusRow
 	for _, state := range States() {
@@ -112,7 +112,7 @@ func focusRowOf(c *Charge, state State, amount Amount) focusRow {
 	return row
 }
 
-// pricing is the category of a price.
+// pricing returns the pricing category of FOCUS for the capacity type.
 func (k *Key) pricing() string {
 	switch k.CapacityType {
 	case "spot":
@@ -126,7 +126,7 @@ func (k *Key) pricing() string {
 	}
 }
 
-// tags are the labels as a JSON object; empty without any.
+// tags returns the labels as a JSON object; empty if there are none.
 func (k *Key) tags() string {
 	if k.Labels == "" {
 		return ""

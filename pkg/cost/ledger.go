@@ -10,62 +10,63 @@ import (
 	"time"
 )
 
-// Shards is the number of ConfigMaps of a ledger. Each has the Workspaces with its number as their hash.
+// Shards is the number of ConfigMaps of a ledger. A Workspace's hash selects its ConfigMap.
 const Shards = 16
 
 const (
-	// mostGuess is the longest time charged for a machine found gone after a gap in the observation.
+	// mostGuess is the longest time charged for a machine that was found gone after a gap in the observation.
 	mostGuess = 15 * time.Minute
 	// slack is how long a cache may take to show a launched machine.
 	slack = time.Minute
-	// keptGone is the memory of ended machines: a lagging cache must not bring them back.
+	// keptGone is how long ended machines are remembered, and mostGone how many: a lagging cache must not bring them back.
 	keptGone = time.Hour
 	mostGone = 256
-	// mostDrift is the largest deviation of the clock from the elapsed time without a jump.
+	// mostDrift is the largest difference between the clock and the elapsed time that is no jump of the clock.
 	mostDrift = time.Minute
 )
 
-// Machine is a paid machine in its observed state.
+// Machine is a paid machine as observed.
 type Machine struct {
 	UID string
 	Key Key
-	// Owned is set if its Workspace exists, or if it is being deleted.
+	// Owned is set if the machine's Workspace exists, or if the machine is being deleted.
 	Owned bool
 	// Serving is set if a model answers on it.
 	Serving bool
-	// Since is the last change of Serving; zero if unknown.
+	// Since is when Serving last changed; zero if unknown.
 	Since time.Time
-	// LaunchedAt is the beginning of the cloud's charges; zero if unknown.
+	// LaunchedAt is when the cloud began to charge for the machine; zero if unknown.
 	LaunchedAt time.Time
 }
 
 // Step is one look at all machines of a ledger.
 type Step struct {
-	// At is the time by the clock. It decides only the period of the time.
+	// At is the time of the clock. It decides only which period the time belongs to.
 	At time.Time
-	// Elapsed since the last look, by a clock without jumps. Only whole milliseconds count.
+	// Elapsed is the time since the last look, by a clock without jumps. Only whole milliseconds count.
 	Elapsed time.Duration
-	// Gap is set if no process watched meanwhile: the last reading is from another process.
+	// Gap is set if no process watched in the elapsed time, because the last look was by an earlier process.
 	Gap      bool
 	Machines []Machine
 }
 
-// record is an open machine with its unsettled time: a change of state settles it.
+// record is an open machine with its unsettled time. A change of state settles that time.
 type record struct {
 	key    Key
 	state  State
 	served bool
 	from   time.Time
 	millis int64
-	// launched is the beginning of the cloud's charges; zero if unknown.
+	// launched is when the cloud began to charge for the machine; zero if unknown.
 	launched time.Time
 }
 
-// ended is a deleted machine, with its launch.
+// ended has the end and the launch of a deleted machine.
 type ended struct{ at, launched time.Time }
 
-// isSame reports whether a machine with the same UID is still the ended one, in a lagging cache. Then the launches are
-// equal. A launch has whole seconds of another clock, so a comparison with the end is a last resort.
+// isSame reports whether an observed machine with the same UID is still the ended one, from a lagging cache. If so, the
+// launch times are equal. If one of them is unknown, isSame compares the launch with the end. This is less exact,
+// because launch times have whole seconds and come from another clock.
 func (e ended) isSame(m *Machine) bool {
 	if m.LaunchedAt.IsZero() || e.launched.IsZero() {
 		return !m.LaunchedAt.After(e.at)
@@ -75,13 +76,13 @@ func (e ended) isSame(m *Machine) bool {
 
 // Ledger is the state of all accounts. It is not safe for concurrent use.
 type Ledger struct {
-	// Seen is when the machines were last looked at; zero for a new ledger.
+	// Seen is the time of the last look at the machines; zero for a new ledger.
 	Seen     time.Time
 	accounts map[Key]periods
 	machines map[string]*record
 	gone     map[string]ended
 	engines  map[Name]*engine
-	// steady is a clock that is never ahead of the elapsed time.
+	// steady is a clock that never runs ahead of the elapsed time.
 	steady time.Time
 }
 
@@ -92,7 +93,7 @@ func New() *Ledger {
 	}
 }
 
-// Gap returns the time since the ledger was last seen; 0 for a new one, or if the clock is behind.
+// Gap returns the time since the last look. It is 0 for a new ledger, or if the clock is behind.
 func (l *Ledger) Gap(now time.Time) time.Duration {
 	if l.Seen.IsZero() {
 		return 0
@@ -100,18 +101,18 @@ func (l *Ledger) Gap(now time.Time) time.Duration {
 	return max(now.Sub(l.Seen), 0)
 }
 
-// IsOpen reports whether a machine is being paid for.
+// IsOpen reports whether any machine is being paid for.
 func (l *Ledger) IsOpen() bool { return len(l.machines) > 0 }
 
-// Result has the changes of a look.
+// Result describes the changes since the last look.
 type Result struct {
-	// Ended is set if a machine is gone. Only the ledger has its end: the cluster has forgotten it.
+	// Ended is set if a machine is gone. Its end is then only in the ledger, because the cluster has deleted its object.
 	Ended bool
 	// Changed is set if anything is different from before.
 	Changed bool
 }
 
-// Observe records the time since the last look. The same look twice records nothing the second time.
+// Observe records the time since the last look. If a look is repeated, the repetition records nothing.
 func (l *Ledger) Observe(step Step) Result {
 	step.Elapsed = max(step.Elapsed, 0)
 	isNew := l.Seen.IsZero()
@@ -143,7 +144,8 @@ func (l *Ledger) Observe(step Step) Result {
 	return out
 }
 
-// begin opens a machine. It was launched after the last reading, unless the cache was late.
+// begin opens a machine. In a ledger with an earlier look, the machine was launched after that look, unless the cache
+// was late.
 func (l *Ledger) begin(m *Machine, step *Step, isNew bool) *record {
 	age := time.Duration(0)
 	if !m.LaunchedAt.IsZero() {
@@ -155,7 +157,7 @@ func (l *Ledger) begin(m *Machine, step *Step, isNew bool) *record {
 	out := &record{key: m.Key, from: step.At.Add(-age), millis: age.Milliseconds(), launched: m.LaunchedAt}
 	switch out.next(m) {
 	case Starting:
-	case Leaked: // for an unknown time
+	case Leaked: // since an unknown time
 		out.state = Leaked
 	default:
 		l.turn(out, m, step)
@@ -163,7 +165,7 @@ func (l *Ledger) begin(m *Machine, step *Step, isNew bool) *record {
 	return out
 }
 
-// advance charges the time since the last reading. It reports whether anything changed.
+// advance charges the time since the last look. It reports whether anything changed.
 func (l *Ledger) advance(r *record, m *Machine, step *Step) bool {
 	millis := step.Elapsed.Milliseconds()
 	if r.millis == 0 {
@@ -178,12 +180,13 @@ func (l *Ledger) advance(r *record, m *Machine, step *Step) bool {
 	return true
 }
 
-// turn settles the open time for the previous state, up to the change, and leaves the time after it open for the new one.
+// turn settles the open time before a change of state for the previous state. The time after the change stays open for
+// the new state.
 func (l *Ledger) turn(r *record, m *Machine, step *Step) {
 	after := int64(0)
 	if !m.Since.IsZero() && m.Key == r.key && m.Owned {
 		recent := r.millis
-		if r.state != Starting { // what was serving at the last reading did so until then
+		if r.state != Starting { // the state of the last look lasted at least until then
 			recent = min(recent, step.Elapsed.Milliseconds())
 		}
 		after = min(max(step.At.Sub(m.Since).Milliseconds(), 0), recent)
@@ -195,7 +198,7 @@ func (l *Ledger) turn(r *record, m *Machine, step *Step) {
 	r.from, r.millis = step.At.Add(-time.Duration(after)*time.Millisecond), after
 }
 
-// next is the state of a machine as it is seen.
+// next returns the state of a machine as observed.
 func (r *record) next(m *Machine) State {
 	switch {
 	case !m.Owned:
@@ -215,8 +218,8 @@ func (r *record) drift(step *Step) bool {
 	return off > mostDrift || off < -mostDrift
 }
 
-// anchor moves the open time to the current clock after a jump. The time of a start stays open: it may turn out to be
-// wasted.
+// anchor moves the open time to the current clock after a jump. The time of a starting machine stays open, because it
+// may turn out to be wasted.
 func (l *Ledger) anchor(r *record, step *Step) {
 	switch {
 	case !r.drift(step):
@@ -254,7 +257,7 @@ func (l *Ledger) end(uid string, step *Step) {
 	l.gone[uid] = ended{at: step.At, launched: r.launched}
 }
 
-// flush settles the open time of a machine.
+// flush settles the open time of a machine for a state.
 func (l *Ledger) flush(r *record, state State, step *Step) {
 	h := horizonAt(step.At)
 	account := l.account(r.key)
@@ -274,8 +277,8 @@ func (l *Ledger) account(key Key) periods {
 	return account
 }
 
-// settle merges old periods into coarser ones, and returns the time of the machines' last observation. Age is elapsed time,
-// so a clock that jumps ahead merges nothing early.
+// settle merges old periods into coarser ones, and returns the time of this look. It measures age by elapsed time, so
+// that a clock that jumps ahead merges nothing too early.
 func (l *Ledger) settle(step *Step) time.Time {
 	maps.DeleteFunc(l.gone, func(_ string, e ended) bool {
 		age := step.At.Sub(e.at)
@@ -293,7 +296,7 @@ func (l *Ledger) settle(step *Step) time.Time {
 	return step.At
 }
 
-// trimGone keeps only the machines that ended last.
+// trimGone keeps only the machines that ended last, at most that many.
 func (l *Ledger) trimGone(most int) {
 	if len(l.gone) <= most {
 		return

@@ -14,15 +14,15 @@ import (
 	"github.com/modelberth/modelberth/pkg/cost"
 )
 
-// noon is on the day before a month ends.
+// noon is on the last day but one of a month.
 var noon = time.Date(2026, 11, 29, 12, 0, 0, 0, time.UTC)
 
-// chat is an account at $3.60 per hour, or $0.001 per second.
+// chat returns an account at 3.60 USD per hour, that is, 0.001 USD per second.
 func chat() cost.Key {
 	return cost.Key{Namespace: "team-a", Workspace: "chat", InstanceType: "A100", Price: 3_600_000, Source: "NodeClaim"}
 }
 
-// look is one step of a story.
+// look is one step of a test.
 type look struct {
 	at       time.Duration
 	elapsed  time.Duration
@@ -56,7 +56,7 @@ func leaked() cost.Machine {
 	return m
 }
 
-// times are the seconds of each state, and the unobserved ones.
+// times returns the seconds in each state, and the unobserved seconds.
 func times(l *cost.Ledger) map[string]float64 {
 	var sum cost.Cells
 	for _, charge := range l.Charges(time.Time{}) {
@@ -272,7 +272,7 @@ func TestObserve(t *testing.T) {
 	}
 }
 
-// TestMoney charges a price over the end of a day and of a month.
+// TestMoney charges a machine beyond the end of a day and of a month.
 func TestMoney(t *testing.T) {
 	l := cost.New()
 	l.Observe(cost.Step{At: noon})
@@ -298,7 +298,7 @@ func TestMoney(t *testing.T) {
 	}
 }
 
-// TestResult separates a look with an end, possible only in the ledger, from others.
+// TestResult: the result distinguishes a look that finds an end, which only the ledger then has, from other looks.
 func TestResult(t *testing.T) {
 	l := cost.New()
 	if got := l.Observe(cost.Step{At: noon}); got != (cost.Result{}) {
@@ -359,7 +359,7 @@ func TestCount(t *testing.T) {
 	}
 }
 
-// TestSumsStayInRange: a lying engine must not damage the ledgers of others.
+// TestSumsStayInRange: false counters of an engine must not damage other ledgers.
 func TestSumsStayInRange(t *testing.T) {
 	l := cost.New()
 	for n := range 10_000 {
@@ -386,7 +386,7 @@ func TestSumsStayInRange(t *testing.T) {
 	}
 }
 
-// TestCountChanges reports whether there is anything to store.
+// TestCountChanges: Count reports whether there is anything to store.
 func TestCountChanges(t *testing.T) {
 	l := cost.New()
 	seen := cost.Engine{Name: cost.Name{Namespace: "n", Workspace: "w"}, Counters: []cost.Counters{{Incarnation: "a", Output: 5}}}
@@ -399,7 +399,7 @@ func TestCountChanges(t *testing.T) {
 	}
 }
 
-// again is a ledger after a restart.
+// again returns the ledger after a restart.
 func again(t testing.TB, l *cost.Ledger) *cost.Ledger {
 	t.Helper()
 	data, err := l.Encode()

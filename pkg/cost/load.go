@@ -8,17 +8,17 @@ import (
 	"time"
 )
 
-// What advice needs at least: time with a model that answers, in all and in detail, and tokens.
+// The least data for advice: the time in which a model answers, in total and in hourly details, and the tokens.
 const (
 	leastServing = 3 * 24 * time.Hour
 	leastHourly  = 24 * time.Hour
 	leastTokens  = 100_000
 )
 
-// shortest is the least time of a period that a rate is taken over: tokens are counted every few minutes.
+// shortest is the shortest time that a rate is computed for, because tokens are counted only every few minutes.
 const shortest = 15 * time.Minute
 
-// Rate is in tokens per second.
+// Rate is a rate in tokens per second.
 type Rate struct{ Prompt, Output float64 }
 
 func (r Rate) max(other Rate) Rate {
@@ -29,20 +29,20 @@ func (r Rate) times(factor Rate) Rate {
 	return Rate{r.Prompt * factor.Prompt, r.Output * factor.Output}
 }
 
-// Load is what a Workspace's engine did on one type of machines, in wall time.
+// Load is the work of a Workspace's engine on one type of machine. Times are wall time.
 type Load struct {
-	// Serving is the time in which a model answered, and Hourly is its part with details by the hour.
+	// Serving is the time in which a model answered, and Hourly the part of it with hourly details.
 	Serving, Hourly time.Duration
 	Prompt, Output  int64
-	// Busiest is the rate of the busiest hour. Of days without hours, it is their mean, raised as the busiest hour exceeds
-	// the mean of its days.
+	// Busiest is the rate of the busiest hour. For days without hourly details, it is the mean rate of the day, times the
+	// ratio of the busiest hour to the mean of the hours with details.
 	Busiest Rate
 }
 
-// Mean rate while a model answered.
+// Mean returns the mean rate while a model answered.
 func (l *Load) Mean() Rate { return rateOf(l.Prompt, l.Output, l.Serving) }
 
-// Problem says why the load is too little to advise on; empty if it is enough.
+// Problem returns why the load is too little for advice; empty if it is enough.
 func (l *Load) Problem() string {
 	days := func(d time.Duration) string { return fmt.Sprintf("%.1f", d.Hours()/24) }
 	switch {
@@ -59,7 +59,8 @@ func (l *Load) Problem() string {
 	}
 }
 
-// LoadOf returns the load of a Workspace on some machines of one type, from charges with hours for the last two days.
+// LoadOf returns the load of a Workspace on some machines of one type. The charges must have hours for the last two
+// days.
 func LoadOf(charges []Charge, of Name, instanceType string, machines int) Load {
 	periods := map[string]*Cells{}
 	for i := range charges {
@@ -100,7 +101,7 @@ func rateOf(prompt, output int64, over time.Duration) Rate {
 	return Rate{float64(prompt) / over.Seconds(), float64(output) / over.Seconds()}
 }
 
-// ratio of a highest rate to its mean; at least 1.
+// ratio returns the ratio of a highest rate to its mean; at least 1.
 func ratio(highest, mean float64) float64 {
 	if mean <= 0 {
 		return 1

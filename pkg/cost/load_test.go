@@ -14,7 +14,7 @@ import (
 	"github.com/modelberth/modelberth/pkg/cost"
 )
 
-// busy is a charge of the Workspace a/chat on one type: hours of serving machines, and tokens.
+// busy returns a charge of Workspace a/chat on one type of machine, with serving hours and tokens.
 func busy(period string, hours float64, prompt, output int64) cost.Charge {
 	return cost.Charge{
 		Key: cost.Key{Namespace: "a", Workspace: "chat", InstanceType: "big"}, Period: period,

@@ -5,8 +5,8 @@ package cost
 
 import "time"
 
-// Details are kept by the hour for two days, by the day for two months, and by the month for two years. All periods are
-// in UTC, as are those of the clouds' costs.
+// The ledger keeps details by the hour for two days, by the day for two months, and by the month for two years. All
+// periods are in UTC, as in the clouds' bills.
 const (
 	keptHours  = 48
 	keptDays   = 62
@@ -20,10 +20,10 @@ const (
 	monthLabel = "2006-01"
 )
 
-// labels lists the layouts, the finest first.
+// labels returns the layouts, the finest first.
 func labels() []string { return []string{hourLabel, dayLabel, monthLabel} }
 
-// horizon has the beginnings of the hours, days and months to keep.
+// horizon has the beginnings of the oldest hour, day and month to keep, and the end of the current hour.
 type horizon struct{ hours, days, months, end time.Time }
 
 func horizonAt(now time.Time) horizon {
@@ -38,7 +38,7 @@ func horizonAt(now time.Time) horizon {
 	}
 }
 
-// floor is the beginning of a period.
+// floor returns the beginning of the period of t.
 func floor(t time.Time, layout string) time.Time {
 	t = t.UTC()
 	switch layout {
@@ -51,7 +51,7 @@ func floor(t time.Time, layout string) time.Time {
 	}
 }
 
-// next is the beginning of the period after that of t.
+// next returns the beginning of the period after that of t.
 func next(t time.Time, layout string) time.Time {
 	switch begin := floor(t, layout); layout {
 	case hourLabel:
@@ -63,11 +63,11 @@ func next(t time.Time, layout string) time.Time {
 	}
 }
 
-// period returns the label of the period of t, and the end of the label's time.
+// period returns the label of the period of t, and the time when the next label begins.
 func (h *horizon) period(t time.Time) (string, time.Time) {
 	t = t.UTC()
 	switch {
-	case !t.Before(h.end): // a clock that was ahead
+	case !t.Before(h.end): // the clock was ahead
 		return h.end.Add(-time.Hour).Format(hourLabel), time.Time{}
 	case !t.Before(h.hours):
 		return t.Format(hourLabel), next(t, hourLabel)
@@ -87,7 +87,7 @@ func earlier(a, b time.Time) time.Time {
 	return a
 }
 
-// spread splits some time from a moment on into the periods.
+// spread divides some time after a moment among the periods.
 func (h *horizon) spread(from time.Time, millis int64, yield func(label string, millis int64)) {
 	for t := from; millis > 0; {
 		label, end := h.period(t)
@@ -101,7 +101,7 @@ func (h *horizon) spread(from time.Time, millis int64, yield func(label string, 
 	}
 }
 
-// Period is the time of a label; the zero time begins everything older than the kept periods.
+// Period returns the time of a label. The label of everything older than the kept periods has zero times.
 func Period(label string) (begin, end time.Time, ok bool) {
 	if label == "" {
 		return time.Time{}, time.Time{}, true
@@ -114,7 +114,7 @@ func Period(label string) (begin, end time.Time, ok bool) {
 	return time.Time{}, time.Time{}, false
 }
 
-// compact merges the periods of an account beyond the age of details.
+// compact merges periods that are too old for their level of detail.
 func (p periods) compact(h *horizon) {
 	for label := range p {
 		begin, _, _ := Period(label)

@@ -13,7 +13,7 @@ import (
 	"github.com/modelberth/modelberth/pkg/cost"
 )
 
-// truth is a machine of the story, with the cloud's charged time.
+// truth is a machine of the story, with the time that the cloud charges.
 type truth struct {
 	key      cost.Key
 	launched time.Time
@@ -22,7 +22,7 @@ type truth struct {
 	charged  time.Duration
 }
 
-// story is a random world: machines come, serve, stop and go, the clock jumps, and the controller restarts.
+// story is a random world. Machines start, serve, stop and end, the clock jumps, and the controller restarts.
 type story struct {
 	random *rand.Rand
 	real   time.Time
@@ -43,7 +43,7 @@ func (s *story) key() cost.Key {
 	}
 }
 
-// pass lets time pass, and returns the next look.
+// pass advances the time, and returns the next look.
 func (s *story) pass() cost.Step {
 	elapsed := time.Duration(s.random.Int64N(int64(time.Minute)))
 	switch s.random.IntN(20) {
@@ -60,7 +60,7 @@ func (s *story) pass() cost.Step {
 	return cost.Step{At: s.real.Add(s.jump), Elapsed: elapsed}
 }
 
-// turn changes the world at the moment of the look.
+// turn changes the world at the time of the look.
 func (s *story) turn(step *cost.Step) {
 	for uid, m := range s.there {
 		switch s.random.IntN(6) {
@@ -95,8 +95,8 @@ func (s *story) charged() time.Duration {
 	return sum
 }
 
-// TestTimeIsConserved compares random stories with the cloud's charged time, to the millisecond: with jumps of the
-// clock, restarts from the stored ledger, repeated looks, and shrinking ledgers.
+// TestTimeIsConserved compares the ledger with the time that the cloud charges, to the millisecond. Its random stories
+// have jumps of the clock, restarts from the stored ledger, repeated looks, and shrinking ledgers.
 func TestTimeIsConserved(t *testing.T) {
 	for seed := range uint64(80) {
 		s, l := newStory(seed), cost.New()
@@ -131,8 +131,8 @@ func TestTimeIsConserved(t *testing.T) {
 	}
 }
 
-// TestRestartsChangeNothing stores a ledger at some looks, and continues from the stored one after others were lost: a
-// remaining machine is charged for all of its time, once.
+// TestRestartsChangeNothing stores a ledger at some looks, and continues from it after later looks are lost. A machine
+// that still exists is charged for all of its time, once.
 func TestRestartsChangeNothing(t *testing.T) {
 	for seed := range uint64(500) {
 		random := rand.New(rand.NewPCG(seed, 9))
@@ -145,7 +145,7 @@ func TestRestartsChangeNothing(t *testing.T) {
 			at = at.Add(elapsed)
 			step := cost.Step{At: at, Elapsed: elapsed, Machines: []cost.Machine{m}}
 			switch random.IntN(4) {
-			case 0: // the process was killed, and the next one starts from what is stored
+			case 0: // the process was killed, and the next one starts from the stored ledger
 				l = decoded(t, stored)
 				step.Elapsed, step.Gap = l.Gap(at), true
 			case 1:
@@ -159,7 +159,7 @@ func TestRestartsChangeNothing(t *testing.T) {
 	}
 }
 
-// TestMoneyIsConserved merges details for years without losing a nanodollar.
+// TestMoneyIsConserved: merging details for years loses no nanodollar.
 func TestMoneyIsConserved(t *testing.T) {
 	l := cost.New()
 	at := noon
@@ -184,7 +184,7 @@ func TestMoneyIsConserved(t *testing.T) {
 	}
 }
 
-// TestEqualLedgersHaveEqualBytes encodes ledgers built in another order.
+// TestEqualLedgersHaveEqualBytes encodes equal ledgers that were built in different orders.
 func TestEqualLedgersHaveEqualBytes(t *testing.T) {
 	var first []byte
 	for range 20 {
@@ -209,7 +209,7 @@ func TestEqualLedgersHaveEqualBytes(t *testing.T) {
 	}
 }
 
-// FuzzDecode reads anything: an accepted ledger is written as it was read, and can be used.
+// FuzzDecode decodes anything. An accepted ledger stays the same when it is encoded and decoded again, and can be used.
 func FuzzDecode(f *testing.F) {
 	s, l := newStory(1), cost.New()
 	for range 5 {
@@ -256,7 +256,7 @@ func decoded(t testing.TB, data []byte) *cost.Ledger {
 	return l
 }
 
-// total adds up all charges. None may be negative.
+// total returns the sum of all charges. None may be negative.
 func total(t testing.TB, l *cost.Ledger) cost.Amount {
 	t.Helper()
 	var sum cost.Cells

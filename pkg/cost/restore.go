@@ -9,9 +9,9 @@ import (
 	"time"
 )
 
-// Restore returns a ledger that continues from the copies of some namespaces, with the present machines of all. Each
-// namespace is charged since its own copy was seen, or since its machines were launched if it has none: a copy must not
-// change the costs of another namespace. The copies are used up.
+// Restore returns a ledger that continues from copies of some namespaces, with the present machines of all namespaces.
+// It charges each namespace since the time of its own copy, or without a copy since its machines were launched. Thus no
+// copy changes the costs of another namespace. Restore changes the copies.
 func Restore(now time.Time, copies map[string]*Ledger, machines []Machine) *Ledger {
 	present := map[string][]Machine{}
 	for i := range machines {
@@ -28,7 +28,7 @@ func Restore(now time.Time, copies map[string]*Ledger, machines []Machine) *Ledg
 	for _, namespace := range slices.Sorted(maps.Keys(parts)) {
 		part := parts[namespace]
 		part.Observe(Step{At: now, Elapsed: part.Gap(now), Gap: true, Machines: present[namespace]})
-		maps.Copy(out.accounts, part.accounts) // the keys have the namespace
+		maps.Copy(out.accounts, part.accounts) // keys contain the namespace
 		maps.Copy(out.machines, part.machines)
 		maps.Copy(out.engines, part.engines)
 	}

@@ -9,12 +9,12 @@ import (
 	"time"
 )
 
-// Name of a Workspace.
+// Name identifies a Workspace.
 type Name struct{ Namespace, Workspace string }
 
-// Counters of a running engine since its start.
+// Counters are the token counters of an engine's process since its start.
 type Counters struct {
-	// Incarnation identifies the process: another one begins at 0.
+	// Incarnation identifies the process. The counters of another process begin at 0.
 	Incarnation    string
 	Prompt, Output int64
 }
@@ -22,22 +22,22 @@ type Counters struct {
 // Engine is the observed state of the engine of a Workspace.
 type Engine struct {
 	Name Name
-	// Key of the account of the serving machines.
+	// Key is the account of the serving machines.
 	Key Key
 	// Plan is the planned price of a million output tokens in USD; empty if it is unknown.
 	Plan string
-	// Counters of each of its processes; empty if none answered.
+	// Counters has the counters of each process of the engine; empty if none answered.
 	Counters []Counters
 }
 
-// engine is the last counters of a Workspace's engine.
+// engine has the last counters of a Workspace's engine.
 type engine struct {
 	plan string
 	last []Counters
 }
 
-// Count adds the tokens since the last look at an engine. A counter of a new process, or a fallen one, began at 0. The
-// tokens between the last look at a process and its end are lost. It returns true if anything changed.
+// Count adds an engine's tokens since the last look. If a process is new or its counter has fallen, the counter began
+// at 0. The tokens between the last look at a process and its end are lost. Count reports whether anything changed.
 func (l *Ledger) Count(at time.Time, seen Engine) bool {
 	known := l.engines[seen.Name]
 	if known == nil {
@@ -77,7 +77,8 @@ func (l *Ledger) Count(at time.Time, seen Engine) bool {
 // mostProcesses is how many processes of one engine are remembered.
 const mostProcesses = 8
 
-// after are the counters to compare the next look with. A process without an answer may answer the next time.
+// after returns the counters to compare the next look with. It keeps processes that did not answer, because they may
+// answer the next time.
 func (e *engine) after(seen []Counters) []Counters {
 	out := slices.DeleteFunc(slices.Clone(e.last), func(old Counters) bool {
 		return slices.ContainsFunc(seen, func(c Counters) bool { return c.Incarnation == old.Incarnation })
@@ -88,13 +89,13 @@ func (e *engine) after(seen []Counters) []Counters {
 }
 
 const (
-	// mostTokens bounds a counter, so that a nonsensical one can be stored.
+	// mostTokens is the largest counter that is stored. It replaces larger, nonsensical ones.
 	mostTokens = 1 << 50
-	// mostGrowth bounds a process's work between two looks. No engine comes near it.
+	// mostGrowth is the most tokens of a process between two looks. No engine comes near it.
 	mostGrowth = 1 << 40
 )
 
-// since is the growth of a counter.
+// since returns the growth of a counter.
 func since(was, now int64) int64 {
 	if now < was {
 		was = 0

@@ -4,7 +4,7 @@
 // Package watched limits an installation to some namespaces: to their Workspaces, and to the machines of these
 // Workspaces.
 //
-// It decides what such an installation reads. It must not know the purpose of the objects.
+// It decides which objects such an installation reads. It must not know the purpose of the objects.
 package watched
 
 import (
@@ -25,7 +25,7 @@ import (
 	"github.com/modelberth/modelberth/api/v1beta1"
 )
 
-// Namespaces are the watched ones; none means all.
+// Namespaces are the watched namespaces; none means all.
 type Namespaces []string
 
 // All reports whether the installation watches every namespace.
@@ -34,7 +34,7 @@ func (n Namespaces) All() bool { return len(n) == 0 }
 // Has reports whether the installation watches a namespace.
 func (n Namespaces) Has(namespace string) bool { return n.All() || slices.Contains(n, namespace) }
 
-// Cached are the namespaces of a cache, with others; nil means all.
+// Cached returns the watched namespaces and others for a cache; nil means all.
 func (n Namespaces) Cached(others ...string) map[string]cache.Config {
 	if n.All() {
 		return nil
@@ -46,26 +46,26 @@ func (n Namespaces) Cached(others ...string) map[string]cache.Config {
 	return out
 }
 
-// Named selects the namespaces themselves, by a label of the API server.
+// Named selects the Namespace objects themselves, by the label that the API server sets.
 func (n Namespaces) Named() labels.Selector {
 	return n.Select(labels.Everything(), corev1.LabelMetadataName)
 }
 
-// Select narrows a selector to objects with a watched namespace in the label of that key.
+// Select narrows a selector to objects whose label with this key names a watched namespace.
 func (n Namespaces) Select(selector labels.Selector, key string) labels.Selector {
 	if n.All() {
 		return selector
 	}
 	requirement, err := labels.NewRequirement(key, selection.In, n)
-	if err != nil { // a key or a value that no label may have: no object has it
+	if err != nil { // no label may have this key or value, so no object does
 		return labels.Nothing()
 	}
 	return selector.Add(*requirement)
 }
 
-// Reader returns a reader of these namespaces alone. A list of namespaced objects covers each of them, and a list
-// of Karpenter's kinds, which have no namespace, leaves out the machines of other namespaces' Workspaces. Lists of
-// the kinds in everywhere stay unchanged.
+// Reader returns a reader of the watched namespaces only. A list of namespaced objects covers each watched namespace.
+// Karpenter's kinds have no namespace; their lists leave out the machines of Workspaces in other namespaces. Lists of
+// the types in everywhere are unchanged.
 func (n Namespaces) Reader(
 	inner client.Reader, scheme *runtime.Scheme, mapper meta.RESTMapper, everywhere ...client.ObjectList,
 ) client.Reader {
@@ -84,7 +84,7 @@ type reader struct {
 	namespaces Namespaces
 	scheme     *runtime.Scheme
 	mapper     meta.RESTMapper
-	// everywhere are the Go types of lists over all namespaces.
+	// everywhere has the Go types whose lists cover all namespaces.
 	everywhere []string
 }
 
@@ -112,10 +112,11 @@ func (r *reader) List(ctx context.Context, list client.ObjectList, asked ...clie
 	}
 }
 
-// karpenter is the group of the machines' kinds. Importing its package changes global state.
+// karpenter is the API group of the machines. It is a constant here because importing Karpenter's package changes
+// global state.
 const karpenter = "karpenter.sh"
 
-// listEach reads one namespace after the other.
+// listEach lists one namespace after the other.
 func (r *reader) listEach(ctx context.Context, list client.ObjectList, options client.ListOptions) error {
 	var all []runtime.Object
 	for _, namespace := range r.namespaces {
@@ -136,8 +137,7 @@ func (r *reader) listEach(ctx context.Context, list client.ObjectList, options c
 	return meta.SetList(list, all)
 }
 
-// listMachines leaves out machines of other namespaces' Workspaces. An object without a Workspace belongs to
-// nobody.
+// listMachines leaves out the machines of Workspaces in other namespaces. It keeps objects without a Workspace.
 func (r *reader) listMachines(ctx context.Context, list client.ObjectList, options *client.ListOptions) error {
 	if err := r.Reader.List(ctx, list, options); err != nil {
 		return err
@@ -153,7 +153,7 @@ func (r *reader) listMachines(ctx context.Context, list client.ObjectList, optio
 	return meta.SetList(list, kept)
 }
 
-// isForOthers reports whether labels, in this project's form or KAITO's, name a Workspace of another namespace.
+// isForOthers reports whether labels of this project or of KAITO name a Workspace in a namespace that is not watched.
 func (r *reader) isForOthers(names map[string]string) bool {
 	for _, key := range []string{v1beta1.LabelMachineWorkspaceNamespace, v1beta1.LabelWorkspaceNamespace} {
 		if namespace := names[key]; namespace != "" && !r.namespaces.Has(namespace) {

@@ -26,7 +26,7 @@ import (
 	"github.com/modelberth/modelberth/pkg/watched"
 )
 
-// machine is a NodeClaim by its labels, this project's or KAITO's.
+// machine returns a NodeClaim with the labels of this project or of KAITO.
 func machine(name string, names map[string]string) *unstructured.Unstructured {
 	out := &unstructured.Unstructured{}
 	out.SetGroupVersionKind(claims())
@@ -45,8 +45,8 @@ func machines() *unstructured.UnstructuredList {
 	return out
 }
 
-// TestReaderWithRolesAlone: an account with Roles alone may not list across namespaces, and machines of other
-// namespaces' Workspaces must not look like machines without a Workspace.
+// TestReaderWithRolesAlone: an account with only Roles may not list across namespaces. Machines of Workspaces in other
+// namespaces must not look like machines without a Workspace.
 func TestReaderWithRolesAlone(t *testing.T) {
 	some := watched.Namespaces{"team-a", "team-b"}
 	ours := map[string]string{v1beta1.LabelMachineWorkspaceNamespace: "team-a"}
