@@ -16,10 +16,10 @@ import (
 	"github.com/modelberth/modelberth/pkg/engine"
 )
 
-// AdapterDir holds a directory for each adapter, by its name.
+// AdapterDir has a directory for each adapter, by its name.
 const AdapterDir = "/mnt/adapter"
 
-// Volumes of adapters: one for the agent's downloads, one for each volumeSource, and one with the credentials of
+// Volumes for adapters: one for the agent's downloads, one for each volumeSource, and one with the credentials for
 // private registries.
 const (
 	volumeAdapters   = "adapters"
@@ -27,13 +27,13 @@ const (
 	pullSecretDir    = "/etc/modelberth/pull"
 )
 
-// Adapters are a Workspace's adapters in the engine's form, in the order of the manifest.
+// Adapters returns a Workspace's adapters for the engine, in the order of the manifest.
 func Adapters(ws *v1beta1.Workspace) []engine.Adapter {
 	var out []engine.Adapter
 	for _, spec := range ws.Inference.Adapters {
 		adapter := engine.Adapter{Name: spec.Source.Name, Dir: path.Join(AdapterDir, spec.Source.Name), Path: spec.Path, Strength: 1}
 		if spec.Strength != nil {
-			// Admission has checked that this is a number.
+			// Admission ensures that this is a number.
 			adapter.Strength, _ = strconv.ParseFloat(*spec.Strength, 64)
 		}
 		out = append(out, adapter)
@@ -41,7 +41,7 @@ func Adapters(ws *v1beta1.Workspace) []engine.Adapter {
 	return out
 }
 
-// adapters are those of the pod's engine.
+// adapters returns the adapters of the pod's engine.
 func adapters(in Input) []v1beta1.AdapterSpec {
 	if in.Engine.NoWeights {
 		return nil
@@ -49,14 +49,14 @@ func adapters(in Input) []v1beta1.AdapterSpec {
 	return in.Workspace.Inference.Adapters
 }
 
-// isFetched reports whether the agent fetches an adapter; it is on a volume of the user's otherwise.
+// isFetched reports whether the agent fetches an adapter. Otherwise, the adapter is on a volume of the user.
 func isFetched(spec v1beta1.AdapterSpec) bool { return spec.Source.Volume == nil }
 
-// adapterVolume is the name of the volume of an adapter with a volumeSource, by its place in the list: an
-// adapter's own name may be longer than a volume's.
+// adapterVolume returns the name of the volume of an adapter with a volumeSource. It contains the adapter's index,
+// because an adapter's name may be too long for a volume.
 func adapterVolume(index int) string { return fmt.Sprintf("adapter-%d", index) }
 
-// adapterVolumes hold the adapters.
+// adapterVolumes returns the volumes with adapters.
 func adapterVolumes(adapters []v1beta1.AdapterSpec) []corev1.Volume {
 	var list []corev1.Volume
 	if slices.ContainsFunc(adapters, isFetched) {
@@ -72,7 +72,7 @@ func adapterVolumes(adapters []v1beta1.AdapterSpec) []corev1.Volume {
 	return list
 }
 
-// pullVolumes have the agent's credentials for private registries.
+// pullVolumes returns the volume with the agent's credentials for private registries.
 func pullVolumes(in Input) []corev1.Volume {
 	name := pullSecret(in)
 	if name == "" {
@@ -86,8 +86,8 @@ func pullVolumes(in Input) []corev1.Volume {
 	}}}
 }
 
-// pullSecret is the Secret for artifacts that the agent pulls. The request was checked to name at most one:
-// registries' clients read one file.
+// pullSecret returns the name of the Secret for artifacts that the agent pulls. Admission allows only one, because
+// registry clients read one file.
 func pullSecret(in Input) string {
 	if from := source(in.Workspace); !in.Engine.NoWeights && from.OCI != nil && from.OCI.PullSecret != "" {
 		return from.OCI.PullSecret
@@ -100,7 +100,7 @@ func pullSecret(in Input) string {
 	return ""
 }
 
-// registryEnv has the path of registries' credentials.
+// registryEnv sets the path of the registry credentials.
 func registryEnv(in Input) []corev1.EnvVar {
 	if pullSecret(in) == "" {
 		return nil
@@ -108,14 +108,14 @@ func registryEnv(in Input) []corev1.EnvVar {
 	return []corev1.EnvVar{{Name: "DOCKER_CONFIG", Value: pullSecretDir}}
 }
 
-// adapterMounts are the engine's. Each adapter has its own mount, even if several share a volume: no mount is
-// inside another read-only one.
+// adapterMounts returns the engine's mounts. Each adapter has its own mount, even if several share a volume, because a
+// mount inside another read-only mount is impossible.
 func adapterMounts(adapters []v1beta1.AdapterSpec) []corev1.VolumeMount {
 	var mounts []corev1.VolumeMount
 	for i, spec := range adapters {
 		mount := corev1.VolumeMount{Name: adapterVolume(i), MountPath: path.Join(AdapterDir, spec.Source.Name), ReadOnly: true}
 		if isFetched(spec) {
-			// The agent made the directory: the engine starts after it.
+			// The agent creates the directory before the engine starts.
 			mount.Name, mount.SubPath = volumeAdapters, spec.Source.Name
 		}
 		mounts = append(mounts, mount)
@@ -123,7 +123,7 @@ func adapterMounts(adapters []v1beta1.AdapterSpec) []corev1.VolumeMount {
 	return mounts
 }
 
-// fetchMounts are the agent's targets for adapters, and its source of registries' credentials.
+// fetchMounts returns the agent's mounts for adapters and for registry credentials.
 func fetchMounts(in Input) []corev1.VolumeMount {
 	var mounts []corev1.VolumeMount
 	if slices.ContainsFunc(adapters(in), isFetched) {
@@ -139,7 +139,7 @@ func pullMounts(in Input) []corev1.VolumeMount {
 	return []corev1.VolumeMount{{Name: volumePullSecret, MountPath: pullSecretDir, ReadOnly: true}}
 }
 
-// adapterArgs are the agent's targets for fetched adapters.
+// adapterArgs returns the agent's arguments for the adapters that it fetches.
 func adapterArgs(in Input) []string {
 	var args []string
 	for _, spec := range adapters(in) {
@@ -157,7 +157,7 @@ func adapterArgs(in Input) []string {
 	return args
 }
 
-// repositoryArgs name an adapter's repository and its files for the engine.
+// repositoryArgs returns arguments with an adapter's repository and its files for the engine.
 func repositoryArgs(spec v1beta1.AdapterSpec, files engine.Selection) []string {
 	repo, revision, _ := strings.Cut(spec.Source.Repository, "@")
 	args := []string{"--repo", repo}

@@ -33,7 +33,7 @@ func TestAdapters(t *testing.T) {
 	}
 }
 
-// An engine whose path is the file fetches that file.
+// If an engine's path is a file, the agent fetches that file.
 func TestAdapterFile(t *testing.T) {
 	in := input(preset(), 1)
 	in.Workspace.Inference.Adapters = []v1beta1.AdapterSpec{
@@ -47,8 +47,8 @@ func TestAdapterFile(t *testing.T) {
 	}
 }
 
-// Users' volumes are read, never written, and no mount of the engine's lies in another one: the runtime could not make
-// its mount point in a read-only outer one.
+// Users' volumes are never written to. No mount of the engine is inside another one, because the runtime could not
+// create its mount point in a read-only outer mount.
 func TestAdapterMounts(t *testing.T) {
 	template := podTemplate(withAdapters(input(preset(), 1)))
 	mounts := template.Spec.Containers[0].VolumeMounts

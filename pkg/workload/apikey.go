@@ -9,8 +9,8 @@ import (
 	"github.com/modelberth/modelberth/api/v1beta1"
 )
 
-// apiKey returns the variable with the key of the endpoint, for a serving member. It is not optional: an engine
-// must not start without its user's key.
+// apiKey returns the environment variable with the endpoint's key, for a serving member. The variable is required: an
+// engine must not start without its user's key.
 func apiKey(in Input, variable string) []corev1.EnvVar {
 	secret := in.Workspace.Inference.APIKeySecretName()
 	if secret == "" || variable == "" || in.Engine.HealthPath == "" {

@@ -9,7 +9,7 @@ import (
 	corev1 "k8s.io/api/core/v1"
 )
 
-// The cache has the same path for the agent and the engine, because links lead there.
+// The cache has the same path in the agent and in the engine, because symbolic links point to it.
 const (
 	volumeCache     = "weights-cache"
 	weightsCacheDir = "/cache"
@@ -39,7 +39,7 @@ func cacheVolumes(in Input) []corev1.Volume {
 	}}}
 }
 
-// filledMounts are those of the agent, which fills the cache.
+// filledMounts returns the mount of the agent, which fills the cache.
 func filledMounts(in Input) []corev1.VolumeMount {
 	if cacheClaim(in) == "" {
 		return nil
@@ -47,7 +47,7 @@ func filledMounts(in Input) []corev1.VolumeMount {
 	return []corev1.VolumeMount{{Name: volumeCache, MountPath: weightsCacheDir}}
 }
 
-// cacheMounts are those of the engine.
+// cacheMounts returns the mount of the engine.
 func cacheMounts(in Input) []corev1.VolumeMount {
 	if cacheClaim(in) == "" {
 		return nil
@@ -55,7 +55,8 @@ func cacheMounts(in Input) []corev1.VolumeMount {
 	return []corev1.VolumeMount{{Name: volumeCache, MountPath: weightsCacheDir, ReadOnly: true}}
 }
 
-// cacheClaim is empty without a cache, and for a member that reads no files.
+// cacheClaim returns the name of the cache's PersistentVolumeClaim. It is empty if there is no cache, or if the member
+// reads no files.
 func cacheClaim(in Input) string {
 	if in.Engine.NoWeights {
 		return ""

@@ -17,20 +17,21 @@ import (
 	"github.com/modelberth/modelberth/pkg/model"
 )
 
-// If a branch or tag names the weights, an init container resolves it to a commit and reports that in its
-// termination message. The controller keeps it in a ConfigMap of the revision, and the container of each later pod
-// reads it. The pod's template stays the same: nothing restarts.
+// If the weights are named by a branch or tag, an init container resolves it to a commit and reports the commit in its
+// termination message. The controller keeps the commit in a ConfigMap of the revision, where the init containers of
+// later pods read it. The pod template does not change, so no pod restarts.
 
-// CommitContainer is the name of the init container that resolves the commit in the pods of a Workspace.
+// CommitContainer returns the name of the init container that resolves the commit in the pods of a Workspace.
 func CommitContainer(workspace string) string { return agentContainer(workspace, "commit") }
 
-// keptCommit is the variable with the kept commit, and commitKey its key in the ConfigMap.
+// keptCommit is the variable with the kept commit. commitKey is its key in the ConfigMap.
 const (
 	keptCommit = "KEPT_COMMIT"
 	commitKey  = "commit"
 )
 
-// commitContainer resolves the weights' branch or tag; nil if nothing is open.
+// commitContainer returns the container that resolves the branch or tag of the weights; nil if the weights cannot
+// change.
 func commitContainer(in Input) []corev1.Container {
 	if !isOpen(in) {
 		return nil
@@ -57,7 +58,7 @@ func commitContainer(in Input) []corev1.Container {
 	}}
 }
 
-// isOpen reports whether the weights may be others tomorrow. Files with a checksum cannot.
+// isOpen reports whether the same reference may name other weights later. It cannot if all files have checksums.
 func isOpen(in Input) bool {
 	artifact := ptr.Deref(in.Plan.Artifact, model.Artifact{})
 	areKnown := len(artifact.Files) > 0 && !slices.ContainsFunc(artifact.Files, func(f model.File) bool { return f.SHA256 == "" })
@@ -70,8 +71,8 @@ func isOpen(in Input) bool {
 	return !artifact.IsPinned()
 }
 
-// SettledCommit is a pod's reported commit, and the name of the ConfigMap for it; both are empty if there is no
-// report.
+// SettledCommit returns the commit that a pod reports, and the name of the ConfigMap for it. Both are empty if the pod
+// reports none.
 func SettledCommit(pod *corev1.Pod) (configMap, commit string) {
 	name := CommitContainer(pod.Labels[v1beta1.LabelWorkspace])
 	for i := range pod.Spec.InitContainers {
@@ -98,10 +99,10 @@ func SettledCommit(pod *corev1.Pod) (configMap, commit string) {
 	return configMap, commit
 }
 
-// CommitsOf is the name of the ConfigMap with the commit of all revisions with the same inputs.
+// CommitsOf returns the name of the ConfigMap with the commit of all revisions with the same inputs.
 func CommitsOf(ws *v1beta1.Workspace, hash string) string { return ws.Name + "-" + hash + "-commit" }
 
-// Commits is the ConfigMap with a commit, for the life of its revision.
+// Commits returns the ConfigMap with a commit. It exists as long as its revision.
 func Commits(ws *v1beta1.Workspace, name, commit string, revision metav1.OwnerReference) *corev1.ConfigMap {
 	meta := objectMeta(ws, name)
 	meta.OwnerReferences = []metav1.OwnerReference{revision}

@@ -14,7 +14,7 @@ import (
 	"github.com/modelberth/modelberth/pkg/workload"
 )
 
-// A commit is settled only if the weights may change tomorrow: it costs each start a moment.
+// The agent resolves a commit only if the weights may change later, because that delays each start.
 func TestSettlesCommit(t *testing.T) {
 	commit := strings.Repeat("0a", 20)
 	sum := strings.Repeat("0a", 32)
@@ -69,7 +69,7 @@ func TestSettledCommit(t *testing.T) {
 			template := podTemplate(in)
 			pod := &corev1.Pod{ObjectMeta: template.ObjectMeta, Spec: template.Spec}
 			pod.Status.InitContainerStatuses = []corev1.ContainerStatus{tc.status}
-			if _, err := workload.Keep(pod); err != nil { // that is how it is read
+			if _, err := workload.Keep(pod); err != nil { // as in the controller's cache
 				t.Fatal(err)
 			}
 			if configMap, commit := workload.SettledCommit(pod); configMap != tc.configMap || commit != tc.commit {

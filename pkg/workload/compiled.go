@@ -17,14 +17,14 @@ import (
 	"github.com/modelberth/modelberth/pkg/model"
 )
 
-// compiledDir is the directory of a cache for engines' compiled code, and keptDir is an engine's own mount of it.
+// compiledDir is the directory for engines' compiled code in the cache. keptDir is where an engine mounts its own part.
 const (
 	compiledDir = "compiled"
 	keptDir     = "/var/cache/compiled"
 )
 
-// CompileDir is the directory for the engine's compiled code: in the namespace's cache if it has one, otherwise a temporary
-// directory of the pod.
+// CompileDir returns the directory for the engine's compiled code: in the namespace's cache if there is one, otherwise
+// a temporary directory of the pod.
 func CompileDir(in Input) string {
 	if in.Compiled == "" || cacheClaim(in) == "" {
 		return tmpDir + "/cache"
@@ -32,8 +32,8 @@ func CompileDir(in Input) string {
 	return keptDir
 }
 
-// Compiled names an engine's compiled code below the cache: no other build, model or GPU has the same name. Empty
-// if the engine compiles nothing worth keeping.
+// Compiled returns the directory for an engine's compiled code, relative to the cache. It is different for each build,
+// model and type of GPU. It is empty if the engine compiles nothing worth keeping.
 func Compiled(in Input, data catalog.Engine) string {
 	artifact := ptr.Deref(in.Plan.Artifact, model.Artifact{})
 	if len(data.CompileCaches) == 0 || in.Plan.Accelerator == "" || artifact.Repo == "" {
@@ -44,12 +44,12 @@ func Compiled(in Input, data catalog.Engine) string {
 		plain(artifact.Repo)+"-"+plain(artifact.Quantization), plain(in.Plan.Accelerator))
 }
 
-// plain is a text as a directory's name.
+// plain turns a text into the name of a directory.
 func plain(text string) string {
 	return strings.ToLower(regexp.MustCompile(`[^a-zA-Z0-9.]+`).ReplaceAllString(text, "-"))
 }
 
-// compiledArgs have the agent make the directory: the kubelet would make it root's.
+// compiledArgs makes the agent create the directory. If the kubelet created it, it would belong to root.
 func compiledArgs(in Input) []string {
 	if CompileDir(in) != keptDir {
 		return nil
@@ -57,7 +57,7 @@ func compiledArgs(in Input) []string {
 	return []string{"--cache-directory", in.Compiled}
 }
 
-// compiledMounts are the engine's. It sees only its own directory of the cache, and may write to it.
+// compiledMounts returns the engine's mount of its own directory in the cache, which the engine may write to.
 func compiledMounts(in Input) []corev1.VolumeMount {
 	if CompileDir(in) != keptDir {
 		return nil

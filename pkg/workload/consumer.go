@@ -15,10 +15,11 @@ import (
 	"k8s.io/apimachinery/pkg/util/validation"
 )
 
-// Consumer is the program that reads the events of the KV cache, such as a router or an endpoint picker. The events
-// carry the token ids of prompts, so only an administrator names it. Its text is NAMESPACE/LABEL=VALUE,LABEL=VALUE.
+// Consumer is the program that reads the events of the KV cache, such as a router or an endpoint picker. Only an
+// administrator may configure it, because the events contain the token ids of prompts. Its text is
+// NAMESPACE/LABEL=VALUE,LABEL=VALUE.
 type Consumer struct {
-	// Namespace of its pods; empty if there is no consumer.
+	// Namespace is the namespace of its pods; empty if there is no consumer.
 	Namespace string
 	// PodLabels are the labels of all its pods; never empty if Namespace is set.
 	PodLabels map[string]string
@@ -35,7 +36,7 @@ func (c *Consumer) String() string {
 	return c.Namespace + "/" + k8slabels.Set(c.PodLabels).String()
 }
 
-// Set reads the text of the flag.
+// Set parses the text of the flag.
 func (c *Consumer) Set(text string) error {
 	namespace, selector, _ := strings.Cut(text, "/")
 	if len(validation.IsDNS1123Label(namespace)) > 0 || selector == "" {
@@ -49,7 +50,7 @@ func (c *Consumer) Set(text string) error {
 	return nil
 }
 
-// Type names the flag's kind of value in help texts.
+// Type returns the type of the flag for help texts.
 func (c *Consumer) Type() string { return "string" }
 
 // peer selects the pods of the consumer.

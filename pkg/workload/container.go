@@ -14,9 +14,9 @@ import (
 	"github.com/modelberth/modelberth/pkg/engine"
 )
 
-// Probes of the engine. Loading a large model from a slow disk takes tens of minutes, and slow looks like stuck
-// from outside, so the startup probe allows an hour. After that, an engine that does not answer its health check
-// for 90 seconds is restarted.
+// Probes of the engine. A large model takes tens of minutes to load from a slow disk. The startup probe allows an hour,
+// because it cannot distinguish a slow engine from a stuck one. After that, the kubelet restarts an engine that fails
+// its health check for 90 seconds.
 const (
 	startupPeriod     = 2
 	startupFailures   = 1800
@@ -27,7 +27,8 @@ const (
 	probeTimeout      = 10
 )
 
-// engineContainer is the inference server. Its name is the Workspace's, as existing tools expect.
+// engineContainer returns the container of the inference server. It has the name of the Workspace, as existing tools
+// expect.
 func engineContainer(in Input, users *v1beta1.PodSpec) corev1.Container {
 	container := corev1.Container{
 		Name:            in.Workspace.Name,
@@ -40,7 +41,7 @@ func engineContainer(in Input, users *v1beta1.PodSpec) corev1.Container {
 		Resources:       engineResources(in, users),
 		Lifecycle:       drained(),
 		SecurityContext: containerSecurity(),
-		// The last lines of its log tell why an engine ended.
+		// The last lines of the log show why an engine ended.
 		TerminationMessagePolicy: corev1.TerminationMessageFallbackToLogsOnError,
 		VolumeMounts: []corev1.VolumeMount{
 			{Name: volumeModels, MountPath: ModelDir, ReadOnly: true},
@@ -57,8 +58,9 @@ func engineContainer(in Input, users *v1beta1.PodSpec) corev1.Container {
 	return container
 }
 
-// probe checks the health of a serving engine. A worker has started once it listens. It gets no further checks,
-// because it accepts only the leader, one connection at a time, and the agents report lost members.
+// probe adds probes to an engine. A serving engine has health checks. A worker has only a startup probe, which succeeds
+// once the worker listens. It gets no later probes, because it accepts only the leader, one connection at a time, and
+// the agents report lost members.
 func probe(container *corev1.Container, command engine.Command) {
 	switch {
 	case command.HealthPath != "":
@@ -73,8 +75,8 @@ func probe(container *corev1.Container, command engine.Command) {
 	}
 }
 
-// engineEnv gives the engine a writable home, unless the user sets another one. A member of a group also gets its
-// rank, and users cannot set that.
+// engineEnv returns the engine's environment variables. HOME is a writable directory unless the user sets it. A member
+// of a group also gets its rank, which users cannot set.
 func engineEnv(in Input) []corev1.EnvVar {
 	users := in.Engine.Env
 	env := make([]corev1.EnvVar, 0, len(users)+1)

@@ -11,8 +11,8 @@ import (
 	"github.com/modelberth/modelberth/api/v1beta1"
 )
 
-// DisruptionBudget lets nodes drain one after the other if several pods serve independently. With one pod, or a
-// group that works as a whole, it would only prevent drains.
+// DisruptionBudget allows one pod to be evicted at a time if several pods serve independently. With one pod, or a group
+// that works only as a whole, it would only prevent drains.
 func DisruptionBudget(ws *v1beta1.Workspace) *policyv1.PodDisruptionBudget {
 	return &policyv1.PodDisruptionBudget{
 		TypeMeta:   metav1.TypeMeta{APIVersion: policyv1.SchemeGroupVersion.String(), Kind: "PodDisruptionBudget"},

@@ -14,14 +14,14 @@ import (
 	"github.com/modelberth/modelberth/api/v1beta1"
 )
 
-// defaultGracePeriod lets running requests finish. The engine ends them a little earlier than the kubelet ends the
-// engine, so it exits on its own.
+// defaultGracePeriod is the time for running requests to finish, in seconds. The engine ends the remaining requests
+// gracePeriodMargin before the kubelet kills it, so that it can exit on its own.
 const (
 	defaultGracePeriod = 120
 	gracePeriodMargin  = 10
 )
 
-// Drain is how long running requests may take once the pod begins to terminate.
+// Drain returns how long running requests may take once the pod begins to terminate.
 func Drain(ws *v1beta1.Workspace) time.Duration {
 	seconds := int64(defaultGracePeriod)
 	if ws.Inference != nil && ws.Inference.Pod != nil {
@@ -30,14 +30,15 @@ func Drain(ws *v1beta1.Workspace) time.Duration {
 	return time.Duration(max(0, seconds-gracePeriodMargin)) * time.Second
 }
 
-// drained makes the agent wait until no request is running before the engine is signalled to end.
+// drained returns the preStop hook of the engine. The agent answers it when no request is running, and only then does
+// the kubelet signal the engine to end.
 func drained() *corev1.Lifecycle {
 	return &corev1.Lifecycle{PreStop: &corev1.LifecycleHandler{
 		HTTPGet: &corev1.HTTPGetAction{Path: "/drain", Port: intstr.FromInt32(weightsPort)},
 	}}
 }
 
-// drainArgs are the agent's settings to detect running requests. A worker follows its leader.
+// drainArgs returns the agent's arguments to detect running requests. A worker follows its leader.
 func drainArgs(in Input) []string {
 	var args []string
 	patience := Drain(in.Workspace)
@@ -57,7 +58,7 @@ func drainArgs(in Input) []string {
 	return append(args, "--drain-timeout", patience.String())
 }
 
-// drainKey gives the key to an agent that reads the engine's metrics.
+// drainKey returns the endpoint's key for an agent that reads the engine's metrics.
 func drainKey(in Input) []corev1.EnvVar {
 	if in.APIKeyVariable == "" || len(drainArgs(in)) == 0 {
 		return nil

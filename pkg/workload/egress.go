@@ -9,18 +9,18 @@ import (
 	"k8s.io/apimachinery/pkg/util/intstr"
 )
 
-// Destination is an address range that presets' pods may reach.
+// Destination is an address range that the pods of presets may reach.
 type Destination struct {
-	// CIDR of the addresses, of either family.
+	// CIDR is the range of IPv4 or IPv6 addresses.
 	CIDR string
-	// Ports for TCP; empty means all ports of all protocols.
+	// Ports are TCP ports; empty means all ports of all protocols.
 	Ports []int32
 }
 
-// linkLocal is the range of every cloud's IPv4 metadata service.
+// linkLocal is the range that contains the IPv4 metadata service of every cloud.
 const linkLocal = "169.254.0.0/16"
 
-// deniedIPv4 and deniedIPv6 are addresses with a machine's credentials and user data.
+// deniedIPv4 and deniedIPv6 return addresses that give out a machine's credentials and user data.
 func deniedIPv4() []string {
 	return []string{
 		linkLocal,
@@ -39,14 +39,15 @@ func deniedIPv6() []string {
 
 const dnsPort = 53
 
-// egressRules let pods reach everything but cloud metadata. With an allow-list they reach its destinations, the
-// cluster's DNS and, in a group, each other.
+// egressRules allows pods to reach everything except cloud metadata. With an allow-list, pods reach only its
+// destinations, the cluster's DNS and, in a group, each other.
 func egressRules(in Input) []networkingv1.NetworkPolicyEgressRule {
 	if len(in.Settings.Egress) == 0 {
 		return []networkingv1.NetworkPolicyEgressRule{
-			// Resolvers listen on link-local addresses on many clusters. Metadata is served on port 80.
+			// In many clusters, DNS resolvers listen on link-local addresses. Cloud metadata is on port 80, so it stays out of
+			// reach.
 			{Ports: dnsPorts()},
-			// Some network plug-ins never match a pod's address with an ipBlock.
+			// Some network plug-ins never match a pod by an ipBlock.
 			{To: []networkingv1.NetworkPolicyPeer{anyPod(), block("0.0.0.0/0", deniedIPv4()...), block("::/0", deniedIPv6()...)}},
 		}
 	}

@@ -13,7 +13,7 @@ import (
 	"github.com/modelberth/modelberth/pkg/workload"
 )
 
-// reaches evaluates the egress rules of a policy for an address outside all pods.
+// reaches reports whether a policy's egress rules allow an address that is no pod's.
 func reaches(t *testing.T, policy *networkingv1.NetworkPolicy, address string, protocol corev1.Protocol, port int32) bool {
 	t.Helper()
 	to := netip.MustParseAddr(address)
@@ -104,7 +104,8 @@ func TestEngineCannotReachCloudMetadata(t *testing.T) {
 	}
 }
 
-// Without rules for pods, some plug-ins would cut off DNS and peers: they never match a pod with an ipBlock.
+// Without rules for pods, some network plug-ins would block DNS and peers, because they never match a pod by an
+// ipBlock.
 func TestEgressReachesPods(t *testing.T) {
 	isAnyPod := func(peer networkingv1.NetworkPolicyPeer) bool {
 		return peer.NamespaceSelector != nil && len(peer.NamespaceSelector.MatchLabels) == 0 && peer.PodSelector == nil

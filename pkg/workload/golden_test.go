@@ -33,7 +33,7 @@ var update = flag.Bool("update", false, "write the golden files")
 
 const separator = "---\n"
 
-// preset is a Workspace with a model of the catalogue.
+// preset returns a Workspace with a model of the catalogue.
 func preset() *v1beta1.Workspace {
 	return &v1beta1.Workspace{
 		ObjectMeta: metav1.ObjectMeta{Name: "chat", Namespace: "team-a", UID: "6a3c9b1e-0000-4000-8000-000000000001"},
@@ -62,7 +62,7 @@ func input(ws *v1beta1.Workspace, gpus int) workload.Input {
 	}
 }
 
-// everyPodField sets each field of inference.pod, and everything else with an effect on a pod.
+// everyPodField returns a Workspace with every field of inference.pod set, and everything else that affects a pod.
 func everyPodField() *v1beta1.Workspace {
 	ws := preset()
 	ws.Labels = map[string]string{v1beta1.LabelInferenceSet: "chat-set"}
@@ -103,7 +103,7 @@ func everyPodField() *v1beta1.Workspace {
 	return ws
 }
 
-// ownTemplate is a Workspace with a pod of the user's own, with fields that Modelberth never touches.
+// ownTemplate returns a Workspace with a user's pod template. The template has fields that Modelberth never changes.
 func ownTemplate() *v1beta1.Workspace {
 	ws := preset()
 	ws.Annotations = map[string]string{v1beta1.AnnotationEnableLoadBalancer: "True"}
@@ -133,7 +133,7 @@ func ownTemplate() *v1beta1.Workspace {
 	return ws
 }
 
-// onNodes puts the pods on existing nodes.
+// onNodes plans the pods on existing nodes.
 func onNodes(in workload.Input, names ...string) workload.Input {
 	in.Plan.Nodes, in.Plan.NodeNames = len(names), names
 	return in
@@ -146,8 +146,8 @@ func withKVEvents(in workload.Input) workload.Input {
 	return in
 }
 
-// wholeRepository is an engine with all of a repository's weights instead of the preset's files, and a stated need for
-// shared memory.
+// wholeRepository changes the engine: it loads all weights of a repository instead of the preset's files, and states
+// its need for shared memory.
 func wholeRepository(in workload.Input) workload.Input {
 	in.Plan.Artifact = &model.Artifact{Repo: "Org/Some-Model", Revision: "main"}
 	in.Engine = engine.Command{
@@ -163,7 +163,7 @@ func wholeRepository(in workload.Input) workload.Input {
 	return in
 }
 
-// group is an engine with the same flags on four machines.
+// group plans an engine with the same flags on four machines.
 func group(in workload.Input) workload.Input {
 	in.Plan.Nodes = 4
 	in = wholeRepository(in)
@@ -177,14 +177,14 @@ func group(in workload.Input) workload.Input {
 	return withPeers(in)
 }
 
-// withPeers holds a group back until it is found isolated.
+// withPeers holds a group back until the controller finds it isolated.
 func withPeers(in workload.Input) workload.Input {
 	in.Settings.HoldGroups = true
 	in.Peers = workload.PeerSelector(in.Workspace, workload.WorkerTemplate(in).Labels)
 	return in
 }
 
-// groupOverRPC is an engine whose workers run another program, and read no weights.
+// groupOverRPC plans an engine whose workers run another program and read no weights.
 func groupOverRPC(in workload.Input) workload.Input {
 	in.Plan.Nodes = 2
 	in.Engine.BusyMetrics = []string{"engine:running"}
@@ -196,7 +196,7 @@ func groupOverRPC(in workload.Input) workload.Input {
 	return in
 }
 
-// withAdapters are adapters from each kind of source.
+// withAdapters adds an adapter from each kind of source.
 func withAdapters(in workload.Input) workload.Input {
 	in.Engine.AdapterFiles = engine.Selection{Weights: []string{"adapter_model*.safetensors"}, Others: []string{"adapter_config.json"}}
 	in.Workspace.Inference.Adapters = []v1beta1.AdapterSpec{
@@ -210,7 +210,7 @@ func withAdapters(in workload.Input) workload.Input {
 	return in
 }
 
-// cases are the golden files by name.
+// cases returns the inputs of the golden files by name.
 func cases() map[string]workload.Input {
 	return map[string]workload.Input{
 		"preset-1-gpu":     input(preset(), 1),
@@ -239,13 +239,13 @@ func cases() map[string]workload.Input {
 	}
 }
 
-// fromSource has its weights from elsewhere than the hub.
+// fromSource sets a source of the weights other than the hub.
 func fromSource(in workload.Input, from v1beta1.WeightsSource) workload.Input {
 	in.Workspace.Inference.Weights = &from
 	return in
 }
 
-// suppliedWeights has all of the administrator's settings of weights, with a cache for this namespace and another.
+// suppliedWeights sets all of the administrator's settings for weights, with caches for this namespace and another.
 func suppliedWeights(in workload.Input) workload.Input {
 	in.Settings.Weights = workload.Weights{
 		CAConfigMap: "company-ca", HTTPSProxy: "http://proxy.example:3128", NoProxy: ".corp.example",
@@ -283,7 +283,7 @@ func objects(in workload.Input) []runtime.Object {
 	return list
 }
 
-// render writes objects as applied: without the status, because others own it.
+// render returns the objects as the controller applies them: without the status, because others own it.
 func render(t *testing.T, in workload.Input) []byte {
 	t.Helper()
 	var documents []string
@@ -323,7 +323,7 @@ func TestGolden(t *testing.T) {
 	}
 }
 
-// The API server knows every written field, by its exact name and type.
+// Every field that is written exists in the API, with this exact name and type.
 func TestGoldenIsStrictlyValid(t *testing.T) {
 	for name := range cases() {
 		t.Run(name, func(t *testing.T) {

@@ -13,38 +13,38 @@ import (
 	"github.com/modelberth/modelberth/api/v1beta1"
 )
 
-// If several machines serve one model, their pods are a group: all of them work, or none does. One set runs the
-// leader, which has rank 0 and answers. Another one runs the workers, whose ordinals start at 1: the index of every
-// pod is its rank.
+// If several machines serve one model, their pods are a group: either all of them work, or none. One StatefulSet runs
+// the leader, which has rank 0 and answers requests. Another one runs the workers. Their ordinals start at 1, so the
+// index of each pod is its rank.
 
-// PodIndex is the variable with a member's rank.
+// PodIndex is the environment variable with a member's rank.
 const PodIndex = "POD_INDEX"
 
-// Rank is the reference to the pod's rank in an engine's arguments.
+// Rank is the reference to a pod's rank in the arguments of an engine.
 const Rank = "$(" + PodIndex + ")"
 
-// roleWorker is the value of v1beta1.LabelGroupRole.
+// roleWorker is the value of v1beta1.LabelGroupRole for workers.
 const roleWorker = "worker"
 
-// Group is the recorded state from one group to the next.
+// Group is the recorded state of a group's incarnation.
 type Group struct {
-	// Number tells one group from the next. It is written into the pods: another one replaces them all.
+	// Number is the number of the incarnation. The pods contain it, so a new number replaces them all.
 	Number int64
-	// NotBefore is when its engines may start at the earliest; zero for at once.
+	// NotBefore is the earliest time when its engines may start; zero means at once.
 	NotBefore time.Time
-	// Failures in a row, and a sentence about the last one.
+	// Failures is the number of consecutive failures, and Failure a sentence about the last one.
 	Failures int
 	Failure  string
 }
 
-// Members are the pods of a group: one leader, and workers on all of its other machines.
+// Members are the pods of a group: one leader, and a worker on each other machine.
 type Members struct {
 	Nodes          int
 	Leader, Worker corev1.PodTemplateSpec
 }
 
-// GroupSets return the sets of a group, the leader's first. The controller replaces their pods together, so neither
-// set replaces a pod on its own.
+// GroupSets returns the StatefulSets of a group, the leader's first. The controller replaces all of their pods
+// together, so neither set replaces a pod on its own.
 func GroupSets(ws *v1beta1.Workspace, members Members, revision string, group Group) []*appsv1.StatefulSet {
 	first := groupSet(StatefulSet(ws, 1, members.Leader, revision), group)
 	if group.Failures > 0 {
@@ -68,7 +68,7 @@ func groupSet(set *appsv1.StatefulSet, group Group) *appsv1.StatefulSet {
 	return set
 }
 
-// GroupOf reads the recorded state from the leader's set; without one, it is the first group.
+// GroupOf reads the recorded state from the leader's StatefulSet. Without one, it returns the first incarnation.
 func GroupOf(leader *appsv1.StatefulSet) Group {
 	group := Group{Number: 1}
 	if leader == nil {

@@ -11,17 +11,18 @@ import (
 	"github.com/modelberth/modelberth/api/v1beta1"
 )
 
-// The engines of a group execute anything that reaches their ports. They wait until the controller, which is not a
-// peer, has failed to reach the agents' port. It writes that into an annotation, and the agents read it.
+// The engines of a group execute anything that reaches their ports. So they start only after the controller, which is
+// not a peer, has tried to reach the agents' port and failed. The controller writes this into an annotation, which the
+// agents read.
 
-// The annotation as a file.
+// The annotation as a file in the pod.
 const (
 	volumePod     = "pod"
 	podDir        = "/etc/modelberth/pod"
 	isolationFile = "isolation"
 )
 
-// isolate marks the pods of a group for their NetworkPolicy, and as held back.
+// isolate labels the pods of a group for their NetworkPolicy, and marks them as held if they must wait.
 func isolate(in Input, template *corev1.PodTemplateSpec) {
 	if in.isGroup() {
 		template.Labels[v1beta1.LabelPeers] = string(in.Workspace.UID)
@@ -67,7 +68,7 @@ func isolationMounts(in Input) []corev1.VolumeMount {
 	return []corev1.VolumeMount{{Name: volumePod, MountPath: podDir, ReadOnly: true}}
 }
 
-// IsHeld reports whether a pod's engine waits until its group is found isolated.
+// IsHeld reports whether a pod's engine waits until the controller finds its group isolated.
 func IsHeld(pod *corev1.Pod) bool {
 	return pod.Annotations[v1beta1.AnnotationIsolation] == v1beta1.IsolationRequired
 }

@@ -9,8 +9,8 @@ import (
 	corev1 "k8s.io/api/core/v1"
 )
 
-// Keep is the transform of a cache of pods. It keeps the fields about placement, requirements and state, and drops
-// the containers' arguments and mounts, which are most of a pod.
+// Keep is the transform for a cache of pods. It keeps the fields for placement, resources and status. It drops the
+// arguments and mounts of containers, which are the largest part of a pod.
 func Keep(object any) (any, error) {
 	pod, ok := object.(*corev1.Pod)
 	if !ok {
@@ -30,5 +30,5 @@ func Keep(object any) (any, error) {
 	return pod, nil
 }
 
-// isNoCommit reports whether a variable is not the place of a commit.
+// isNoCommit reports whether a variable is any other than keptCommit.
 func isNoCommit(v corev1.EnvVar) bool { return v.Name != keptCommit }

@@ -15,7 +15,7 @@ import (
 	"github.com/modelberth/modelberth/pkg/workload"
 )
 
-// TestKeep: a diagnosis and a back end may read only the cached parts of a pod.
+// TestKeep: diagnosis and back ends can read only the cached parts of a pod.
 func TestKeep(t *testing.T) {
 	gpu := corev1.ResourceRequirements{Limits: corev1.ResourceList{"nvidia.com/gpu": resource.MustParse("1")}}
 	probe := &corev1.Probe{FailureThreshold: 9}

@@ -13,8 +13,8 @@ import (
 	"github.com/modelberth/modelberth/api/v1beta1"
 )
 
-// joinGroup keeps two members off one machine. Requests for GPUs do not ensure that if a member uses fewer of them
-// than a machine has.
+// joinGroup keeps two members from running on the same machine. Requests for GPUs do not prevent that if a member uses
+// only some of a machine's GPUs.
 func joinGroup(in Input, template *corev1.PodTemplateSpec) {
 	if !in.isGroup() {
 		return
@@ -30,14 +30,14 @@ func joinGroup(in Input, template *corev1.PodTemplateSpec) {
 	}
 }
 
-// Variables of the agent that identify members.
+// Environment variables of the agent that identify members.
 const (
 	podUID      = "POD_UID"
 	groupNumber = "GROUP"
 	notBefore   = "NOT_BEFORE"
 )
 
-// memberArgs are the agent's settings for its group and for the engine's start. They precede its targets.
+// memberArgs returns the agent's arguments for its group and for the engine's start. They must precede its targets.
 func memberArgs(in Input) []string {
 	var args []string
 	if in.isGroup() {
@@ -51,7 +51,7 @@ func memberArgs(in Input) []string {
 	return append(args, drainArgs(in)...)
 }
 
-// awaitArgs delay the leader's engine until its workers listen, if it would end without them.
+// awaitArgs delays the leader's engine until its workers listen, if it would exit without them.
 func awaitArgs(in Input, workers []string) []string {
 	if in.Engine.HealthPath == "" || in.Worker.OpenPort == 0 {
 		return nil
@@ -63,7 +63,7 @@ func awaitArgs(in Input, workers []string) []string {
 	return args
 }
 
-// groupEnv has the agent's group and rank.
+// groupEnv returns the environment variables with the agent's group and identity.
 func groupEnv(in Input) []corev1.EnvVar {
 	if !in.isGroup() {
 		return nil

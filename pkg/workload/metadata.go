@@ -11,7 +11,7 @@ import (
 	"github.com/modelberth/modelberth/api/v1beta1"
 )
 
-// objectMeta of an object of the Workspace. Labels and annotations are its own maps.
+// objectMeta returns the metadata of an object of the Workspace. Callers may change its maps.
 func objectMeta(ws *v1beta1.Workspace, name string) metav1.ObjectMeta {
 	return metav1.ObjectMeta{
 		Name:            name,
@@ -21,7 +21,7 @@ func objectMeta(ws *v1beta1.Workspace, name string) metav1.ObjectMeta {
 	}
 }
 
-// labels of every object of the Workspace and of its pods.
+// labels returns the labels of all objects of the Workspace and of its pods.
 func labels(ws *v1beta1.Workspace) map[string]string {
 	set := podSelector(ws)
 	set[v1beta1.LabelManagedBy] = v1beta1.ManagedBy
@@ -31,8 +31,7 @@ func labels(ws *v1beta1.Workspace) map[string]string {
 	return set
 }
 
-// podSelector selects the Workspace's pods. A StatefulSet's selector is immutable, so this depends on
-// the name and nothing else.
+// podSelector selects the Workspace's pods. A StatefulSet's selector is immutable, so it depends only on the name.
 func podSelector(ws *v1beta1.Workspace) map[string]string {
 	return map[string]string{v1beta1.LabelWorkspace: ws.Name}
 }
@@ -41,7 +40,7 @@ func ownerReference(ws *v1beta1.Workspace) metav1.OwnerReference {
 	return *metav1.NewControllerRef(ws, v1beta1.GroupVersion().WithKind("Workspace"))
 }
 
-// over returns the user's map with ours on top; nil if both are empty.
+// over returns the user's map, with our entries taking precedence; nil if both are empty.
 func over(users, ours map[string]string) map[string]string {
 	if len(users)+len(ours) == 0 {
 		return nil

@@ -11,11 +11,11 @@ import (
 	"github.com/modelberth/modelberth/api/v1beta1"
 )
 
-// maxName is the rest of a label's 63 characters after the suffix for the pods' label controller-revision-hash: the
-// StatefulSet controller appends a dash and ten characters.
+// maxName is the longest name of a StatefulSet. A label value has at most 63 characters, and the StatefulSet controller
+// appends a dash and ten characters for the pods' label controller-revision-hash.
 const maxName = 52
 
-// NameProblem is the reason why a Workspace's name does not fit its objects; empty if it does.
+// NameProblem returns why a Workspace's name does not fit its objects; empty if it does.
 func NameProblem(name string) string {
 	switch {
 	case name == "":
@@ -32,10 +32,10 @@ func NameProblem(name string) string {
 	return ""
 }
 
-// maxGroupName is the rest with the name of the workers' set in between.
+// maxGroupName is the longest name of a Workspace with a StatefulSet of workers.
 const maxGroupName = maxName - len(workerSuffix)
 
-// GroupNameProblem is the reason why a Workspace's name does not fit several machines; empty if it does.
+// GroupNameProblem returns why a Workspace's name does not fit several machines; empty if it does.
 func GroupNameProblem(name string) string {
 	if len(name) <= maxGroupName {
 		return NameProblem(name)
@@ -46,10 +46,10 @@ func GroupNameProblem(name string) string {
 		name, len(name), maxGroupName, name, workerSuffix)
 }
 
-// workerSuffix makes the name of the workers' StatefulSet.
+// workerSuffix is the suffix of the name of the workers' StatefulSet.
 const workerSuffix = "-worker"
 
-// WorkerName is the name of the StatefulSet of the machines but the first.
+// WorkerName returns the name of the StatefulSet for all machines except the first.
 func WorkerName(ws *v1beta1.Workspace) string {
 	return ws.Name + workerSuffix
 }
@@ -59,17 +59,17 @@ func IsSetOf(workspace, set string) bool {
 	return workspace != "" && (set == workspace || set == workspace+workerSuffix)
 }
 
-// WorkerPod is the name of the pod of a rank above 0.
+// WorkerPod returns the name of the pod with a rank above 0.
 func WorkerPod(ws *v1beta1.Workspace, rank int) string {
 	return fmt.Sprintf("%s-%d", WorkerName(ws), rank)
 }
 
-// LeaderAddress is the DNS name of the serving pod within the Workspace's namespace.
+// LeaderAddress returns the DNS name of the serving pod within the Workspace's namespace.
 func LeaderAddress(ws *v1beta1.Workspace) string {
 	return fmt.Sprintf("%s-0.%s", ws.Name, HeadlessName(ws))
 }
 
-// WorkerAddresses are those of the other pods, by rank.
+// WorkerAddresses returns the DNS names of the other pods, by rank.
 func WorkerAddresses(ws *v1beta1.Workspace, nodes int) []string {
 	var list []string
 	for rank := 1; rank < nodes; rank++ {
@@ -78,7 +78,7 @@ func WorkerAddresses(ws *v1beta1.Workspace, nodes int) []string {
 	return list
 }
 
-// HeadlessName is the name of the Service for the pods' own addresses.
+// HeadlessName returns the name of the Service for the addresses of single pods.
 func HeadlessName(ws *v1beta1.Workspace) string {
 	return ws.Name + "-headless"
 }

@@ -12,7 +12,7 @@ import (
 	"github.com/modelberth/modelberth/api/v1beta1"
 )
 
-// peers are the other members of a group.
+// peers selects the members of a group.
 func peers(in Input) networkingv1.NetworkPolicyPeer {
 	return networkingv1.NetworkPolicyPeer{PodSelector: &metav1.LabelSelector{MatchLabels: in.Peers}}
 }
@@ -29,8 +29,8 @@ func policyPort(port int32) networkingv1.NetworkPolicyPort {
 	return networkingv1.NetworkPolicyPort{Protocol: new(corev1.ProtocolTCP), Port: new(intstr.FromInt32(port))}
 }
 
-// PeerSelector selects the members of a group by the labels of its rendered pods. Pods rendered by an earlier
-// version have no label with their Workspace's UID.
+// PeerSelector returns a selector of the members of a group, from the labels of its rendered pods. Pods from an earlier
+// version have no label with the Workspace's UID.
 func PeerSelector(ws *v1beta1.Workspace, rendered map[string]string) map[string]string {
 	selector := podSelector(ws)
 	if uid := rendered[v1beta1.LabelPeers]; uid != "" {

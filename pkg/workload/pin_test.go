@@ -13,7 +13,7 @@ import (
 	"github.com/modelberth/modelberth/pkg/workload"
 )
 
-// The attempt is read back as written, over another one and together with the pods' own selectors.
+// The attempt reads back as written. It replaces an earlier attempt and keeps the pods' own selectors.
 func TestPinToAttempt(t *testing.T) {
 	set := &appsv1.StatefulSet{}
 	if got := workload.PinnedAttempt(set); got != 0 {

@@ -15,7 +15,7 @@ import (
 	"github.com/modelberth/modelberth/api/v1beta1"
 )
 
-// Placement has the pods' own requirements for nodes, before they are put on some.
+// Placement returns the pods' own requirements for nodes, before the plan adds any.
 func Placement(ws *v1beta1.Workspace) corev1.PodSpec {
 	out := corev1.PodSpec{}
 	switch inference := ws.Inference; {
@@ -30,9 +30,9 @@ func Placement(ws *v1beta1.Workspace) corev1.PodSpec {
 	return out
 }
 
-// place puts the pod on the nodes of the plan, or on the machines bought for the Workspace. Those have a unique
-// label, so no dynamic NodePool buys more for the pending pod. It adds to the pod's own requirements, and removes
-// only another value of our own label.
+// place assigns the pod to the nodes of the plan, or to the machines bought for the Workspace. These machines have a
+// unique label, so no dynamic NodePool buys more machines for the pending pod. place adds to the pod's own
+// requirements. It replaces only a different value of our own label.
 func place(ws *v1beta1.Workspace, nodeNames []string, template *corev1.PodTemplateSpec) {
 	pod := &template.Spec
 	pod.Tolerations = tolerations(pod.Tolerations, ws.UID)
@@ -41,13 +41,14 @@ func place(ws *v1beta1.Workspace, nodeNames []string, template *corev1.PodTempla
 		return
 	}
 	pinTo(pod, nodeNames)
-	// The nodes belong to others, who may empty them to save cost: not while a model is served there.
+	// The nodes belong to others, who may empty them to save cost. That must not happen while they serve a model.
 	template.Annotations = over(template.Annotations, map[string]string{
 		v1beta1.AnnotationDoNotDisrupt: "true", v1beta1.AnnotationSafeToEvict: "false",
 	})
 }
 
-// pinTo adds to each of the pod's alternatives, because one of them suffices. One term can name one node.
+// pinTo adds the nodes to each of the pod's alternatives, because one matching alternative is enough. A term can name
+// only one node.
 func pinTo(pod *corev1.PodSpec, nodeNames []string) {
 	affinity := nodeAffinity(pod)
 	users := []corev1.NodeSelectorTerm{{}}
@@ -82,16 +83,16 @@ func DedicatedTaint(owner types.UID) corev1.Taint {
 	return corev1.Taint{Key: v1beta1.TaintKeyWorkspace, Value: string(owner), Effect: corev1.TaintEffectNoSchedule}
 }
 
-// ToleratesDedication reports whether a Workspace's pod may run on machines with its DedicatedTaint. Pods rendered
-// by earlier versions may not.
+// ToleratesDedication reports whether a Workspace's pod may run on machines with its DedicatedTaint. Pods from earlier
+// versions may not.
 func ToleratesDedication(pod *corev1.PodSpec) bool {
 	return slices.ContainsFunc(pod.Tolerations, func(t corev1.Toleration) bool {
 		return t.Key == v1beta1.TaintKeyWorkspace || t.Key == "" && t.Operator == corev1.TolerationOpExists
 	})
 }
 
-// tolerations returns the user's, except one for the machines of another Workspace, and those for the taints of GPU
-// machines: ours, NVIDIA's usual one, and AKS's on spot machines.
+// tolerations returns the user's tolerations, except any for the machines of another Workspace. It adds those for the
+// taints of GPU machines: ours, NVIDIA's usual one, and AKS's for spot machines.
 func tolerations(users []corev1.Toleration, owner types.UID) []corev1.Toleration {
 	all := slices.DeleteFunc(slices.Clone(users), func(t corev1.Toleration) bool { return t.Key == v1beta1.TaintKeyWorkspace })
 	for _, ours := range []corev1.Toleration{
@@ -108,14 +109,13 @@ func tolerations(users []corev1.Toleration, owner types.UID) []corev1.Toleration
 	return all
 }
 
-// PinToAttempt puts the pods of a set on the machines of one attempt of their Workspace, and on no others of
-// its machines.
+// PinToAttempt restricts the pods of a set to the machines of one attempt of their Workspace.
 func PinToAttempt(set *appsv1.StatefulSet, attempt int32) {
 	pod := &set.Spec.Template.Spec
 	pod.NodeSelector = over(pod.NodeSelector, map[string]string{v1beta1.LabelMachineAttempt: strconv.Itoa(int(attempt))})
 }
 
-// PinnedAttempt is the attempt whose machines a set's pods select; 0 for all machines of the Workspace.
+// PinnedAttempt returns the attempt whose machines a set's pods select; 0 for all machines of the Workspace.
 func PinnedAttempt(set *appsv1.StatefulSet) int32 {
 	if set == nil {
 		return 0

@@ -22,8 +22,8 @@ const (
 	shmDir       = "/dev/shm"
 )
 
-// PodTemplate returns the pod of a preset Workspace. It has three bands: the user's inference.pod, defaults for
-// unset fields, and ours on top.
+// PodTemplate returns the pod of a preset Workspace. It combines the user's inference.pod, defaults for unset fields,
+// and our own fields, which take precedence.
 func PodTemplate(in Input) corev1.PodTemplateSpec {
 	users := in.Workspace.Inference.Pod.DeepCopy()
 	if users == nil {
@@ -41,12 +41,12 @@ func PodTemplate(in Input) corev1.PodTemplateSpec {
 	template.Spec.ImagePullSecrets = imagePullSecrets(in)
 	template.Spec.RestartPolicy = corev1.RestartPolicyAlways
 	if in.Engine.IgnoresSignals {
-		// Process 1 is the sandbox's then, and the engine ends at once when it is signalled.
+		// Process 1 is then the sandbox's, so the engine ends at once when it gets a signal.
 		template.Spec.ShareProcessNamespace = new(true)
 	}
 	template.Spec.SecurityContext = podSecurity(in.UserID)
-	// Neither container uses the API server, and engines read variables with their name as a prefix: a Service of
-	// that name would set them.
+	// No container uses the API server. Service links would set environment variables with the name of a Service, and
+	// engines would read those that begin with their own name.
 	template.Spec.AutomountServiceAccountToken = new(false)
 	template.Spec.EnableServiceLinks = new(false)
 	return template
@@ -70,7 +70,7 @@ func volumes(in Input) []corev1.Volume {
 	}})
 }
 
-// WorkerTemplate returns the pod of the machines but the first: the same in all but the engine's command.
+// WorkerTemplate returns the pod for all machines except the first. Only the engine's command is different.
 func WorkerTemplate(in Input) corev1.PodTemplateSpec {
 	in.Engine = *in.Worker
 	template := PodTemplate(in)

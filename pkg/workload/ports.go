@@ -18,10 +18,10 @@ const (
 	portGroup    = "group"
 )
 
-// weightsPort is the agent's port for its progress. In a group, only peers may reach it.
+// weightsPort is the port where the agent reports its progress. In a group, only peers may reach it.
 const weightsPort = 8090
 
-// ProbePort is the agents' port for everybody, and PeerPort the one for their peers alone.
+// ProbePort is the agents' port that everybody may reach. PeerPort is the port only for their peers.
 const (
 	ProbePort = 8091
 	PeerPort  = weightsPort

@@ -12,8 +12,8 @@ import (
 	"github.com/modelberth/modelberth/api/v1beta1"
 )
 
-// engineResources requests the plan's resources, or the user's. GPUs and devices for RDMA have equal requests and
-// limits, as device plugins require. Main memory is limited if the node also runs other pods.
+// engineResources requests the resources of the plan, unless the user sets them. GPUs and RDMA devices have equal
+// requests and limits, as device plugins require. Main memory has a limit if other pods run on the node, too.
 func engineResources(in Input, users *v1beta1.PodSpec) corev1.ResourceRequirements {
 	requests := corev1.ResourceList{}
 	if in.Plan.CPUs > 0 {
@@ -45,8 +45,8 @@ func engineResources(in Input, users *v1beta1.PodSpec) corev1.ResourceRequiremen
 	return corev1.ResourceRequirements{Requests: requests, Limits: limits}
 }
 
-// memoryLimit keeps an engine from taking the memory of other pods on its node; nil if the machine is the model's
-// own. Shared memory counts as the container's.
+// memoryLimit returns the engine's memory limit, so that it does not take the memory of other pods on its node. It is
+// nil if the machine serves only this model. Shared memory counts toward the limit.
 func memoryLimit(in Input, requests corev1.ResourceList) *resource.Quantity {
 	limit, isRequested := requests[corev1.ResourceMemory]
 	if isOwn := len(in.Plan.NodeNames) == 0 && !in.Settings.SharedNodes; isOwn || !isRequested {
@@ -57,7 +57,7 @@ func memoryLimit(in Input, requests corev1.ResourceList) *resource.Quantity {
 	return &limit
 }
 
-// shmPerGPU is the default shared memory in GiB for the exchange of tensors between an engine's processes.
+// shmPerGPU is the default shared memory per GPU in GiB, for the exchange of tensors between an engine's processes.
 const shmPerGPU = 1
 
 func sharedMemoryGiB(in Input) int {
@@ -67,9 +67,9 @@ func sharedMemoryGiB(in Input) int {
 	return max(1, in.Plan.GPUsPerNode*shmPerGPU)
 }
 
-// weightsResources include the disk for weights and image, because the agent fills it. If it fetches weights, that
-// is also the limit of the pod's volumes, logs and layers: the kubelet evicts a pod if its source is larger than
-// planned. The node's images do not count, so their planned share is a reserve.
+// weightsResources includes the disk space for weights and image, because the agent fills it. If the agent fetches
+// weights, there is also a limit for the pod's volumes, logs and writable layers: the kubelet evicts the pod if the
+// source is larger than planned. Images do not count toward this limit, so their planned share is a reserve.
 func weightsResources(in Input) corev1.ResourceRequirements {
 	out := agentResources()
 	if in.Plan.DiskGiB == 0 {
@@ -89,7 +89,7 @@ func agentResources() corev1.ResourceRequirements {
 	}}
 }
 
-// archivesGiB is the disk for archives besides their unpacked contents; no plan counts it.
+// archivesGiB returns the disk space for archives in addition to their unpacked contents, in GiB. No plan includes it.
 func archivesGiB(in Input) int {
 	if source(in.Workspace).OCI == nil || in.Plan.Artifact == nil {
 		return 0

@@ -15,7 +15,7 @@ import (
 	"github.com/modelberth/modelberth/pkg/workload"
 )
 
-// An engine without a limit uses the memory of a shared node, too.
+// Without a limit, an engine would also use the memory of other pods on a shared node.
 func TestSharedNodeHasMemoryLimit(t *testing.T) {
 	for _, tc := range []struct {
 		reason string

@@ -8,7 +8,7 @@ import (
 	"k8s.io/utils/ptr"
 )
 
-// podSecurity is Pod Security's level restricted, together with containerSecurity.
+// podSecurity, together with containerSecurity, meets the level restricted of the Pod Security Standards.
 func podSecurity(uid int64) *corev1.PodSecurityContext {
 	return &corev1.PodSecurityContext{
 		RunAsNonRoot:        new(true),

@@ -12,8 +12,8 @@ import (
 	"github.com/modelberth/modelberth/api/v1beta1"
 )
 
-// Service returns the endpoint of the Workspace: port 80 of the first pod, once it is ready. Inside the cluster it
-// also exposes the engine's KV cache events if a consumer is named; a load balancer never does.
+// Service returns the endpoint of the Workspace: port 80 of the first pod, once it is ready. If a consumer is named, a
+// Service inside the cluster also exposes the engine's KV cache events. A load balancer never does.
 func Service(in Input) *corev1.Service {
 	ws := in.Workspace
 	kind := corev1.ServiceTypeClusterIP
@@ -29,8 +29,8 @@ func Service(in Input) *corev1.Service {
 	return service(ws, ws.Name, corev1.ServiceSpec{Type: kind, Selector: selector, Ports: ports})
 }
 
-// HeadlessService returns the Service that gives each pod a DNS name, ready or not: the pods of one engine have to
-// find each other while it starts.
+// HeadlessService returns the Service that gives each pod a DNS name, even before it is ready: the pods of one engine
+// must find each other while the engine starts.
 func HeadlessService(ws *v1beta1.Workspace) *corev1.Service {
 	port := targetPort(ws)
 	return service(ws, HeadlessName(ws), corev1.ServiceSpec{
@@ -54,8 +54,8 @@ func servicePort(name string, port, target int32) corev1.ServicePort {
 	return corev1.ServicePort{Name: name, Port: port, Protocol: corev1.ProtocolTCP, TargetPort: intstr.FromInt32(target)}
 }
 
-// targetPort is 5000, the contract for every server of a Workspace. If a template declares other ports, its server
-// listens elsewhere: at its port "http", or at its only one.
+// targetPort returns 5000, the port of every server of a Workspace. If a template declares only other ports, its server
+// listens on its port "http" or on its only port.
 func targetPort(ws *v1beta1.Workspace) int32 {
 	if ws.Inference == nil || ws.Inference.Template == nil {
 		return v1beta1.EnginePort
@@ -80,8 +80,8 @@ func targetPort(ws *v1beta1.Workspace) int32 {
 	return v1beta1.EnginePort
 }
 
-// SetService returns the endpoint of an InferenceSet: port 80 of the first pod of each of its Workspaces, as soon as
-// that is ready. The Workspaces give their pods the label that it selects.
+// SetService returns the endpoint of an InferenceSet: port 80 of the first pod of each of its Workspaces, once the pod
+// is ready. Each Workspace gives its pods the label that the Service selects.
 func SetService(set *v1beta1.InferenceSet) *corev1.Service {
 	target := targetPort(&v1beta1.Workspace{Inference: set.Spec.Template.Inference})
 	return &corev1.Service{

@@ -13,15 +13,15 @@ import (
 	"github.com/modelberth/modelberth/pkg/model"
 )
 
-// ModelPath is the engine's path of the model's files.
+// ModelPath returns the path of the model's files in the engine's container.
 func ModelPath(ws *v1beta1.Workspace) string { return path.Join(ModelDir, source(ws).Path) }
 
-// source is the source of the weights; empty for the hub.
+// source returns the source of the weights; empty for the hub.
 func source(ws *v1beta1.Workspace) v1beta1.WeightsSource {
 	return ptr.Deref(ws.Inference.Weights, v1beta1.WeightsSource{})
 }
 
-// WeightsPlace names the source of the weights in messages; empty for the hub.
+// WeightsPlace returns a description of the weights' source for messages; empty for the hub.
 func WeightsPlace(ws *v1beta1.Workspace) string {
 	switch from := source(ws); {
 	case from.OCI != nil:
@@ -37,14 +37,13 @@ func WeightsPlace(ws *v1beta1.Workspace) string {
 	}
 }
 
-// isMounted reports whether the files exist before the pod. They are never written to, because other pods may use
-// them.
+// isMounted reports whether the files exist before the pod. Nothing writes to them, because other pods may use them.
 func isMounted(in Input) bool {
 	return !in.Engine.NoWeights && in.Workspace.Inference.Weights != nil && source(in.Workspace).OCI == nil
 }
 
-// modelsVolume has the weights. If the pod fetches them, the volume has no size limit: the agent's container
-// limits all writes of the pod.
+// modelsVolume returns the volume with the weights. If the pod fetches them, the volume has no size limit, because the
+// limit of the agent's container covers all writes of the pod.
 func modelsVolume(in Input) corev1.Volume {
 	volume, from := corev1.VolumeSource{}, source(in.Workspace)
 	switch {
@@ -53,7 +52,7 @@ func modelsVolume(in Input) corev1.Volume {
 	case from.Image != nil:
 		volume.Image = &corev1.ImageVolumeSource{Reference: from.Image.Reference, PullPolicy: from.Image.PullPolicy}
 	case from.PersistentVolumeClaim != nil:
-		// The attachment itself is read-only: otherwise the kubelet would give all files to the pod's group.
+		// The attachment itself is read-only. Otherwise, the kubelet would change the group of all files to the pod's.
 		volume.PersistentVolumeClaim = &corev1.PersistentVolumeClaimVolumeSource{
 			ClaimName: from.PersistentVolumeClaim.ClaimName, ReadOnly: true,
 		}
@@ -63,12 +62,12 @@ func modelsVolume(in Input) corev1.Volume {
 	return corev1.Volume{Name: volumeModels, VolumeSource: volume}
 }
 
-// modelsMount is the agent's.
+// modelsMount returns the agent's mount of the weights.
 func modelsMount(in Input) corev1.VolumeMount {
 	return corev1.VolumeMount{Name: volumeModels, MountPath: ModelDir, ReadOnly: isMounted(in)}
 }
 
-// imagePullSecrets are for a mounted image: the kubelet pulls it like those of containers.
+// imagePullSecrets returns the Secret for a mounted image, which the kubelet pulls like the images of containers.
 func imagePullSecrets(in Input) []corev1.LocalObjectReference {
 	from := source(in.Workspace)
 	if in.Engine.NoWeights || from.Image == nil || from.Image.PullSecret == "" {
@@ -84,8 +83,8 @@ func hubArgs(in Input) []string {
 	return []string{"--endpoint", in.Settings.HubEndpoint}
 }
 
-// hubToken passes the token of the user's Secret to a fetching agent. It is not optional: without it the pod names
-// the missing Secret or key, instead of a later refusal by the hub.
+// hubToken returns the token from the user's Secret for an agent that fetches. The token is required: if the Secret or
+// its key is missing, the pod names it, instead of a later refusal by the hub.
 func hubToken(in Input) []corev1.EnvVar {
 	preset := in.Workspace.Inference.Preset
 	if in.Engine.NoWeights || preset == nil || preset.PresetOptions.ModelAccessSecret == "" {
@@ -100,7 +99,7 @@ func hubToken(in Input) []corev1.EnvVar {
 	}}
 }
 
-// originArgs name the source of the weights.
+// originArgs returns the arguments with the source of the weights.
 func originArgs(in Input) []string {
 	artifact, from := ptr.Deref(in.Plan.Artifact, model.Artifact{}), source(in.Workspace)
 	switch {

@@ -12,8 +12,8 @@ import (
 	"github.com/modelberth/modelberth/pkg/workload"
 )
 
-// A source with existing weights is never written to, by no container and not by the kubelet: it gives the files of a
-// writable volume to the pod's group.
+// Nothing may write to a source with existing weights: no container, and not the kubelet, which changes the group of
+// the files in a writable volume.
 func TestSourcesAreReadOnly(t *testing.T) {
 	for _, tc := range []struct {
 		reason string
@@ -44,7 +44,7 @@ func TestSourcesAreReadOnly(t *testing.T) {
 	}
 }
 
-// A member without files needs no volume of them; the volume may not even exist there.
+// A member that reads no files needs no volume with them. That volume may not even exist on its node.
 func TestMembersWithoutFilesMountNoSource(t *testing.T) {
 	in := fromSource(groupOverRPC(input(preset(), 1)), v1beta1.WeightsSource{Image: &v1beta1.ImageWeights{Reference: "r", PullSecret: "s"}})
 	pod := workload.WorkerTemplate(in).Spec
@@ -69,7 +69,7 @@ func TestModelPath(t *testing.T) {
 	}
 }
 
-// TestPodsFetchVerifiedDigest: the tag may name something else when a pod starts.
+// TestPodsFetchVerifiedDigest: pods fetch the verified digest, because the tag may refer to something else by then.
 func TestPodsFetchVerifiedDigest(t *testing.T) {
 	const signed = "a.example/model@sha256:0000000000000000000000000000000000000000000000000000000000000001"
 	in := fromSource(wholeRepository(input(preset(), 1)), v1beta1.WeightsSource{OCI: &v1beta1.OCIWeights{Reference: "a.example/model:v1"}})

@@ -11,7 +11,7 @@ import (
 	"github.com/modelberth/modelberth/api/v1beta1"
 )
 
-// StatefulSet returns the set of the pods. Its immutable fields depend only on the Workspace's name.
+// StatefulSet returns the StatefulSet of the pods. Its immutable fields depend only on the Workspace's name.
 func StatefulSet(ws *v1beta1.Workspace, replicas int32, template corev1.PodTemplateSpec, revision string) *appsv1.StatefulSet {
 	meta := objectMeta(ws, ws.Name)
 	meta.Annotations = map[string]string{v1beta1.AnnotationRevision: revision}
@@ -22,8 +22,8 @@ func StatefulSet(ws *v1beta1.Workspace, replicas int32, template corev1.PodTempl
 			Replicas:    new(replicas),
 			Selector:    &metav1.LabelSelector{MatchLabels: podSelector(ws)},
 			ServiceName: HeadlessName(ws),
-			// Parallel also lets a corrected template replace a pod that never became ready; otherwise, the set
-			// would wait for it forever.
+			// With Parallel, a corrected template can replace a pod that never became ready. Otherwise, the StatefulSet would
+			// wait for that pod forever.
 			PodManagementPolicy: appsv1.ParallelPodManagement,
 			UpdateStrategy:      appsv1.StatefulSetUpdateStrategy{Type: appsv1.RollingUpdateStatefulSetStrategyType},
 			Template:            *template.DeepCopy(),

@@ -7,22 +7,22 @@ import (
 	corev1 "k8s.io/api/core/v1"
 )
 
-// Weights are the administrator's settings of how pods come by the files of models.
+// Weights are the administrator's settings for how pods get model files.
 type Weights struct {
 	// CAConfigMap is the name of a ConfigMap in each Workspace's namespace, with certificate authorities in ca.crt.
 	CAConfigMap string
-	// HTTPSProxy and NoProxy have the meaning of the variables with these names.
+	// HTTPSProxy and NoProxy are the values of the environment variables HTTPS_PROXY and NO_PROXY.
 	HTTPSProxy, NoProxy string
-	// Caches are the PersistentVolumeClaims of shared caches by namespace: never one for two namespaces, because a
-	// file fetched with a token is readable without one.
+	// Caches are the PersistentVolumeClaims of shared caches by namespace. No two namespaces share a cache: a file that
+	// was fetched with a token is readable without one.
 	Caches map[string]string
-	// CacheLimitGiB bounds each cache; 0 leaves it to its volume.
+	// CacheLimitGiB is the size limit of each cache in GiB; 0 means that only its volume limits it.
 	CacheLimitGiB int
-	// CacheVerifyWhole has a file of a cache hashed as a whole at each use.
+	// CacheVerifyWhole makes the agent hash a whole cached file at each use.
 	CacheVerifyWhole bool
 }
 
-// Authorities in the agent's container.
+// Certificate authorities in the agent's container.
 const (
 	volumeAuthorities = "authorities"
 	authoritiesDir    = "/etc/modelberth/authorities"
@@ -36,7 +36,7 @@ func authorityArgs(in Input) []string {
 	return []string{"--ca-file", authoritiesDir + "/" + authoritiesKey}
 }
 
-// proxyEnv names the proxy of an agent that fetches.
+// proxyEnv returns the proxy settings of an agent that fetches.
 func proxyEnv(in Input) []corev1.EnvVar {
 	var env []corev1.EnvVar
 	for _, v := range []corev1.EnvVar{
@@ -58,7 +58,7 @@ func authorityVolumes(in Input) []corev1.Volume {
 	return []corev1.Volume{{Name: volumeAuthorities, VolumeSource: corev1.VolumeSource{
 		ConfigMap: &corev1.ConfigMapVolumeSource{
 			LocalObjectReference: corev1.LocalObjectReference{Name: name},
-			// If it is missing the agent says so, in the Workspace's status; the kubelet would only wait.
+			// If the ConfigMap is missing, the agent reports that in the Workspace's status. The kubelet would only wait.
 			Optional: new(true),
 		},
 	}}}

@@ -9,8 +9,8 @@ import (
 	"github.com/modelberth/modelberth/api/v1beta1"
 )
 
-// TemplatePod returns the pod of a Workspace with a template: the user's, field by field, with the Workspace's
-// labels and with placement on its machines, or on the nodes of the plan.
+// TemplatePod returns the pod of a Workspace with a template. It is the user's template with the Workspace's labels,
+// placed on the Workspace's machines or on the nodes of the plan.
 func TemplatePod(ws *v1beta1.Workspace, nodeNames []string) corev1.PodTemplateSpec {
 	template := *ws.Inference.Template.DeepCopy()
 	template.Labels, template.Annotations = over(usersOwn(template.Labels), labels(ws)), usersOwn(template.Annotations)

@@ -12,7 +12,7 @@ import (
 	"github.com/modelberth/modelberth/api/v1beta1"
 )
 
-// usersBand is the pod with only the user's fields.
+// usersBand returns a pod with only the user's fields.
 func usersBand(users *v1beta1.PodSpec) corev1.PodTemplateSpec {
 	var template corev1.PodTemplateSpec
 	template.Labels, template.Annotations = usersOwn(users.Labels), usersOwn(users.Annotations)
@@ -30,7 +30,7 @@ func usersBand(users *v1beta1.PodSpec) corev1.PodTemplateSpec {
 	return template
 }
 
-// usersOwn drops labels or annotations that only the controller sets. Admission refuses them; a Workspace may be
+// usersOwn drops labels or annotations that only the controller sets. Admission refuses them, but a Workspace may be
 // older than that rule.
 func usersOwn(users map[string]string) map[string]string {
 	out := maps.Clone(users)

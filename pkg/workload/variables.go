@@ -11,7 +11,8 @@ import (
 	"github.com/modelberth/modelberth/pkg/engine"
 )
 
-// arguments of an engine: a user's text stays literal, and the renderer's references to variables stay references.
+// arguments returns an engine's arguments. Text from a user stays literal, and the renderer's references to variables
+// stay references.
 func arguments(command engine.Command) []string {
 	list := literals(command.Args)
 	for _, at := range command.References {
@@ -20,7 +21,7 @@ func arguments(command engine.Command) []string {
 	return list
 }
 
-// literal keeps the kubelet from reading $(NAME) in arguments and variables as a reference.
+// literal escapes a text so that the kubelet does not read $(NAME) in it as a reference.
 func literal(s string) string {
 	return strings.ReplaceAll(s, "$", "$$")
 }
@@ -33,7 +34,7 @@ func literals(list []string) []string {
 	return escaped
 }
 
-// fromPod is a variable with a field of the pod.
+// fromPod returns an environment variable with the value of a field of the pod.
 func fromPod(name, path string) corev1.EnvVar {
 	return corev1.EnvVar{Name: name, ValueFrom: &corev1.EnvVarSource{
 		FieldRef: &corev1.ObjectFieldSelector{APIVersion: "v1", FieldPath: path},

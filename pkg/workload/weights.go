@@ -17,15 +17,14 @@ import (
 	"github.com/modelberth/modelberth/pkg/model"
 )
 
-// The startup probe of the agent holds the engine back until every file is verified. The agent itself
-// fails when there is no progress, so the probe is lenient: it would take two days to
-// fail.
+// The startup probe of the agent delays the engine until every file is verified. The agent itself fails if it makes no
+// progress, so the probe is lenient: it fails only after two days.
 const (
 	weightsPeriod   = 2
 	weightsFailures = 24 * 3600
 )
 
-// weightsContainer is modelberth-agent as a native sidecar: an init container that keeps running.
+// weightsContainer returns modelberth-agent as a native sidecar: an init container that keeps running.
 func weightsContainer(in Input) corev1.Container {
 	probe := httpProbe("/startupz", weightsPort)
 	probe.PeriodSeconds = weightsPeriod
@@ -48,13 +47,13 @@ func weightsContainer(in Input) corev1.Container {
 	}
 }
 
-// agentArgs are the flags of the pod, then those of each set of files.
+// agentArgs returns the agent's flags for the pod, and then those for each set of files.
 func agentArgs(in Input) []string {
 	listen := []string{"--listen", fmt.Sprintf(":%d", weightsPort)}
 	return slices.Concat(listen, hubArgs(in), authorityArgs(in), cacheArgs(in), compiledArgs(in), unpackArgs(in), fetchArgs(in))
 }
 
-// unpackArgs limit unpacked artifacts to the disk in the plan.
+// unpackArgs limits the size of unpacked artifacts to the planned disk space.
 func unpackArgs(in Input) []string {
 	isArtifact := func(spec v1beta1.AdapterSpec) bool { return isFetched(spec) && spec.Source.Image != "" }
 	fetchesWeights := !in.Engine.NoWeights && source(in.Workspace).OCI != nil
@@ -76,7 +75,8 @@ func fetchArgs(in Input) []string {
 	return append(args, wantedArgs(artifact, in.Engine.Weights, source(in.Workspace).Path)...)
 }
 
-// wantedArgs name the files of the artifact or, if it lists none, the engine's, below a path.
+// wantedArgs returns arguments with the files of the artifact. If it lists none, they are the files that the engine
+// selects below a path.
 func wantedArgs(artifact model.Artifact, selection engine.Selection, below string) []string {
 	var args []string
 	each := func(flag string, values []string) {

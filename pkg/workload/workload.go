@@ -1,11 +1,10 @@
 // Copyright The Modelberth Authors.
 // SPDX-License-Identifier: Apache-2.0
 
-// Package workload builds the Kubernetes objects of a Workspace: pod template, StatefulSet and Services. Every
-// builder returns the whole desired object every time, from the Workspace, its plan and the engine's command, and
-// the same input gives the same bytes.
+// Package workload builds the Kubernetes objects of a Workspace: pod template, StatefulSet and Services. Every function
+// returns a whole object, from the Workspace, its plan and the engine's command. The same input gives the same bytes.
 //
-// It decides objects. It must not know clients, clusters or existing objects.
+// It decides what the objects contain. It must not know clients, clusters or existing objects.
 package workload
 
 import (
@@ -14,81 +13,83 @@ import (
 	"github.com/modelberth/modelberth/pkg/planner"
 )
 
-// Input has the inputs of a preset Workspace's objects. For a Workspace with a template, only the Workspace is
-// read.
+// Input has the inputs for a preset Workspace's objects. For a Workspace with a template, only the field Workspace is
+// used.
 type Input struct {
 	Workspace *v1beta1.Workspace
 	Plan      planner.Plan
 	// Engine is the command of the inference server.
 	Engine engine.Command
-	// Worker is the command of the machines but the first; nil if one serves alone.
+	// Worker is the engine's command on all machines except the first; nil if one machine serves alone.
 	Worker *engine.Command
-	// Peers selects the pods that the NetworkPolicy admits to all ports; nil if one pod serves alone.
+	// Peers selects the pods that the NetworkPolicy allows on all ports; nil if one pod serves alone.
 	Peers map[string]string
-	// Image and UserID of the engine.
+	// Image and UserID are the engine's image and the user that it runs as.
 	Image  string
 	UserID int64
-	// APIKeyVariable is the engine's environment variable for the key of its endpoint; empty if it has none.
+	// APIKeyVariable is the environment variable from which the engine reads the key of its endpoint; empty if it has
+	// none.
 	APIKeyVariable string
-	// Commits is the name of the ConfigMap with the commit of the weights; empty if there is none.
+	// Commits is the name of the ConfigMap for the commit of the weights; empty if there is none.
 	Commits string
-	// Compiled is the cache's directory for the engine's compiled code; empty if it is not kept.
+	// Compiled is the directory in the cache for the engine's compiled code; empty if the code is not kept.
 	Compiled string
-	// MemoryBurstGiB is the engine's allowance above its request on a shared node.
+	// MemoryBurstGiB is how much memory the engine may use above its request on a shared node, in GiB.
 	MemoryBurstGiB int
-	// Settings of the installation.
+	// Settings are the settings of the installation.
 	Settings Settings
 }
 
-// Settings of the installation for pods.
+// Settings are the installation's settings for pods.
 type Settings struct {
 	// AgentImage is the image of modelberth-agent.
 	AgentImage string
 	// HubEndpoint is the URL of the Hugging Face-compatible hub; empty means the agent's default.
 	HubEndpoint string
-	// ImagePullPolicy of our images and the engine's; empty means the cluster's default.
+	// ImagePullPolicy is the pull policy of our images and the engine's; empty means the cluster's default.
 	ImagePullPolicy string
-	// RDMA is the resource for direct access between the pods of a group.
+	// RDMA is the resource for RDMA between the pods of a group.
 	RDMA RDMA
-	// Weights reports how pods come by the files of models.
+	// Weights are the settings for how pods get model files.
 	Weights Weights
-	// SharedNodes is set if nodes added for pending pods may run other pods, too.
+	// SharedNodes is set if other pods may run on nodes that are added for pending pods.
 	SharedNodes bool
-	// HoldGroups has the engines of groups wait until the controller has found them isolated.
+	// HoldGroups makes the engines of groups wait until the controller has found them isolated.
 	HoldGroups bool
-	// KVEvents is the consumer of the KV cache's events.
+	// KVEvents is the consumer of KV cache events.
 	KVEvents Consumer
-	// Egress is the allowed egress of presets' pods besides DNS and each other; empty means everything but cloud
-	// metadata.
+	// Egress is where the pods of presets may connect to, besides DNS and each other. If it is empty, they may connect to
+	// everything except cloud metadata.
 	Egress []Destination
 }
 
-// servesKVEvents reports whether the engine publishes events of the KV cache to a named consumer.
+// servesKVEvents reports whether the engine publishes KV cache events to a named consumer.
 func (in *Input) servesKVEvents() bool {
 	return in.Engine.KVEventsPort > 0 && in.Settings.KVEvents.IsNamed()
 }
 
-// RDMA is a device plugin's resource for RDMA between machines.
+// RDMA is the resource of a device plugin for RDMA between machines.
 type RDMA struct {
-	// Resource is its name; empty if pods get none.
+	// Resource is the name of the resource; empty if pods get none.
 	Resource string
-	// Count in each pod's request.
+	// Count is the number of devices in each pod's request.
 	Count int
 }
 
-// ServesRDMA reports whether the pods of a plan get a device for RDMA.
+// ServesRDMA reports whether the pods of a plan get RDMA devices.
 func (s Settings) ServesRDMA(plan *planner.Plan) bool { return s.RDMA.Resource != "" && plan.RDMA }
 
-// ModelDir is the mount of the weights in the engine's container.
+// ModelDir is where the engine's container mounts the weights.
 const ModelDir = "/models"
 
-// ConfigDir is the mount of the user's ConfigMap in the engine's container.
+// ConfigDir is where the engine's container mounts the user's ConfigMap.
 const ConfigDir = "/mnt/config"
 
-// WeightsContainer is the name of the sidecar that fetches the weights in the pods of a Workspace.
+// WeightsContainer returns the name of the sidecar that fetches the weights in the pods of a Workspace.
 func WeightsContainer(workspace string) string { return agentContainer(workspace, "weights") }
 
-// agentContainer avoids the name of the engine's container, which is the Workspace's: names in a pod are unique.
+// agentContainer returns the name of an agent's container. It must differ from that of the engine's container, which
+// has the Workspace's name.
 func agentContainer(workspace, name string) string {
 	if name == workspace {
 		return name + "-agent"
@@ -99,5 +100,5 @@ func agentContainer(workspace, name string) string {
 // isGroup reports whether several machines serve the model.
 func (in Input) isGroup() bool { return in.Worker != nil }
 
-// holds reports whether the engine waits until its group is found isolated.
+// holds reports whether the engine waits until the controller finds its group isolated.
 func (in Input) holds() bool { return in.isGroup() && in.Settings.HoldGroups }

@@ -23,7 +23,7 @@ import (
 	"github.com/modelberth/modelberth/pkg/workload"
 )
 
-// Maps are built again in another order each time; the result stays the same byte for byte.
+// Even if maps are built in a different order, the result is the same byte for byte.
 func TestSameInputSameBytes(t *testing.T) {
 	random := rand.New(rand.NewPCG(1, 2))
 	for name := range cases() {
@@ -65,7 +65,7 @@ func shuffle(random *rand.Rand, ws *v1beta1.Workspace) {
 	}
 }
 
-// Builders neither change their input nor hand out parts of it: changing a result changes nothing else.
+// Builders do not change their input, and their results share no memory with it.
 func TestInputIsLeftAlone(t *testing.T) {
 	for name, in := range cases() {
 		t.Run(name, func(t *testing.T) {
@@ -96,8 +96,8 @@ func TestInputIsLeftAlone(t *testing.T) {
 	}
 }
 
-// Selectors, names and the name of the governing Service are immutable, so nothing but the name of the
-// Workspace may reach them.
+// Selectors, names and the name of the governing Service are immutable, so they may depend only on the name of the
+// Workspace.
 func TestImmutableFieldsDependOnTheNameOnly(t *testing.T) {
 	type immutable struct {
 		Name, ServiceName, Management string
@@ -127,7 +127,7 @@ func TestImmutableFieldsDependOnTheNameOnly(t *testing.T) {
 	}
 }
 
-// A pod outside the selectors of its StatefulSet or Service would never be used.
+// A pod that does not match the selectors of its StatefulSet and Service would never be used.
 func TestPodsMatchSelectors(t *testing.T) {
 	for name, in := range cases() {
 		t.Run(name, func(t *testing.T) {
@@ -150,7 +150,7 @@ func TestPodsMatchSelectors(t *testing.T) {
 	}
 }
 
-// A user's template comes back unchanged, apart from labels and placement.
+// A user's template stays unchanged, apart from labels and placement.
 func TestTemplateIsKept(t *testing.T) {
 	ws := ownTemplate()
 	got := workload.TemplatePod(ws, nil)
@@ -166,7 +166,8 @@ func TestTemplateIsKept(t *testing.T) {
 	}
 }
 
-// Alternatives of the user's affinity are ORed, and one can name one node: each is there for every node.
+// The alternatives of the user's affinity are ORed, and each can name only one node. So there is one alternative for
+// each combination with a node.
 func TestNodesBindEveryAlternative(t *testing.T) {
 	template := podTemplate(onNodes(input(everyPodField(), 1), "node-a", "node-b"))
 	var got []string
@@ -196,7 +197,7 @@ func TestNodesBindEveryAlternative(t *testing.T) {
 	}
 }
 
-// The pods request the planned resources on their own.
+// Placement has the pods' own requirements and our tolerations, but selects no machines.
 func TestPlacement(t *testing.T) {
 	own, every := ownTemplate(), everyPodField()
 	for _, tc := range []struct {
@@ -224,7 +225,7 @@ func TestPlacement(t *testing.T) {
 	}
 }
 
-// The user's labels, annotations and flags cannot take the place of ours.
+// The user's labels, annotations and flags cannot replace ours.
 func TestUsersCannotReplaceOurs(t *testing.T) {
 	in := input(everyPodField(), 1)
 	template := podTemplate(in)
@@ -256,7 +257,7 @@ func TestPresetPodsAreRestricted(t *testing.T) {
 			}
 			for _, template := range templates {
 				for _, result := range evaluator.EvaluatePod(level, &template.ObjectMeta, &template.Spec) {
-					// A directory of the node needs the administrator's permission, and a namespace that accepts it.
+					// A hostPath needs the administrator's permission, and a namespace that allows it.
 					isNode := name == "source-node" && result.ForbiddenDetail == `volume "models" uses restricted volume type "hostPath"`
 					if !result.Allowed && !isNode {
 						t.Errorf("%s: %s", result.ForbiddenReason, result.ForbiddenDetail)
@@ -272,7 +273,7 @@ func TestPresetPodsAreRestricted(t *testing.T) {
 	}
 }
 
-// A client of a worker's RPC server controls its process, and the agent runs next to it.
+// A client of a worker's RPC server controls its process, so the worker's pod must have no secrets.
 func TestWorkerWithoutWeightsGetsNoSecrets(t *testing.T) {
 	in := suppliedWeights(groupOverRPC(input(preset(), 1)))
 	in.Workspace.Inference.Preset.PresetOptions.ModelAccessSecret = "hub-token"
@@ -398,7 +399,7 @@ func TestGroupNameProblem(t *testing.T) {
 	}
 }
 
-// Modelberth's references reach the kubelet as references; the same text from a user does not.
+// Modelberth's own references stay references for the kubelet. The same text from a user is escaped.
 func TestOnlyTheRankIsAReference(t *testing.T) {
 	in := group(input(preset(), 8))
 	args := workload.WorkerTemplate(in).Spec.Containers[0].Args
@@ -414,7 +415,7 @@ func TestOnlyTheRankIsAReference(t *testing.T) {
 	}
 }
 
-// The two sets must not claim each other's pods, and clients never reach a worker.
+// The two StatefulSets must not select each other's pods, and clients must never reach a worker.
 func TestSetsOfAGroupAreApart(t *testing.T) {
 	in := group(input(preset(), 8))
 	sets := workload.GroupSets(in.Workspace, members(in), "r", workload.Group{Number: 1})
@@ -496,7 +497,8 @@ func TestDrain(t *testing.T) {
 	}
 }
 
-// TestForgedMarksDoNotReachPods: a Workspace older than the rule against them may still have some.
+// TestForgedMarksDoNotReachPods: a Workspace may have labels and annotations that only the controller may set, if it is
+// older than the rule against them.
 func TestForgedMarksDoNotReachPods(t *testing.T) {
 	marks := map[string]string{
 		v1beta1.LabelWorkspaceUID: "uid-0", v1beta1.AnnotationMachine: "{}", v1beta1.AnnotationRevision: "a", v1beta1.LabelWorkspace: "other", "team": "a",
@@ -515,7 +517,7 @@ func TestForgedMarksDoNotReachPods(t *testing.T) {
 	}
 }
 
-// TestContainersHaveNamesOfTheirOwn: the engine's container is named after the Workspace, as KAITO names it.
+// TestContainersHaveNamesOfTheirOwn: the engine's container has the name of the Workspace, as with KAITO.
 func TestContainersHaveNamesOfTheirOwn(t *testing.T) {
 	for _, name := range []string{"chat", "weights", "commit", "weights-agent", "commit-agent"} {
 		in := wholeRepository(input(preset(), 1))
