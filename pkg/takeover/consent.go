@@ -2,9 +2,9 @@
 // SPDX-License-Identifier: Apache-2.0
 
 // Package takeover decides about Workspaces of KAITO's controller: the user's consent, KAITO's objects with their
-// price, and the obstacles.
+// price, and what prevents a takeover.
 //
-// It takes objects as they were read. It must not know how the controller plans, buys or serves.
+// Its input are objects as stored in the cluster. It must not know how the controller plans, buys or serves.
 package takeover
 
 import (
@@ -24,29 +24,29 @@ type State string
 
 // The states.
 const (
-	// Unadopted: nobody has agreed, or the consent is for another Workspace. A copied manifest carries one along.
+	// Unadopted: no user has consented, or the consent is for another Workspace because the manifest was copied.
 	Unadopted State = ""
-	// Frozen: everything runs on as KAITO's controller left it.
+	// Frozen: everything keeps running as KAITO's controller left it.
 	Frozen State = "Frozen"
-	// Edited: the spec has changed since, so the Workspace gets machines and pods of this controller.
+	// Edited: the spec has changed since the takeover, so the Workspace gets machines and pods of this controller.
 	Edited State = "Edited"
-	// Replaced: pods of this controller have taken the place of KAITO's after an edit. Only a report has this state.
+	// Replaced: after an edit, pods of this controller have replaced KAITO's. Only a report has this state.
 	Replaced State = "Replaced"
 )
 
-// Consent is a user's agreement to have one Workspace taken over as it is.
+// Consent is a user's agreement that one Workspace may be taken over as it is.
 type Consent struct {
-	// UID of the Workspace.
+	// UID is the UID of the Workspace.
 	UID types.UID `json:"uid"`
-	// Generation and Spec are the version of the spec. The hash alone would change with the fields of a later
-	// version of this program.
+	// Generation and Spec (a hash) identify the version of the spec. The hash alone is not enough: a later version of this
+	// program hashes more fields.
 	Generation int64  `json:"generation"`
 	Spec       string `json:"spec"`
-	// Pods is their number. An edit overwrites all other records of it.
+	// Pods is the number of pods. After an edit, it is recorded nowhere else.
 	Pods int `json:"pods,omitempty"`
 }
 
-// NewConsent returns the consent for a Workspace as it is, with this many pods.
+// NewConsent returns the consent for a Workspace as it is, with this number of pods.
 func NewConsent(ws *v1beta1.Workspace, pods int) (*Consent, error) {
 	hash, err := specHash(ws)
 	if err != nil {
@@ -55,7 +55,8 @@ func NewConsent(ws *v1beta1.Workspace, pods int) (*Consent, error) {
 	return &Consent{UID: ws.UID, Generation: ws.Generation, Spec: hash, Pods: pods}, nil
 }
 
-// mostPods is more than KAITO's controller runs for a Workspace. Users of the namespace can write any number.
+// mostPods is more than KAITO's controller runs for a Workspace. It is a limit because users of the namespace can write
+// any number.
 const mostPods = 64
 
 // consentOf returns the consent for a Workspace, or nil.
@@ -69,7 +70,7 @@ func consentOf(ws *v1beta1.Workspace) *Consent {
 	return out
 }
 
-// WantedPods is the number of pods that KAITO's controller creates for a Workspace: one on each machine.
+// WantedPods returns the number of pods that KAITO's controller creates for a Workspace: one on each machine.
 func WantedPods(ws *v1beta1.Workspace) int {
 	if consent := consentOf(ws); consent != nil && consent.Pods > 0 {
 		return consent.Pods
@@ -92,14 +93,14 @@ func StateOf(ws *v1beta1.Workspace) State {
 	return Frozen
 }
 
-// wasFrozen reports whether a pass over this generation found it frozen. That pass may have been an earlier version's, for
-// which the hash of the same spec was another one.
+// wasFrozen reports whether the controller has already found this generation frozen. That may have been an earlier
+// version, with a different hash of the same spec.
 func wasFrozen(ws *v1beta1.Workspace) bool {
 	planned := meta.FindStatusCondition(ws.Status.Conditions, v1beta1.ConditionPlanned)
 	return planned != nil && planned.Reason == v1beta1.ReasonFrozen && planned.ObservedGeneration == ws.Generation
 }
 
-// specHash is the hash of the fields of KAITO's API.
+// specHash returns the hash of the fields of KAITO's API.
 func specHash(ws *v1beta1.Workspace) (string, error) {
 	text, err := json.Marshal(struct {
 		Resource  v1beta1.ResourceSpec   `json:"resource"`

@@ -85,7 +85,7 @@ func TestStateOf(t *testing.T) {
 	}
 }
 
-// TestWantedPods takes the number from the consent: an edit overwrites that of the status.
+// TestWantedPods: the number comes from the consent, because an edit overwrites the number in the status.
 func TestWantedPods(t *testing.T) {
 	ws := adopted(t)
 	ws.Status.TargetNodeCount = 1
@@ -102,8 +102,8 @@ func TestWantedPods(t *testing.T) {
 	}
 }
 
-// TestNumbersOfPodsAreBounded: users of the namespace write the annotation, and each pod counts as a machine in everybody's
-// ceilings.
+// TestNumbersOfPodsAreBounded: users of the namespace can write the annotation, and each pod counts as a machine under
+// ceilings that others share.
 func TestNumbersOfPodsAreBounded(t *testing.T) {
 	for _, pods := range []int{-1, 65, 2_000_000_000} {
 		ws := adopted(t)

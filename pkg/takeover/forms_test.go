@@ -14,7 +14,7 @@ import (
 	"github.com/modelberth/modelberth/pkg/takeover"
 )
 
-// TestFormsOfStoredObjects finds each stored NodePool and NodeClaim for its Workspace and for no other.
+// TestFormsOfStoredObjects: each stored NodePool and NodeClaim matches its own Workspace and no other.
 func TestFormsOfStoredObjects(t *testing.T) {
 	workspaces := []types.NamespacedName{
 		{Namespace: "default", Name: "one"},

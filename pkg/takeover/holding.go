@@ -11,29 +11,29 @@ import (
 	corev1 "k8s.io/api/core/v1"
 )
 
-// Holding is what KAITO's controller holds for a Workspace.
+// Holding has the objects of KAITO's controller for a Workspace.
 type Holding struct {
-	// Set is its StatefulSet, or nil.
+	// Set is the StatefulSet, or nil.
 	Set *appsv1.StatefulSet
-	// Objects names all of it; empty if there is nothing.
+	// Objects has the names of all objects; empty if there are none.
 	Objects []string
-	// Members are the pods of the set if it is to be replaced.
+	// Members are the pods of the set if it will be replaced.
 	Members []corev1.Pod
 	// State is the state of the user's consent, and Pods the state of the pods.
 	State State
 	Pods  Pods
 }
 
-// Pods are the numbers of ready and of wanted pods.
+// Pods has the number of ready pods and of wanted pods.
 type Pods struct{ Ready, Wanted int }
 
-// Answer reports whether all of them are ready.
+// Answer reports whether all wanted pods are ready.
 func (p Pods) Answer() bool { return p.Ready >= p.Wanted }
 
-// IsKept reports whether all of it stays as it is.
+// IsKept reports whether all objects stay as they are.
 func (h *Holding) IsKept() bool { return len(h.Objects) > 0 && h.State != Edited }
 
-// IsFrozen reports whether it stays as it is after a takeover.
+// IsFrozen reports whether all objects stay as they are after a takeover.
 func (h *Holding) IsFrozen() bool { return len(h.Objects) > 0 && h.State == Frozen }
 
 // IsReplaced reports whether this controller replaces the pods.

@@ -17,7 +17,8 @@ import (
 // Obstacle prevents a takeover.
 type Obstacle struct {
 	ID string `json:"id"`
-	// Object is the one concerned, and Workspace its key if the obstacle concerns no other Workspace.
+	// Object is the object at fault. Workspace is the key of the only Workspace that the obstacle blocks; empty if it
+	// blocks all.
 	Object    string `json:"object"`
 	Workspace string `json:"workspace,omitempty"`
 	Problem   string `json:"problem"`
@@ -35,7 +36,7 @@ type Step struct {
 	Command string `json:"command"`
 }
 
-// ofWorkspace are the obstacles of one Workspace.
+// ofWorkspace returns the obstacles of one Workspace.
 func ofWorkspace(ws *v1beta1.Workspace, entry *Entry) []Obstacle {
 	key := ws.Namespace + "/" + ws.Name
 	problem := func(id, problem, fix string) []Obstacle {
@@ -58,7 +59,7 @@ func ofWorkspace(ws *v1beta1.Workspace, entry *Entry) []Obstacle {
 	return nil
 }
 
-// obstacles are those of the cluster.
+// obstacles returns the obstacles for all Workspaces of the cluster.
 func (c *Cluster) obstacles() []Obstacle {
 	var out []Obstacle
 	for _, d := range c.controllers() {
@@ -83,7 +84,7 @@ func scale(d *appsv1.Deployment) string {
 	return fmt.Sprintf("kubectl scale deployment %s -n %s --replicas=0", d.Name, d.Namespace)
 }
 
-// controllers are the Deployments of KAITO's controllers.
+// controllers returns the Deployments of KAITO's controllers.
 func (c *Cluster) controllers() []*appsv1.Deployment {
 	var out []*appsv1.Deployment
 	for i := range c.Deployments {
@@ -100,7 +101,7 @@ func (c *Cluster) controllers() []*appsv1.Deployment {
 	return out
 }
 
-// IsControllerImage reports whether an image is KAITO's workspace controller.
+// IsControllerImage reports whether an image is that of KAITO's workspace controller.
 func IsControllerImage(image string) bool {
 	name, _, _ := strings.Cut(image, "@")
 	base := name[strings.LastIndex(name, "/")+1:]
@@ -108,7 +109,8 @@ func IsControllerImage(image string) bool {
 	return base == "workspace" && strings.Contains(name, "kaito/")
 }
 
-// webhooks are the sorted names of webhook configurations for Workspaces and sets of them. Modelberth has none.
+// webhooks returns the sorted names of the webhook configurations for Workspaces and InferenceSets. They are KAITO's,
+// because Modelberth has none.
 func (c *Cluster) webhooks() []string {
 	var out []string
 	for i := range c.Webhooks {
@@ -126,15 +128,15 @@ func (c *Cluster) webhooks() []string {
 	return out
 }
 
-// Annotations with the release of an object.
+// Annotations with the Helm release of an object.
 const (
 	annotationRelease          = "meta.helm.sh/release-name"
 	annotationReleaseNamespace = "meta.helm.sh/release-namespace"
 )
 
-// uninstall are the steps to remove KAITO's controller, in order. Helm never uninstalls its chart: that would delete
-// the definition of Workspaces with all of them, and the device plugin. An annotation on the definition
-// does not help, because Helm decides from its stored manifests.
+// uninstall returns the steps to remove KAITO's controller, in order. They never uninstall its chart with Helm: that
+// would delete the device plugin and the definition of Workspaces, and with it all Workspaces. An annotation on the
+// definition does not prevent that, because Helm reads only its stored manifests.
 func (c *Cluster) uninstall() []Step {
 	var out []Step
 	for _, d := range c.controllers() {

@@ -22,7 +22,7 @@ type Cluster struct {
 	StatefulSets []appsv1.StatefulSet
 	Deployments  []appsv1.Deployment
 	Services     []corev1.Service
-	// NodePools and NodeClaims are Karpenter's. Webhooks are ValidatingWebhookConfigurations, and Definitions are
+	// NodePools and NodeClaims are objects of Karpenter. Webhooks are ValidatingWebhookConfigurations, and Definitions are
 	// CustomResourceDefinitions.
 	NodePools, NodeClaims, Webhooks, Definitions []unstructured.Unstructured
 }
@@ -30,7 +30,7 @@ type Cluster struct {
 // Price returns the price of a machine type in USD per hour, and whether it is known.
 type Price func(instanceType, region string, isSpot bool) (float64, bool)
 
-// Mode is KAITO's way to get machines.
+// Mode is how KAITO gets machines.
 type Mode string
 
 // The modes.
@@ -46,7 +46,7 @@ type Machine struct {
 	Node         string `json:"node,omitempty"`
 	InstanceType string `json:"instanceType,omitempty"`
 	CapacityType string `json:"capacityType,omitempty"`
-	// HourlyPrice is that of the catalogue in USD; absent if it is unknown.
+	// HourlyPrice is the price in the catalogue, in USD per hour; absent if it is unknown.
 	HourlyPrice *float64 `json:"hourlyPrice,omitempty"`
 }
 
@@ -55,19 +55,19 @@ type Entry struct {
 	Namespace    string `json:"namespace"`
 	Name         string `json:"name"`
 	InferenceSet string `json:"inferenceSet,omitempty"`
-	// State is Frozen, Edited or Replaced after a takeover.
+	// State is Frozen, Edited or Replaced after a takeover; otherwise it is empty.
 	State State `json:"state,omitempty"`
 	Mode  Mode  `json:"mode"`
-	// Workload is the StatefulSet or Deployment with its kind, and Pods the number of its pods.
+	// Workload is the kind and name of the StatefulSet or Deployment, and Pods the number of its pods.
 	Workload  string    `json:"workload,omitempty"`
 	Pods      int       `json:"pods,omitempty"`
 	Services  []string  `json:"services,omitempty"`
 	NodePools []string  `json:"nodePools,omitempty"`
 	Machines  []Machine `json:"machines,omitempty"`
-	// HourlyPrice of all machines with a known price, in USD.
+	// HourlyPrice is the price of all machines with a known price, in USD per hour.
 	HourlyPrice float64 `json:"hourlyPrice"`
-	// The first edit replaces objects and changes fields of others; its end deletes the rest. Until then everything is
-	// kept, and no label changes.
+	// Replaced and Changed are the objects that the first edit replaces or changes. Deleted are the objects that are
+	// deleted once the edit is complete. Until the first edit, all objects and labels stay as they are.
 	Replaced []string `json:"replacedByFirstEdit,omitempty"`
 	Changed  []string `json:"changedByFirstEdit,omitempty"`
 	Deleted  []string `json:"deletedAfterFirstEdit,omitempty"`
@@ -77,13 +77,13 @@ type Entry struct {
 type Report struct {
 	Workspaces []Entry    `json:"workspaces"`
 	Obstacles  []Obstacle `json:"obstacles"`
-	// HourlyPrice is that of all machines with a known price, in USD.
+	// HourlyPrice is the price of all machines with a known price, in USD per hour.
 	HourlyPrice float64 `json:"hourlyPrice"`
-	// Uninstall are the steps to remove KAITO's controller and keep the serving objects.
+	// Uninstall are the steps to remove KAITO's controller without its serving objects.
 	Uninstall []Step `json:"uninstall"`
 }
 
-// Survey lists the Workspaces of KAITO's controller by namespace and name.
+// Survey lists the Workspaces of KAITO's controller, sorted by namespace and name.
 func Survey(c *Cluster, price Price) *Report {
 	out := &Report{Workspaces: []Entry{}, Obstacles: []Obstacle{}, Uninstall: []Step{}}
 	for i := range c.Workspaces {
@@ -105,7 +105,7 @@ func Survey(c *Cluster, price Price) *Report {
 	return out
 }
 
-// entry describes one Workspace, and reports whether KAITO's controller made something for it.
+// entry describes one Workspace. It returns false if KAITO's controller made nothing for the Workspace.
 func (c *Cluster) entry(ws *v1beta1.Workspace, price Price) (Entry, bool) {
 	key := types.NamespacedName{Namespace: ws.Namespace, Name: ws.Name}
 	out := Entry{
@@ -148,8 +148,8 @@ func (c *Cluster) entry(ws *v1beta1.Workspace, price Price) (Entry, bool) {
 	return out, out.Workload != "" || len(out.NodePools)+len(out.Machines) > 0
 }
 
-// stateOf is Replaced if KAITO's workload is gone and this controller has pods for the Workspace, or a plan for them: KAITO's
-// make room just before.
+// stateOf returns a Workspace's state. It is Replaced if KAITO's workload is gone and this controller has pods for the
+// Workspace, or a plan for them, because KAITO's pods are removed just before.
 func (c *Cluster) stateOf(ws *v1beta1.Workspace, entry *Entry) State {
 	state := StateOf(ws)
 	if state == Unadopted || entry.Workload != "" {
@@ -164,7 +164,7 @@ func (c *Cluster) stateOf(ws *v1beta1.Workspace, entry *Entry) State {
 	return state
 }
 
-// replicas is 1 by default.
+// replicas returns the number of replicas, which is 1 by default.
 func replicas(number *int32) int {
 	if number == nil {
 		return 1
@@ -179,7 +179,7 @@ func (e *Entry) add(machine Machine) {
 	}
 }
 
-// finish sorts the lists, and sums up what an edit does.
+// finish sorts the lists, and lists the effects of an edit.
 func (e *Entry) finish() {
 	slices.Sort(e.Services)
 	slices.Sort(e.NodePools)
@@ -204,7 +204,8 @@ func isTheirs(object metav1.Object, ws *v1beta1.Workspace) bool {
 		object.GetLabels()[v1beta1.LabelManagedBy] != v1beta1.ManagedBy
 }
 
-// machineOf describes a NodeClaim. Its labels come with the machine; before, its requirements name the type.
+// machineOf describes a NodeClaim. Before it has a machine, it has no labels for the machine type; then its
+// requirements name the type.
 func machineOf(claim *unstructured.Unstructured, price Price) Machine {
 	labels := claim.GetLabels()
 	node, _, _ := unstructured.NestedString(claim.Object, "status", "nodeName")

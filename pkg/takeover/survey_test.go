@@ -26,7 +26,7 @@ import (
 
 var update = flag.Bool("update", false, "write the golden files")
 
-// storedObjects are those of testdata: the objects of a real KAITO, as an API server stored them.
+// storedObjects returns the objects in testdata. A real KAITO created them, and an API server stored them.
 func storedObjects(t *testing.T) []unstructured.Unstructured {
 	t.Helper()
 	var out []unstructured.Unstructured
@@ -66,7 +66,7 @@ func typedOf[T any](t *testing.T, object unstructured.Unstructured) T {
 	return out
 }
 
-// stored is the cluster of the stored objects, without KAITO's controller.
+// stored returns a cluster with the stored objects, but without KAITO's controller.
 func stored(t *testing.T) *takeover.Cluster {
 	t.Helper()
 	out := &takeover.Cluster{}
@@ -87,7 +87,7 @@ func stored(t *testing.T) *takeover.Cluster {
 	return out
 }
 
-// withController adds KAITO's controller and what its chart installs.
+// withController adds KAITO's controller and the objects of its chart.
 func withController(c *takeover.Cluster) *takeover.Cluster {
 	release := map[string]string{"meta.helm.sh/release-name": "kaito", "meta.helm.sh/release-namespace": "kaito-system"}
 	c.Deployments = append(c.Deployments, appsv1.Deployment{
@@ -117,7 +117,7 @@ func prices(instanceType, _ string, isSpot bool) (float64, bool) {
 	return price, isKnown
 }
 
-// TestSurvey pins the report on the objects of a real KAITO.
+// TestSurvey compares the report about a real KAITO's objects with a golden file.
 func TestSurvey(t *testing.T) {
 	got, err := json.MarshalIndent(takeover.Survey(withController(stored(t)), prices), "", "  ")
 	if err != nil {
@@ -160,7 +160,7 @@ func TestObstacles(t *testing.T) {
 	} {
 		t.Run(test.reason, func(t *testing.T) {
 			c := stored(t)
-			c.Workspaces = c.Workspaces[:len(c.Workspaces)-1] // the one without a StatefulSet
+			c.Workspaces = c.Workspaces[:len(c.Workspaces)-1] // the last Workspace has no StatefulSet
 			test.change(c)
 			var got []string
 			report := takeover.Survey(c, prices)
@@ -174,7 +174,7 @@ func TestObstacles(t *testing.T) {
 	}
 }
 
-// TestSurveyLeavesOthersOut reports no Workspace that this controller serves.
+// TestSurveyLeavesOthersOut: the report has no Workspace that this controller serves.
 func TestSurveyLeavesOthersOut(t *testing.T) {
 	c := stored(t)
 	c.Workspaces, c.NodePools, c.NodeClaims = c.Workspaces[:1], nil, nil
