@@ -24,11 +24,11 @@ import (
 // hidden replaces secret values in a bundle.
 const hidden = "…"
 
-// secretive matches the names of flags, keys and annotations with possible secrets.
+// secretive matches names of flags, keys and annotations that may have secret values.
 var secretive = regexp.MustCompile(`(?i)(key|token|secret|password|passwd|credential|authorization)`)
 
-// WriteBundle writes a tar.gz with the findings and the objects of a snapshot, one file for each kind. It has no Secrets,
-// no values of environment variables, no data of ConfigMaps and no schemas.
+// WriteBundle writes a tar.gz with the findings and the objects of a snapshot, one file for each kind. It leaves out
+// Secrets, ConfigMaps, schemas and the values of environment variables.
 func WriteBundle(w io.Writer, s *Snapshot, findings []Finding) error {
 	files := map[string][]byte{}
 	report, err := json.MarshalIndent(map[string]any{
@@ -80,7 +80,7 @@ func redacted(findings []Finding) []Finding {
 	return out
 }
 
-// safe returns the public part of an object.
+// safe returns an object without its secrets.
 func safe(object *unstructured.Unstructured) map[string]any {
 	out := runtime.DeepCopyJSON(object.Object)
 	unstructured.RemoveNestedField(out, "metadata", "managedFields")
@@ -127,8 +127,8 @@ func cleanField(key string, value any) any {
 	return clean(value)
 }
 
-// cleanArgs hides the values of flags with possible secrets: --api-key=x and --api-key x. It hides a shell script as a
-// whole.
+// cleanArgs hides the values of flags that may be secret: --api-key=x and --api-key x. It hides other arguments that
+// mention a secret as a whole, such as a shell script.
 func cleanArgs(args []any) any {
 	hideNext := false
 	for i, each := range args {

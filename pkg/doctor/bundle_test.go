@@ -17,7 +17,7 @@ import (
 	"sigs.k8s.io/yaml"
 )
 
-// leaky has a secret, beginning with LEAK, in each place that a bundle must hide.
+// leaky has a secret that begins with LEAK in each place where a bundle must hide it.
 const leaky = `
 apiVersion: apps/v1
 kind: Deployment
@@ -37,7 +37,7 @@ spec:
         command: [sh, -c, "export TOKEN=LEAK9; run"]
 `
 
-// secrets are never read, and not written if somebody reads them.
+// secrets are objects that the doctor never reads. A bundle must not have them even if a snapshot does.
 const secrets = `
 apiVersion: v1
 kind: Secret
@@ -45,7 +45,7 @@ metadata: {name: s}
 stringData: {a: LEAK10}
 `
 
-// TestBundleHidesSecrets reads a bundle back.
+// TestBundleHidesSecrets reads a bundle back and looks for secrets.
 func TestBundleHidesSecrets(t *testing.T) {
 	s := cluster(t, "kind")
 	for _, text := range []string{leaky, secrets} {

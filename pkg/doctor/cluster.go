@@ -18,13 +18,14 @@ import (
 )
 
 const (
-	// oldestMinor is the chart's oldest minor version of Kubernetes.
+	// oldestMinor is the oldest minor version of Kubernetes that the chart supports.
 	oldestMinor = 31
-	// mostSkew is the largest tolerable difference between two clocks.
+	// mostSkew is the largest accepted difference between two clocks.
 	mostSkew = 10 * time.Second
 )
 
-// checkRead reports unreadable kinds, so an empty report means health.
+// checkRead reports kinds that could not be read. Without such a warning, an empty report would look like a healthy
+// cluster.
 func checkRead(e *examination) {
 	for _, kind := range slices.Sorted(maps.Keys(e.snapshot.Unread)) {
 		e.warn("NotChecked", kind, e.snapshot.Unread[kind], "run kubectl berth doctor as a user with permission to list "+kind)
@@ -71,7 +72,7 @@ func checkDefinitions(e *examination) {
 	}
 }
 
-// checkKAITO looks for KAITO's controller: it serves the same kind.
+// checkKAITO warns about KAITO's controller, which serves the same kind.
 func checkKAITO(e *examination) {
 	for _, d := range e.deployments() {
 		for _, container := range d.Spec.Template.Spec.Containers {

@@ -41,7 +41,7 @@ func checkController(e *examination) {
 	}
 }
 
-// explainPods reports why pods of the controller do not run, and whether it found a reason.
+// explainPods adds the reasons why pods of the controller do not run. It reports whether it found one.
 func (e *examination) explainPods(d *appsv1.Deployment) bool {
 	found := false
 	for _, pod := range typed[corev1.Pod](e.snapshot, "Pod") {
@@ -74,7 +74,7 @@ func (e *examination) explainPods(d *appsv1.Deployment) bool {
 	return found
 }
 
-// checkLease checks for a leader of a running controller.
+// checkLease checks that a running controller has a leader.
 func checkLease(e *examination) {
 	if !e.snapshot.isRead("Lease") {
 		return
@@ -95,7 +95,8 @@ func checkLease(e *examination) {
 	}
 }
 
-// checkPolicies checks the binding of each policy of ours. Without policies, the chart installed none by choice.
+// checkPolicies checks that each of our policies has a binding. There may be no policies, because the chart can be
+// installed without them.
 func checkPolicies(e *examination) {
 	bound := map[string]bool{}
 	for _, binding := range e.snapshot.of("ValidatingAdmissionPolicyBinding") {

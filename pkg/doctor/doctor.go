@@ -1,10 +1,10 @@
 // Copyright The Modelberth Authors.
 // SPDX-License-Identifier: Apache-2.0
 
-// Package doctor finds what is wrong with a cluster for Modelberth, from a snapshot of its objects.
+// Package doctor finds faults of a cluster that affect Modelberth, from a snapshot of its objects.
 //
-// It decides what is a fault, how severe it is, and which command mends it. It must not know how the objects were read,
-// nor how findings are shown.
+// It decides what is a fault, how severe it is, and which command fixes it. It must not know how the objects were read,
+// or how findings are shown.
 package doctor
 
 import (
@@ -12,10 +12,10 @@ import (
 	"slices"
 )
 
-// Severity of a finding.
+// Severity is how serious a finding is.
 type Severity string
 
-// The severities. An error stops models from starting, serving or being released; a warning may.
+// The severities. An error prevents models from starting, serving or being released; a warning may do so.
 const (
 	Error   Severity = "error"
 	Warning Severity = "warning"
@@ -23,12 +23,12 @@ const (
 
 // Finding is one fault.
 type Finding struct {
-	// ID names the fault. It never changes.
+	// ID identifies the fault. It never changes.
 	ID       string   `json:"id"`
 	Severity Severity `json:"severity"`
-	// Object at fault, as KIND/NAMESPACE/NAME or KIND/NAME; empty for the whole cluster.
+	// Object is the object at fault, as KIND/NAMESPACE/NAME or KIND/NAME; empty for the whole cluster.
 	Object string `json:"object,omitempty"`
-	// Evidence quotes the cluster, and Fix is a command or an instruction.
+	// Evidence is the state of the cluster that shows the fault. Fix is a command or an instruction.
 	Evidence string `json:"evidence"`
 	Fix      string `json:"fix"`
 }

@@ -18,7 +18,7 @@ import (
 	"sigs.k8s.io/yaml"
 )
 
-// healthy are the clusters of testdata.
+// healthy has the clusters of testdata.
 type healthy struct {
 	Common, Karpenter []map[string]any
 	Clusters          map[string]struct {
@@ -28,13 +28,13 @@ type healthy struct {
 	}
 }
 
-// pruned is a field that a definition lacks, by its path in the schema.
+// pruned is a field that is missing in a definition, by its path in the schema.
 type pruned struct {
 	Definition string
 	Path       []string
 }
 
-// fault is a difference from a healthy cluster, and its finding.
+// fault is a difference from a healthy cluster, with the expected finding.
 type fault struct {
 	Why, Cluster, Version string
 	Set                   map[string]map[string]any
@@ -57,10 +57,10 @@ func load(t *testing.T, path string, into any) {
 	}
 }
 
-// installed are the objects of installation; they are slow to parse.
+// installed caches the objects of installation, because they are slow to parse.
 var installed []map[string]any
 
-// installation has the chart's objects, in a cluster where the chart runs.
+// installation returns the chart's objects in a cluster where the chart is running.
 func installation(t *testing.T) []map[string]any {
 	t.Helper()
 	if installed == nil {
@@ -104,7 +104,7 @@ func parseInstallation(t *testing.T) []map[string]any {
 	return out
 }
 
-// cluster returns a healthy cluster. Its objects are its own.
+// cluster returns a healthy cluster. Tests may change its objects.
 func cluster(t *testing.T, name string) *Snapshot {
 	t.Helper()
 	var all healthy
@@ -152,7 +152,7 @@ func setFlags(t *testing.T, s *Snapshot, flags []string) {
 	}
 }
 
-// merge is a JSON merge patch.
+// merge applies a JSON merge patch.
 func merge(into, patch map[string]any) {
 	for key, value := range patch {
 		below, isMap := value.(map[string]any)
@@ -168,7 +168,7 @@ func merge(into, patch map[string]any) {
 	}
 }
 
-// breaks makes a cluster sick.
+// breaks applies the fault to a cluster.
 func (f *fault) breaks(t *testing.T, s *Snapshot) {
 	t.Helper()
 	if f.Version != "" {
@@ -211,7 +211,7 @@ func (f *fault) breaks(t *testing.T, s *Snapshot) {
 	}
 }
 
-// TestHealthyClusters: no finding without a fault.
+// TestHealthyClusters: a healthy cluster has no findings.
 func TestHealthyClusters(t *testing.T) {
 	var all healthy
 	load(t, "testdata/clusters.yaml", &all)
@@ -226,7 +226,7 @@ func TestHealthyClusters(t *testing.T) {
 	}
 }
 
-// TestFaults: each fault has its finding, and no other.
+// TestFaults: each fault causes its finding and no other.
 func TestFaults(t *testing.T) {
 	var faults []fault
 	load(t, "testdata/faults.yaml", &faults)
@@ -251,7 +251,7 @@ func TestFaults(t *testing.T) {
 	}
 }
 
-// TestFindingsAreDocumented: docs/doctor.md names each finding, and docs/troubleshooting.md each reason of a Workspace.
+// TestFindingsAreDocumented: docs/doctor.md lists each finding, and docs/troubleshooting.md each reason of a Workspace.
 func TestFindingsAreDocumented(t *testing.T) {
 	var faults []fault
 	load(t, "testdata/faults.yaml", &faults)

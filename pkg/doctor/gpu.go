@@ -17,10 +17,10 @@ import (
 	"github.com/modelberth/modelberth/pkg/capacity/preflight"
 )
 
-// nvidia is the resource of most GPUs.
+// nvidia is the resource name of NVIDIA GPUs.
 const nvidia = "nvidia.com/gpu"
 
-// checkPlugins checks the device plugins for new machines, as the controller does before it buys.
+// checkPlugins checks the device plugins for new machines, as the controller does before it buys machines.
 func checkPlugins(e *examination) {
 	if !e.snapshot.isRead("DaemonSet") {
 		return
@@ -52,7 +52,8 @@ func checkPlugins(e *examination) {
 	}
 }
 
-// namespacesOf returns the namespaces whose DaemonSets count for a controller: all of them before it had the setting.
+// namespacesOf returns the namespaces whose DaemonSets a controller accepts. A controller without the setting is older
+// and accepts all.
 func namespacesOf(d *appsv1.Deployment) []string {
 	if out := setting(d, "daemonset-namespace"); len(out) > 0 {
 		return out
@@ -71,7 +72,7 @@ func checkOperator(e *examination) {
 	}
 }
 
-// checkNodes checks nodes with GPUs and machines of ours.
+// checkNodes checks nodes with GPUs and our own machines.
 func checkNodes(e *examination) {
 	for _, node := range typed[corev1.Node](e.snapshot, "Node") {
 		isOurs := node.Labels[v1beta1.LabelMachineWorkspaceName] != "" || node.Labels[v1beta1.LabelWorkspaceUID] != ""
@@ -96,7 +97,7 @@ func checkNodes(e *examination) {
 	}
 }
 
-// nodeProblem returns a bad condition or an eviction of a node, or an empty text.
+// nodeProblem returns a bad condition of a node, or another fault that the node reports; empty if there is none.
 func nodeProblem(node *corev1.Node) string {
 	for _, c := range node.Status.Conditions {
 		isReady := c.Type == corev1.NodeReady

@@ -11,7 +11,7 @@ import (
 )
 
 const (
-	// install is the command to install missing parts of the chart.
+	// install is the command that installs missing parts of the chart.
 	install = "helm upgrade --install modelberth charts/modelberth --namespace=modelberth-system --reset-then-reuse-values"
 	// appName is the label of the controller's objects.
 	appName = "app.kubernetes.io/name"
@@ -21,7 +21,7 @@ func (e *examination) deployments() []appsv1.Deployment {
 	return typed[appsv1.Deployment](e.snapshot, "Deployment")
 }
 
-// controllers are the Deployments of Modelberth's controller.
+// controllers returns the Deployments of Modelberth's controller.
 func (e *examination) controllers() []appsv1.Deployment {
 	return slices.DeleteFunc(e.deployments(), func(d appsv1.Deployment) bool { return d.Labels[appName] != "modelberth" })
 }
@@ -39,7 +39,7 @@ func setting(d *appsv1.Deployment, flag string) []string {
 	return out
 }
 
-// first returns the first value, or another one if there is none.
+// first returns the first value, or otherwise if there is none.
 func first(values []string, otherwise string) string {
 	if len(values) == 0 {
 		return otherwise
@@ -54,7 +54,7 @@ func orAbsent(text string) string {
 	return text
 }
 
-// backEnd returns how controllers get machines; empty for auto without Karpenter.
+// backEnd returns the back end of a controller; empty for auto without Karpenter.
 func (e *examination) backEnd(d *appsv1.Deployment) string {
 	chosen := first(setting(d, "capacity-backend"), "auto")
 	if chosen != "auto" {

@@ -15,7 +15,8 @@ import (
 	"github.com/modelberth/modelberth/api/v1beta1"
 )
 
-// karpenters are the Deployments of Karpenter's controller. Managed clusters show none.
+// karpenters returns the Deployments of Karpenter's controller. There are none if the cloud runs Karpenter outside the
+// cluster.
 func (e *examination) karpenters() []appsv1.Deployment {
 	return slices.DeleteFunc(e.deployments(), func(d appsv1.Deployment) bool { return d.Labels[appName] != "karpenter" })
 }
@@ -81,7 +82,7 @@ func (e *examination) checkKarpenter(k *appsv1.Deployment, needsStatic bool) {
 	}
 }
 
-// nodeClassKinds are the snapshot's kinds of NodeClasses.
+// nodeClassKinds returns the kinds of NodeClasses in a snapshot.
 func nodeClassKinds() []string {
 	return []string{"AKSNodeClass", "EC2NodeClass", "NodeClass", "KaitoNodeClass"}
 }
@@ -122,14 +123,14 @@ func (e *examination) checkNodeClass(class *unstructured.Unstructured) {
 	}
 }
 
-// Deadlines of a machine's stages, beyond those of the controller.
+// Deadlines for the stages of a machine. They are longer than the controller's own.
 const (
 	launchLimit    = 15 * time.Minute
 	registerLimit  = 30 * time.Minute
 	terminateLimit = 20 * time.Minute
 )
 
-// checkMachines looks for stuck NodeClaims of ours.
+// checkMachines looks for stuck NodeClaims of Modelberth.
 func checkMachines(e *examination) {
 	for _, claim := range e.snapshot.of("NodeClaim") {
 		if claim.GetLabels()[v1beta1.LabelWorkspaceUID] == "" {

@@ -16,13 +16,13 @@ import (
 	"github.com/modelberth/modelberth/api/v1beta1"
 )
 
-// enforcers are names in DaemonSets of network plug-ins with enforcement of NetworkPolicies.
+// enforcers returns parts of the names of DaemonSets of network plug-ins that enforce NetworkPolicies.
 func enforcers() []string {
 	return []string{"calico", "canal", "cilium", "azure-npm", "antrea", "kube-router", "anetd", "ovnkube", "kindnet", "aws-node"}
 }
 
-// checkIsolation looks for a network plug-in with enforcement of NetworkPolicies. If the controller has reached an
-// isolated pod, the condition of the Workspace reports that.
+// checkIsolation looks for a network plug-in that enforces NetworkPolicies. It is silent if the controller has reached
+// an isolated pod, because the Workspace's condition already reports that.
 func checkIsolation(e *examination) {
 	isKnown := slices.ContainsFunc(e.snapshot.of("Workspace"), func(ws unstructured.Unstructured) bool {
 		_, reason, _ := condition(&ws, v1beta1.ConditionInferenceReady)
@@ -69,7 +69,7 @@ func (e *examination) answers(namespace, service string) bool {
 	return false
 }
 
-// touched are the resources with writes of the controller: a failing webhook for them stops it.
+// touched returns the resources that the controller writes. A failing webhook for one of them stops the controller.
 func touched() []string {
 	return []string{
 		"*", "pods", "services", "statefulsets", "networkpolicies", "nodeclaims", "nodepools", "workspaces",
@@ -77,7 +77,7 @@ func touched() []string {
 	}
 }
 
-// checkWebhooks looks for failing webhooks in the controller's way.
+// checkWebhooks looks for failing webhooks that block the controller's writes.
 func checkWebhooks(e *examination) {
 	if !e.snapshot.isRead("Service") || !e.snapshot.isRead("EndpointSlice") {
 		return

@@ -12,12 +12,12 @@ import (
 	rbacv1 "k8s.io/api/rbac/v1"
 )
 
-// right is one right without which the controller cannot work.
+// right is a right that the controller needs.
 type right struct{ group, resource, verb string }
 
 func (r right) String() string { return strings.TrimSuffix(r.verb+" "+r.resource+"."+r.group, ".") }
 
-// rights returns those of a controller. docs/reference/rbac.md has the whole list with reasons.
+// rights returns the rights that a controller needs. docs/reference/rbac.md has the whole list with reasons.
 func rights(d *appsv1.Deployment) []right {
 	out := []right{
 		{"kaito.sh", "workspaces", "list"},
@@ -46,7 +46,7 @@ func rights(d *appsv1.Deployment) []right {
 	return out
 }
 
-// checkPermissions compares the controller's bound roles with its required rights.
+// checkPermissions compares the roles that are bound to the controller with the rights that it needs.
 func checkPermissions(e *examination) {
 	for _, kind := range []string{"ClusterRole", "ClusterRoleBinding", "Role", "RoleBinding", "Deployment", "ServiceAccount"} {
 		if !e.snapshot.isRead(kind) {
@@ -88,7 +88,7 @@ func has(values []string, value string) bool {
 	return slices.Contains(values, value) || slices.Contains(values, "*")
 }
 
-// rules are those of all roles bound to a ServiceAccount, in any namespace.
+// rules returns the rules of all roles that are bound to a ServiceAccount, in any namespace.
 func (e *examination) rules(namespace, account string) []rbacv1.PolicyRule {
 	names := map[string]bool{}
 	bind := func(kind, namespaceOf string, ref rbacv1.RoleRef, subjects []rbacv1.Subject) {

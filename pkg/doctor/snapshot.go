@@ -11,15 +11,15 @@ import (
 	"k8s.io/apimachinery/pkg/runtime"
 )
 
-// Snapshot is the doctor's view of a cluster.
+// Snapshot has the objects and the version of a cluster at one time.
 type Snapshot struct {
-	// Version of the API server, such as v1.35.4.
+	// Version is the version of the API server, such as v1.35.4.
 	Version string `json:"version"`
-	// Now is the date of the API server's answer.
+	// Now is the time of the API server's answer, by its clock.
 	Now time.Time `json:"now"`
-	// Objects by kind.
+	// Objects are the objects of all kinds that were read.
 	Objects []unstructured.Unstructured `json:"objects,omitempty"`
-	// Unread has the reason for each unreadable kind, such as missing rights.
+	// Unread has the reason why a kind could not be read, such as a missing right, by kind.
 	Unread map[string]string `json:"unread,omitempty"`
 }
 
@@ -53,10 +53,10 @@ func (s *Snapshot) find(kind, namespace, name string) *unstructured.Unstructured
 	return &s.Objects[i]
 }
 
-// isRead reports whether the snapshot is complete for a kind.
+// isRead reports whether the snapshot has all objects of a kind.
 func (s *Snapshot) isRead(kind string) bool { return s.Unread[kind] == "" }
 
-// typed returns the objects of a kind as a type of Go, without objects of another shape.
+// typed returns the objects of a kind as a Go type. It leaves out objects that do not convert.
 func typed[T any](s *Snapshot, kind string) []T {
 	var out []T
 	for _, object := range s.of(kind) {
@@ -68,7 +68,7 @@ func typed[T any](s *Snapshot, kind string) []T {
 	return out
 }
 
-// named returns how findings name an object.
+// named returns the name that findings use for an object.
 func named(kind, namespace, name string) string {
 	if namespace == "" {
 		return kind + "/" + name
@@ -76,12 +76,12 @@ func named(kind, namespace, name string) string {
 	return kind + "/" + namespace + "/" + name
 }
 
-// called returns the name of an object in findings.
+// called returns the name of an object for findings.
 func called(o *unstructured.Unstructured) string {
 	return named(o.GetKind(), o.GetNamespace(), o.GetName())
 }
 
-// condition returns the status, reason and message of a condition; empty without one.
+// condition returns the status, reason and message of a condition; empty if there is no such condition.
 func condition(o *unstructured.Unstructured, kind string) (status, reason, message string) {
 	list, _, _ := unstructured.NestedSlice(o.Object, "status", "conditions")
 	for _, each := range list {

@@ -16,7 +16,7 @@ import (
 	"github.com/modelberth/modelberth/api/v1beta1"
 )
 
-// workspaceNamespaces are the namespaces with Workspaces.
+// workspaceNamespaces returns the namespaces with Workspaces.
 func (e *examination) workspaceNamespaces() map[string]bool {
 	out := map[string]bool{}
 	for _, ws := range e.snapshot.of("Workspace") {
@@ -25,7 +25,7 @@ func (e *examination) workspaceNamespaces() map[string]bool {
 	return out
 }
 
-// checkClaims checks the volumes of namespaces with Workspaces.
+// checkClaims checks the PersistentVolumeClaims in namespaces with Workspaces.
 func checkClaims(e *examination) {
 	served := e.workspaceNamespaces()
 	for _, claim := range typed[corev1.PersistentVolumeClaim](e.snapshot, "PersistentVolumeClaim") {
@@ -47,7 +47,7 @@ func checkClaims(e *examination) {
 	}
 }
 
-// isEager reports whether a StorageClass binds before there is a pod.
+// isEager reports whether a StorageClass binds a volume before a pod uses it.
 func isEager(class *unstructured.Unstructured) bool {
 	mode, _, _ := unstructured.NestedString(class.Object, "volumeBindingMode")
 	return mode != "WaitForFirstConsumer"
@@ -77,7 +77,7 @@ func checkQuotas(e *examination) {
 	}
 }
 
-// harmless are reasons of conditions without need for action.
+// harmless returns the reasons of conditions that need no action.
 func harmless() []string {
 	return []string{
 		v1beta1.ReasonSuspended, v1beta1.ReasonProgressing, v1beta1.ReasonServing, v1beta1.ReasonInferenceSuccess,
@@ -85,7 +85,8 @@ func harmless() []string {
 	}
 }
 
-// checkWorkspaces repeats why Workspaces are stalled or do not answer. The finding has the name of the reason.
+// checkWorkspaces reports why Workspaces are stalled or do not answer. The ID of the finding is the reason of the
+// condition.
 func checkWorkspaces(e *examination) {
 	for _, ws := range e.snapshot.of("Workspace") {
 		fix := fmt.Sprintf("kubectl berth status %s --namespace=%s", ws.GetName(), ws.GetNamespace())
@@ -107,7 +108,7 @@ func checkWorkspaces(e *examination) {
 	}
 }
 
-// checkLeftovers looks for objects of deleted Workspaces.
+// checkLeftovers looks for objects whose Workspace is deleted.
 func checkLeftovers(e *examination) {
 	if !e.snapshot.isRead("Workspace") {
 		return

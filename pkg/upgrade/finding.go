@@ -8,20 +8,21 @@ import (
 	"slices"
 )
 
-// Problem is the effect of an upgrade on a stored object, or on what came with it.
+// Problem is the effect of an upgrade on a stored object or on data that belongs to it.
 type Problem string
 
 const (
-	// NotWritable means that the new rules refuse even a write that changes no more than an annotation, so the controller can
+	// NotWritable means that the new rules refuse even a write that only changes an annotation. The controller could then
 	// neither report on the object nor release it.
 	NotWritable Problem = "NotWritable"
-	// FieldsLost means that the new schema lacks fields of the object, and the API server drops them with the next write.
+	// FieldsLost means that the new schema lacks fields of the object, so the API server drops them with the next write.
 	FieldsLost Problem = "FieldsLost"
-	// VersionLost means that the new CustomResourceDefinition lacks a version that objects are stored in.
+	// VersionLost means that the new CustomResourceDefinition lacks a version in which objects are stored.
 	VersionLost Problem = "VersionLost"
 	// NotReadable means that the new version cannot read a pinned plan.
 	NotReadable Problem = "NotReadable"
-	// RefusedIfNew objects stay and can be written, but the same manifest for a new object is refused.
+	// RefusedIfNew means that the object stays writable, but the API server would refuse the same manifest for a new
+	// object.
 	RefusedIfNew Problem = "RefusedIfNew"
 )
 
@@ -36,7 +37,7 @@ type Finding struct {
 	Message string `json:"message"`
 }
 
-// Sort puts findings in the order of the report: problems by weight, then objects by name.
+// Sort sorts findings for the report: by the severity of the problem, then by object.
 func Sort(findings []Finding) {
 	weights := []Problem{NotWritable, FieldsLost, VersionLost, NotReadable, RefusedIfNew}
 	slices.SortStableFunc(findings, func(a, b Finding) int {

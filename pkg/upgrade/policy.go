@@ -28,19 +28,19 @@ import (
 	"k8s.io/apiserver/pkg/cel/environment"
 )
 
-// author is the user of the writes that are checked: one without any special right.
+// author is the user of the checked writes. It has no special rights.
 const author = "modelberth:preflight-upgrade"
 
 // probe is the annotation that a checked update adds.
 const probe = "modelberth.dev/preflight-upgrade"
 
-// policy is a ValidatingAdmissionPolicy, as the API server compiles it.
+// policy is a ValidatingAdmissionPolicy, compiled as in the API server.
 type policy struct {
 	name    string
 	matches admissionregistrationv1.MatchResources
-	// namespaces selects by the labels of a namespace.
+	// namespaces selects namespaces by their labels.
 	namespaces labels.Selector
-	// isLenient: a rule that cannot be evaluated refuses nothing.
+	// isLenient: a rule that cannot be evaluated does not refuse.
 	isLenient   bool
 	validations []admissionregistrationv1.Validation
 	conditions  admissioncel.ConditionEvaluator
@@ -48,7 +48,7 @@ type policy struct {
 	messages    admissioncel.ConditionEvaluator
 }
 
-// expression is CEL with its possible types.
+// expression is a CEL expression with its possible types.
 type expression struct {
 	name, text string
 	types      []*cel.Type
@@ -130,14 +130,14 @@ func (p *policy) compile(of *admissionregistrationv1.ValidatingAdmissionPolicySp
 	return errors.Join(slices.Concat(p.conditions.CompilationErrors(), p.rules.CompilationErrors(), p.messages.CompilationErrors())...)
 }
 
-// write is one write of an object for policies.
+// write is one write of an object, as policies get it.
 type write struct {
 	attributes *admission.VersionedAttributes
 	request    *admissionv1.AdmissionRequest
 	namespace  *corev1.Namespace
 }
 
-// newWrite returns a write; without an old object, it creates.
+// newWrite returns a write. Without an old object, it is a creation.
 func newWrite(of *kind, object, old *unstructured.Unstructured) write {
 	gvk := object.GroupVersionKind()
 	gvr := gvk.GroupVersion().WithResource(of.resource)
@@ -158,7 +158,7 @@ func newWrite(of *kind, object, old *unstructured.Unstructured) write {
 	}
 }
 
-// refusals are the policy's messages against a write.
+// refusals returns the policy's messages against a write.
 func (p *policy) refusals(ctx context.Context, w write) []refusal {
 	gvr := w.attributes.GetResource()
 	if !p.isFor(gvr, w.attributes.GetOperation()) || !p.namespaces.Matches(labels.Set(w.namespace.Labels)) {
@@ -201,7 +201,7 @@ func (p *policy) evaluate(ctx context.Context, of admissioncel.ConditionEvaluato
 	return out, err
 }
 
-// failed is the answer where an expression has no value.
+// failed returns the result for an expression that cannot be evaluated.
 func (p *policy) failed(err error) []refusal {
 	if p.isLenient {
 		return nil
@@ -209,7 +209,7 @@ func (p *policy) failed(err error) []refusal {
 	return []refusal{p.refusal(err.Error())}
 }
 
-// message is the text of a validation that refuses.
+// message returns the message of a validation that refuses.
 func (p *policy) message(ctx context.Context, i int, w write) string {
 	all, err := p.evaluate(ctx, p.messages, w)
 	if err == nil && all[i].Error == nil {
@@ -223,7 +223,7 @@ func (p *policy) message(ctx context.Context, i int, w write) string {
 	return "failed expression: " + strings.Join(strings.Fields(p.validations[i].Expression), " ")
 }
 
-// isFor reports whether the policy looks at an operation on a resource.
+// isFor reports whether the policy covers an operation on a resource.
 func (p *policy) isFor(of schema.GroupVersionResource, operation admission.Operation) bool {
 	has := func(all []string, one string) bool { return slices.Contains(all, one) || slices.Contains(all, "*") }
 	return slices.ContainsFunc(p.matches.ResourceRules, func(rule admissionregistrationv1.NamedRuleWithOperations) bool {
@@ -234,7 +234,7 @@ func (p *policy) isFor(of schema.GroupVersionResource, operation admission.Opera
 	})
 }
 
-// update are the refusals of a write that adds an annotation.
+// update returns the refusals of a write that only adds an annotation.
 func (r *Rules) update(ctx context.Context, of *kind, v *version, stored *unstructured.Unstructured) []refusal {
 	updated := stored.DeepCopy()
 	annotations := updated.GetAnnotations()
@@ -250,8 +250,8 @@ func (r *Rules) update(ctx context.Context, of *kind, v *version, stored *unstru
 	return out
 }
 
-// create are the refusals of the same manifest for a new object. Policies do not judge objects with an owner: no person
-// creates those.
+// create returns the refusals of the same manifest for a new object. It skips policies for objects with an owner,
+// because no person creates those.
 func (r *Rules) create(ctx context.Context, of *kind, v *version, stored *unstructured.Unstructured) []refusal {
 	created := stored.DeepCopy()
 	unstructured.RemoveNestedField(created.Object, "status")

@@ -2,9 +2,9 @@
 // SPDX-License-Identifier: Apache-2.0
 
 // Package upgrade checks stored objects against the CustomResourceDefinitions and admission policies of a version that
-// is not installed yet. It runs the API server's own validation on values, so nothing is sent to a cluster.
+// is not installed yet. It runs the API server's own validation locally, so it sends nothing to a cluster.
 //
-// It decides which objects the new rules get in the way of. It must not know how objects are read, or plans.
+// It decides which objects conflict with the new rules. It must not know plans, or how objects are read.
 package upgrade
 
 import (
@@ -27,13 +27,13 @@ import (
 	"sigs.k8s.io/yaml"
 )
 
-// Rules are those of the new version.
+// Rules are the CustomResourceDefinitions and admission policies of the new version.
 type Rules struct {
 	kinds    map[schema.GroupKind]*kind
 	policies []*policy
 }
 
-// Kinds returns the kinds with a CustomResourceDefinition among the rules, sorted by name, each in its stored version.
+// Kinds returns the kinds that the rules define, sorted by name, each with its storage version.
 func (r *Rules) Kinds() []schema.GroupVersionKind {
 	var out []schema.GroupVersionKind
 	for of, known := range r.kinds {
@@ -43,7 +43,7 @@ func (r *Rules) Kinds() []schema.GroupVersionKind {
 	return out
 }
 
-// Read compiles the CustomResourceDefinitions and admission policies among objects. Others are left out, and so are
+// Read compiles the CustomResourceDefinitions and admission policies among objects. It ignores other objects, and
 // policies that only warn or have no binding.
 func Read(objects []unstructured.Unstructured) (*Rules, error) {
 	out := &Rules{kinds: map[schema.GroupKind]*kind{}}
@@ -82,7 +82,7 @@ func Read(objects []unstructured.Unstructured) (*Rules, error) {
 	return out, nil
 }
 
-// denyingBindings are the names of policies with a binding that denies.
+// denyingBindings returns the names of the policies with a binding that denies.
 func denyingBindings(objects []unstructured.Unstructured) []string {
 	var out []string
 	for i := range objects {
@@ -130,7 +130,7 @@ func (r *Rules) Check(ctx context.Context, object *unstructured.Unstructured) []
 		out = append(out, found(NotWritable, refused.rule, refused.message))
 	}
 	if len(out) > 0 && slices.ContainsFunc(out, func(f Finding) bool { return f.Problem == NotWritable }) {
-		return out // a new object is refused for the same reason
+		return out // a new object would be refused for the same reason
 	}
 	for _, refused := range r.create(ctx, known, version, stored) {
 		out = append(out, found(RefusedIfNew, refused.rule, refused.message))
@@ -138,8 +138,8 @@ func (r *Rules) Check(ctx context.Context, object *unstructured.Unstructured) []
 	return out
 }
 
-// CheckDefinition returns the problems of an installed CustomResourceDefinition: the API server refuses an update
-// without a version that objects may be stored in.
+// CheckDefinition returns the problems of an installed CustomResourceDefinition. The API server refuses an update that
+// removes a version in which objects may be stored.
 func (r *Rules) CheckDefinition(installed *unstructured.Unstructured) []Finding {
 	group, _, _ := unstructured.NestedString(installed.Object, "spec", "group")
 	name, _, _ := unstructured.NestedString(installed.Object, "spec", "names", "kind")
@@ -161,7 +161,7 @@ func (r *Rules) CheckDefinition(installed *unstructured.Unstructured) []Finding 
 	return out
 }
 
-// Objects reads the objects of all YAML files.
+// Objects reads the objects in all YAML files.
 func Objects(files fs.FS) ([]unstructured.Unstructured, error) {
 	var out []unstructured.Unstructured
 	err := fs.WalkDir(files, ".", func(path string, entry fs.DirEntry, err error) error {

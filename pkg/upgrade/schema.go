@@ -28,25 +28,25 @@ import (
 // ruleSchema names the schema in findings.
 const ruleSchema = "schema"
 
-// mostMessages bounds the messages about one object.
+// mostMessages is the most messages about one object.
 const mostMessages = 5
 
 // kind is a CustomResourceDefinition.
 type kind struct {
 	resource string
-	// stored is the version for storage.
+	// stored is the storage version.
 	stored   string
 	versions map[string]*version
 }
 
-// version is one version's schema, as the API server compiles it.
+// version is the schema of one version, compiled as in the API server.
 type version struct {
 	structural *structuralschema.Structural
 	values     validation.SchemaValidator
 	rules      *schemacel.Validator
 }
 
-// refusal is a rule's answer.
+// refusal is a rule's name and message.
 type refusal struct{ rule, message string }
 
 func newKind(definition *apiextensionsv1.CustomResourceDefinition) (*kind, error) {
@@ -87,7 +87,8 @@ func newVersion(of *apiextensionsv1.CustomResourceDefinitionVersion) (*version, 
 	}, nil
 }
 
-// stored is the object as the API server reads it under this schema, and the paths of fields that it lacks.
+// stored returns the object as the API server reads it with this schema, and the paths of its fields that the schema
+// lacks.
 func (v *version) stored(object *unstructured.Unstructured) (*unstructured.Unstructured, []string) {
 	out := object.DeepCopy()
 	lost := pruning.PruneWithOptions(out.Object, v.structural, true, structuralschema.UnknownFieldPathOptions{TrackUnknownFieldPaths: true})
@@ -97,7 +98,7 @@ func (v *version) stored(object *unstructured.Unstructured) (*unstructured.Unstr
 	return out, lost
 }
 
-// ofNew are the refusals of a new object.
+// ofNew returns the refusals of a new object.
 func (v *version) ofNew(ctx context.Context, object *unstructured.Unstructured) []refusal {
 	problems := validation.ValidateCustomResource(nil, object.Object, v.values)
 	problems = append(problems, objectmeta.Validate(nil, object.Object, v.structural, false)...)
@@ -108,7 +109,7 @@ func (v *version) ofNew(ctx context.Context, object *unstructured.Unstructured) 
 	return worded(problems)
 }
 
-// ofUpdate are the refusals of a write. As on an API server, values that a write leaves alone are not judged again.
+// ofUpdate returns the refusals of a write. As in the API server, unchanged values are not validated again.
 func (v *version) ofUpdate(ctx context.Context, updated, old *unstructured.Unstructured) []refusal {
 	same := common.NewCorrelatedObject(updated.Object, old.Object, &model.Structural{Structural: v.structural})
 	problems := validation.ValidateCustomResourceUpdate(nil, updated.Object, old.Object, v.values, validation.WithRatcheting(same))
@@ -123,7 +124,7 @@ func (v *version) ofUpdate(ctx context.Context, updated, old *unstructured.Unstr
 	return worded(problems)
 }
 
-// worded are errors as refusals, each text once.
+// worded returns errors as refusals, each text once.
 func worded(problems field.ErrorList) []refusal {
 	var out []refusal
 	for _, problem := range problems {
@@ -138,7 +139,7 @@ func worded(problems field.ErrorList) []refusal {
 	return out
 }
 
-// joined is a list of paths for a sentence.
+// joined returns a list of paths for a sentence.
 func joined(paths []string) string {
 	if more := len(paths) - mostMessages; more > 0 {
 		return fmt.Sprintf("%s and %d more", strings.Join(paths[:mostMessages], ", "), more)

@@ -14,7 +14,7 @@ import (
 	"github.com/modelberth/modelberth/pkg/upgrade"
 )
 
-// shipped are the rules of this version.
+// shipped returns the rules of this version.
 func shipped(t *testing.T) *upgrade.Rules {
 	t.Helper()
 	objects, err := upgrade.Objects(charts.FS())
@@ -37,7 +37,7 @@ func parse(t *testing.T, text string) []unstructured.Unstructured {
 	return out
 }
 
-// workspace is a stored Workspace with lines below its metadata.
+// workspace returns a stored Workspace with lines below its metadata.
 func workspace(name, body string) string {
 	return "apiVersion: kaito.sh/v1beta1\nkind: Workspace\nmetadata: {name: " + name + ", namespace: team-a}\n" + body
 }
@@ -134,7 +134,7 @@ metadata: {name: boats}
 spec: {policyName: boats, validationActions: [%s]}
 `
 
-// boatPolicy looks at all writes of boats.
+// boatPolicy returns a policy for all writes of boats.
 func boatPolicy(spec, action string) string {
 	return definition + strings.Replace(binding, "%s", action, 1) + `---
 apiVersion: admissionregistration.k8s.io/v1
