@@ -120,7 +120,8 @@ func (p *pass) remember() {
 	if p.state.Since.IsZero() || p.state.Since.After(now) {
 		p.state.Since = now
 	}
-	// The request that woke a set arrives some time after the first engine is ready, so that moment counts as busy.
+	// After a wake, the first request reaches the engine some time after the engine is ready. So the set counts as busy
+	// when its first engine is ready.
 	isFirst := len(p.s.Engines) > 0 && !p.state.HasEngines
 	p.state.HasEngines = len(p.s.Engines) > 0
 	if isFirst && p.state.Since.Before(now) || p.state.Ready.After(now) {

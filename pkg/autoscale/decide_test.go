@@ -241,12 +241,12 @@ func TestTrend(t *testing.T) {
 		}
 		got, state = autoscale.Decide(p, s, state)
 	}
-	if got.Need != 12 || got.Expected < 18 || got.Expected > 21 { // 20 at the trend of 8 in five minutes
+	if got.Need != 12 || got.Expected < 18 || got.Expected > 21 { // 12 now, and 8 more in five minutes
 		t.Errorf("the need is %.1f and %.1f are expected, want 12 and about 20: %s", got.Need, got.Expected, got.Message)
 	}
 }
 
-// TestRestartWithdrawsNothingAtOnce: a single look at the demand is not enough to withdraw replicas that are starting.
+// TestRestartWithdrawsNothingAtOnce: a single poll is not enough to withdraw replicas that are starting.
 func TestRestartWithdrawsNothingAtOnce(t *testing.T) {
 	s := autoscale.Signals{Desired: 5, Engines: engines(2, 1)}
 	if got := watched(policy(1, 9), s, time.Minute); got.Replicas != 5 {
@@ -318,7 +318,7 @@ func TestOneSilentEngineLetsNothingGo(t *testing.T) {
 	}
 }
 
-// A request of two seconds is rarely in flight at a look, but its arrival is counted: the set is not idle.
+// A request of two seconds is rarely in flight at a poll, but its arrival is counted: the set is not idle.
 func TestShortRequestsKeepASetAwake(t *testing.T) {
 	for name, served := range map[string]func(*autoscale.Engine){
 		"arrivals":        func(e *autoscale.Engine) { e.Arrivals = 0.01 },

@@ -9,7 +9,7 @@ import (
 )
 
 // arriving is how long, after the first replica is ready, the requests that waited for it still arrive. They distort
-// the rates of the looks in this time.
+// the rates of the polls in this time.
 const arriving = 45 * time.Second
 
 // evidence selects the signals that may request more replicas than the set has. A queue of unknown age is weak
@@ -18,7 +18,7 @@ const arriving = 45 * time.Second
 type evidence struct {
 	// levels: the present load and latencies of the engines count. queue: waiting requests count, too.
 	levels, queue bool
-	// rates: the rates since the last look count.
+	// rates: the rates since the last poll count.
 	rates bool
 }
 
@@ -64,7 +64,7 @@ func (s *Signals) running() float64 {
 }
 
 // queued returns how many replicas are needed so that, after a lead time, at most each requests wait per replica. It
-// divides the requests that wait now or arrive in that time by the requests that one replica can answer or leave
+// divides all requests, waiting now or arriving in that time, by the requests that one replica can answer or leave
 // waiting. ok is false if a rate is unknown.
 func (s *Signals) queued(each float64, lead time.Duration) (replicas float64, ok bool) {
 	var waiting, arrivals, answers, full float64

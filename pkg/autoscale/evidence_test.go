@@ -171,7 +171,7 @@ func TestNoiseRequestsNoReplicas(t *testing.T) {
 		p, state, desired, load := policy(1, 50), autoscale.State{}, 4, 35.0
 		var last time.Time
 		for i := range 400 {
-			load += (35-load)/4 + r.NormFloat64()*1.2 // an answer takes about four looks
+			load += (35-load)/4 + r.NormFloat64()*1.2 // an answer takes about four polls
 			s := autoscale.Signals{
 				Now: start.Add(time.Duration(i) * 15 * time.Second), Desired: desired, Engines: engines(4, load/4),
 				StartUps: []time.Duration{10 * time.Minute},

@@ -110,8 +110,8 @@ func (st *State) changed(now time.Time, period time.Duration, sign int) int {
 	return out
 }
 
-// expect returns the level of the demand, which is its mean over the last minutes, and the demand that is expected
-// after a lead time. The latter adds the trend of a longer time, unless the trend is within the noise.
+// expect returns the level of the demand (its mean over the last minutes) and the expected demand after a lead time.
+// The expected demand adds the trend of a longer time, unless the trend is within the noise.
 func (st *State) expect(now time.Time, measured float64, lead time.Duration) (level, expected float64) {
 	level = measured
 	count := 1.0
@@ -147,7 +147,7 @@ func (st *State) trend(now time.Time, window time.Duration) (slope, noise float6
 	if !(rest > 0) {
 		return slope, 0
 	}
-	// A long answer is in flight at several looks, so consecutive samples are correlated and count less than independent
+	// A long answer is in flight at several polls, so consecutive samples are correlated and count less than independent
 	// ones.
 	repeated := math.Min(math.Max(lag/rest, 0), mostRepeated)
 	return slope, math.Sqrt(rest / (n - 2) / spread * (1 + repeated) / (1 - repeated))

@@ -8,8 +8,8 @@ import (
 	"time"
 )
 
-// need is the number of replicas that the signals require. low assumes that engines with unknown signals have no
-// requests, and high that they are at the target.
+// need is the number of replicas that the signals require. Engines with unknown signals have no requests by the
+// assumption of low, and are at their target by that of high.
 type need struct {
 	metric    Metric
 	low, high float64

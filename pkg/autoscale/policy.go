@@ -4,8 +4,8 @@
 // Package autoscale decides how many replicas a set of equal replicas needs.
 //
 // Decide is a function of a policy, of signals from the running engines, and of a short memory of earlier signals. The
-// controller and the simulator use it. It must not know where signals come from, how replicas start, or what they
-// serve: no client, no clock, no I/O.
+// controller and the simulator call it. The package must not know where signals come from, how replicas start, or their
+// purpose. It has no client, clock or I/O.
 package autoscale
 
 import (

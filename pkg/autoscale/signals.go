@@ -33,7 +33,7 @@ type Engine struct {
 	Running, Waiting, WaitingTokens float64
 	// KVCacheUse is the used share of the KV cache, from 0 to 1.
 	KVCacheUse float64
-	// Arrivals is the rate of requests per second since the last look. ServiceTime is the time of a request in seconds,
+	// Arrivals is the rate of requests per second since the last poll. ServiceTime is the time of a request in seconds,
 	// without its wait.
 	Arrivals, ServiceTime float64
 	// TimeToFirstToken and TimePerOutputToken are latencies of the last requests in seconds; NaN if there were none.
@@ -92,7 +92,7 @@ func (s *Signals) busy() int {
 	return count
 }
 
-// hasServed reports whether an engine has had a request since the last look, even if it has none at this moment.
+// hasServed reports whether an engine has had a request since the last poll, even if it has none at this moment.
 func (s *Signals) hasServed() bool {
 	return slices.ContainsFunc(s.Engines, func(e Engine) bool { return e.Arrivals > 0 || e.TimePerOutputToken > 0 })
 }

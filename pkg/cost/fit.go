@@ -13,7 +13,7 @@ const mostAccounts = 64
 
 // Fit drops details until the encoded ledger has at most that many bytes, and returns the encoding. First it merges the
 // accounts of a namespace beyond a fixed number, then hours, days, single accounts, months and namespaces. Sums do not
-// change. Only open machines can make the encoding longer.
+// change. The encoding can be longer only because of open machines.
 func (l *Ledger) Fit(most int) ([]byte, error) {
 	l.bound()
 	for _, give := range []func(){

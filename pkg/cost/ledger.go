@@ -39,13 +39,13 @@ type Machine struct {
 	LaunchedAt time.Time
 }
 
-// Step is one look at all machines of a ledger.
+// Step is one observation of all machines of a ledger.
 type Step struct {
 	// At is the time of the clock. It decides only which period the time belongs to.
 	At time.Time
-	// Elapsed is the time since the last look, by a clock without jumps. Only whole milliseconds count.
+	// Elapsed is the time since the last observation, by a clock without jumps. Only whole milliseconds count.
 	Elapsed time.Duration
-	// Gap is set if no process watched in the elapsed time, because the last look was by an earlier process.
+	// Gap is set if no process watched in the elapsed time, because the last observation was by an earlier process.
 	Gap      bool
 	Machines []Machine
 }
@@ -76,7 +76,7 @@ func (e ended) isSame(m *Machine) bool {
 
 // Ledger is the state of all accounts. It is not safe for concurrent use.
 type Ledger struct {
-	// Seen is the time of the last look at the machines; zero for a new ledger.
+	// Seen is the time of the last observation of the machines; zero for a new ledger.
 	Seen     time.Time
 	accounts map[Key]periods
 	machines map[string]*record
@@ -93,7 +93,7 @@ func New() *Ledger {
 	}
 }
 
-// Gap returns the time since the last look. It is 0 for a new ledger, or if the clock is behind.
+// Gap returns the time since the last observation. It is 0 for a new ledger, or if the clock is behind.
 func (l *Ledger) Gap(now time.Time) time.Duration {
 	if l.Seen.IsZero() {
 		return 0
@@ -104,7 +104,7 @@ func (l *Ledger) Gap(now time.Time) time.Duration {
 // IsOpen reports whether any machine is being paid for.
 func (l *Ledger) IsOpen() bool { return len(l.machines) > 0 }
 
-// Result describes the changes since the last look.
+// Result describes the changes since the last observation.
 type Result struct {
 	// Ended is set if a machine is gone. Its end is then only in the ledger, because the cluster has deleted its object.
 	Ended bool
@@ -112,7 +112,7 @@ type Result struct {
 	Changed bool
 }
 
-// Observe records the time since the last look. If a look is repeated, the repetition records nothing.
+// Observe records the time since the last observation. If an observation is repeated, the repetition records nothing.
 func (l *Ledger) Observe(step Step) Result {
 	step.Elapsed = max(step.Elapsed, 0)
 	isNew := l.Seen.IsZero()
@@ -144,8 +144,8 @@ func (l *Ledger) Observe(step Step) Result {
 	return out
 }
 
-// begin opens a machine. In a ledger with an earlier look, the machine was launched after that look, unless the cache
-// was late.
+// begin opens a machine. In a ledger with an earlier observation, the machine was launched after that observation,
+// unless the cache was late.
 func (l *Ledger) begin(m *Machine, step *Step, isNew bool) *record {
 	age := time.Duration(0)
 	if !m.LaunchedAt.IsZero() {
@@ -165,7 +165,7 @@ func (l *Ledger) begin(m *Machine, step *Step, isNew bool) *record {
 	return out
 }
 
-// advance charges the time since the last look. It reports whether anything changed.
+// advance charges the time since the last observation. It reports whether anything changed.
 func (l *Ledger) advance(r *record, m *Machine, step *Step) bool {
 	millis := step.Elapsed.Milliseconds()
 	if r.millis == 0 {
@@ -186,7 +186,7 @@ func (l *Ledger) turn(r *record, m *Machine, step *Step) {
 	after := int64(0)
 	if !m.Since.IsZero() && m.Key == r.key && m.Owned {
 		recent := r.millis
-		if r.state != Starting { // the state of the last look lasted at least until then
+		if r.state != Starting { // the state of the last observation lasted at least until then
 			recent = min(recent, step.Elapsed.Milliseconds())
 		}
 		after = min(max(step.At.Sub(m.Since).Milliseconds(), 0), recent)
@@ -277,8 +277,8 @@ func (l *Ledger) account(key Key) periods {
 	return account
 }
 
-// settle merges old periods into coarser ones, and returns the time of this look. It measures age by elapsed time, so
-// that a clock that jumps ahead merges nothing too early.
+// settle merges old periods into coarser ones, and returns the time of this observation. It measures age by elapsed
+// time, so that a clock that jumps ahead merges nothing too early.
 func (l *Ledger) settle(step *Step) time.Time {
 	maps.DeleteFunc(l.gone, func(_ string, e ended) bool {
 		age := step.At.Sub(e.at)
@@ -296,7 +296,7 @@ func (l *Ledger) settle(step *Step) time.Time {
 	return step.At
 }
 
-// trimGone keeps only the machines that ended last, at most that many.
+// trimGone keeps at most that many machines: those that ended last.
 func (l *Ledger) trimGone(most int) {
 	if len(l.gone) <= most {
 		return

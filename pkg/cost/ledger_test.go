@@ -298,7 +298,7 @@ func TestMoney(t *testing.T) {
 	}
 }
 
-// TestResult: the result distinguishes a look that finds an end, which only the ledger then has, from other looks.
+// TestResult: only an observation of the end of a machine sets Ended. That end is then in the ledger alone.
 func TestResult(t *testing.T) {
 	l := cost.New()
 	if got := l.Observe(cost.Step{At: noon}); got != (cost.Result{}) {

@@ -43,7 +43,7 @@ func (s *story) key() cost.Key {
 	}
 }
 
-// pass advances the time, and returns the next look.
+// pass advances the time, and returns the next observation.
 func (s *story) pass() cost.Step {
 	elapsed := time.Duration(s.random.Int64N(int64(time.Minute)))
 	switch s.random.IntN(20) {
@@ -60,7 +60,7 @@ func (s *story) pass() cost.Step {
 	return cost.Step{At: s.real.Add(s.jump), Elapsed: elapsed}
 }
 
-// turn changes the world at the time of the look.
+// turn changes the world at the time of the observation.
 func (s *story) turn(step *cost.Step) {
 	for uid, m := range s.there {
 		switch s.random.IntN(6) {
@@ -96,7 +96,7 @@ func (s *story) charged() time.Duration {
 }
 
 // TestTimeIsConserved compares the ledger with the time that the cloud charges, to the millisecond. Its random stories
-// have jumps of the clock, restarts from the stored ledger, repeated looks, and shrinking ledgers.
+// have jumps of the clock, restarts from the stored ledger, repeated observations, and shrinking ledgers.
 func TestTimeIsConserved(t *testing.T) {
 	for seed := range uint64(80) {
 		s, l := newStory(seed), cost.New()
@@ -131,8 +131,8 @@ func TestTimeIsConserved(t *testing.T) {
 	}
 }
 
-// TestRestartsChangeNothing stores a ledger at some looks, and continues from it after later looks are lost. A machine
-// that still exists is charged for all of its time, once.
+// TestRestartsChangeNothing stores a ledger at some observations, and continues from it after later observations are
+// lost. A machine that still exists is charged for all of its time, once.
 func TestRestartsChangeNothing(t *testing.T) {
 	for seed := range uint64(500) {
 		random := rand.New(rand.NewPCG(seed, 9))

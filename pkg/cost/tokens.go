@@ -36,8 +36,9 @@ type engine struct {
 	last []Counters
 }
 
-// Count adds an engine's tokens since the last look. If a process is new or its counter has fallen, the counter began
-// at 0. The tokens between the last look at a process and its end are lost. Count reports whether anything changed.
+// Count adds an engine's tokens since the last observation. If a process is new or its counter has fallen, the counter
+// began at 0. The tokens between the last observation of a process and its end are lost. Count reports whether anything
+// changed.
 func (l *Ledger) Count(at time.Time, seen Engine) bool {
 	known := l.engines[seen.Name]
 	if known == nil {
@@ -77,8 +78,8 @@ func (l *Ledger) Count(at time.Time, seen Engine) bool {
 // mostProcesses is how many processes of one engine are remembered.
 const mostProcesses = 8
 
-// after returns the counters to compare the next look with. It keeps processes that did not answer, because they may
-// answer the next time.
+// after returns the counters for the comparison with the next observation. It keeps processes that did not answer,
+// because they may answer the next time.
 func (e *engine) after(seen []Counters) []Counters {
 	out := slices.DeleteFunc(slices.Clone(e.last), func(old Counters) bool {
 		return slices.ContainsFunc(seen, func(c Counters) bool { return c.Incarnation == old.Incarnation })
@@ -91,7 +92,7 @@ func (e *engine) after(seen []Counters) []Counters {
 const (
 	// mostTokens is the largest counter that is stored. It replaces larger, nonsensical ones.
 	mostTokens = 1 << 50
-	// mostGrowth is the most tokens of a process between two looks. No engine comes near it.
+	// mostGrowth is the most tokens of a process between two observations. No engine comes near it.
 	mostGrowth = 1 << 40
 )
 

@@ -46,7 +46,7 @@ func rights(d *appsv1.Deployment) []right {
 	return out
 }
 
-// checkPermissions compares the roles that are bound to the controller with the rights that it needs.
+// checkPermissions compares the roles bound to the controller with its required rights.
 func checkPermissions(e *examination) {
 	for _, kind := range []string{"ClusterRole", "ClusterRoleBinding", "Role", "RoleBinding", "Deployment", "ServiceAccount"} {
 		if !e.snapshot.isRead(kind) {
@@ -78,7 +78,7 @@ func checkPermissions(e *examination) {
 	}
 }
 
-// isIn reports whether a rule grants the right.
+// isIn reports whether a rule grants the right. Rules for single resource names count only for leases.
 func (r right) isIn(rule rbacv1.PolicyRule) bool {
 	return has(rule.APIGroups, r.group) && has(rule.Resources, r.resource) && has(rule.Verbs, r.verb) && len(rule.ResourceNames) == 0 ||
 		r.resource == "leases" && has(rule.APIGroups, r.group) && has(rule.Resources, r.resource) && has(rule.Verbs, r.verb)

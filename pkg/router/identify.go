@@ -40,8 +40,7 @@ func (x *exchange) identify(req *http.Request) *openai.Error {
 	return nil
 }
 
-// see limits an account with a token to those of the namespaces that it may use. The namespaces of a key are fixed
-// already.
+// see restricts an account with a token to the given namespaces that it may use. A key already has its namespaces.
 func (x *exchange) see(req *http.Request, namespaces []string) *openai.Error {
 	if x.user == nil {
 		return nil

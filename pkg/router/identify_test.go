@@ -186,7 +186,7 @@ func TestTokenExpiresDuringAWait(t *testing.T) {
 	cases := []struct {
 		reason   string
 		isStream bool
-		// starts is when a replica comes, and lasts how long the engine works.
+		// starts is when a replica becomes ready. lasts is how long the engine works.
 		starts, lasts time.Duration
 		status        int
 		code          string

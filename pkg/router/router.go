@@ -66,7 +66,7 @@ func Defaults() Settings {
 	}
 }
 
-// Router serves the front door.
+// Router is the HTTP handler of the front door.
 type Router struct {
 	settings  Settings
 	directory Directory

@@ -41,7 +41,7 @@ var routes = map[string]route{ //nolint:gochecknoglobals // a constant table
 	"/v1/audio/translations":   {path: "/v1/audio/translations", isForm: true},
 }
 
-// pathModels lists the models.
+// pathModels is the path of the list of models.
 const pathModels = "/v1/models"
 
 // allowed returns the HTTP method of a path, or an empty string for an unknown path.

@@ -4,7 +4,7 @@
 // Package takeover decides about Workspaces of KAITO's controller: the user's consent, KAITO's objects with their
 // price, and what prevents a takeover.
 //
-// Its input are objects as stored in the cluster. It must not know how the controller plans, buys or serves.
+// It takes objects as they are stored in the cluster. It must not know how the controller plans, buys or serves.
 package takeover
 
 import (

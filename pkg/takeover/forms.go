@@ -77,7 +77,7 @@ func hasOwner(labels map[string]string, ws types.NamespacedName) bool {
 	return labels[v1beta1.LabelMachineWorkspaceName] == ws.Name && labels[v1beta1.LabelMachineWorkspaceNamespace] == ws.Namespace
 }
 
-// isOurs reports whether labels are those of a machine of this controller, which also have KAITO's labels.
+// isOurs reports whether labels are those of this controller's machines. Such machines also have KAITO's labels.
 func isOurs(labels map[string]string) bool {
 	_, hasUID := labels[v1beta1.LabelWorkspaceUID]
 	return hasUID || labels[v1beta1.LabelManagedBy] == v1beta1.ManagedBy

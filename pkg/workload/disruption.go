@@ -20,7 +20,7 @@ func DisruptionBudget(ws *v1beta1.Workspace) *policyv1.PodDisruptionBudget {
 		Spec: policyv1.PodDisruptionBudgetSpec{
 			MaxUnavailable: new(intstr.FromInt32(1)),
 			Selector:       &metav1.LabelSelector{MatchLabels: podSelector(ws)},
-			// A pod that does not answer serves nobody.
+			// A pod that does not answer serves nobody, so it may always be evicted.
 			UnhealthyPodEvictionPolicy: new(policyv1.AlwaysAllow),
 		},
 	}

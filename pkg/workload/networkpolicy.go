@@ -10,10 +10,11 @@ import (
 	"github.com/modelberth/modelberth/api/v1beta1"
 )
 
-// NetworkPolicy allows clients to reach only the API and the metrics of a preset Workspace's pods. Only the named
-// consumer can reach the events of the KV cache, even those of pods from earlier versions, which published them to
-// everybody. The members of a group reach each other on all ports; no others may, because their engines have no
-// authentication. The pods themselves reach everything except cloud metadata, or only the administrator's list.
+// NetworkPolicy allows clients to reach only the API and the metrics of a preset Workspace's pods and, in a group, the
+// agents' ProbePort. Only the named consumer can reach the events of the KV cache, even those of pods from earlier
+// versions, which published them to everybody. Only the members of a group reach each other on all ports, because their
+// engines have no authentication. The pods themselves reach everything except cloud metadata, or only the
+// administrator's list.
 func NetworkPolicy(in Input) *networkingv1.NetworkPolicy {
 	ws := in.Workspace
 	ingress := []networkingv1.NetworkPolicyIngressRule{{

@@ -67,7 +67,7 @@ type replica struct {
 	// at is the time of this state, and promptEnd the end of the first prompt.
 	at, promptEnd float64
 	seen          observed
-	// isKnown: there was a look before. The first look has no rates.
+	// isKnown: there was a poll before. The first poll has no rates.
 	isKnown bool
 }
 
@@ -78,7 +78,7 @@ type job struct {
 	ends            float64
 }
 
-// observed has the sums since the last look.
+// observed has the sums since the last poll.
 type observed struct {
 	arrivals, firsts, ended int
 	firstSeconds, service   float64

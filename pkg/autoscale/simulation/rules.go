@@ -18,7 +18,7 @@ type Ours struct {
 	Last autoscale.Decision
 }
 
-// Replicas decides.
+// Replicas implements Scaler.
 func (o *Ours) Replicas(signals autoscale.Signals) int {
 	o.Last, o.state = autoscale.Decide(o.Policy, signals, o.state)
 	return o.Last.Replicas
@@ -77,7 +77,7 @@ func KEDA(threshold float64, least, most int) *Ratio {
 	}
 }
 
-// Replicas decides.
+// Replicas implements Scaler.
 func (r *Ratio) Replicas(signals autoscale.Signals) int {
 	now, wanted := signals.Now, r.wanted(&signals)
 	r.wants = append(r.wants, want{now, wanted})

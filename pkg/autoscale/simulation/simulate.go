@@ -272,7 +272,7 @@ func (w *world) at(seconds float64) time.Time {
 	return w.Start.Add(time.Duration(seconds * float64(time.Second)))
 }
 
-// report returns the metrics of an engine since the last look.
+// report returns the metrics of an engine since the last poll.
 func (r *replica) report(interval float64) autoscale.Engine {
 	nan := math.NaN()
 	out := autoscale.Engine{

@@ -132,7 +132,7 @@ func bound(loads []int) int {
 }
 
 // highest returns the replica with the highest hash of its name and the key (rendezvous hashing). A new replica takes
-// over only the keys that it now wins. The keys of a lost replica spread over the others.
+// over some keys, and no key moves between the others. The keys of a lost replica spread over the others.
 func highest(replicas []string, key uint64) int {
 	best, top := 0, uint64(0)
 	for i, name := range replicas {

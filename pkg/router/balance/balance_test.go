@@ -132,7 +132,7 @@ func TestEqualReplicasTakeTurns(t *testing.T) {
 	}
 }
 
-// TestCountersNeverLeak runs requests that end, retry, and release twice, all at once.
+// TestCountersNeverLeak runs concurrent requests that end, retry, and release twice.
 func TestCountersNeverLeak(t *testing.T) {
 	var counters Counters
 	var wait sync.WaitGroup

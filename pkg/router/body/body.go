@@ -18,9 +18,9 @@ import (
 type Fields struct {
 	// Model is the name in the body.
 	Model string
-	// Stream: the client wants the answer in pieces.
+	// Stream: the client requests the answer in pieces.
 	Stream bool
-	// IncludeUsage: the client wants the usage at the end of the stream.
+	// IncludeUsage: the client requests the usage at the end of the stream.
 	IncludeUsage bool
 	// MaxTokens is the limit of the answer, in tokens; 0 if there is none.
 	MaxTokens int

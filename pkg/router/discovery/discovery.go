@@ -32,7 +32,7 @@ import (
 // LabelKey selects the Secrets with keys of clients, in the router's namespace.
 const LabelKey = "modelberth.dev/router-key"
 
-// Scope names the watched objects.
+// Scope has the namespaces of the watched objects.
 type Scope struct {
 	// Namespaces are the namespaces of the models; none means all.
 	Namespaces watched.Namespaces

@@ -58,7 +58,7 @@ func (r *Room) IsOpen() bool { return r.limits.Requests > 0 }
 // Time returns how long a request may wait.
 func (r *Room) Time() time.Duration { return r.limits.Time }
 
-// Place is a waiting request.
+// Place is the place of a waiting request in a Room.
 type Place struct {
 	of   *Room
 	who  Request

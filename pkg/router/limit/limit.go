@@ -1,7 +1,7 @@
 // Copyright The Modelberth Authors.
 // SPDX-License-Identifier: Apache-2.0
 
-// Package limit decides who a client is, which models it may use, and what its limits are.
+// Package limit identifies a client, and decides which models it may use and how much.
 //
 // A key gives access only to the namespaces that the administrator named in its Secret. The package must not know HTTP,
 // replicas or how keys are stored.

@@ -131,7 +131,7 @@ func TestSettle(t *testing.T) {
 		reason        string
 		estimate      int
 		took          []int
-		want, refills float64 // want is left at once, and refills a minute later, in tokens
+		want, refills float64 // tokens left: want at once, refills a minute later
 	}{
 		{"an estimate that was right", 300, []int{300}, 300, 600},
 		{"an overestimated prompt comes back", 500, []int{100}, 500, 600},

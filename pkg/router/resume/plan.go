@@ -186,7 +186,7 @@ func (p *Plan) rest(text string, tokens int) (body []byte, overlap string, err e
 	return body, overlap, err
 }
 
-// isSpace reports whether Python's str.strip removes a character, as vLLM and chat templates call it. For an engine
-// that removes fewer characters the client still gets nothing twice: the engine generates all of the white space again,
-// and the client gets what follows.
+// isSpace reports whether Python's str.strip removes a character, because vLLM and chat templates call str.strip. The
+// router removes these characters itself. Thus an engine that strips fewer also generates all of them again, and the
+// client gets each once.
 func isSpace(r rune) bool { return unicode.IsSpace(r) || r >= '\x1c' && r <= '\x1f' }

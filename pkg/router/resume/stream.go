@@ -236,7 +236,7 @@ func (s *Stream) resume() error {
 	}
 	s.isResumed, s.overlap, s.sent = true, overlap, s.tokens
 	s.forget()
-	_ = s.from.Close() // it broke
+	_ = s.from.Close() // the connection broke
 	s.from = io.NopCloser(strings.NewReader(""))
 	next, err := s.again(body)
 	if err != nil {

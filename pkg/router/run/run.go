@@ -41,7 +41,7 @@ import (
 	"github.com/modelberth/modelberth/pkg/router/wake"
 )
 
-// Options of the command.
+// Options are the options of modelberth-router.
 type Options struct {
 	Address, MetricsAddress, ProbeAddress string
 	// MetricsInsecure serves metrics over plain HTTP to everybody.
@@ -227,7 +227,7 @@ func tokenReviewers(config *rest.Config) (tokens.Reviewers, error) {
 	return tokens.Reviewers{New: reviewer{reviews}, Renewals: reviewer{renewals}, Rights: reviewer{reviews}}, nil
 }
 
-// reviewer converts the error of a busy rate limit to the one that package tokens expects.
+// reviewer converts review.ErrBusy to tokens.ErrBusy.
 type reviewer struct{ reviews *review.Reviews }
 
 // User implements tokens.Authenticator.

@@ -313,8 +313,8 @@ func makeRoom[K comparable, V any](of map[K]V, most int, hasEnded func(V) bool) 
 	}
 }
 
-// Within returns the user as a client of those namespaces that it may use. If many are unknown, it first reviews the
-// right in the whole cluster.
+// Within returns the user as a client for the given namespaces that it may use. If many are unknown, it first reviews
+// the right in the whole cluster.
 func (t *Tokens) Within(ctx context.Context, user *User, namespaces []string) (*limit.Client, error) {
 	allowed, unknown, stale := user.known(namespaces, t.clock.Now())
 	if len(unknown) > mostReviews {
