@@ -154,7 +154,7 @@ func TestShareOfMemory(t *testing.T) {
 	if !ok {
 		t.Fatalf("the server's handler is a %T", server.Config.Handler)
 	}
-	for r.buffered.Load() < 32<<10 { // until the router has read all sent bytes: before that, another request of the key could be admitted
+	for r.buffered.Load() < 32<<10 { // until the router has read all; earlier, the key's next request could pass
 		select {
 		case <-ticker.C:
 		case <-until:

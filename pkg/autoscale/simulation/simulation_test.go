@@ -127,7 +127,7 @@ func TestDrain(t *testing.T) {
 	if diff := cmp.Diff([]float64{1, 1}, got.TTFT, approximately()); diff != "" {
 		t.Errorf("(-want +got):\n%s", diff)
 	}
-	if diff := cmp.Diff(82.0, got.Dollars, approximately()); diff != "" { // twice 41 s, although one was removed after 15 s
+	if diff := cmp.Diff(82.0, got.Dollars, approximately()); diff != "" { // twice 41 s; one was removed after 15 s
 		t.Errorf("dollars (-want +got):\n%s", diff)
 	}
 }

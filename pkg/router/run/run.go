@@ -113,7 +113,7 @@ func (o *Options) Validate() error {
 		return errors.New("--hold-requests must not be below 0")
 	case hold.Requests > 0 && (hold.Bytes < 1 || hold.Time <= 0 || hold.Time >= o.Settings.Deadline):
 		return errors.New("--hold-bytes must be above 0, and --hold-time between 0 and --request-deadline")
-	case o.Settings.BodyBudget/6 < o.Settings.MaxBody: // a key may use half, for a body, the buffer that it outgrew, and the edited copy
+	case o.Settings.BodyBudget/6 < o.Settings.MaxBody: // a key has half: body, outgrown buffer, edited copy
 		return errors.New("--body-memory-bytes must be at least six times --max-body-bytes")
 	}
 	return o.validateTokens()
