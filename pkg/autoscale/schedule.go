@@ -47,7 +47,7 @@ type Cron struct {
 	anyDay, anyWeekday bool
 }
 
-// ParseCron parses an expression of five fields: minute, hour, day of the month, month, weekday (0 and 7 are Sunday).
+// ParseCron parses an expression of five fields: minute, hour, day of the month, the month itself, and weekday (0 and 7 are Sunday).
 // Each field is *, a number, a range, or a list of these, and may have a step such as */5.
 func ParseCron(text string) (Cron, error) {
 	fields := strings.Fields(text)

@@ -71,7 +71,7 @@ func (s *Starts) Of(ctx context.Context, ws *v1beta1.Workspace) ([]catalog.Measu
 	return out, nil
 }
 
-// reports reports whether the engine of a Workspace has one of the selected figures.
+// reports returns whether the engine of a Workspace has one of the selected figures.
 func (s *Starts) reports(ws *v1beta1.Workspace) bool {
 	known := ws.Status.Engine
 	return known != nil && (s.Memory && known.KVCacheTokens != nil || s.Speed && known.Speed != nil)

@@ -35,7 +35,8 @@ func TestFails(t *testing.T) {
 		{"one is late to the second", []Replica{starting("a", after(time.Minute), "c")}, after(31 * time.Minute), Failure{Replica: "a", IsLate: true}},
 		{
 			"a replica that did not answer before the rollout gets the whole deadline",
-			[]Replica{starting("a", after(-time.Hour), "c")}, after(29 * time.Minute),
+			[]Replica{starting("a", after(-time.Hour), "c")},
+			after(29 * time.Minute),
 			Failure{Next: after(30 * time.Minute)},
 		},
 		{"a replica with the former template may take its time", []Replica{starting("a", after(0), "")}, after(time.Hour), Failure{}},
@@ -46,7 +47,8 @@ func TestFails(t *testing.T) {
 		{"or has the former template", []Replica{stalled("")}, after(time.Hour), Failure{}},
 		{
 			"the earliest deadline is the next look",
-			[]Replica{starting("a", after(2*time.Minute), "c"), starting("b", after(time.Minute), "c")}, after(3 * time.Minute),
+			[]Replica{starting("a", after(2*time.Minute), "c"), starting("b", after(time.Minute), "c")},
+			after(3 * time.Minute),
 			Failure{Next: after(31 * time.Minute)},
 		},
 	}

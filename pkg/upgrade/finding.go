@@ -12,16 +12,16 @@ import (
 type Problem string
 
 const (
-	// NotWritable: the new rules refuse even a write that only changes an annotation. The controller could then neither
-	// report on the object nor release it.
+	// NotWritable means that the new rules refuse even a write that only changes an annotation. The controller could
+	// then neither report on the object nor release it.
 	NotWritable Problem = "NotWritable"
-	// FieldsLost: the new schema lacks fields of the object, so the API server drops them with the next write.
+	// FieldsLost means that the new schema lacks fields of the object, so the API server drops them with the next write.
 	FieldsLost Problem = "FieldsLost"
-	// VersionLost: the new CustomResourceDefinition lacks a version in which objects are stored.
+	// VersionLost means that the new CustomResourceDefinition lacks a version in which objects are stored.
 	VersionLost Problem = "VersionLost"
-	// NotReadable: the new version cannot read a pinned plan.
+	// NotReadable means that the new version cannot read a pinned plan.
 	NotReadable Problem = "NotReadable"
-	// RefusedIfNew: the object stays writable, but the API server would refuse the same manifest for a new object.
+	// RefusedIfNew means that the object stays writable, but the API server would refuse the same manifest for a new object.
 	RefusedIfNew Problem = "RefusedIfNew"
 )
 
