@@ -156,7 +156,7 @@ type InferenceSetRollingUpdate struct {
 }
 
 // RollbackSpec decides when a rollout has failed: a Workspace with the new template is stalled, for a reason other than
-// the supply of machines, or does not answer in time.
+// the supply of machines, its engine fails in a way that no restart mends, or it does not answer in time.
 type RollbackSpec struct {
 	// progressDeadline is how long a Workspace with the new template may take to answer, from the time when it has its
 	// machines. Unset means 1h.

@@ -23,6 +23,11 @@ func TestFails(t *testing.T) {
 		out.IsStalled = true
 		return out
 	}
+	failing := func(letters string) Replica {
+		out := at(letters)[0]
+		out.IsFailing = true
+		return out
+	}
 	tests := []struct {
 		reason string
 		have   []Replica
@@ -42,6 +47,7 @@ func TestFails(t *testing.T) {
 		{"a replica with the former template may take its time", []Replica{starting("a", after(0), "")}, after(time.Hour), Failure{}},
 		{"a replica without machines may, too", []Replica{starting("a", after(0), "cm")}, after(time.Hour), Failure{}},
 		{"a stalled replica ends the rollout at once", []Replica{stalled("c")}, after(time.Second), Failure{Replica: "a"}},
+		{"so do pods that fail for good", []Replica{failing("c")}, after(time.Second), Failure{Replica: "a"}},
 		{"unless it is stalled for want of a machine", []Replica{stalled("cm")}, after(time.Hour), Failure{}},
 		{"unless it is being deleted", []Replica{stalled("cl")}, after(time.Hour), Failure{}},
 		{"or has the former template", []Replica{stalled("")}, after(time.Hour), Failure{}},

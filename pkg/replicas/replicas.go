@@ -48,6 +48,8 @@ type Replica struct {
 	LacksMachine bool
 	// IsStalled: nothing happens to it until a person acts.
 	IsStalled bool
+	// IsFailing: its pods fail, and no restart mends that.
+	IsFailing bool
 	// Starting is since when it has its machines and does not answer; zero if it answers or has none.
 	Starting time.Time
 	// Nodes is the number of its machines; 0 means that it has no plan yet.

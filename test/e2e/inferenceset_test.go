@@ -62,27 +62,27 @@ func replicasBehindOneService(t *testing.T) {
 	}
 }
 
-// failedTemplateOfASet gives an engine of a set a flag that it refuses: one replica crashes, the other one serves, and both
-// return to the template that works.
+// failedTemplateOfASet gives the engine of a set a file that does not exist: one replica crashes, the other one serves, and
+// both return to the template that works.
 func failedTemplateOfASet(t *testing.T) {
 	ns := namespace(t)
 	apply(t, ns, strings.Replace(pair, "spec:\n", "spec:\n  updateStrategy: {rollingUpdate: {rollback: {progressDeadline: 10m}}}\n", 1))
 	service := types.NamespacedName{Namespace: ns, Name: "pair"}
 	waitSet(t, service)
 	kubectl(t, "patch", "inferenceset/pair", "--namespace="+ns, "--type=merge",
-		`--patch={"spec":{"template":{"inference":{"engine":{"args":{"no-such-flag":"1"}}}}}}`)
+		`--patch={"spec":{"template":{"inference":{"engine":{"args":{"chat-template-file":"/no/such/file"}}}}}}`)
 	start := time.Now()
 	kubectl(t, "wait", "--for=condition=Stalled", "inferenceset/pair", "--namespace="+ns, "--timeout="+readyTimeout.String())
 	expectAnswersOf(t, service, service.Name)
 	kubectl(t, "wait", "--for=jsonpath={.status.readyReplicas}=2", "inferenceset/pair", "--namespace="+ns, "--timeout="+readyTimeout.String())
-	elapsed(t, "a template with a wrong flag, until both replicas have the previous one", start)
+	elapsed(t, "a template with a missing file, until both replicas have the previous one", start)
 	for _, ws := range replicasOf(t, service) {
 		if ws.Inference.Engine != nil {
 			t.Errorf("Workspace %s still has the engine settings %+v", ws.Name, ws.Inference.Engine)
 		}
 	}
 	message := kubectl(t, "get", "inferenceset/pair", "--namespace="+ns, `--output=jsonpath={.status.conditions[?(@.type=="Ready")].message}`)
-	expectText(t, message, "2/2 replicas are ready", "spec.template failed", "no-such-flag")
+	expectText(t, message, "2/2 replicas are ready", "spec.template failed", "/no/such/file")
 	kubectl(t, "delete", "inferenceset/pair", "--namespace="+ns, "--timeout="+goneTimeout.String())
 }
 

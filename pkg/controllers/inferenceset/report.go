@@ -187,8 +187,11 @@ func (f *facts) rolledBack() string {
 func failureWords(views []view, failure replicas.Failure, deadline time.Duration) string {
 	i := slices.IndexFunc(views, func(v view) bool { return v.Name == failure.Replica })
 	v := &views[i]
-	text := v.words(v.blocked)
-	if failure.IsLate {
+	text := v.words(v.notReady)
+	switch {
+	case v.blocked != (problem{}):
+		text = v.words(v.blocked)
+	case failure.IsLate:
 		text = fmt.Sprintf("Workspace %s has had its machines for %s and does not answer: %s", v.Name, deadline, v.notReady.Message)
 	}
 	return wording.Clip(text, mostMessage/2)

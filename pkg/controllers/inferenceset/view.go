@@ -13,6 +13,7 @@ import (
 	"k8s.io/apimachinery/pkg/util/intstr"
 
 	"github.com/modelberth/modelberth/api/v1beta1"
+	"github.com/modelberth/modelberth/pkg/diagnosis"
 	"github.com/modelberth/modelberth/pkg/replicas"
 )
 
@@ -41,7 +42,7 @@ func viewOf(ws, desired *v1beta1.Workspace) view {
 	ready := current(ws, v1beta1.ConditionReady)
 	out.IsReady = ready != nil && ready.Status == metav1.ConditionTrue
 	if ready != nil && !out.IsReady {
-		out.notReady = problem{ready.Reason, ready.Message}
+		out.notReady, out.IsFailing = problem{ready.Reason, ready.Message}, diagnosis.IsHopeless(ready.Reason)
 	}
 	if stalled := current(ws, v1beta1.ConditionStalled); stalled != nil && stalled.Status == metav1.ConditionTrue {
 		out.IsStalled, out.blocked = true, problem{stalled.Reason, stalled.Message}

@@ -22,8 +22,8 @@ func TestViewOf(t *testing.T) {
 		return metav1.Condition{Type: kind, Status: status, Reason: reason, Message: "why", ObservedGeneration: generation}
 	}
 	type seen struct {
-		IsReady, IsLeaving, LacksMachine, IsStalled bool
-		Blocked, NotReady                           string
+		IsReady, IsLeaving, LacksMachine, IsStalled, IsFailing bool
+		Blocked, NotReady                                      string
 	}
 	tests := []struct {
 		reason string
@@ -34,6 +34,10 @@ func TestViewOf(t *testing.T) {
 		{"it answers", []metav1.Condition{condition("Ready", "True", "Serving", 2)}, seen{IsReady: true}},
 		{"it answered before the edit", []metav1.Condition{condition("Ready", "True", "Serving", 1)}, seen{}},
 		{"it starts", []metav1.Condition{condition("Ready", "False", "Progressing", 2)}, seen{NotReady: "Progressing"}},
+		{
+			"its engine refuses its flags", []metav1.Condition{condition("Ready", "False", v1beta1.ReasonEngineArgsRefused, 2)},
+			seen{IsFailing: true, NotReady: v1beta1.ReasonEngineArgsRefused},
+		},
 		{"it waits for a person", []metav1.Condition{
 			condition("Ready", "False", "ConfigNotFound", 2), condition("Stalled", "True", "ConfigNotFound", 2),
 		}, seen{IsStalled: true, Blocked: "ConfigNotFound", NotReady: "ConfigNotFound"}},
@@ -49,7 +53,7 @@ func TestViewOf(t *testing.T) {
 			ws := childOf(t, set())
 			ws.Generation, ws.Status.Conditions = 2, test.have
 			v := viewOf(ws, ws)
-			got := seen{v.IsReady, v.IsLeaving, v.LacksMachine, v.IsStalled, v.blocked.Reason, v.notReady.Reason}
+			got := seen{v.IsReady, v.IsLeaving, v.LacksMachine, v.IsStalled, v.IsFailing, v.blocked.Reason, v.notReady.Reason}
 			if diff := cmp.Diff(test.want, got); diff != "" {
 				t.Errorf("view (-want +got):\n%s", diff)
 			}
