@@ -52,6 +52,10 @@ type InferenceSetSpec struct {
 	// +kubebuilder:default=1
 	// +optional
 	Replicas *int32 `json:"replicas,omitempty"`
+	// onDemandReplicas is how many of the Workspaces use no spot machines, if the template allows spot. The others use
+	// what the template allows. Modelberth only.
+	// +optional
+	OnDemandReplicas int32 `json:"onDemandReplicas,omitempty"`
 	// nodeCountLimit is the maximum number of machines of all Workspaces together. The set creates no Workspace beyond
 	// it. Lowering it deletes none.
 	// +optional

@@ -33,6 +33,7 @@ func newWorld(seed uint64) *world {
 		w.add(Replica{
 			IsCurrent: random.IntN(2) == 0, IsReady: random.IntN(2) == 0, IsLeaving: random.IntN(5) == 0,
 			CanUpdate: random.IntN(2) == 0, LacksMachine: random.IntN(6) == 0, Nodes: 1,
+			IsSteady: random.IntN(4) == 0, HourlyPrice: float64(random.IntN(3)),
 		})
 	}
 	return w

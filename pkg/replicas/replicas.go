@@ -52,6 +52,10 @@ type Replica struct {
 	IsFailing bool
 	// Starting is since when it has its machines and does not answer; zero if it answers or has none.
 	Starting time.Time
+	// IsSteady: it uses no spot machines, and the set needs it for that.
+	IsSteady bool
+	// HourlyPrice of its plan, in USD; 0 if it is unknown.
+	HourlyPrice float64
 	// Nodes is the number of its machines; 0 means that it has no plan yet.
 	Nodes int
 }
@@ -128,13 +132,16 @@ func observe(policy Policy, all []Replica) state {
 	return s
 }
 
-// bySparing puts the most dispensable replica first: unready ones, then those with a former template, then the newest.
+// bySparing puts the most dispensable replica first: unready ones, then those with a former template, then those that may
+// use spot machines, then the dearest by a cent or more, then the newest.
 func bySparing(a, b Replica) int {
 	return cmp.Or(
-		trueLast(a.IsReady, b.IsReady), trueLast(a.IsCurrent, b.IsCurrent),
-		b.Created.Compare(a.Created), strings.Compare(b.Name, a.Name),
+		trueLast(a.IsReady, b.IsReady), trueLast(a.IsCurrent, b.IsCurrent), trueLast(a.IsSteady, b.IsSteady),
+		cmp.Compare(cents(b.HourlyPrice), cents(a.HourlyPrice)), b.Created.Compare(a.Created), strings.Compare(b.Name, a.Name),
 	)
 }
+
+func cents(usd float64) int { return int(math.Round(usd * 100)) }
 
 func trueLast(a, b bool) int {
 	switch {

@@ -12,11 +12,11 @@ import (
 )
 
 // at makes replicas from letters: c current, r ready, l leaving, f fixed (no update in place), m lacks a machine, n has
-// no plan, 2 needs two machines. Replicas are named in the order of their creation.
+// no plan, 2 needs two machines, s is steady, d costs 2 USD per hour instead of 1. Replicas are named in the order of their creation.
 func at(letters ...string) []Replica {
 	out := make([]Replica, len(letters))
 	for i, text := range letters {
-		out[i] = Replica{Name: string(rune('a' + i)), Created: time.Unix(int64(i), 0), CanUpdate: true, Nodes: 1}
+		out[i] = Replica{Name: string(rune('a' + i)), Created: time.Unix(int64(i), 0), CanUpdate: true, Nodes: 1, HourlyPrice: 1}
 		for _, letter := range text {
 			switch letter {
 			case 'c':
@@ -33,6 +33,10 @@ func at(letters ...string) []Replica {
 				out[i].Nodes = 0
 			case '2':
 				out[i].Nodes = 2
+			case 's':
+				out[i].IsSteady = true
+			case 'd':
+				out[i].HourlyPrice = 2
 			}
 		}
 	}
@@ -52,6 +56,9 @@ func TestDecide(t *testing.T) {
 		{"a replica that is leaving does not count", three, at("cr", "crl", "cr"), Decision{Create: 1}},
 		{"a huge set is created in parts", Policy{Replicas: 1000}, nil, Decision{Create: 16}},
 		{"scaling down spares the ready ones, then the oldest", Policy{Replicas: 2}, at("c", "cr", "cr", "cr"), Decision{Delete: []string{"a", "d"}}},
+		{"and spares the cheap ones", Policy{Replicas: 2}, at("crd", "crd", "cr"), Decision{Delete: []string{"b"}}},
+		{"and those that keep off spot machines, though they are dearer", Policy{Replicas: 1}, at("crds", "cr", "cr"), Decision{Delete: []string{"c", "b"}}},
+		{"but not in place of those that answer", Policy{Replicas: 1}, at("cds", "cr"), Decision{Delete: []string{"a"}}},
 		{"zero replicas delete all, whatever their template", Policy{}, at("r", "cr"), Decision{Delete: []string{"a", "b"}}},
 
 		{"an edit in place takes the newest first, one at a time", three, at("r", "r", "r"), Decision{Update: []string{"c"}, IsRolling: true}},

@@ -9,6 +9,7 @@ import (
 	"encoding/json"
 	"fmt"
 	"maps"
+	"slices"
 
 	"k8s.io/apimachinery/pkg/api/equality"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
@@ -53,6 +54,21 @@ func templateOf(set *v1beta1.InferenceSet) (template, error) {
 			Placement: spec.Resource.Placement, LabelSelector: set.Spec.Selector.DeepCopy(),
 		},
 	}, nil
+}
+
+// steady returns the template without spot machines, and whether that makes a difference.
+func (t template) steady() (template, bool) {
+	placement := t.Resource.Placement
+	if placement == nil || !slices.Contains(placement.CapacityTypes, v1beta1.CapacitySpot) {
+		return t, false
+	}
+	t.Resource.Placement = placement.DeepCopy()
+	rest := slices.DeleteFunc(t.Resource.Placement.CapacityTypes, func(kind v1beta1.CapacityType) bool { return kind == v1beta1.CapacitySpot })
+	if len(rest) == 0 {
+		rest = []v1beta1.CapacityType{v1beta1.CapacityReserved, v1beta1.CapacityOnDemand}
+	}
+	t.Resource.Placement.CapacityTypes = rest
+	return t, true
 }
 
 // child returns the Workspace of that name in a set.

@@ -92,13 +92,3 @@ func find(children []*v1beta1.Workspace, name string) *v1beta1.Workspace {
 	}
 	return children[i]
 }
-
-// viewsOf returns the views of Workspaces: desired is one with the current template, and updated one with the spec's.
-func viewsOf(children []*v1beta1.Workspace, desired, updated *v1beta1.Workspace) []view {
-	out := make([]view, len(children))
-	for i, ws := range children {
-		out[i] = viewOf(ws, desired)
-		out[i].isUpdated = isCurrent(ws, updated)
-	}
-	return out
-}

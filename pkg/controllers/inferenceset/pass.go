@@ -6,6 +6,7 @@ package inferenceset
 import (
 	"context"
 	"errors"
+	"slices"
 	"time"
 
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
@@ -19,7 +20,7 @@ type pass struct {
 	set      *v1beta1.InferenceSet
 	children []*v1beta1.Workspace
 	// target is the template that the replicas are to have: the spec's, or after a rollback the previous one.
-	target template
+	target variants
 	// spec is the ControllerRevision of the spec's template, which may not exist; nil without a rollback policy.
 	spec     *revision
 	views    []view
@@ -46,22 +47,23 @@ func (r *Reconciler) look(ctx context.Context, set *v1beta1.InferenceSet, childr
 	if err != nil {
 		return nil, err
 	}
-	p.target = spec
+	target := spec
 	if rollbackOf(set) != nil && set.DeletionTimestamp.IsZero() {
 		if p.spec, err = revisionOf(set, spec); err != nil {
 			return nil, err
 		}
 	}
 	if p.isRolledBack() {
-		p.target, err = r.stored(ctx, set)
+		target, err = r.stored(ctx, set)
 	}
 	if lost, ok := errors.AsType[*waitError](err); ok {
-		p.lost, p.target, err = lost, spec, nil
+		p.lost, target, err = lost, spec, nil
 	}
 	if err != nil {
 		return nil, err
 	}
-	p.views = viewsOf(children, p.target.child(set, set.Name), spec.child(set, set.Name))
+	p.target = variantsOf(set, target)
+	p.views = p.target.views(set, children, variantsOf(set, spec))
 	if p.lost == nil {
 		p.decision = decide(set, p.views)
 	}
@@ -125,4 +127,9 @@ func (p *pass) isComplete() bool {
 		}
 	}
 	return true
+}
+
+// isSteady reports whether a replica is to keep off spot machines.
+func (p *pass) isSteady(name string) bool {
+	return slices.ContainsFunc(p.views, func(v view) bool { return v.Name == name && v.IsSteady })
 }

@@ -171,8 +171,9 @@ func (r *Reconciler) execute(ctx context.Context, p *pass) error {
 	for _, name := range p.decision.Update {
 		failures = append(failures, r.updateChild(ctx, p, find(p.children, name)))
 	}
-	for _, name := range replicas.Names(p.set.Name, string(p.set.UID), replicasOf(p.views), p.decision.Create) {
-		_, err := r.applyChild(ctx, p, name, "ReplicaCreated", "created Workspace %s")
+	steady := p.target.lacking(p.views)
+	for i, name := range replicas.Names(p.set.Name, string(p.set.UID), replicasOf(p.views), p.decision.Create) {
+		_, err := r.applyChild(ctx, p.set, p.target.of(i < steady).child(p.set, name), "ReplicaCreated", "created Workspace %s")
 		failures = append(failures, err)
 	}
 	for _, err := range failures {
@@ -183,10 +184,12 @@ func (r *Reconciler) execute(ctx context.Context, p *pass) error {
 	return nil
 }
 
-func (r *Reconciler) applyChild(ctx context.Context, p *pass, name, reason, message string) (bool, error) {
-	isWritten, err := r.Applier.Apply(ctx, p.set, p.target.child(p.set, name))
+func (r *Reconciler) applyChild(
+	ctx context.Context, set *v1beta1.InferenceSet, desired *v1beta1.Workspace, reason, message string,
+) (bool, error) {
+	isWritten, err := r.Applier.Apply(ctx, set, desired)
 	if err == nil && isWritten {
-		r.Events.Eventf(p.set, corev1.EventTypeNormal, reason, message, name)
+		r.Events.Eventf(set, corev1.EventTypeNormal, reason, message, desired.Name)
 	}
 	return isWritten, err
 }
@@ -194,11 +197,11 @@ func (r *Reconciler) applyChild(ctx context.Context, p *pass, name, reason, mess
 // updateChild brings a Workspace to the current template. Apply keeps fields of other writers, such as a user or
 // KAITO's controller: if nothing else differs, they are removed.
 func (r *Reconciler) updateChild(ctx context.Context, p *pass, ws *v1beta1.Workspace) error {
-	isWritten, err := r.applyChild(ctx, p, ws.Name, "ReplicaUpdated", "updated Workspace %s to the current template")
+	desired, after := p.target.of(p.isSteady(ws.Name)).child(p.set, ws.Name), ws.DeepCopy()
+	isWritten, err := r.applyChild(ctx, p.set, desired, "ReplicaUpdated", "updated Workspace %s to the current template")
 	if err != nil || isWritten {
 		return err
 	}
-	desired, after := p.target.child(p.set, ws.Name), ws.DeepCopy()
 	desired.Resource.Count, desired.Resource.PreferredNodes = ws.Resource.Count, ws.Resource.PreferredNodes
 	after.Inference, after.Resource = desired.Inference, desired.Resource
 	return client.IgnoreNotFound(r.Client.Patch(ctx, after, client.MergeFromWithOptions(ws, client.MergeFromWithOptimisticLock{})))

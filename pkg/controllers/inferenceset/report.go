@@ -43,7 +43,7 @@ func (f *facts) count() count {
 	var c count
 	for i := range f.views {
 		v := &f.views[i]
-		c.price += v.price
+		c.price += v.HourlyPrice
 		c.nodes += v.Nodes
 		if v.IsLeaving {
 			c.leaving++

@@ -17,7 +17,7 @@ import (
 )
 
 func ready(name string) view {
-	return view{Replica: replicas.Replica{Name: name, IsReady: true, IsCurrent: true, Nodes: 1}, price: 3.67}
+	return view{Replica: replicas.Replica{Name: name, IsReady: true, IsCurrent: true, Nodes: 1, HourlyPrice: 3.67}}
 }
 
 func starting(name string) view {

@@ -34,6 +34,7 @@ type stage struct {
 	broken []metav1.Condition
 	// writes counts the controller's, and the one with the number of failing fails.
 	writes, failing int
+	events          chan string
 }
 
 var errLost = errors.New("the connection is lost")
@@ -80,7 +81,12 @@ func (s *stage) restart() {
 			return c.SubResource(name).Patch(ctx, object, patch, options...)
 		},
 	})
-	s.reconciler = New(Config{Client: c, Live: c, Applier: apply.New(c, c, s.clock), Events: record.NewFakeRecorder(1000), Clock: s.clock})
+	events := record.NewFakeRecorder(1000)
+	if s.events == nil {
+		s.events = events.Events
+	}
+	events.Events = s.events
+	s.reconciler = New(Config{Client: c, Live: c, Applier: apply.New(c, c, s.clock), Events: events, Clock: s.clock})
 }
 
 // goOn lets the controller and the Workspaces act until nothing is written any more.

@@ -26,8 +26,6 @@ type view struct {
 	isUpdated bool
 	// notReady is why it does not answer; empty if it does.
 	notReady problem
-	// price is the price of its plan, in USD per hour; 0 if it is unknown.
-	price float64
 }
 
 // problem is the reason and the message of a condition.
@@ -55,7 +53,7 @@ func viewOf(ws, desired *v1beta1.Workspace) view {
 	}
 	out.Starting = startingSince(ws)
 	if plan := ws.Status.Plan; plan != nil {
-		out.price, _ = strconv.ParseFloat(plan.HourlyPrice, 64) // empty without a known price
+		out.HourlyPrice, _ = strconv.ParseFloat(plan.HourlyPrice, 64) // empty without a known price
 	}
 	return out
 }

@@ -133,6 +133,7 @@ func TestSetsAreRefused(t *testing.T) {
 		{"a template has one model", "{name: a}", "template: {inference: {}}", "set exactly one of spec.template.inference.preset and spec.template.inference.template"},
 		{"no negative replicas", "{name: a}", "replicas: -1\n" + template, "spec.replicas: Invalid value: -1"},
 		{"a number of replicas that nobody means", "{name: a}", "replicas: 100000\n" + template, "spec.replicas: Invalid value: 100000"},
+		{"no negative number on demand", "{name: a}", "onDemandReplicas: -1\n" + template, "spec.onDemandReplicas must be between 0 and 1000"},
 		{"no negative limit", "{name: a}", "nodeCountLimit: -1\n" + template, "spec.nodeCountLimit must be between 1 and 100000"},
 		{"an unknown strategy", "{name: a}", "updateStrategy: {type: Canary}\n" + template, "spec.updateStrategy.type must be RollingUpdate or OnDelete"},
 		{"settings of another strategy", "{name: a}", "updateStrategy: {type: OnDelete, rollingUpdate: {partition: 1}}\n" + template, "spec.updateStrategy.rollingUpdate is for type RollingUpdate only"},

@@ -417,6 +417,36 @@ func TestInferenceSetStopsABrokenRollout(t *testing.T) {
 	w.removeSet(t, set)
 }
 
+// TestInferenceSetKeepsSomeOffSpot: of three replicas, one is bought on demand, and scaling down keeps it.
+func TestInferenceSetKeepsSomeOffSpot(t *testing.T) {
+	w := enter(t)
+	w.begin(t, faults.NewRecorder())
+	set := setForm(w.namespace(t), "chat", 3)
+	set.Spec.OnDemandReplicas = 1
+	set.Spec.Template.Resource.Placement = &v1beta1.PlacementSpec{
+		CapacityTypes: []v1beta1.CapacityType{v1beta1.CapacitySpot, v1beta1.CapacityOnDemand},
+	}
+	w.createSet(t, set)
+	w.untilScaled(t, set, 3)
+	bought := func() map[v1beta1.CapacityType]int {
+		out := map[v1beta1.CapacityType]int{}
+		for _, ws := range w.children(t, set) {
+			out[ws.Status.Plan.CapacityType]++
+		}
+		return out
+	}
+	want := map[v1beta1.CapacityType]int{v1beta1.CapacitySpot: 2, v1beta1.CapacityOnDemand: 1}
+	if diff := cmp.Diff(want, bought()); diff != "" {
+		t.Errorf("replicas by the capacity type of their machines (-want +got):\n%s", diff)
+	}
+	w.scale(t, set, 1)
+	w.untilScaled(t, set, 1)
+	if diff := cmp.Diff(map[v1beta1.CapacityType]int{v1beta1.CapacityOnDemand: 1}, bought()); diff != "" {
+		t.Errorf("after scaling down (-want +got):\n%s", diff)
+	}
+	w.removeSet(t, set)
+}
+
 // TestInferenceSetRollsBack: a template that cannot work reaches one replica, or a surplus one, and both replicas return to
 // the previous one, with a restart of the controller in between.
 func TestInferenceSetRollsBack(t *testing.T) {

@@ -1,0 +1,92 @@
+// Copyright The Modelberth Authors.
+// SPDX-License-Identifier: Apache-2.0
+
+package inferenceset
+
+import (
+	"slices"
+
+	"github.com/modelberth/modelberth/api/v1beta1"
+)
+
+// variants are the two forms of a set's template: as it is, and without spot machines for spec.onDemandReplicas.
+type variants struct {
+	any, steady template
+	// need is how many replicas are to be steady; 0 if the template allows no spot machines anyway.
+	need int
+}
+
+func variantsOf(set *v1beta1.InferenceSet, t template) variants {
+	steady, differs := t.steady()
+	out := variants{any: t, steady: steady}
+	if differs {
+		out.need = max(0, int(set.Spec.OnDemandReplicas))
+	}
+	return out
+}
+
+// assign names the Workspaces that are to have the steady variant: first those that have it, then those that use no spot
+// machines with a former template, then the oldest. So an edit of the template converts no other replica, and a second
+// decision agrees with the first.
+func (v variants) assign(set *v1beta1.InferenceSet, children []*v1beta1.Workspace) map[string]bool {
+	out := map[string]bool{}
+	if v.need == 0 {
+		return out
+	}
+	ranks := make([][]string, 3)
+	for _, ws := range children {
+		if !ws.DeletionTimestamp.IsZero() {
+			continue
+		}
+		rank := 2
+		switch {
+		case isCurrent(ws, v.steady.child(set, ws.Name)):
+			rank = 0
+		case !allowsSpot(ws):
+			rank = 1
+		}
+		ranks[rank] = append(ranks[rank], ws.Name)
+	}
+	names := slices.Concat(ranks...)
+	for _, name := range names[:min(v.need, len(names))] {
+		out[name] = true
+	}
+	return out
+}
+
+func allowsSpot(ws *v1beta1.Workspace) bool {
+	return ws.Resource.Placement != nil && slices.Contains(ws.Resource.Placement.CapacityTypes, v1beta1.CapacitySpot)
+}
+
+// of returns the template for a replica.
+func (v variants) of(isSteady bool) template {
+	if isSteady {
+		return v.steady
+	}
+	return v.any
+}
+
+// lacking returns how many new replicas are to be steady. During a rollout, those with a former template do not count,
+// because new ones take their place.
+func (v variants) lacking(views []view) int {
+	missing := v.need
+	for i := range views {
+		if views[i].IsSteady && views[i].IsCurrent && !views[i].IsLeaving {
+			missing--
+		}
+	}
+	return max(0, missing)
+}
+
+// views returns the views of Workspaces, each compared with the variant that it is to have. spec is the spec's template,
+// which is another one after a rollback.
+func (v variants) views(set *v1beta1.InferenceSet, children []*v1beta1.Workspace, spec variants) []view {
+	steady := v.assign(set, children)
+	out := make([]view, len(children))
+	for i, ws := range children {
+		out[i] = viewOf(ws, v.of(steady[ws.Name]).child(set, ws.Name))
+		out[i].IsSteady = steady[ws.Name]
+		out[i].isUpdated = isCurrent(ws, spec.of(steady[ws.Name]).child(set, ws.Name))
+	}
+	return out
+}
