@@ -16,9 +16,9 @@ type Failure struct {
 }
 
 // Fails reports whether a rollout that began at a time has failed: a replica with the current template is stalled, its
-// pods fail for good, or it has not answered within the deadline. The deadline of a replica starts when the rollout began or when the replica got
-// its machines, whichever is later. The supply of machines says nothing about a template, so replicas without machines
-// do not count.
+// pods fail for good, or it has not answered within the deadline. The deadline of a replica starts when the rollout
+// began or when the replica got its machines, whichever is later. The supply of machines says nothing about a template,
+// so replicas without machines do not count.
 func Fails(all []Replica, began, now time.Time, deadline time.Duration) Failure {
 	var out Failure
 	for _, replica := range all {

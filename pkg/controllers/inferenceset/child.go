@@ -63,7 +63,9 @@ func (t template) steady() (template, bool) {
 		return t, false
 	}
 	t.Resource.Placement = placement.DeepCopy()
-	rest := slices.DeleteFunc(t.Resource.Placement.CapacityTypes, func(kind v1beta1.CapacityType) bool { return kind == v1beta1.CapacitySpot })
+	rest := slices.DeleteFunc(t.Resource.Placement.CapacityTypes, func(kind v1beta1.CapacityType) bool {
+		return kind == v1beta1.CapacitySpot
+	})
 	if len(rest) == 0 {
 		rest = []v1beta1.CapacityType{v1beta1.CapacityReserved, v1beta1.CapacityOnDemand}
 	}

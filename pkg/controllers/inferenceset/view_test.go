@@ -35,7 +35,8 @@ func TestViewOf(t *testing.T) {
 		{"it answered before the edit", []metav1.Condition{condition("Ready", "True", "Serving", 1)}, seen{}},
 		{"it starts", []metav1.Condition{condition("Ready", "False", "Progressing", 2)}, seen{NotReady: "Progressing"}},
 		{
-			"its engine refuses its flags", []metav1.Condition{condition("Ready", "False", v1beta1.ReasonEngineArgsRefused, 2)},
+			"its engine refuses its flags",
+			[]metav1.Condition{condition("Ready", "False", v1beta1.ReasonEngineArgsRefused, 2)},
 			seen{IsFailing: true, NotReady: v1beta1.ReasonEngineArgsRefused},
 		},
 		{"it waits for a person", []metav1.Condition{
