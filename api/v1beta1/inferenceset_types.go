@@ -153,6 +153,10 @@ type InferenceSetRollingUpdate struct {
 	// Workspace is always replaced in this way.
 	// +optional
 	MaxUnavailable *intstr.IntOrString `json:"maxUnavailable,omitempty"`
+	// minReadySeconds is how many seconds a Workspace with a new template must be ready before the rollout continues.
+	// Modelberth only.
+	// +optional
+	MinReadySeconds int32 `json:"minReadySeconds,omitempty"`
 	// rollback returns all Workspaces to the previous template if a new one fails. If it is unset, a failed rollout
 	// stops, and the Workspaces that it did not reach keep the previous template. Modelberth only.
 	// +optional

@@ -44,7 +44,7 @@ func (at site) autoscaling(run controller.Options) (step, error) {
 	config := autoscaler.Config{
 		Client: at.cached, Live: at.live, Others: at.mgr.GetCache(), HasKEDA: hasKEDA, Namespaces: at.namespaces,
 		Engines: engineprobe.New(), Events: at.mgr.GetEventRecorderFor(v1beta1.ManagedBy), Clock: at.clock,
-		Schema: at.definitions.fields,
+		Schema: at.definitions.fields, Loads: at.loads,
 	}
 	if config.Metrics, err = autoscaler.NewMetrics(metrics.Registry); err != nil {
 		return nil, err

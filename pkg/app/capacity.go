@@ -229,6 +229,8 @@ type site struct {
 	files *evidence.Files
 	// speeds measures engines from their metrics; nil if plans do not use measured speeds.
 	speeds *speed.Meter
+	// loads are the requests of autoscaled replicas.
+	loads *autoscaler.Loads
 	// spent are the costs of all machines.
 	spent capacity.CostSource
 	// costing sets up the cost ledger.
@@ -250,6 +252,7 @@ func siteOf(ctx context.Context, mgr manager.Manager, served kinds, watch option
 		// Device plugins may be in any namespace.
 		live: namespaces.Reader(mgr.GetAPIReader(), mgr.GetScheme(), mgr.GetRESTMapper(), &appsv1.DaemonSetList{}),
 		mgr:  mgr, cached: cached, indexes: asked, clock: clock.RealClock{}, served: served, namespaces: namespaces,
+		loads: autoscaler.NewLoads(),
 		leads: make(chan struct{}), adjust: hooks.Autoscaler,
 	}
 	if out.definitions, err = cacheDefinitions(mgr); err != nil {

@@ -32,6 +32,7 @@ func (at site) inferenceSets(ctx context.Context, run controller.Options) (step,
 	reconciler := inferenceset.New(inferenceset.Config{
 		Client: at.cached, Live: at.live, Namespaces: at.namespaces, Applier: at.applier, Clock: at.clock,
 		Events: at.mgr.GetEventRecorderFor(v1beta1.ManagedBy), Schema: at.definitions.fields,
+		Loads: at.loads,
 	})
 	if err := inferenceset.Index(ctx, at.indexes); err != nil {
 		return nil, err

@@ -33,6 +33,7 @@ func newWorld(seed uint64) *world {
 		w.add(Replica{
 			IsCurrent: random.IntN(2) == 0, IsReady: random.IntN(2) == 0, IsLeaving: random.IntN(5) == 0,
 			CanUpdate: random.IntN(2) == 0, LacksMachine: random.IntN(6) == 0, Nodes: 1,
+			IsProven: random.IntN(3) > 0, IsLoadKnown: random.IntN(2) == 0, Load: float64(random.IntN(4)),
 			IsSteady: random.IntN(4) == 0, HourlyPrice: float64(random.IntN(3)),
 		})
 	}
@@ -58,7 +59,7 @@ func (w *world) do(d Decision) {
 	}
 	for _, name := range d.Update {
 		replica := w.find(name)
-		replica.IsCurrent, replica.IsReady = true, false
+		replica.IsCurrent, replica.IsReady, replica.IsProven = true, false, false
 	}
 	for range d.Create {
 		w.add(Replica{IsCurrent: true, CanUpdate: true, Nodes: w.random.IntN(2)})
@@ -75,6 +76,9 @@ func (w *world) pass() {
 		}
 		if w.random.IntN(2) == 0 && (!w.isBroken || !r.IsCurrent) {
 			r.IsReady, r.LacksMachine = true, false
+		}
+		if r.IsReady && w.random.IntN(2) == 0 {
+			r.IsProven = true
 		}
 	}
 }

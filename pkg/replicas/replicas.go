@@ -42,6 +42,8 @@ type Replica struct {
 	IsCurrent bool
 	// IsReady: it answers requests, with the template that it has.
 	IsReady bool
+	// IsProven: it has been ready for as long as the set requires before a rollout continues.
+	IsProven bool
 	// CanUpdate: the current template can replace its template in place.
 	CanUpdate bool
 	// LacksMachine: it waits for a machine that is not available now.
@@ -54,6 +56,9 @@ type Replica struct {
 	Starting time.Time
 	// IsSteady: it uses no spot machines, and the set needs it for that.
 	IsSteady bool
+	// Load is its number of running and waiting requests, if IsLoadKnown.
+	Load        float64
+	IsLoadKnown bool
 	// HourlyPrice of its plan, in USD; 0 if it is unknown.
 	HourlyPrice float64
 	// Nodes is the number of its machines; 0 means that it has no plan yet.
@@ -123,7 +128,7 @@ func observe(policy Policy, all []Replica) state {
 		if replica.IsCurrent {
 			s.current++
 		}
-		if replica.IsCurrent && !replica.IsReady {
+		if replica.IsCurrent && (!replica.IsReady || !replica.IsProven) {
 			s.updating++
 		}
 	}
@@ -133,12 +138,21 @@ func observe(policy Policy, all []Replica) state {
 }
 
 // bySparing puts the most dispensable replica first: unready ones, then those with a former template, then those that may
-// use spot machines, then the dearest by a cent or more, then the newest.
+// use spot machines, then the dearest by a cent or more, then the least busy, then the newest.
 func bySparing(a, b Replica) int {
 	return cmp.Or(
 		trueLast(a.IsReady, b.IsReady), trueLast(a.IsCurrent, b.IsCurrent), trueLast(a.IsSteady, b.IsSteady),
-		cmp.Compare(cents(b.HourlyPrice), cents(a.HourlyPrice)), b.Created.Compare(a.Created), strings.Compare(b.Name, a.Name),
+		cmp.Compare(cents(b.HourlyPrice), cents(a.HourlyPrice)), cmp.Compare(a.load(), b.load()),
+		b.Created.Compare(a.Created), strings.Compare(b.Name, a.Name),
 	)
+}
+
+// load returns the number of requests; that of a replica with an unknown load may be large.
+func (r *Replica) load() float64 {
+	if !r.IsLoadKnown {
+		return math.Inf(1)
+	}
+	return r.Load
 }
 
 func cents(usd float64) int { return int(math.Round(usd * 100)) }

@@ -12,17 +12,24 @@ import (
 )
 
 // at makes replicas from letters: c current, r ready, l leaving, f fixed (no update in place), m lacks a machine, n has
-// no plan, 2 needs two machines, s is steady, d costs 2 USD per hour instead of 1. Replicas are named in the order of their creation.
+// no plan, 2 needs two machines, s is steady, d costs 2 USD per hour instead
+// of 1, b is busy with 5 requests instead of 1, ? has an unknown load, u is ready for too short a time. Replicas are named in the order of their creation.
 func at(letters ...string) []Replica {
 	out := make([]Replica, len(letters))
 	for i, text := range letters {
-		out[i] = Replica{Name: string(rune('a' + i)), Created: time.Unix(int64(i), 0), CanUpdate: true, Nodes: 1, HourlyPrice: 1}
+		out[i] = Replica{Name: string(rune('a' + i)), Created: time.Unix(int64(i), 0), CanUpdate: true, Nodes: 1, HourlyPrice: 1, Load: 1, IsLoadKnown: true}
 		for _, letter := range text {
 			switch letter {
 			case 'c':
 				out[i].IsCurrent = true
 			case 'r':
+				out[i].IsReady, out[i].IsProven = true, true
+			case 'u':
 				out[i].IsReady = true
+			case 'b':
+				out[i].Load = 5
+			case '?':
+				out[i].IsLoadKnown = false
 			case 'l':
 				out[i].IsLeaving = true
 			case 'f':
@@ -58,12 +65,17 @@ func TestDecide(t *testing.T) {
 		{"scaling down spares the ready ones, then the oldest", Policy{Replicas: 2}, at("c", "cr", "cr", "cr"), Decision{Delete: []string{"a", "d"}}},
 		{"and spares the cheap ones", Policy{Replicas: 2}, at("crd", "crd", "cr"), Decision{Delete: []string{"b"}}},
 		{"and those that keep off spot machines, though they are dearer", Policy{Replicas: 1}, at("crds", "cr", "cr"), Decision{Delete: []string{"c", "b"}}},
+		{"and the busy ones", Policy{Replicas: 2}, at("crb", "cr", "crb"), Decision{Delete: []string{"b"}}},
+		{"and those whose load is unknown", Policy{Replicas: 1}, at("cr", "cr?"), Decision{Delete: []string{"a"}}},
+		{"money comes before load", Policy{Replicas: 1}, at("crdb", "cr"), Decision{Delete: []string{"a"}}},
 		{"but not in place of those that answer", Policy{Replicas: 1}, at("cds", "cr"), Decision{Delete: []string{"a"}}},
 		{"zero replicas delete all, whatever their template", Policy{}, at("r", "cr"), Decision{Delete: []string{"a", "b"}}},
 
 		{"an edit in place takes the newest first, one at a time", three, at("r", "r", "r"), Decision{Update: []string{"c"}, IsRolling: true}},
 		{"the next one follows when that is ready", three, at("r", "r", "c"), Decision{IsRolling: true}},
 		{"and not before", three, at("r", "r", "cr"), Decision{Update: []string{"b"}, IsRolling: true}},
+		{"nor before that has been ready for a while", three, at("r", "r", "cu"), Decision{IsRolling: true}},
+		{"a surplus replica has to prove itself, too", three, at("rf", "rf", "rf", "cu"), Decision{IsRolling: true}},
 		{"a replica that is not ready goes first, and costs no readiness", three, at("", "r", "r"), Decision{Update: []string{"a"}, IsRolling: true}},
 		{"a broken replica keeps the rest from the edit", three, at("r", "c", "r"), Decision{IsRolling: true}},
 		{"several may be unavailable", Policy{Replicas: 3, MaxUnavailable: 2}, at("r", "r", "r"), Decision{Update: []string{"c", "b"}, IsRolling: true}},

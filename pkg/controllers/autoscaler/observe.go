@@ -90,6 +90,7 @@ func (r *Reconciler) observe(ctx context.Context, set *v1beta1.InferenceSet, m *
 		return nil, ctx.Err() // this pass is over, not the engines' fault
 	}
 	m.digest(answering, out)
+	r.Loads.note(client.ObjectKeyFromObject(set), answering, now)
 	out.signals.ReplicaPrice, out.signals.IsPlanned = m.price.hourly, m.price.isPlanned
 	for _, each := range m.startUps {
 		out.signals.StartUps = append(out.signals.StartUps, each.took)

@@ -68,7 +68,9 @@ type Config struct {
 	Namespaces watched.Namespaces
 	Engines    Engines
 	// Speeds is nil if no speeds are recorded.
-	Speeds  Speeds
+	Speeds Speeds
+	// Loads is nil if nobody reads them.
+	Loads   *Loads
 	Events  record.EventRecorder
 	Clock   clock.PassiveClock
 	Metrics *Metrics
@@ -118,6 +120,7 @@ func (r *Reconciler) Reconcile(ctx context.Context, request ctrl.Request) (ctrl.
 func (r *Reconciler) forget(set types.NamespacedName) {
 	r.memories.forget(set)
 	r.Metrics.forget(set)
+	r.Loads.forget(set)
 }
 
 // reconcile returns the time until the next look; 0 if only an event triggers it.

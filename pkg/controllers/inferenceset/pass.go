@@ -10,6 +10,7 @@ import (
 	"time"
 
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"sigs.k8s.io/controller-runtime/pkg/client"
 
 	"github.com/modelberth/modelberth/api/v1beta1"
 	"github.com/modelberth/modelberth/pkg/replicas"
@@ -64,11 +65,38 @@ func (r *Reconciler) look(ctx context.Context, set *v1beta1.InferenceSet, childr
 	}
 	p.target = variantsOf(set, target)
 	p.views = p.target.views(set, children, variantsOf(set, spec))
+	r.complete(p)
 	if p.lost == nil {
 		p.decision = decide(set, p.views)
 	}
 	p.judge(metav1.NewTime(r.Clock.Now()))
 	return p, nil
+}
+
+// complete adds to the views what the Workspaces themselves do not show: their load, and how long they have to stay ready.
+func (r *Reconciler) complete(p *pass) {
+	now, key := r.Clock.Now(), client.ObjectKeyFromObject(p.set)
+	for i := range p.views {
+		v := &p.views[i]
+		if r.Loads != nil {
+			v.Load, v.IsLoadKnown = r.Loads.Of(key, p.children[i].UID, now)
+		}
+		if !v.IsReady {
+			continue
+		}
+		if proven := v.readySince.Add(minReadyOf(p.set)); proven.After(now) {
+			p.lookAt(proven)
+		} else {
+			v.IsProven = true
+		}
+	}
+}
+
+// lookAt requests another pass at a time, unless one comes sooner.
+func (p *pass) lookAt(at time.Time) {
+	if !at.IsZero() && (p.again.IsZero() || at.Before(p.again)) {
+		p.again = at
+	}
 }
 
 // isIdle reports whether the pass writes nothing but a status about a rollout that goes on.
@@ -109,7 +137,7 @@ func (p *pass) judge(now metav1.Time) {
 	deadline := deadlineOf(p.set)
 	failure := replicas.Fails(replicasOf(p.views), p.rollout.StartTime.Time, now.Time, deadline)
 	if failure.Replica == "" {
-		p.again = failure.Next
+		p.lookAt(failure.Next)
 		return
 	}
 	p.rollout.FailedTime, p.rollout.Message = &now, failureWords(p.views, failure, deadline)
@@ -122,7 +150,7 @@ func (p *pass) isComplete() bool {
 		return false
 	}
 	for i := range p.views {
-		if v := &p.views[i]; v.IsLeaving || !v.IsReady || !v.isUpdated {
+		if v := &p.views[i]; v.IsLeaving || !v.IsReady || !v.IsProven || !v.isUpdated {
 			return false
 		}
 	}

@@ -18,6 +18,7 @@ import (
 	"k8s.io/apimachinery/pkg/api/equality"
 	apierrors "k8s.io/apimachinery/pkg/api/errors"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/apimachinery/pkg/types"
 	"k8s.io/client-go/tools/record"
 	"k8s.io/utils/clock"
 	ctrl "sigs.k8s.io/controller-runtime"
@@ -45,6 +46,11 @@ type Applier interface {
 	Apply(ctx context.Context, owner, desired client.Object) (bool, error)
 }
 
+// Loads has the requests of replicas; false if they are unknown.
+type Loads interface {
+	Of(set types.NamespacedName, replica types.UID, now time.Time) (float64, bool)
+}
+
 // Config holds the dependencies of a Reconciler.
 type Config struct {
 	// Client reads from caches and writes; Live reads past the caches.
@@ -55,6 +61,8 @@ type Config struct {
 	Applier    Applier
 	Events     record.EventRecorder
 	Clock      clock.PassiveClock
+	// Loads is nil if no loads are known.
+	Loads Loads
 	// Schema is nil if the controller does not check for pruned fields.
 	Schema pruned.Schema
 }

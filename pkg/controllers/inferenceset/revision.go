@@ -38,6 +38,14 @@ func deadlineOf(set *v1beta1.InferenceSet) time.Duration {
 	return progressDeadline
 }
 
+// minReadyOf returns how long a replica with a new template must be ready before the next one follows.
+func minReadyOf(set *v1beta1.InferenceSet) time.Duration {
+	if set.Spec.UpdateStrategy.RollingUpdate == nil {
+		return 0
+	}
+	return time.Duration(set.Spec.UpdateStrategy.RollingUpdate.MinReadySeconds) * time.Second
+}
+
 // revision is a template with the name of its ControllerRevision.
 type revision struct {
 	name string

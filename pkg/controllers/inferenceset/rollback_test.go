@@ -15,6 +15,7 @@ import (
 	appsv1 "k8s.io/api/apps/v1"
 	"k8s.io/apimachinery/pkg/api/meta"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/apimachinery/pkg/types"
 	"k8s.io/client-go/tools/record"
 	clocktesting "k8s.io/utils/clock/testing"
 	ctrl "sigs.k8s.io/controller-runtime"
@@ -343,6 +344,70 @@ func TestRollbackSurvivesCrashes(t *testing.T) {
 				break
 			}
 		}
+	}
+}
+
+// TestMinReadySeconds: the first replica with a new template has to stay ready for a minute.
+func TestMinReadySeconds(t *testing.T) {
+	s := newStage(t, func(set *v1beta1.InferenceSet) { set.Spec.UpdateStrategy.RollingUpdate.MinReadySeconds = 60 })
+	if result := s.goOn(t); result.RequeueAfter != time.Minute || s.set(t).Status.CurrentRevision != "" {
+		t.Errorf("the next look at new replicas is in %s, and the revision is %q", result.RequeueAfter, s.set(t).Status.CurrentRevision)
+	}
+	s.clock.Step(time.Minute)
+	s.goOn(t)
+	good := s.set(t).Status.CurrentRevision
+	s.edit(t, func(spec *v1beta1.InferenceSetSpec) { spec.Template.Inference.Preset.Name = "other" })
+	s.goOn(t)
+	s.clock.Step(59 * time.Second)
+	if result := s.goOn(t); result.RequeueAfter != time.Second {
+		t.Errorf("the next look is in %s, want 1s", result.RequeueAfter)
+	}
+	s.expect(t, v1beta1.ReasonRollingOut, "", "", "")
+	s.clock.Step(time.Second)
+	s.goOn(t)
+	s.expect(t, v1beta1.ReasonRollingOut, "", "", "")
+	if found := s.set(t); found.Status.CurrentRevision != good || found.Status.UpdatedReplicas != 2 {
+		t.Errorf("status %+v: the last replica has to prove itself, too", found.Status)
+	}
+	s.clock.Step(time.Minute)
+	s.goOn(t)
+	s.expect(t, v1beta1.ReasonReplicasReady, "", "")
+	if found := s.set(t); found.Status.CurrentRevision == good || found.Status.Rollout != nil {
+		t.Errorf("status %+v after the rollout", found.Status)
+	}
+}
+
+// busy maps the UIDs of Workspaces to their requests.
+type busy map[types.UID]float64
+
+// Of implements Loads.
+func (b busy) Of(_ types.NamespacedName, uid types.UID, _ time.Time) (float64, bool) {
+	requests, ok := b[uid]
+	return requests, ok
+}
+
+// TestScaleDownSparesBusyReplicas: the load comes from the autoscaler.
+func TestScaleDownSparesBusyReplicas(t *testing.T) {
+	s := newStage(t, func(set *v1beta1.InferenceSet) { set.Spec.Replicas = new(int32(3)) })
+	s.goOn(t)
+	loads := busy{}
+	s.reconciler.Loads = loads
+	before := s.workspaces(t)
+	for i := range before {
+		before[i].UID = types.UID(before[i].Name)
+		if err := s.Update(t.Context(), &before[i]); err != nil {
+			t.Fatal(err)
+		}
+		loads[before[i].UID] = []float64{7, 0, 3}[i]
+	}
+	s.edit(t, func(spec *v1beta1.InferenceSetSpec) { spec.Replicas = new(int32(2)) })
+	s.goOn(t)
+	var left []string
+	for _, ws := range s.workspaces(t) {
+		left = append(left, ws.Name)
+	}
+	if diff := cmp.Diff([]string{before[0].Name, before[2].Name}, left); diff != "" {
+		t.Errorf("remaining replicas (-want +got):\n%s", diff)
 	}
 }
 

@@ -22,6 +22,8 @@ type view struct {
 	replicas.Replica
 	// blocked explains why the Workspace waits for a person, money or a machine; empty if it does not.
 	blocked problem
+	// readySince is when it became ready; zero if it is not.
+	readySince time.Time
 	// isUpdated: it has the template of the spec. After a rollback, that is not the current one.
 	isUpdated bool
 	// notReady is why it does not answer; empty if it does.
@@ -39,6 +41,9 @@ func viewOf(ws, desired *v1beta1.Workspace) view {
 	}}
 	ready := current(ws, v1beta1.ConditionReady)
 	out.IsReady = ready != nil && ready.Status == metav1.ConditionTrue
+	if out.IsReady {
+		out.readySince = ready.LastTransitionTime.Time
+	}
 	if ready != nil && !out.IsReady {
 		out.notReady, out.IsFailing = problem{ready.Reason, ready.Message}, diagnosis.IsHopeless(ready.Reason)
 	}

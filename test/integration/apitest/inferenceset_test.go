@@ -139,6 +139,7 @@ func TestSetsAreRefused(t *testing.T) {
 		{"settings of another strategy", "{name: a}", "updateStrategy: {type: OnDelete, rollingUpdate: {partition: 1}}\n" + template, "spec.updateStrategy.rollingUpdate is for type RollingUpdate only"},
 		{"a negative number", "{name: a}", "updateStrategy: {rollingUpdate: {maxUnavailable: -1}}\n" + template, "spec.updateStrategy.rollingUpdate.maxUnavailable must be a number from 0"},
 		{"no percentage", "{name: a}", "updateStrategy: {rollingUpdate: {maxUnavailable: half}}\n" + template, "spec.updateStrategy.rollingUpdate.maxUnavailable must be a number from 0"},
+		{"no negative time", "{name: a}", "updateStrategy: {rollingUpdate: {minReadySeconds: -1}}\n" + template, "minReadySeconds must be between 0 and 86400"},
 		{"no time to answer", "{name: a}", "updateStrategy: {rollingUpdate: {rollback: {progressDeadline: 0s}}}\n" + template, "rollback.progressDeadline must be a duration of at least 1s"},
 		{"a time without a unit", "{name: a}", "updateStrategy: {rollingUpdate: {rollback: {progressDeadline: '30'}}}\n" + template, "rollback.progressDeadline must be a duration of at least 1s"},
 		{"a window has a schedule", "{name: a}", "autoUpgrade: {maintenanceWindow: {duration: 1h}}\n" + template, "spec.autoUpgrade.maintenanceWindow.schedule must be set"},
