@@ -261,6 +261,11 @@ BENCH_CLOUD := --name bench --keep-logs $(MODELBERTH_CACHE)
 bench-capacity: cluster-ready ## N Workspaces at once on nodes that are only objects, beside the floor (root)
 	@$(LOCALCLOUD) bench-capacity $(BENCH_CLOUD) $(INSTALL_FLAGS) --workspaces $(N) $(BENCH_FLAGS)
 
+SETS ?= 40
+.PHONY: bench-sets
+bench-sets: cluster-ready ## SETS InferenceSets of 5 created, scaled and deleted at once on nodes that are only objects (root)
+	@$(LOCALCLOUD) bench-sets $(BENCH_CLOUD) $(INSTALL_FLAGS) --sets $(SETS) $(BENCH_FLAGS)
+
 .PHONY: bench-neighbour
 bench-neighbour: cluster-ready ## What asking for a GPU machine does to other pods that wait for nodes (root, 14 minutes)
 	@$(LOCALCLOUD) bench-neighbour $(BENCH_CLOUD) $(UP_FLAGS) $(BENCH_FLAGS)

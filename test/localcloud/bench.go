@@ -24,11 +24,12 @@ import (
 // 600 on two cores the server cuts watches off, and the benchmark would measure only that.
 const inFlightPerCore = 16
 
-// benchmark holds the settings of `localcloud bench-capacity`.
+// benchmark holds the settings of `localcloud bench-capacity` and `localcloud bench-sets`.
 type benchmark struct {
 	owner      owner
 	demo       demo.Settings
 	workspaces int
+	sets       bench.Sets
 	model      string
 	takes      time.Duration
 	check      bool
@@ -37,31 +38,49 @@ type benchmark struct {
 
 func newBenchCommand(state *stateFlag) *cobra.Command {
 	b := &benchmark{owner: owner{command: "localcloud bench-capacity"}}
-	cmd := &cobra.Command{
+	cmd := b.bind(state, &cobra.Command{
 		Use:   "bench-capacity",
 		Short: "Measure the controller with many Workspaces whose nodes are only objects, on a cloud of its own",
-		Args:  cobra.NoArgs,
-		RunE: func(cmd *cobra.Command, _ []string) error {
-			var err error
-			if b.owner.cloud.layout, err = state.layout(); err != nil {
-				return err
-			}
-			if !cmd.Flags().Changed("in-flight") {
-				b.owner.cloud.flags.inFlight = inFlightPerCore * runtime.NumCPU()
-			}
-			b.demo.Kubectl = filepath.Join(b.owner.cloud.flags.binDir, "kubectl")
-			out := cmd.OutOrStdout()
-			return measureAlone(cmd.Context(), &b.owner, out, func(ctx context.Context) error {
-				return errors.Join(b.measure(ctx, b.owner.cloud.layout, out), b.saveLog())
-			})
-		},
+	}, b.measure)
+	cmd.Flags().IntVar(&b.workspaces, "workspaces", 200, "how many Workspaces are applied at once")
+	cmd.Flags().BoolVar(&b.check, "check", false, "fail when a budget is missed")
+	return cmd
+}
+
+func newBenchSetsCommand(state *stateFlag) *cobra.Command {
+	b := &benchmark{owner: owner{command: "localcloud bench-sets"}}
+	cmd := b.bind(state, &cobra.Command{
+		Use:   "bench-sets",
+		Short: "Measure the controller with many InferenceSets that change at once, on nodes that are only objects, on a cloud of its own",
+	}, b.measureSets)
+	cmd.Flags().IntVar(&b.sets.Count, "sets", 40, "how many InferenceSets change at once")
+	cmd.Flags().IntVar(&b.sets.Replicas, "replicas", 5, "how many replicas each of them has")
+	return cmd
+}
+
+// bind gives a command the flags of all benchmarks of the controller, and runs it on a cloud of its own.
+func (b *benchmark) bind(
+	state *stateFlag, cmd *cobra.Command, measure func(context.Context, layout.Layout, io.Writer) error,
+) *cobra.Command {
+	cmd.Args = cobra.NoArgs
+	cmd.RunE = func(cmd *cobra.Command, _ []string) error {
+		var err error
+		if b.owner.cloud.layout, err = state.layout(); err != nil {
+			return err
+		}
+		if !cmd.Flags().Changed("in-flight") {
+			b.owner.cloud.flags.inFlight = inFlightPerCore * runtime.NumCPU()
+		}
+		b.demo.Kubectl = filepath.Join(b.owner.cloud.flags.binDir, "kubectl")
+		out := cmd.OutOrStdout()
+		return measureAlone(cmd.Context(), &b.owner, out, func(ctx context.Context) error {
+			return errors.Join(measure(ctx, b.owner.cloud.layout, out), b.saveLog())
+		})
 	}
 	b.owner.register(cmd)
 	registerChart(cmd, &b.demo)
-	cmd.Flags().IntVar(&b.workspaces, "workspaces", 200, "how many Workspaces are applied at once")
 	cmd.Flags().StringVar(&b.model, "model", "tiny-chat", "the preset that they name")
 	cmd.Flags().DurationVar(&b.takes, "machines-take", 0, "how long the cloud takes to sell a machine")
-	cmd.Flags().BoolVar(&b.check, "check", false, "fail when a budget is missed")
 	cmd.Flags().StringVar(&b.keepLog, "keep-log", "", "file to keep the API server's audit log in, for a closer look")
 	return cmd
 }
@@ -122,4 +141,14 @@ func (b *benchmark) measure(ctx context.Context, l layout.Layout, out io.Writer)
 		return fmt.Errorf("%d budgets were missed", missed)
 	}
 	return nil
+}
+
+func (b *benchmark) measureSets(ctx context.Context, l layout.Layout, out io.Writer) error {
+	console := demo.NewConsole(out, false, time.Now(), time.Now)
+	if err := demo.New(b.demo, &b.owner.cloud, console).Install(ctx); err != nil {
+		return err
+	}
+	figures, err := bench.RunSets(ctx, bench.Settings{Layout: l, Model: b.model, MachinesTake: b.takes, Say: console.Step}, b.sets)
+	fmt.Fprintln(out)
+	return errors.Join(err, figures.Print(out))
 }

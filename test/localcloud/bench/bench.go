@@ -16,10 +16,12 @@ import (
 	"time"
 
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/apimachinery/pkg/runtime"
 	"k8s.io/client-go/kubernetes/scheme"
 	"k8s.io/client-go/tools/clientcmd"
 	"sigs.k8s.io/controller-runtime/pkg/client"
 
+	"github.com/modelberth/modelberth/api/v1beta1"
 	"github.com/modelberth/modelberth/test/localcloud/layout"
 	"github.com/modelberth/modelberth/test/script"
 )
@@ -83,24 +85,40 @@ type Bench struct {
 // Run measures, and returns its figures also if it breaks off. The cloud is not of much use for anything else
 // afterwards.
 func Run(ctx context.Context, settings Settings) (Figures, error) {
-	config, err := clientcmd.BuildConfigFromFlags("", settings.Layout.Kubeconfig())
-	if err != nil {
-		return Figures{}, fmt.Errorf("reading the access to the cluster: %w", err)
-	}
-	config.QPS = -1
-	kube, err := client.New(config, client.Options{Scheme: scheme.Scheme})
-	if err != nil {
-		return Figures{}, fmt.Errorf("connecting to the cluster: %w", err)
-	}
-	log, err := OpenLog(settings.Layout.Log("audit"))
+	b, err := open(settings)
 	if err != nil {
 		return Figures{}, err
 	}
-	defer func() { _ = log.Close() }()
-	b := &Bench{settings: settings, kube: kube, log: log, courses: map[string]*Course{}}
-	b.figures = Figures{Workspaces: settings.Workspaces, MachinesTake: settings.MachinesTake, Load: NewCourse(loadNamespace), Floor: NewCourse(floorNamespace)}
+	defer func() { _ = b.log.Close() }()
+	b.figures = Figures{
+		Workspaces: settings.Workspaces, MachinesTake: settings.MachinesTake, Load: NewCourse(loadNamespace), Floor: NewCourse(floorNamespace),
+	}
 	err = b.run(ctx)
 	return b.figures, err
+}
+
+// open returns a Bench that has measured nothing. Its log is to be closed.
+func open(settings Settings) (*Bench, error) {
+	config, err := clientcmd.BuildConfigFromFlags("", settings.Layout.Kubeconfig())
+	if err != nil {
+		return nil, fmt.Errorf("reading the access to the cluster: %w", err)
+	}
+	config.QPS = -1
+	kinds := runtime.NewScheme()
+	for _, add := range []func(*runtime.Scheme) error{scheme.AddToScheme, v1beta1.AddToScheme} {
+		if err := add(kinds); err != nil {
+			return nil, fmt.Errorf("building the scheme: %w", err)
+		}
+	}
+	kube, err := client.New(config, client.Options{Scheme: kinds})
+	if err != nil {
+		return nil, fmt.Errorf("connecting to the cluster: %w", err)
+	}
+	log, err := OpenLog(settings.Layout.Log("audit"))
+	if err != nil {
+		return nil, err
+	}
+	return &Bench{settings: settings, kube: kube, log: log, courses: map[string]*Course{}}, nil
 }
 
 func (b *Bench) run(ctx context.Context) error {
