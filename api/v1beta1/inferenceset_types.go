@@ -53,7 +53,7 @@ type InferenceSetSpec struct {
 	// +optional
 	Replicas *int32 `json:"replicas,omitempty"`
 	// onDemandReplicas is how many of the Workspaces use no spot machines, if the template allows spot. The others use
-	// what the template allows. Modelberth only.
+	// any capacity type of the template. Modelberth only.
 	// +optional
 	OnDemandReplicas int32 `json:"onDemandReplicas,omitempty"`
 	// nodeCountLimit is the maximum number of machines of all Workspaces together. The set creates no Workspace beyond
@@ -163,8 +163,8 @@ type InferenceSetRollingUpdate struct {
 	Rollback *RollbackSpec `json:"rollback,omitempty"`
 }
 
-// RollbackSpec decides when a rollout has failed: a Workspace with the new template is stalled, for a reason other than
-// the supply of machines, its engine fails in a way that no restart mends, or it does not answer in time.
+// RollbackSpec decides when a rollout has failed: a Workspace with the new template gets no plan, its engine fails in a
+// way that neither a restart nor another machine mends, or it does not answer in time.
 type RollbackSpec struct {
 	// progressDeadline is how long a Workspace with the new template may take to answer, from the time when it has its
 	// machines. Unset means 1h.
@@ -237,7 +237,8 @@ type InferenceSetStatus struct {
 	// +kubebuilder:validation:MaxLength=253
 	// +optional
 	CurrentRevision string `json:"currentRevision,omitempty"`
-	// rollout is the state of the template in spec while it differs from currentRevision. Modelberth only.
+	// rollout is the state of the template in spec while it differs from currentRevision. Recorded only with
+	// updateStrategy.rollingUpdate.rollback. Modelberth only.
 	// +optional
 	Rollout *RolloutStatus `json:"rollout,omitempty"`
 	// performance holds benchmark results of KAITO.
@@ -255,6 +256,9 @@ type RolloutStatus struct {
 	Revision string `json:"revision"`
 	// startTime is when the rollout began.
 	StartTime metav1.Time `json:"startTime"`
+	// updateTime is when a Workspace last got the template. The deadline starts then, or later with its machines.
+	// +optional
+	UpdateTime *metav1.Time `json:"updateTime,omitempty"`
 	// failedTime is when the rollout failed and the rollback began; unset while it has not failed.
 	// +optional
 	FailedTime *metav1.Time `json:"failedTime,omitempty"`

@@ -1373,6 +1373,10 @@ func (in *RollbackSpec) DeepCopy() *RollbackSpec {
 func (in *RolloutStatus) DeepCopyInto(out *RolloutStatus) {
 	*out = *in
 	in.StartTime.DeepCopyInto(&out.StartTime)
+	if in.UpdateTime != nil {
+		in, out := &in.UpdateTime, &out.UpdateTime
+		*out = (*in).DeepCopy()
+	}
 	if in.FailedTime != nil {
 		in, out := &in.FailedTime, &out.FailedTime
 		*out = (*in).DeepCopy()

@@ -42,6 +42,7 @@ import (
 	"github.com/modelberth/modelberth/pkg/catalog"
 	"github.com/modelberth/modelberth/pkg/controllers/autoscaler"
 	"github.com/modelberth/modelberth/pkg/controllers/endpoint"
+	"github.com/modelberth/modelberth/pkg/controllers/inferenceset"
 	"github.com/modelberth/modelberth/pkg/controllers/workspace"
 	"github.com/modelberth/modelberth/pkg/controllers/workspace/meter"
 	"github.com/modelberth/modelberth/pkg/controllers/workspace/watch"
@@ -84,6 +85,8 @@ type Hooks struct {
 	SkipNameValidation bool
 	// Autoscaler changes the configuration of the autoscaler.
 	Autoscaler func(*autoscaler.Config)
+	// Sets changes the configuration of the controller of InferenceSets.
+	Sets func(*inferenceset.Config)
 }
 
 // NewManager returns a manager that is ready to start. The manager sets up the controllers once it leads.

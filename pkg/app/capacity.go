@@ -31,6 +31,7 @@ import (
 	"github.com/modelberth/modelberth/pkg/capacity/pods"
 	"github.com/modelberth/modelberth/pkg/capacity/refusal"
 	"github.com/modelberth/modelberth/pkg/controllers/autoscaler"
+	"github.com/modelberth/modelberth/pkg/controllers/inferenceset"
 	"github.com/modelberth/modelberth/pkg/controllers/sweep"
 	"github.com/modelberth/modelberth/pkg/controllers/workspace/meter"
 	"github.com/modelberth/modelberth/pkg/controllers/workspace/watch"
@@ -237,6 +238,8 @@ type site struct {
 	costing step
 	// adjust changes the configuration of the autoscaler; nil outside of tests.
 	adjust func(*autoscaler.Config)
+	// adjustSets changes the configuration of the controller of InferenceSets; nil outside of tests.
+	adjustSets func(*inferenceset.Config)
 	// leads is closed once this replica leads and the indexed caches are filled.
 	leads chan struct{}
 }
@@ -253,7 +256,7 @@ func siteOf(ctx context.Context, mgr manager.Manager, served kinds, watch option
 		live: namespaces.Reader(mgr.GetAPIReader(), mgr.GetScheme(), mgr.GetRESTMapper(), &appsv1.DaemonSetList{}),
 		mgr:  mgr, cached: cached, indexes: asked, clock: clock.RealClock{}, served: served, namespaces: namespaces,
 		loads: autoscaler.NewLoads(),
-		leads: make(chan struct{}), adjust: hooks.Autoscaler,
+		leads: make(chan struct{}), adjust: hooks.Autoscaler, adjustSets: hooks.Sets,
 	}
 	if out.definitions, err = cacheDefinitions(mgr); err != nil {
 		return site{}, err

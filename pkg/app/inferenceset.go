@@ -29,11 +29,15 @@ func (at site) inferenceSets(ctx context.Context, run controller.Options) (step,
 	if err != nil {
 		return nil, fmt.Errorf("probing for InferenceSets: %w", err)
 	}
-	reconciler := inferenceset.New(inferenceset.Config{
+	config := inferenceset.Config{
 		Client: at.cached, Live: at.live, Namespaces: at.namespaces, Applier: at.applier, Clock: at.clock,
 		Events: at.mgr.GetEventRecorderFor(v1beta1.ManagedBy), Schema: at.definitions.fields,
 		Loads: at.loads,
-	})
+	}
+	if at.adjustSets != nil {
+		at.adjustSets(&config)
+	}
+	reconciler := inferenceset.New(config)
 	if err := inferenceset.Index(ctx, at.indexes); err != nil {
 		return nil, err
 	}

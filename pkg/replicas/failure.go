@@ -5,45 +5,60 @@ package replicas
 
 import "time"
 
+// Patience is how long a rollout waits for its replicas.
+type Patience struct {
+	// Settling is the time in which a failure may be about something else: pods of the former template, or an object
+	// that is applied a moment later.
+	Settling time.Duration
+	// Deadline is the time for an answer.
+	Deadline time.Duration
+}
+
 // Failure is the state of a rollout under a deadline.
 type Failure struct {
 	// Replica with the current template that proves the failure; empty while the rollout has not failed.
 	Replica string
-	// IsLate: the replica did not answer in time. Otherwise it is stalled, or its pods fail for good.
+	// IsLate: the replica did not answer in time. Otherwise nothing mends it.
 	IsLate bool
-	// Next is when the next replica will be late; zero if none is starting.
+	// Next is when the verdict on a replica may change without an event; zero if that cannot happen.
 	Next time.Time
 }
 
-// Fails reports whether a rollout that began at a time has failed: a replica with the current template is stalled, its
-// pods fail for good, or it has not answered within the deadline. The deadline of a replica starts when the rollout
-// began or when the replica got its machines, whichever is later. The supply of machines says nothing about a template,
-// so replicas without machines do not count.
-func Fails(all []Replica, began, now time.Time, deadline time.Duration) Failure {
+// Fails reports whether a rollout has failed: a replica with the current template is failing for good, or has not
+// answered within the deadline. began is when the last replica got the template. The deadline of a replica starts then,
+// or when it got its machines, whichever is later. The supply of machines says nothing about a template, so replicas
+// that wait for machines do not count.
+func Fails(all []Replica, began, now time.Time, patience Patience) Failure {
 	var out Failure
 	for _, replica := range all {
 		if !replica.IsCurrent || replica.IsLeaving || replica.IsReady || replica.LacksMachine {
 			continue
 		}
-		if replica.IsStalled || replica.IsFailing {
-			return Failure{Replica: replica.Name}
+		if replica.IsFailing {
+			out.add(replica.Name, false, began.Add(patience.Settling), now)
 		}
-		if replica.Starting.IsZero() {
-			continue
-		}
-		from := began
-		if replica.Starting.After(from) {
-			from = replica.Starting
-		}
-		late := from.Add(deadline)
-		switch {
-		case !now.Before(late):
-			if out.Replica == "" {
-				out.Replica, out.IsLate = replica.Name, true
-			}
-		case out.Next.IsZero() || late.Before(out.Next):
-			out.Next = late
+		if !replica.Starting.IsZero() {
+			out.add(replica.Name, true, later(began, replica.Starting).Add(patience.Deadline), now)
 		}
 	}
 	return out
+}
+
+// add notes that a replica proves the failure from a time on. The first proof counts.
+func (f *Failure) add(name string, isLate bool, from, now time.Time) {
+	switch {
+	case now.Before(from):
+		if f.Next.IsZero() || from.Before(f.Next) {
+			f.Next = from
+		}
+	case f.Replica == "":
+		f.Replica, f.IsLate = name, isLate
+	}
+}
+
+func later(a, b time.Time) time.Time {
+	if a.After(b) {
+		return a
+	}
+	return b
 }

@@ -18,11 +18,6 @@ func TestFails(t *testing.T) {
 		out.Name, out.Starting = name, since
 		return out
 	}
-	stalled := func(letters string) Replica {
-		out := at(letters)[0]
-		out.IsStalled = true
-		return out
-	}
 	failing := func(letters string) Replica {
 		out := at(letters)[0]
 		out.IsFailing = true
@@ -46,11 +41,11 @@ func TestFails(t *testing.T) {
 		},
 		{"a replica with the former template may take its time", []Replica{starting("a", after(0), "")}, after(time.Hour), Failure{}},
 		{"a replica without machines may, too", []Replica{starting("a", after(0), "cm")}, after(time.Hour), Failure{}},
-		{"a stalled replica ends the rollout at once", []Replica{stalled("c")}, after(time.Second), Failure{Replica: "a"}},
-		{"so do pods that fail for good", []Replica{failing("c")}, after(time.Second), Failure{Replica: "a"}},
-		{"unless it is stalled for want of a machine", []Replica{stalled("cm")}, after(time.Hour), Failure{}},
-		{"unless it is being deleted", []Replica{stalled("cl")}, after(time.Hour), Failure{}},
-		{"or has the former template", []Replica{stalled("")}, after(time.Hour), Failure{}},
+		{"a failure may be that of former pods", []Replica{failing("c")}, after(time.Minute), Failure{Next: after(2 * time.Minute)}},
+		{"later it ends the rollout", []Replica{failing("c")}, after(2 * time.Minute), Failure{Replica: "a"}},
+		{"unless the replica lacks a machine", []Replica{failing("cm")}, after(time.Hour), Failure{}},
+		{"or is being deleted", []Replica{failing("cl")}, after(time.Hour), Failure{}},
+		{"or has the former template", []Replica{failing("")}, after(time.Hour), Failure{}},
 		{
 			"the earliest deadline is the next look",
 			[]Replica{starting("a", after(2*time.Minute), "c"), starting("b", after(time.Minute), "c")},
@@ -60,7 +55,7 @@ func TestFails(t *testing.T) {
 	}
 	for _, test := range tests {
 		t.Run(test.reason, func(t *testing.T) {
-			if diff := cmp.Diff(test.want, Fails(test.have, began, test.now, 30*time.Minute)); diff != "" {
+			if diff := cmp.Diff(test.want, Fails(test.have, began, test.now, Patience{2 * time.Minute, 30 * time.Minute})); diff != "" {
 				t.Errorf("failure (-want +got):\n%s", diff)
 			}
 		})

@@ -24,7 +24,7 @@ type world struct {
 func newWorld(seed uint64) *world {
 	random := rand.New(rand.NewPCG(seed, 1))
 	w := &world{random: random, policy: Policy{
-		Replicas: random.IntN(6), MaxUnavailable: random.IntN(3), Partition: max(0, random.IntN(6)-3), OnDelete: random.IntN(8) == 0,
+		Replicas: random.IntN(6), MaxUnavailable: random.IntN(3), Partition: max(0, random.IntN(6)-3), OnDelete: random.IntN(8) == 0, IsRollback: random.IntN(5) == 0,
 	}}
 	if random.IntN(3) == 0 {
 		w.policy.NodeLimit = 1 + random.IntN(8)

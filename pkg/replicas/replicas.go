@@ -28,6 +28,8 @@ type Policy struct {
 	MaxUnavailable int
 	// Partition is how many replicas keep a former template.
 	Partition int
+	// IsRollback: the current template is the previous one again. The one that failed must not stay anywhere.
+	IsRollback bool
 	// NodeLimit is the largest number of machines of all replicas; 0 means no limit.
 	NodeLimit int
 }
@@ -48,9 +50,7 @@ type Replica struct {
 	CanUpdate bool
 	// LacksMachine: it waits for a machine that is not available now.
 	LacksMachine bool
-	// IsStalled: nothing happens to it until a person acts.
-	IsStalled bool
-	// IsFailing: its pods fail, and no restart mends that.
+	// IsFailing: its template has no plan, or its engine fails, and neither a restart nor another machine mends that.
 	IsFailing bool
 	// Starting is since when it has its machines and does not answer; zero if it answers or has none.
 	Starting time.Time
@@ -97,6 +97,9 @@ func Decide(policy Policy, all []Replica) Decision {
 		room := s.room()
 		d.Create = max(0, min(-excess, room, mostCreated))
 		d.IsLimited = room < -excess
+		if d.Create == 0 && s.isRolling {
+			s.roll(&d)
+		}
 	case s.isRolling:
 		s.roll(&d)
 	}
@@ -173,7 +176,11 @@ func (s *state) toRoll() int {
 	if s.policy.OnDelete || s.policy.Replicas == 0 {
 		return 0
 	}
-	return max(0, len(s.live)-s.current-min(s.policy.Partition, s.policy.Replicas))
+	kept := min(s.policy.Partition, s.policy.Replicas)
+	if s.policy.IsRollback {
+		kept = 0
+	}
+	return max(0, len(s.live)-s.current-kept)
 }
 
 // surge returns how many replicas may exist above the desired number: one during a rollout.
@@ -204,7 +211,7 @@ func (s *state) retired() []string {
 	}
 	victim := s.live[i]
 	lacksMachine := slices.ContainsFunc(s.live, func(r Replica) bool { return r.IsCurrent && !r.IsReady && r.LacksMachine })
-	if s.updating == 0 || lacksMachine && s.canSpare(victim) {
+	if s.updating == 0 || lacksMachine && s.canSpare(victim) || s.policy.IsRollback && !victim.IsReady {
 		return []string{victim.Name}
 	}
 	return nil
@@ -218,7 +225,8 @@ func (s *state) roll(d *Decision) {
 		if replica.IsCurrent {
 			continue
 		}
-		if left == 0 || mayUpdate <= 0 {
+		isFree := s.policy.IsRollback && !replica.IsReady // it answers nobody, and the template has worked before
+		if left == 0 || mayUpdate <= 0 && !isFree {
 			return
 		}
 		if !replica.CanUpdate || !s.canSpare(replica) {
@@ -229,7 +237,9 @@ func (s *state) roll(d *Decision) {
 		}
 		d.Update = append(d.Update, replica.Name)
 		left--
-		mayUpdate--
+		if !isFree {
+			mayUpdate--
+		}
 		if replica.IsReady {
 			s.ready--
 		}

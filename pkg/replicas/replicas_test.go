@@ -93,6 +93,12 @@ func TestDecide(t *testing.T) {
 		{"after a second edit, the broken surplus one goes", three, at("rf", "rf", "rf", "f"), Decision{Delete: []string{"d"}, IsRolling: true}},
 		{"after a rollback, too", three, at("cr", "cr", "cr", ""), Decision{Delete: []string{"d"}, IsRolling: true}},
 
+		{"a rollback updates all that do not answer at once", Policy{Replicas: 3, MaxUnavailable: 1, IsRollback: true}, at("", "cm", "r"), Decision{Update: []string{"a"}, IsRolling: true}},
+		{"and deletes a surplus one at once", Policy{Replicas: 2, MaxUnavailable: 1, IsRollback: true}, at("cr", "c", "f"), Decision{Delete: []string{"c"}, IsRolling: true}},
+		{"and ignores a partition", Policy{Replicas: 3, MaxUnavailable: 1, Partition: 2, IsRollback: true}, at("cr", "cr", ""), Decision{Update: []string{"c"}, IsRolling: true}},
+		{"but spares those that answer", Policy{Replicas: 3, MaxUnavailable: 1, IsRollback: true}, at("r", "r", "c"), Decision{IsRolling: true}},
+		{"a set that cannot grow is updated as it is", Policy{Replicas: 5, MaxUnavailable: 1, NodeLimit: 3}, at("cr", "cr", ""), Decision{Update: []string{"c"}, IsRolling: true, IsLimited: true}},
+
 		{"OnDelete leaves old replicas alone", Policy{Replicas: 2, OnDelete: true}, at("r", "r"), Decision{}},
 		{"and gives new ones the edit", Policy{Replicas: 2, OnDelete: true}, at("r"), Decision{Create: 1}},
 		{"a partition keeps that many", Policy{Replicas: 3, MaxUnavailable: 1, Partition: 2}, at("r", "r", "r"), Decision{Update: []string{"c"}, IsRolling: true}},

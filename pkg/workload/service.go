@@ -82,8 +82,10 @@ func targetPort(ws *v1beta1.Workspace) int32 {
 
 // SetService returns the endpoint of an InferenceSet: port 80 of the first pod of each of its Workspaces, once the pod
 // is ready. Each Workspace gives its pods the label that the Service selects.
-func SetService(set *v1beta1.InferenceSet) *corev1.Service {
-	target := targetPort(&v1beta1.Workspace{Inference: set.Spec.Template.Inference})
+//
+// The inference is that of the set's Workspaces; after a rollback, the spec has another one.
+func SetService(set *v1beta1.InferenceSet, inference *v1beta1.InferenceSpec) *corev1.Service {
+	target := targetPort(&v1beta1.Workspace{Inference: inference})
 	return &corev1.Service{
 		TypeMeta: metav1.TypeMeta{APIVersion: corev1.SchemeGroupVersion.String(), Kind: "Service"},
 		ObjectMeta: metav1.ObjectMeta{

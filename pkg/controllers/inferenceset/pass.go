@@ -4,6 +4,7 @@
 package inferenceset
 
 import (
+	"cmp"
 	"context"
 	"errors"
 	"slices"
@@ -15,6 +16,9 @@ import (
 	"github.com/modelberth/modelberth/api/v1beta1"
 	"github.com/modelberth/modelberth/pkg/replicas"
 )
+
+// usualSettling is how long failures of a new template may be about something else.
+const usualSettling = 2 * time.Minute
 
 // pass is one look at a set and its Workspaces, and what follows from it.
 type pass struct {
@@ -29,10 +33,10 @@ type pass struct {
 	// current and rollout are the new values of these fields of the status.
 	current string
 	rollout *v1beta1.RolloutStatus
-	// lost is set if the previous template cannot be read after a rollback: the replicas stay as they are.
-	lost *waitError
-	// again is the time of the next look; zero if an event leads to it.
-	again time.Time
+	// missing is set if the previous template cannot be read after a rollback: the replicas stay as they are.
+	missing *waitError
+	// next is the time of the next pass; zero if an event leads to it.
+	next time.Time
 }
 
 // newPass returns a pass that changes nothing.
@@ -40,8 +44,8 @@ func newPass(set *v1beta1.InferenceSet) *pass {
 	return &pass{set: set, current: set.Status.CurrentRevision, rollout: set.Status.Rollout.DeepCopy()}
 }
 
-// look observes a set, decides about its Workspaces, and judges its rollout.
-func (r *Reconciler) look(ctx context.Context, set *v1beta1.InferenceSet, children []*v1beta1.Workspace) (*pass, error) {
+// assess observes a set, decides about its Workspaces, and about its rollout.
+func (r *Reconciler) assess(ctx context.Context, set *v1beta1.InferenceSet, children []*v1beta1.Workspace) (*pass, error) {
 	p := newPass(set)
 	p.children = children
 	spec, err := templateOf(set)
@@ -57,8 +61,8 @@ func (r *Reconciler) look(ctx context.Context, set *v1beta1.InferenceSet, childr
 	if p.isRolledBack() {
 		target, err = r.stored(ctx, set)
 	}
-	if lost, ok := errors.AsType[*waitError](err); ok {
-		p.lost, target, err = lost, spec, nil
+	if missing, ok := errors.AsType[*waitError](err); ok {
+		p.missing, target, err = missing, spec, nil
 	}
 	if err != nil {
 		return nil, err
@@ -66,10 +70,10 @@ func (r *Reconciler) look(ctx context.Context, set *v1beta1.InferenceSet, childr
 	p.target = variantsOf(set, target)
 	p.views = p.target.views(set, children, variantsOf(set, spec))
 	r.complete(p)
-	if p.lost == nil {
-		p.decision = decide(set, p.views)
+	if p.missing == nil {
+		p.decision = p.decide()
 	}
-	p.judge(metav1.NewTime(r.Clock.Now()))
+	p.decideRollout(metav1.NewTime(r.Clock.Now()), cmp.Or(r.Settling, usualSettling))
 	return p, nil
 }
 
@@ -85,17 +89,17 @@ func (r *Reconciler) complete(p *pass) {
 			continue
 		}
 		if proven := v.readySince.Add(minReadyOf(p.set)); proven.After(now) {
-			p.lookAt(proven)
+			p.assessAt(proven)
 		} else {
 			v.IsProven = true
 		}
 	}
 }
 
-// lookAt requests another pass at a time, unless one comes sooner.
-func (p *pass) lookAt(at time.Time) {
-	if !at.IsZero() && (p.again.IsZero() || at.Before(p.again)) {
-		p.again = at
+// assessAt requests another pass at a time, unless one comes sooner.
+func (p *pass) assessAt(at time.Time) {
+	if !at.IsZero() && (p.next.IsZero() || at.Before(p.next)) {
+		p.next = at
 	}
 }
 
@@ -115,9 +119,9 @@ func (p *pass) isRolledBack() bool {
 	return p.spec != nil && p.current != "" && p.rollout != nil && p.rollout.FailedTime != nil && p.rollout.Revision == p.spec.name
 }
 
-// judge decides on the record of the rollout. The replicas follow a failure in the next pass, when the status holds it: a
+// decideRollout decides on the record of the rollout. The replicas follow a failure in the next pass, when the status holds it: a
 // crash in between cannot lose it.
-func (p *pass) judge(now metav1.Time) {
+func (p *pass) decideRollout(now metav1.Time, settling time.Duration) {
 	switch {
 	case !p.set.DeletionTimestamp.IsZero() || p.isRolledBack():
 		return
@@ -134,27 +138,36 @@ func (p *pass) judge(now metav1.Time) {
 	if p.rollout == nil || p.rollout.Revision != p.spec.name {
 		p.rollout = &v1beta1.RolloutStatus{Revision: p.spec.name, StartTime: now}
 	}
-	deadline := deadlineOf(p.set)
-	failure := replicas.Fails(replicasOf(p.views), p.rollout.StartTime.Time, now.Time, deadline)
+	if p.decision.Create > 0 || len(p.decision.Update) > 0 {
+		p.rollout.UpdateTime = &now
+	}
+	deadline, began := deadlineOf(p.set), p.rollout.StartTime.Time
+	if p.rollout.UpdateTime != nil {
+		began = p.rollout.UpdateTime.Time
+	}
+	failure := replicas.Fails(replicasOf(p.views), began, now.Time, replicas.Patience{Settling: settling, Deadline: deadline})
 	if failure.Replica == "" {
-		p.lookAt(failure.Next)
+		p.assessAt(failure.Next)
 		return
 	}
 	p.rollout.FailedTime, p.rollout.Message = &now, failureWords(p.views, failure, deadline)
 	p.decision = replicas.Decision{IsRolling: p.decision.IsRolling}
 }
 
-// isComplete reports whether all replicas are ready with the template of the spec.
+// isComplete reports whether all replicas are ready with the template of the spec. Those without a machine prove nothing
+// against it.
 func (p *pass) isComplete() bool {
-	if want := p.set.DesiredReplicas(); want == 0 || len(p.views) != want {
-		return false
-	}
+	ready := 0
 	for i := range p.views {
-		if v := &p.views[i]; v.IsLeaving || !v.IsReady || !v.IsProven || !v.isUpdated {
+		switch v := &p.views[i]; {
+		case v.IsLeaving:
+		case v.isUpdated && v.IsReady && v.IsProven:
+			ready++
+		case !v.isUpdated || !v.LacksMachine:
 			return false
 		}
 	}
-	return true
+	return ready > 0
 }
 
 // isSteady reports whether a replica is to keep off spot machines.

@@ -63,6 +63,8 @@ type Config struct {
 	Clock      clock.PassiveClock
 	// Loads is nil if no loads are known.
 	Loads Loads
+	// Settling is how long failures of a new template may be about something else; 0 means two minutes.
+	Settling time.Duration
 	// Schema is nil if the controller does not check for pruned fields.
 	Schema pruned.Schema
 }
@@ -126,38 +128,41 @@ func (r *Reconciler) reconcile(ctx context.Context, set *v1beta1.InferenceSet) (
 	if err != nil {
 		return time.Time{}, err
 	}
-	p, err := r.look(ctx, set, children)
+	p, err := r.assess(ctx, set, children)
 	if err == nil && !p.isIdle() {
 		// The cache may lag: a write is decided on a live read.
 		if set, children, err = r.live(ctx, set, children); err != nil || set == nil {
 			return time.Time{}, err
 		}
-		p, err = r.look(ctx, set, children)
+		p, err = r.assess(ctx, set, children)
 	}
 	if err != nil {
 		return time.Time{}, err
 	}
-	if p.lost != nil {
-		return time.Time{}, r.report(ctx, p, p.lost)
+	if p.missing != nil {
+		return time.Time{}, r.report(ctx, p, p.missing)
 	}
 	if !set.DeletionTimestamp.IsZero() && len(p.views) == 0 {
 		return time.Time{}, r.patchFinalizers(ctx, set, controllerutil.RemoveFinalizer)
 	}
-	if err := r.keep(ctx, p); err != nil {
+	if err := r.ensureRevision(ctx, p); err != nil {
 		return time.Time{}, err
 	}
-	return p.again, r.report(ctx, p, r.execute(ctx, p))
+	return p.next, r.report(ctx, p, r.execute(ctx, p))
 }
 
 // decide returns the next steps for the Workspaces of a set; a deleted set deletes all of them.
-func decide(set *v1beta1.InferenceSet, views []view) replicas.Decision {
-	if set.DeletionTimestamp.IsZero() {
-		return replicas.Decide(policyOf(set), replicasOf(views))
+func (p *pass) decide() replicas.Decision {
+	if p.set.DeletionTimestamp.IsZero() {
+		p.target.retire(p.set.DesiredReplicas(), p.views)
+		policy := policyOf(p.set)
+		policy.IsRollback = p.isRolledBack()
+		return replicas.Decide(policy, replicasOf(p.views))
 	}
 	var out replicas.Decision
-	for i := range views {
-		if !views[i].IsLeaving {
-			out.Delete = append(out.Delete, views[i].Name)
+	for i := range p.views {
+		if !p.views[i].IsLeaving {
+			out.Delete = append(out.Delete, p.views[i].Name)
 		}
 	}
 	return out
@@ -170,7 +175,7 @@ func (r *Reconciler) execute(ctx context.Context, p *pass) error {
 		if err := r.patchFinalizers(ctx, p.set, controllerutil.AddFinalizer); err != nil {
 			return err
 		}
-		_, err := r.Applier.Apply(ctx, p.set, workload.SetService(p.set))
+		_, err := r.Applier.Apply(ctx, p.set, workload.SetService(p.set, p.target.any.Inference))
 		failures = append(failures, err)
 	}
 	for _, name := range p.decision.Delete {

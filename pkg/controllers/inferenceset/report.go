@@ -22,6 +22,9 @@ import (
 // mostMessage is the longest message of a condition. The API server admits 32768 characters.
 const mostMessage = 2048
 
+// mostFailure is the longest explanation of a failed rollout: an Event with it must have at most 1024 characters.
+const mostFailure = 900
+
 // facts are the inputs of a set's status.
 type facts struct {
 	*pass
@@ -58,8 +61,8 @@ func (f *facts) count() count {
 		}
 		c.unready = first(c.unready, v, true)
 		c.blocked = first(c.blocked, v, v.blocked != (problem{}))
-		c.stalled = first(c.stalled, v, v.IsStalled)
-		c.stuck = first(c.stuck, v, v.IsStalled && v.IsCurrent)
+		c.stalled = first(c.stalled, v, v.isStalled)
+		c.stuck = first(c.stuck, v, v.isStalled && v.IsCurrent)
 	}
 	return c
 }
@@ -136,7 +139,7 @@ func (f *facts) ready(c count) metav1.Condition {
 	case f.failure != (problem{}):
 		return no(v1beta1.ConditionReady, f.failure.Reason, state+". "+f.failure.Message)
 	case f.isRolledBack():
-		return no(v1beta1.ConditionReady, v1beta1.ReasonRolledBack, state+". "+f.rolledBack())
+		return no(v1beta1.ConditionReady, v1beta1.ReasonRolledBack, state+". "+f.rolledBack()+f.waitsFor(c))
 	case f.decision.IsRolling && c.stuck != nil:
 		return no(v1beta1.ConditionReady, v1beta1.ReasonRolloutStopped, state+". "+f.stopped(c))
 	case c.blocked != nil:
@@ -194,7 +197,7 @@ func failureWords(views []view, failure replicas.Failure, deadline time.Duration
 	case failure.IsLate:
 		text = fmt.Sprintf("Workspace %s has had its machines for %s and does not answer: %s", v.Name, deadline, v.notReady.Message)
 	}
-	return wording.Clip(text, mostMessage/2)
+	return wording.Clip(text, mostFailure)
 }
 
 func (f *facts) available(c count) metav1.Condition {

@@ -29,7 +29,7 @@ func starting(name string) view {
 
 func blocked(name string) view {
 	v := starting(name)
-	v.IsStalled, v.blocked = true, problem{"SpendingCeiling", "the namespace's ceiling is $10.00/h: raise it"}
+	v.isStalled, v.blocked = true, problem{"SpendingCeiling", "the namespace's ceiling is $10.00/h: raise it"}
 	return v
 }
 
@@ -120,8 +120,8 @@ func TestConditions(t *testing.T) {
 			"ScalingLimited=True NodeCountLimit: spec.nodeCountLimit is 1, and the replicas use 1 machines: raise the limit, or lower spec.replicas",
 		}},
 		{"a new template failed, and the replicas return to the previous one", rolledBack(old(starting("a")), true), problem{}, []string{
-			"Ready=False RolledBack: 1/2 replicas are ready, for $3.67/h in all. spec.template failed, and the replicas return to the previous template. Workspace a: EngineArgsRefused: no such flag. Correct spec.template, or restore the previous one",
-			"InferenceSetReady=False inferencesetNotReady: 1/2 replicas are ready, for $3.67/h in all. spec.template failed, and the replicas return to the previous template. Workspace a: EngineArgsRefused: no such flag. Correct spec.template, or restore the previous one",
+			"Ready=False RolledBack: 1/2 replicas are ready, for $3.67/h in all. spec.template failed, and the replicas return to the previous template. Workspace a: EngineArgsRefused: no such flag. Correct spec.template, or restore the previous one. Workspace a: Progressing: waiting for a machine",
+			"InferenceSetReady=False inferencesetNotReady: 1/2 replicas are ready, for $3.67/h in all. spec.template failed, and the replicas return to the previous template. Workspace a: EngineArgsRefused: no such flag. Correct spec.template, or restore the previous one. Workspace a: Progressing: waiting for a machine",
 			"Available=True ReplicaAvailable: http://chat.team leads to 1 of 2 replicas",
 			"Stalled=True RolledBack: spec.template failed, and the replicas return to the previous template. Workspace a: EngineArgsRefused: no such flag. Correct spec.template, or restore the previous one",
 		}},

@@ -18,6 +18,7 @@ import (
 	"sigs.k8s.io/controller-runtime/pkg/client"
 
 	"github.com/modelberth/modelberth/api/v1beta1"
+	"github.com/modelberth/modelberth/pkg/apply"
 )
 
 // progressDeadline is the default of the field.
@@ -58,12 +59,14 @@ func revisionOf(set *v1beta1.InferenceSet, t template) (*revision, error) {
 	if err != nil {
 		return nil, fmt.Errorf("encoding the template of InferenceSet %s/%s: %w", set.Namespace, set.Name, err)
 	}
-	return &revision{set.Name + "-" + digest(data), data}, nil
+	return &revision{revisionName(set, data), data}, nil
 }
 
-func digest(data []byte) string {
-	sum := sha256.Sum256(data)
-	return hex.EncodeToString(sum[:8])
+// revisionName contains a hash, so that nobody can replace the data. The UID of the set is in it, because a set of the
+// same name may have had the same template.
+func revisionName(set *v1beta1.InferenceSet, data []byte) string {
+	sum := sha256.Sum256(append([]byte(set.UID+"/"), data...))
+	return set.Name + "-" + hex.EncodeToString(sum[:8])
 }
 
 // stored reads the previous template. Its name proves that nobody has replaced it.
@@ -73,7 +76,7 @@ func (r *Reconciler) stored(ctx context.Context, set *v1beta1.InferenceSet) (tem
 	if client.IgnoreNotFound(err) != nil {
 		return template{}, fmt.Errorf("reading ControllerRevision %s/%s: %w", set.Namespace, name, err)
 	}
-	if err != nil || name != set.Name+"-"+digest(object.Data.Raw) {
+	if err != nil || name != revisionName(set, object.Data.Raw) {
 		return template{}, &waitError{problem{
 			v1beta1.ReasonRolledBack,
 			fmt.Sprintf("spec.template failed, and ControllerRevision %s does not have the previous one: edit spec.template", name),
@@ -86,8 +89,9 @@ func (r *Reconciler) stored(ctx context.Context, set *v1beta1.InferenceSet) (tem
 	return out, nil
 }
 
-// keep stores the template of the spec if the status is about to name it, and deletes the set's other ones.
-func (r *Reconciler) keep(ctx context.Context, p *pass) error {
+// ensureRevision stores the template of the spec if the status is about to name it. It deletes the set's other ones, but
+// for the one that the status names until then.
+func (r *Reconciler) ensureRevision(ctx context.Context, p *pass) error {
 	if p.current == p.set.Status.CurrentRevision {
 		return nil
 	}
@@ -102,7 +106,8 @@ func (r *Reconciler) keep(ctx context.Context, p *pass) error {
 			},
 			Data: runtime.RawExtension{Raw: p.spec.data}, Revision: 1,
 		}
-		if err := r.Client.Create(ctx, object); err != nil && !apierrors.IsAlreadyExists(err) {
+		err := r.Client.Create(ctx, object, client.FieldOwner(apply.FieldOwner))
+		if err != nil && !apierrors.IsAlreadyExists(err) {
 			return fmt.Errorf("creating ControllerRevision %s/%s: %w", object.Namespace, object.Name, err)
 		}
 	}
@@ -113,7 +118,7 @@ func (r *Reconciler) keep(ctx context.Context, p *pass) error {
 	}
 	for i := range list.Items {
 		object := &list.Items[i]
-		if object.Name == p.current || !metav1.IsControlledBy(object, p.set) {
+		if object.Name == p.current || object.Name == p.set.Status.CurrentRevision || !metav1.IsControlledBy(object, p.set) {
 			continue
 		}
 		err := r.Client.Delete(ctx, object, client.Preconditions{UID: &object.UID})

@@ -13,6 +13,7 @@ import (
 
 	"github.com/google/go-cmp/cmp"
 	appsv1 "k8s.io/api/apps/v1"
+	corev1 "k8s.io/api/core/v1"
 	"k8s.io/apimachinery/pkg/api/meta"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/types"
@@ -113,6 +114,16 @@ func (s *stage) goOn(t *testing.T) ctrl.Result {
 	return result
 }
 
+// fail goes on until a failure has lasted long enough to blame the template.
+func (s *stage) fail(t *testing.T) {
+	t.Helper()
+	if result := s.goOn(t); result.RequeueAfter != usualSettling {
+		t.Errorf("the next pass is in %s, want %s", result.RequeueAfter, usualSettling)
+	}
+	s.clock.Step(usualSettling)
+	s.goOn(t)
+}
+
 // observe sets the conditions of all Workspaces, as their controller does.
 func (s *stage) observe(t *testing.T) (isChanged bool) {
 	t.Helper()
@@ -124,6 +135,7 @@ func (s *stage) observe(t *testing.T) (isChanged bool) {
 		}
 		ws.Status.TargetNodeCount = 1
 		meta.RemoveStatusCondition(&ws.Status.Conditions, v1beta1.ConditionStalled)
+		meta.RemoveStatusCondition(&ws.Status.Conditions, v1beta1.ConditionPlanned)
 		for _, c := range conditions {
 			c.ObservedGeneration, c.LastTransitionTime = ws.Generation, metav1.NewTime(s.clock.Now())
 			meta.SetStatusCondition(&ws.Status.Conditions, c)
@@ -194,15 +206,15 @@ func (s *stage) expect(t *testing.T, reason string, configs ...string) {
 	if diff := cmp.Diff(configs, got); diff != "" {
 		t.Errorf("configs of the replicas (-want +got):\n%s", diff)
 	}
-	if names := s.revisions(t); len(names) != 1 || names[0] != found.Status.CurrentRevision {
-		t.Errorf("revisions %v, want the current one alone, %q", names, found.Status.CurrentRevision)
+	if names := s.revisions(t); len(names) > 2 || !slices.Contains(names, found.Status.CurrentRevision) {
+		t.Errorf("revisions %v, want the current one, %q, and at most one more", names, found.Status.CurrentRevision)
 	}
 }
 
 var (
 	stalledState = []metav1.Condition{
 		no(v1beta1.ConditionReady, "ConfigNotFound", "no such ConfigMap"), yes(v1beta1.ConditionStalled, "ConfigNotFound", "no such ConfigMap"),
-		yes(v1beta1.ConditionResourceReady, "Ready", ""),
+		no(v1beta1.ConditionPlanned, "ConfigNotFound", "no such ConfigMap"),
 	}
 	startingState = []metav1.Condition{no(v1beta1.ConditionReady, "Progressing", "starting"), yes(v1beta1.ConditionResourceReady, "Ready", "")}
 	waitingState  = []metav1.Condition{
@@ -223,7 +235,7 @@ func TestFailedTemplateIsRolledBack(t *testing.T) {
 			good := s.set(t).Status.CurrentRevision
 
 			s.edit(t, edit.change)
-			s.goOn(t)
+			s.fail(t)
 			s.expect(t, v1beta1.ReasonRolledBack, "", "")
 			found := s.set(t)
 			if found.Status.CurrentRevision != good || found.Status.UpdatedReplicas != 0 || found.Status.ReadyReplicas != 2 {
@@ -309,20 +321,20 @@ func TestNothingIsRolledBack(t *testing.T) {
 	}
 }
 
-// TestPolicyIsRemoved: the template of the spec is tried again, and no revision is left.
+// TestPolicyIsRemoved: the template of the spec is tried again, and the status names no revision.
 func TestPolicyIsRemoved(t *testing.T) {
 	s := newStage(t)
 	s.broken = stalledState
 	s.goOn(t)
 	s.edit(t, breaks)
-	s.goOn(t)
+	s.fail(t)
 	s.edit(t, func(spec *v1beta1.InferenceSetSpec) { spec.UpdateStrategy.RollingUpdate = nil })
 	s.goOn(t)
 	found := s.set(t)
 	if ready := meta.FindStatusCondition(found.Status.Conditions, v1beta1.ConditionReady); ready.Reason != v1beta1.ReasonRolloutStopped {
 		t.Errorf("Ready is %+v", ready)
 	}
-	if found.Status.Rollout != nil || found.Status.CurrentRevision != "" || len(s.revisions(t)) > 0 {
+	if found.Status.Rollout != nil || found.Status.CurrentRevision != "" || len(s.revisions(t)) > 1 {
 		t.Errorf("status %+v and revisions %v", found.Status, s.revisions(t))
 	}
 }
@@ -335,8 +347,14 @@ func TestRollbackSurvivesCrashes(t *testing.T) {
 			s.broken, s.failing = stalledState, n
 			s.goOn(t)
 			s.edit(t, change)
-			s.goOn(t)
+			s.fail(t)
 			s.expect(t, v1beta1.ReasonRolledBack, "", "")
+			s.edit(t, func(spec *v1beta1.InferenceSetSpec) { spec.Template.Inference.Config = "better" })
+			s.goOn(t)
+			s.expect(t, v1beta1.ReasonReplicasReady, "better", "better")
+			s.edit(t, breaks)
+			s.fail(t)
+			s.expect(t, v1beta1.ReasonRolledBack, "better", "better")
 			if t.Failed() {
 				t.Fatalf("after the loss of write %d", n)
 			}
@@ -411,6 +429,48 @@ func TestScaleDownSparesBusyReplicas(t *testing.T) {
 	}
 }
 
+// TestServiceFollowsTheRollback: after a rollback, the spec has the port of the failed template, and the pods have another.
+func TestServiceFollowsTheRollback(t *testing.T) {
+	pods := func(port int32) *corev1.PodTemplateSpec {
+		return &corev1.PodTemplateSpec{Spec: corev1.PodSpec{Containers: []corev1.Container{{
+			Name: "own", Ports: []corev1.ContainerPort{{ContainerPort: port}},
+		}}}}
+	}
+	s := newStage(t, func(set *v1beta1.InferenceSet) {
+		set.Spec.Template.Inference = &v1beta1.InferenceSpec{Template: pods(8000)}
+	})
+	s.broken = stalledState
+	s.goOn(t)
+	s.edit(t, func(spec *v1beta1.InferenceSetSpec) {
+		spec.Template.Inference.Template = pods(9000)
+		breaks(spec)
+	})
+	s.fail(t)
+	service := &corev1.Service{}
+	if err := s.Get(t.Context(), client.ObjectKeyFromObject(set()), service); err != nil {
+		t.Fatal(err)
+	}
+	if port := service.Spec.Ports[0].TargetPort.IntValue(); port != 8000 {
+		t.Errorf("the Service leads to port %d of the pods, want 8000", port)
+	}
+}
+
+// TestLateConfigIsNoFailure: a ConfigMap that comes a minute after the template ends the doubt about it.
+func TestLateConfigIsNoFailure(t *testing.T) {
+	s := newStage(t)
+	s.broken = stalledState
+	s.goOn(t)
+	s.edit(t, breaks)
+	s.goOn(t)
+	s.clock.Step(usualSettling - time.Second)
+	s.goOn(t)
+	s.broken = []metav1.Condition{yes(v1beta1.ConditionReady, v1beta1.ReasonServing, ""), yes(v1beta1.ConditionResourceReady, "Ready", "")}
+	s.observe(t)
+	s.clock.Step(time.Hour)
+	s.goOn(t)
+	s.expect(t, v1beta1.ReasonReplicasReady, "broken", "broken")
+}
+
 // TestLostRevision: a set whose previous template somebody deleted or replaced stays as it is, and a person has to act.
 func TestLostRevision(t *testing.T) {
 	for _, isReplaced := range []bool{false, true} {
@@ -419,7 +479,7 @@ func TestLostRevision(t *testing.T) {
 			s.broken = stalledState
 			s.goOn(t)
 			s.edit(t, breaks)
-			s.goOn(t)
+			s.fail(t)
 			list := &appsv1.ControllerRevisionList{}
 			if err := s.List(t.Context(), list); err != nil || len(list.Items) != 1 {
 				t.Fatal(list, err)
@@ -448,15 +508,60 @@ func TestLostRevision(t *testing.T) {
 	}
 }
 
-// TestFailureEndsTheRollout: in the pass that finds the failure, the template reaches no further replica.
+// TestFailureEndsTheRollout: in the pass that finds the failure, the template reaches no further replica. A replica that
+// gets it in this pass has time.
 func TestFailureEndsTheRollout(t *testing.T) {
-	late := view{Replica: replicas.Replica{Name: "a", IsCurrent: true, IsStalled: true}, isUpdated: true}
-	p := &pass{
-		set: newStage(t).set(t), views: []view{late, old(ready("b"))}, spec: &revision{name: "chat-2"}, current: "chat-1",
-		decision: replicas.Decision{Update: []string{"b"}, IsRolling: true},
+	now := metav1.Now()
+	look := func(decision replicas.Decision) *pass {
+		failing := view{Replica: replicas.Replica{Name: "a", IsCurrent: true, IsFailing: true}, isUpdated: true}
+		p := &pass{
+			set: newStage(t).set(t), views: []view{failing, old(ready("b"))}, spec: &revision{name: "chat-2"}, current: "chat-1",
+			decision: decision,
+			rollout:  &v1beta1.RolloutStatus{Revision: "chat-2", StartTime: metav1.NewTime(now.Add(-time.Hour))},
+		}
+		p.decideRollout(now, usualSettling)
+		return p
 	}
-	p.judge(metav1.Now())
-	if !p.decision.IsIdle() || !p.fails() {
+	if p := look(replicas.Decision{Delete: []string{"b"}, IsRolling: true}); !p.decision.IsIdle() || !p.fails() {
 		t.Errorf("decision %+v and rollout %+v", p.decision, p.rollout)
+	}
+	p := look(replicas.Decision{Update: []string{"a"}, IsRolling: true})
+	if p.fails() || !p.rollout.UpdateTime.Equal(&now) || !p.next.Equal(now.Add(usualSettling)) {
+		t.Errorf("rollout %+v, and the next pass at %s", p.rollout, p.next)
+	}
+}
+
+// TestRollbackIgnoresAPartition: the canary returns, too.
+func TestRollbackIgnoresAPartition(t *testing.T) {
+	s := newStage(t, func(set *v1beta1.InferenceSet) { set.Spec.UpdateStrategy.RollingUpdate.Partition = new(int32(1)) })
+	s.broken = stalledState
+	s.goOn(t)
+	s.edit(t, breaks)
+	s.goOn(t)
+	s.expect(t, v1beta1.ReasonReplicaBlocked, "", "broken")
+	s.clock.Step(usualSettling)
+	s.goOn(t)
+	s.expect(t, v1beta1.ReasonRolledBack, "", "")
+}
+
+// TestBothRevisionsStay: until the status names the new one, the set may have to return to the former one.
+func TestBothRevisionsStay(t *testing.T) {
+	s := newStage(t)
+	s.goOn(t)
+	good := s.set(t).Status.CurrentRevision
+	p := &pass{set: s.set(t), spec: &revision{name: "chat-2", data: []byte("{}")}, current: "chat-2"}
+	if err := s.reconciler.ensureRevision(t.Context(), p); err != nil {
+		t.Fatal(err)
+	}
+	if diff := cmp.Diff([]string{"chat-2", good}, s.revisions(t)); diff != "" {
+		t.Errorf("revisions (-want +got):\n%s", diff)
+	}
+	p = &pass{set: s.set(t), spec: &revision{name: "chat-3", data: []byte("{}")}, current: "chat-3"}
+	p.set.Status.CurrentRevision = "chat-2"
+	if err := s.reconciler.ensureRevision(t.Context(), p); err != nil {
+		t.Fatal(err)
+	}
+	if diff := cmp.Diff([]string{"chat-2", "chat-3"}, s.revisions(t)); diff != "" {
+		t.Errorf("revisions after the next template (-want +got):\n%s", diff)
 	}
 }

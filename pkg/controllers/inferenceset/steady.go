@@ -26,24 +26,26 @@ func variantsOf(set *v1beta1.InferenceSet, t template) variants {
 }
 
 // assign names the Workspaces that are to have the steady variant: first those that have it, then those that use no spot
-// machines with a former template, then the oldest. So an edit of the template converts no other replica, and a second
-// decision agrees with the first.
+// machines with a former template, then those whose machines are no spot machines, then the oldest. So an edit of the
+// template converts no other replica, and a second decision agrees with the first.
 func (v variants) assign(set *v1beta1.InferenceSet, children []*v1beta1.Workspace) map[string]bool {
 	out := map[string]bool{}
 	if v.need == 0 {
 		return out
 	}
-	ranks := make([][]string, 3)
+	ranks := make([][]string, 4)
 	for _, ws := range children {
 		if !ws.DeletionTimestamp.IsZero() {
 			continue
 		}
-		rank := 2
+		rank := 3
 		switch {
 		case isCurrent(ws, v.steady.child(set, ws.Name)):
 			rank = 0
 		case !allowsSpot(ws):
 			rank = 1
+		case ws.Status.Plan != nil && ws.Status.Plan.CapacityType != v1beta1.CapacitySpot:
+			rank = 2
 		}
 		ranks[rank] = append(ranks[rank], ws.Name)
 	}
@@ -89,4 +91,22 @@ func (v variants) views(set *v1beta1.InferenceSet, children []*v1beta1.Workspace
 		out[i].isUpdated = isCurrent(ws, spec.of(steady[ws.Name]).child(set, ws.Name))
 	}
 	return out
+}
+
+// retire marks the replicas that a new steady one replaces as those with a former template, until it is ready. Otherwise
+// the set would delete the new one, because it is one too many and not ready.
+func (v variants) retire(desired int, views []view) {
+	isStarting := slices.ContainsFunc(views, func(each view) bool {
+		return each.IsSteady && each.IsCurrent && !each.IsLeaving && (!each.IsReady || !each.IsProven)
+	})
+	if !isStarting {
+		return
+	}
+	others := max(0, desired-v.need)
+	for i := range views {
+		if each := &views[i]; each.IsCurrent && !each.IsSteady && !each.IsLeaving {
+			others--
+			each.IsCurrent = others >= 0
+		}
+	}
 }

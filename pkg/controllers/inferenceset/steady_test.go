@@ -4,10 +4,16 @@
 package inferenceset
 
 import (
+	"fmt"
+	"math/rand/v2"
+	"slices"
 	"strings"
 	"testing"
+	"time"
 
 	"github.com/google/go-cmp/cmp"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/apimachinery/pkg/util/intstr"
 	"sigs.k8s.io/controller-runtime/pkg/client"
 
 	"github.com/modelberth/modelberth/api/v1beta1"
@@ -122,6 +128,93 @@ func (s *stage) published() map[string]int {
 		default:
 			return out
 		}
+	}
+}
+
+// TestSteadyConverges: whatever the numbers, and however slowly replicas become ready, a set ends with as many steady
+// replicas as it can have, and creates none that it deletes again before it was ready.
+func TestSteadyConverges(t *testing.T) {
+	for seed := range uint64(40) {
+		random := rand.New(rand.NewPCG(seed, 2))
+		s := set(mixed(int32(random.IntN(5)), int32(random.IntN(4))))
+		s.Spec.UpdateStrategy.RollingUpdate = &v1beta1.InferenceSetRollingUpdate{MaxUnavailable: new(intstr.FromInt32(int32(random.IntN(3))))}
+		spec, err := templateOf(s)
+		if err != nil {
+			t.Fatal(err)
+		}
+		var children []*v1beta1.Workspace
+		since, wasReady := map[string]int{}, map[string]bool{}
+		made, changed := 0, 0
+		add := func(of template) {
+			ws := of.child(s, fmt.Sprintf("ws-%d", made))
+			ws.CreationTimestamp = metav1.NewTime(time.Unix(int64(made), 0))
+			made++
+			since[ws.Name] = changed
+			children = append(children, ws)
+		}
+		look := func() *pass {
+			p := newPass(s)
+			p.children, p.target = children, variantsOf(s, spec)
+			p.views = p.target.views(s, children, p.target)
+			for i := range p.views {
+				p.views[i].IsProven = p.views[i].IsReady
+			}
+			p.decision = p.decide()
+			return p
+		}
+		for step := range 400 {
+			if step == 130 || step == 260 { // another number of replicas, or of those that are steady
+				s.Spec.Replicas, s.Spec.OnDemandReplicas = new(int32(random.IntN(5))), int32(random.IntN(4))
+				changed++
+			}
+			p := look()
+			for _, name := range p.decision.Delete {
+				if !wasReady[name] && since[name] == changed {
+					t.Fatalf("seed %d, step %d: %s is deleted before it was ready, though nothing changed", seed, step, name)
+				}
+				children = slices.DeleteFunc(children, func(ws *v1beta1.Workspace) bool { return ws.Name == name })
+			}
+			for _, name := range p.decision.Update {
+				ws := find(children, name)
+				ws.Resource, ws.Status.Conditions = p.target.of(p.isSteady(name)).child(s, name).Resource, nil
+			}
+			steady := p.target.lacking(p.views)
+			for i := range p.decision.Create {
+				add(p.target.of(i < steady))
+			}
+			for _, ws := range children {
+				if random.IntN(10) == 0 {
+					wasReady[ws.Name] = true
+					ws.Status.Conditions = []metav1.Condition{yes(v1beta1.ConditionReady, v1beta1.ReasonServing, "")}
+				}
+			}
+		}
+		p := look()
+		steady := 0
+		for _, ws := range children {
+			if !allowsSpot(ws) {
+				steady++
+			}
+		}
+		if want := min(int(s.Spec.OnDemandReplicas), s.DesiredReplicas()); steady != want || len(children) != s.DesiredReplicas() || !p.decision.IsIdle() {
+			t.Fatalf("seed %d ends with %d replicas, %d steady, want %d and %d; decision %+v", seed, len(children), steady, s.DesiredReplicas(), want, p.decision)
+		}
+	}
+}
+
+// TestAssign: of replicas that are alike, the one whose machines are not spot machines is to be steady.
+func TestAssign(t *testing.T) {
+	s := set(mixed(2, 1))
+	spec, err := templateOf(s)
+	if err != nil {
+		t.Fatal(err)
+	}
+	older, newer := spec.child(s, "older"), spec.child(s, "newer")
+	older.Status.Plan = &v1beta1.PlanStatus{CapacityType: v1beta1.CapacitySpot}
+	newer.Status.Plan = &v1beta1.PlanStatus{CapacityType: v1beta1.CapacityOnDemand}
+	got := variantsOf(s, spec).assign(s, []*v1beta1.Workspace{older, newer})
+	if diff := cmp.Diff(map[string]bool{"newer": true}, got); diff != "" {
+		t.Errorf("steady replicas (-want +got):\n%s", diff)
 	}
 }
 

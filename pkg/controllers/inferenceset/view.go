@@ -22,6 +22,8 @@ type view struct {
 	replicas.Replica
 	// blocked explains why the Workspace waits for a person, money or a machine; empty if it does not.
 	blocked problem
+	// isStalled: nothing happens to it until a person acts.
+	isStalled bool
 	// readySince is when it became ready; zero if it is not.
 	readySince time.Time
 	// isUpdated: it has the template of the spec. After a rollback, that is not the current one.
@@ -45,10 +47,10 @@ func viewOf(ws, desired *v1beta1.Workspace) view {
 		out.readySince = ready.LastTransitionTime.Time
 	}
 	if ready != nil && !out.IsReady {
-		out.notReady, out.IsFailing = problem{ready.Reason, ready.Message}, diagnosis.IsHopeless(ready.Reason)
+		out.notReady = problem{ready.Reason, ready.Message}
 	}
 	if stalled := current(ws, v1beta1.ConditionStalled); stalled != nil && stalled.Status == metav1.ConditionTrue {
-		out.IsStalled, out.blocked = true, problem{stalled.Reason, stalled.Message}
+		out.isStalled, out.blocked = true, problem{stalled.Reason, stalled.Message}
 	}
 	if resource := current(ws, v1beta1.ConditionResourceReady); resource != nil && resource.Status != metav1.ConditionTrue {
 		out.LacksMachine = isShortage(resource.Reason)
@@ -57,6 +59,7 @@ func viewOf(ws, desired *v1beta1.Workspace) view {
 		}
 	}
 	out.Starting = startingSince(ws)
+	out.IsFailing = blamesTemplate(out.notReady.Reason) || out.isStalled && hasNoPlan(ws)
 	if plan := ws.Status.Plan; plan != nil {
 		out.HourlyPrice, _ = strconv.ParseFloat(plan.HourlyPrice, 64) // empty without a known price
 	}
@@ -73,6 +76,18 @@ func startingSince(ws *v1beta1.Workspace) time.Time {
 		return since.Time
 	}
 	return ready.LastTransitionTime.Time
+}
+
+func hasNoPlan(ws *v1beta1.Workspace) bool {
+	planned := current(ws, v1beta1.ConditionPlanned)
+	return planned != nil && planned.Status == metav1.ConditionFalse
+}
+
+// blamesTemplate reports whether an engine fails in a way that no restart and no other machine mends.
+func blamesTemplate(reason string) bool {
+	return diagnosis.IsHopeless(reason) && !slices.Contains([]string{
+		v1beta1.ReasonGPUUnusable, v1beta1.ReasonUnschedulable, v1beta1.ReasonPodRefused,
+	}, reason)
 }
 
 // isShortage reports whether the machine of another replica would help.

@@ -39,6 +39,15 @@ func TestViewOf(t *testing.T) {
 			[]metav1.Condition{condition("Ready", "False", v1beta1.ReasonEngineArgsRefused, 2)},
 			seen{IsFailing: true, NotReady: v1beta1.ReasonEngineArgsRefused},
 		},
+		{
+			"one GPU is broken, and not the template",
+			[]metav1.Condition{condition("Ready", "False", v1beta1.ReasonGPUUnusable, 2)},
+			seen{NotReady: v1beta1.ReasonGPUUnusable},
+		},
+		{"its template has no plan", []metav1.Condition{
+			condition("Ready", "False", "ConfigNotFound", 2), condition("Stalled", "True", "ConfigNotFound", 2),
+			condition("Planned", "False", "ConfigNotFound", 2),
+		}, seen{IsStalled: true, IsFailing: true, Blocked: "ConfigNotFound", NotReady: "ConfigNotFound"}},
 		{"it waits for a person", []metav1.Condition{
 			condition("Ready", "False", "ConfigNotFound", 2), condition("Stalled", "True", "ConfigNotFound", 2),
 		}, seen{IsStalled: true, Blocked: "ConfigNotFound", NotReady: "ConfigNotFound"}},
@@ -54,7 +63,7 @@ func TestViewOf(t *testing.T) {
 			ws := childOf(t, set())
 			ws.Generation, ws.Status.Conditions = 2, test.have
 			v := viewOf(ws, ws)
-			got := seen{v.IsReady, v.IsLeaving, v.LacksMachine, v.IsStalled, v.IsFailing, v.blocked.Reason, v.notReady.Reason}
+			got := seen{v.IsReady, v.IsLeaving, v.LacksMachine, v.isStalled, v.IsFailing, v.blocked.Reason, v.notReady.Reason}
 			if diff := cmp.Diff(test.want, got); diff != "" {
 				t.Errorf("view (-want +got):\n%s", diff)
 			}

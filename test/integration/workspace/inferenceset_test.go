@@ -25,6 +25,8 @@ import (
 	"sigs.k8s.io/yaml"
 
 	"github.com/modelberth/modelberth/api/v1beta1"
+	"github.com/modelberth/modelberth/pkg/app"
+	"github.com/modelberth/modelberth/pkg/controllers/inferenceset"
 	"github.com/modelberth/modelberth/test/integration/faults"
 )
 
@@ -451,7 +453,12 @@ func TestInferenceSetKeepsSomeOffSpot(t *testing.T) {
 // the previous one, with a restart of the controller in between.
 func TestInferenceSetRollsBack(t *testing.T) {
 	w := enter(t)
-	life := w.begin(t, faults.NewRecorder())
+	begin := func() *life {
+		return w.beginHooked(t, faults.NewRecorder(), w.options(), app.Hooks{
+			Sets: func(config *inferenceset.Config) { config.Settling = time.Second },
+		})
+	}
+	life := begin()
 	set := setForm(w.namespace(t), "chat", 2)
 	set.Spec.UpdateStrategy.RollingUpdate = &v1beta1.InferenceSetRollingUpdate{Rollback: &v1beta1.RollbackSpec{}}
 	w.createSet(t, set)
@@ -464,7 +471,7 @@ func TestInferenceSetRollsBack(t *testing.T) {
 		w.edit(t, set, func(spec *v1beta1.InferenceSetSpec) { breakIt(spec.Template.Inference) })
 		w.untilSet(t, set, v1beta1.ConditionStalled, metav1.ConditionTrue, v1beta1.ReasonRolledBack)
 		life.end(t)
-		life = w.begin(t, faults.NewRecorder())
+		life = begin()
 		eventually(t, "two ready replicas with the previous template", func() (bool, string) {
 			if err := w.client.Get(t.Context(), client.ObjectKeyFromObject(set), set); err != nil {
 				return false, err.Error()

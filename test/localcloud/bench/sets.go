@@ -154,7 +154,8 @@ func set(i int) *v1beta1.InferenceSet {
 
 func (b *Bench) createSet(ctx context.Context, i, replicas int) error {
 	namespace := &corev1.Namespace{ObjectMeta: metav1.ObjectMeta{Name: setsNamespace}}
-	if err := b.kube.Create(ctx, namespace); client.IgnoreAlreadyExists(err) != nil {
+	err := b.kube.Create(ctx, namespace)
+	if client.IgnoreAlreadyExists(err) != nil {
 		return fmt.Errorf("making namespace %s: %w", setsNamespace, err)
 	}
 	out := set(i)
