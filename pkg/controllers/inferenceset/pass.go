@@ -105,7 +105,8 @@ func (p *pass) assessAt(at time.Time) {
 
 // isIdle reports whether the pass writes nothing but a status about a rollout that goes on.
 func (p *pass) isIdle() bool {
-	return p.decision.IsIdle() && p.set.DeletionTimestamp.IsZero() && p.current == p.set.Status.CurrentRevision && !p.fails()
+	waits := p.set.DeletionTimestamp.IsZero() || len(p.views) > 0 // else the finalizer goes
+	return waits && p.decision.IsIdle() && p.current == p.set.Status.CurrentRevision && !p.fails()
 }
 
 // fails reports whether the rollout fails in this pass.
