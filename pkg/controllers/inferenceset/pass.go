@@ -120,8 +120,8 @@ func (p *pass) isRolledBack() bool {
 	return p.spec != nil && p.current != "" && p.rollout != nil && p.rollout.FailedTime != nil && p.rollout.Revision == p.spec.name
 }
 
-// decideRollout decides on the record of the rollout. The replicas follow a failure in the next pass, when the status holds it: a
-// crash in between cannot lose it.
+// decideRollout decides on the record of the rollout. The replicas follow a failure in the next pass, when the status
+// holds it: a crash in between cannot lose it.
 func (p *pass) decideRollout(now metav1.Time, settling time.Duration) {
 	switch {
 	case !p.set.DeletionTimestamp.IsZero() || p.isRolledBack():
@@ -139,7 +139,7 @@ func (p *pass) decideRollout(now metav1.Time, settling time.Duration) {
 	if p.rollout == nil || p.rollout.Revision != p.spec.name {
 		p.rollout = &v1beta1.RolloutStatus{Revision: p.spec.name, StartTime: now}
 	}
-	if p.decision.Create > 0 || len(p.decision.Update) > 0 {
+	if len(p.decision.Update) > 0 { // new replicas have times of their own
 		p.rollout.UpdateTime = &now
 	}
 	deadline, began := deadlineOf(p.set), p.rollout.StartTime.Time

@@ -461,6 +461,8 @@ func TestInferenceSetRollsBack(t *testing.T) {
 	life := begin()
 	set := setForm(w.namespace(t), "chat", 2)
 	set.Spec.UpdateStrategy.RollingUpdate = &v1beta1.InferenceSetRollingUpdate{Rollback: &v1beta1.RollbackSpec{}}
+	// The stored template is found by a hash, so it must come back from the API server as it was sent.
+	set.Spec.Template.Inference.Engine = &v1beta1.EngineSpec{Env: []v1beta1.EngineEnv{{Name: "ODD", Value: "<&> é \"\u2028"}}}
 	w.createSet(t, set)
 	w.untilScaled(t, set, 2)
 	good := set.Status.CurrentRevision
