@@ -213,9 +213,9 @@ func explainUnreachable(err error, s source) string {
 	if err != nil {
 		what = obstacle(err)
 	}
-	check := "check that the hub is up, HF_ENDPOINT is right, and the pod's network may reach it"
+	check := "check that the hub is up, that HF_ENDPOINT is right, and that the pod's network allows connections to it"
 	if s.isImage {
-		check = "check that the registry is up, the artifact's name is right, and the pod's network may reach it"
+		check = "check that the registry is up, that the pod's network allows connections to it, and that the artifact's name is right"
 	}
 	return fmt.Sprintf("fetching %s from %s made no progress%s (%s): %s", s, s.endpoint, waited, what, check)
 }

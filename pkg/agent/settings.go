@@ -187,7 +187,7 @@ func (g *Group) define(flags *flag.FlagSet) {
 func (d *Drain) define(flags *flag.FlagSet) {
 	flags.StringVar(&d.Metrics, "drain-metrics", "", "URL of the engine's metrics, with the number of running requests")
 	flags.Func("drain-busy", "`NAME` of a gauge of running requests there; repeatable", appendTo(&d.Busy))
-	flags.StringVar(&d.Leader, "drain-leader", "", "`HOST[:PORT]` of the member to outlive during the drain, instead of --drain-metrics")
+	flags.StringVar(&d.Leader, "drain-leader", "", "`HOST[:PORT]` of the group's leader: this pod drains until the leader has drained; instead of --drain-metrics")
 	flags.DurationVar(&d.Settle, "drain-settle", defaultSettle, "time for which requests may still arrive after the pod begins to terminate")
 	flags.DurationVar(&d.Timeout, "drain-timeout", defaultDrainTimeout, "longest time to wait for running requests, including --drain-settle")
 }

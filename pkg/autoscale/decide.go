@@ -24,8 +24,6 @@ const (
 	Withdrawn Reason = "Withdrawn"
 	// Settling: fewer replicas would be enough, but the window is not over.
 	Settling Reason = "Settling"
-	// Draining: fewer replicas would be enough, but all have requests.
-	Draining Reason = "Draining"
 	// Idle: no request was in flight for long enough, so the last replica is removed.
 	Idle Reason = "Idle"
 	// AtZero: no replica is needed until a request arrives.

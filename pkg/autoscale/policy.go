@@ -105,8 +105,8 @@ func (p Policy) withDefaults() Policy {
 	return p
 }
 
-// affordable returns how many replicas the policy pays for. Before the first plan, the price is unknown: one replica
-// may start, and none is added. If a plan has no price, there is no limit.
+// affordable returns how many replicas the policy pays for. Before the first plan, the price is unknown: an empty set may
+// start one replica, and any other set keeps its number. If a plan has no price, there is no limit.
 func (p *Policy) affordable(s *Signals) int {
 	switch {
 	case p.MaxHourlyPrice <= 0:

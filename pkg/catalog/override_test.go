@@ -207,7 +207,7 @@ func TestMachinesAreChecked(t *testing.T) {
 		},
 		{"an alias with blanks", gpu + "aliases: [H 80]}]", `gpus[0] "H": aliases[0]: "H 80" must be a name such as A100-80, with dashes for blanks`},
 		{"more linked GPUs than there are", machine + "linkedGPUs: 8}]", `skus[0] "X": linkedGPUs: 8 must be from 0 to 4`},
-		{"groups that do not come out even", machine + "linkedGPUs: 3}]", `skus[0] "X": linkedGPUs: 3 must be 0, or at least 2 and divide gpus: 4`},
+		{"groups that do not come out even", machine + "linkedGPUs: 3}]", `skus[0] "X": linkedGPUs: 3 must be 0, or at least 2 and a divisor of gpus (4)`},
 		{"a network that is none", machine + "networkGBs: -1}]", `skus[0] "X": networkGBs: -1 must be from 0 to 10000`},
 		{"an unknown architecture", machine + "arch: arm}]", `skus[0] "X": arch: "arm" must be amd64 or arm64`},
 		{"a provisioner that is none", machine + "provisioners: [Karpenter]}]", `skus[0] "X": provisioners[0]: "Karpenter" must be a lower-case name such as karpenter`},

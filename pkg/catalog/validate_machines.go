@@ -110,7 +110,7 @@ func validateSKU(s sku.SKU) error {
 func (c *check) links(s sku.SKU) {
 	c.within("linkedGPUs", float64(s.LinkedGPUs), 0, float64(max(s.GPUs, 0)))
 	if s.LinkedGPUs == 1 || s.LinkedGPUs > 0 && s.GPUs%s.LinkedGPUs != 0 {
-		c.fail("linkedGPUs", s.LinkedGPUs, fmt.Sprintf("must be 0, or at least 2 and divide gpus: %d", s.GPUs))
+		c.fail("linkedGPUs", s.LinkedGPUs, fmt.Sprintf("must be 0, or at least 2 and a divisor of gpus (%d)", s.GPUs))
 	}
 	c.within("networkGBs", s.NetworkGBs, 0, mostLinkGBs)
 }

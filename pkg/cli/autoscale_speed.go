@@ -27,7 +27,7 @@ type deployed struct {
 func (o *planOptions) deployed(a *answer) (*deployed, error) {
 	plan := &a.plan
 	if a.model == nil || plan.Artifact == nil {
-		return nil, usageError("the plan has no model with a known speed")
+		return nil, usageError("the speed of a model in inference.template is unknown: simulate a set with a preset")
 	}
 	if plan.HourlyPrice < 0 {
 		return nil, usageError("the price of %s is unknown: name another machine type, or a region with a price", plan.InstanceType)

@@ -116,8 +116,8 @@ func (l *logsCommand) others(ctx context.Context, cluster *Cluster, ws *v1beta1.
 	return fmt.Sprintf(" but with %v", members)
 }
 
-// container returns the selected container: the engine's, named after the Workspace, or the first container of a user's
-// own template.
+// container returns the selected container: with --weights, the init container that fetches weights; otherwise the
+// engine's, named after the Workspace, or the first container of a user's own template.
 func (l *logsCommand) container(pod *corev1.Pod) string {
 	if l.weights {
 		return workload.WeightsContainer(pod.Labels[v1beta1.LabelWorkspace])

@@ -216,11 +216,11 @@ func (p *planCommand) paid(plan *planner.Plan) string {
 	if plan.HourlyPrice < 0 {
 		return fmt.Sprintf("not known in %s (%s)", text(region), s.Cloud)
 	}
-	how := paid(plan.CapacityType)
+	how, shown := paid(plan.CapacityType), ""
 	if _, known := s.SpotPrices[region]; plan.CapacityType == v1beta1.CapacitySpot && !known {
-		how += " at the on-demand price, because the spot price is not known,"
+		shown = ", shown at the on-demand price, because the spot price is not known"
 	}
-	out := fmt.Sprintf("%s in %s (%s)", how, text(region), s.Cloud)
+	out := fmt.Sprintf("%s in %s (%s)%s", how, text(region), s.Cloud, shown)
 	if performance := plan.Performance; performance != nil && performance.PricePerMillion >= 0 {
 		out += fmt.Sprintf("; %s per million output tokens at that load", usd.Significant(performance.PricePerMillion))
 	}

@@ -73,7 +73,7 @@ func (r Requirement) verifyIdentity(ctx context.Context, verifier Verifier) func
 		case len(problems) > 0:
 			return fmt.Errorf("no signature by the identity of %s could be verified: %w", r.Field, problems[len(problems)-1])
 		case len(found) > bundles:
-			return fmt.Errorf("it has no signature bundle, and %s requires one: sign the digest with cosign 3, or with --new-bundle-format", r.Field)
+			return fmt.Errorf("it has no signature bundle, and %s requires one: sign the digest with cosign 3, or with cosign 2.6 and --new-bundle-format", r.Field)
 		default:
 			return fmt.Errorf("it has no signature, and %s requires one: sign the digest with cosign sign", r.Field)
 		}

@@ -35,7 +35,7 @@ func (l *Ledger) Fit(most int) ([]byte, error) {
 	return l.Encode()
 }
 
-// coarsen merges all periods with longer labels into coarser ones.
+// coarsen cuts the labels of periods to a length, and merges the periods whose labels become equal.
 func (l *Ledger) coarsen(length int) {
 	for _, account := range l.accounts {
 		for label := range account {

@@ -171,7 +171,7 @@ func TestInference(t *testing.T) {
 		{
 			"a scheduling gate",
 			one(unscheduled("SchedulingGated", ""), func(p *corev1.Pod) { p.Spec.SchedulingGates = []corev1.PodSchedulingGate{{Name: "kueue"}} }),
-			pending(`pod "chat-0" is held back by scheduling gate "kueue": its owner must remove it`),
+			pending(`pod "chat-0" is held back by scheduling gate "kueue": the controller or person that uses this gate must remove it`),
 		},
 		{
 			"not scheduled yet", one(func(p *corev1.Pod) { p.Spec.NodeName = ""; p.Status = corev1.PodStatus{} }),

@@ -25,7 +25,7 @@ func progress(pods []corev1.Pod, nodes []corev1.Node) Finding {
 func stage(pod *corev1.Pod, nodes []corev1.Node) Finding {
 	switch {
 	case pod.Spec.NodeName == "" && len(pod.Spec.SchedulingGates) > 0:
-		return pending("pod %q is held back by scheduling gate %q: its owner must remove it",
+		return pending("pod %q is held back by scheduling gate %q: the controller or person that uses this gate must remove it",
 			pod.Name, pod.Spec.SchedulingGates[0].Name)
 	case pod.Spec.NodeName == "":
 		return pending("pod %q waits for the scheduler", pod.Name)

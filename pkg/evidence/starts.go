@@ -77,7 +77,7 @@ func (s *Starts) reports(ws *v1beta1.Workspace) bool {
 	return known != nil && (s.Memory && known.KVCacheTokens != nil || s.Speed && known.Speed != nil)
 }
 
-// read returns the figures of a Workspace's engine; false if none counts.
+// read returns the figures of a Workspace's engine; false if they cannot be used, for example because the revision is gone.
 func (s *Starts) read(ctx context.Context, ws *v1beta1.Workspace) (catalog.Measurement, bool, error) {
 	none := catalog.Measurement{}
 	object := &appsv1.ControllerRevision{}

@@ -11,7 +11,8 @@ import (
 
 // work is what a step reads and computes, prepared once for a model in one format.
 type work struct {
-	// linear are the matrices in the format that every token uses, plain those outside the format.
+	// linear are the matrices of attention and dense layers, and the down-projections that the format covers. plain are
+	// the other replicated weights, such as norms and routers. Every token uses both.
 	linear, plain matrices
 	// experts has one entry per kind of layer.
 	experts []expertWork

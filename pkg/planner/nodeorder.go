@@ -73,7 +73,7 @@ func besideNodes(d demand, best, other *option) string {
 	case (other.machine.NetworkGBs > 0) != (best.machine.NetworkGBs > 0):
 		return "has InfiniBand, which the plan does not need"
 	case other.machine.GPUs != best.machine.GPUs:
-		return fmt.Sprintf("has %s free, the plan's node has %d", count(other.machine.GPUs, "GPU"), best.machine.GPUs)
+		return fmt.Sprintf("leaves more GPUs idle: it has %s free, the plan's node has %d", count(other.machine.GPUs, "GPU"), best.machine.GPUs)
 	default:
 		return "equally good, and later by name"
 	}

@@ -10,6 +10,9 @@ import (
 	"net/http"
 	"strings"
 	"testing"
+	"time"
+
+	testclock "k8s.io/utils/clock/testing"
 
 	"github.com/modelberth/modelberth/pkg/router/limit"
 )
@@ -49,7 +52,8 @@ func TestCharge(t *testing.T) {
 	for _, c := range cases {
 		t.Run(c.reason, func(t *testing.T) {
 			keys := []limit.Key{key(t, map[string]string{"key": secretA, "namespaces": "a", "tokensPerMinute": "2000"})}
-			server, counters := front(t, Defaults(), keys, owner("a", "up", c.replica(t)))
+			// The clock stands still: on a slow machine, the bucket would refill in between.
+			server, counters := frontAt(t, testclock.NewFakeClock(time.Now()), Defaults(), keys, owner("a", "up", c.replica(t)))
 			admitted := 0
 			for range 10 {
 				status, _, _ := post(t, server.URL+"/v1/completions", prompt, "Authorization", "Bearer "+secretA)

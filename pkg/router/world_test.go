@@ -37,6 +37,14 @@ func (d directory) Next() (*models.Table, <-chan struct{}) { return d.table, nil
 // front starts a router for owners.
 func front(t *testing.T, settings Settings, keys []limit.Key, owners ...models.Owner) (*httptest.Server, *balance.Counters) {
 	t.Helper()
+	return frontAt(t, clock.RealClock{}, settings, keys, owners...)
+}
+
+// frontAt is front with a clock of the test's own.
+func frontAt(
+	t *testing.T, now clock.WithTicker, settings Settings, keys []limit.Key, owners ...models.Owner,
+) (*httptest.Server, *balance.Counters) {
+	t.Helper()
 	metrics, err := NewMetrics(prometheus.NewRegistry())
 	if err != nil {
 		t.Fatal(err)
@@ -46,7 +54,7 @@ func front(t *testing.T, settings Settings, keys []limit.Key, owners ...models.O
 	counters := &balance.Counters{}
 	r := New(settings, Parts{
 		Directory: directory{models.New(owners)}, Keys: known, Counters: counters, Metrics: metrics,
-		Log: slog.New(slog.DiscardHandler), Clock: clock.RealClock{},
+		Log: slog.New(slog.DiscardHandler), Clock: now,
 	})
 	server := httptest.NewUnstartedServer(r)
 	server.Config = Server(r)

@@ -41,6 +41,6 @@ func (h *Holding) IsReplaced() bool { return h.Set != nil && h.State == Edited }
 
 // Describe returns the state of the pods, their machines, and the next step.
 func (h *Holding) Describe() string {
-	return fmt.Sprintf("%d of %d pods of KAITO's controller are ready; %s stay unchanged until you edit resource or inference: "+
-		"then Modelberth makes a plan, acquires new machines, and replaces them", h.Pods.Ready, h.Pods.Wanted, strings.Join(h.Objects, ", "))
+	return fmt.Sprintf("%d of %d pods that KAITO's controller made are ready. Unchanged until you edit resource or inference: %s. "+
+		"After an edit, Modelberth makes a plan, acquires new machines, and replaces the pods", h.Pods.Ready, h.Pods.Wanted, strings.Join(h.Objects, ", "))
 }

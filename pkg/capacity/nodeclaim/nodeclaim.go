@@ -143,8 +143,9 @@ func (p *Provisioner) Held(ctx context.Context, owner capacity.Owner, _ []capaci
 	return held, nil
 }
 
-// Ensure makes the machines match the request. It deletes other claims, and creates nothing until they are gone:
-// except for kept machines, a Workspace never holds more than it requested. The outcome is valid even with an error.
+// Ensure makes the machines match the request. It deletes claims that do not match, and creates none until those are
+// gone: apart from the machines in req.Keep, a Workspace never holds more than it requested. The outcome is valid even
+// with an error.
 func (p *Provisioner) Ensure(ctx context.Context, req capacity.Request) (capacity.Outcome, error) {
 	var outcome capacity.Outcome
 	req = p.profile.readable(req)

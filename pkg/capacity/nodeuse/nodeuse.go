@@ -161,7 +161,7 @@ func (p *Pods) remove(uid types.UID) {
 	}
 }
 
-// held is the kept part of a pod. A use without a node is not counted.
+// held is what the store keeps of a pod. A pod whose use names no node is not counted.
 type held struct {
 	uid types.UID
 	use existing.Use

@@ -100,7 +100,7 @@ func (d Disk) onLocalDisk(class *unstructured.Unstructured, isKnown bool) string
 		return ""
 	}
 	return fmt.Sprintf("%s %q puts pods on the machine's local disks (%.0f GiB in total), but weights and image need %d GiB: "+
-		"allow another machine type, or unset its spec.instanceStorePolicy and map a root volume of %.0fGi or more",
+		"allow another machine type, or unset the node class's spec.instanceStorePolicy and map a root volume of %.0fGi or more",
 		class.GetKind(), class.GetName(), d.LocalGiB, d.GiB, math.Ceil(float64(d.GiB)/podsShare))
 }
 

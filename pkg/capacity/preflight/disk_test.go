@@ -56,7 +56,7 @@ func TestLacksDisk(t *testing.T) {
 		{
 			"local disks are joined, and are too small", ec2 + "spec: {instanceStorePolicy: RAID0}", 300, 125,
 			`EC2NodeClass "gpu" puts pods on the machine's local disks (125 GiB in total), but weights and image need 300 GiB: allow another ` +
-				`machine type, or unset its spec.instanceStorePolicy and map a root volume of 353Gi or more`,
+				`machine type, or unset the node class's spec.instanceStorePolicy and map a root volume of 353Gi or more`,
 		},
 		{
 			"local disks would be joined, but the machine has none",

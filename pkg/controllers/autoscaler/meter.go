@@ -50,7 +50,7 @@ func NewMetrics(registry prometheus.Registerer) (*Metrics, error) {
 		}, []string{"outcome"}),
 		failures: prometheus.NewCounter(prometheus.CounterOpts{
 			Name: "modelberth_autoscaler_errors_total",
-			Help: "Changes to the number of replicas that the API server did not accept. The controller decides them again.",
+			Help: "Failed writes of the number of replicas. The controller decides again.",
 		}),
 		bySet: map[types.NamespacedName]figures{},
 	}

@@ -92,7 +92,7 @@ func (k *Keeper) Month(namespace string, now time.Time) (spent cost.Month, asOf 
 	case k.isFailing.Load():
 		return cost.Month{}, time.Time{}, errors.New("the cost ledger cannot be read: the controller's log has the reason")
 	case now.Sub(m.at) > outdated:
-		return cost.Month{}, time.Time{}, fmt.Errorf("the cost ledger is as of %s: the controller's log has the reason",
+		return cost.Month{}, time.Time{}, fmt.Errorf("the cost ledger was last updated at %s, which is too long ago: the controller's log has the reason",
 			m.at.UTC().Format("2006-01-02 15:04 MST"))
 	default:
 		return m.of(namespace, now), m.at, nil

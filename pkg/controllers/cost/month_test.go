@@ -45,7 +45,7 @@ func TestMonth(t *testing.T) {
 	check("an hour of one machine", "team-a", cost.Month{Spent: 3.6, Rate: 3.6}, "")
 	check("another namespace", "team-b", cost.Month{}, "")
 	w.clock.SetTime(w.clock.Now().Add(16 * time.Minute))
-	check("nobody has looked", "team-a", cost.Month{}, "the cost ledger is as of 2026-11-25 13:00 UTC: the controller's log has the reason")
+	check("nobody has looked", "team-a", cost.Month{}, "the cost ledger was last updated at 2026-11-25 13:00 UTC, which is too long ago: the controller's log has the reason")
 	w.pass(t, 44*time.Minute)
 	w.restart()
 	check("a restart, before the first look", "team-a", cost.Month{}, "the cost ledger has not been read yet")
@@ -55,7 +55,7 @@ func TestMonth(t *testing.T) {
 	w.pass(t, 0)
 	w.clock.SetTime(noon.Add(24 * time.Hour))
 	check("without machines, looks go on only for a budget", "team-a", cost.Month{},
-		"the cost ledger is as of 2026-11-25 14:00 UTC: the controller's log has the reason")
+		"the cost ledger was last updated at 2026-11-25 14:00 UTC, which is too long ago: the controller's log has the reason")
 	w.pass(t, 0)
 	check("after the next look", "team-a", cost.Month{Spent: 7.2}, "")
 	w.clock.SetTime(time.Date(2026, 12, 1, 0, 0, 0, 0, time.UTC))

@@ -79,7 +79,8 @@ func (r *Reconciler) stored(ctx context.Context, set *v1beta1.InferenceSet) (tem
 	if err != nil || name != revisionName(set, object.Data.Raw) {
 		return template{}, &waitError{problem{
 			v1beta1.ReasonRolledBack,
-			fmt.Sprintf("spec.template failed, and ControllerRevision %s does not have the previous one: edit spec.template", name),
+			fmt.Sprintf("the template in spec.template failed, and the previous one cannot be restored, because ControllerRevision %s "+
+				"is missing or was replaced: edit spec.template", name),
 		}, refused}
 	}
 	var out template

@@ -94,11 +94,11 @@ func isFrozen(ws *v1beta1.Workspace) bool {
 }
 
 // awaitSet returns an error while machines are usable but the cache lacks the StatefulSet. Without it, the pass
-// would release the serving machines before others replace them. The deletion of a Workspace releases them in any case.
+// would release the serving machines before others replace them.
 func (o *observer) awaitSet(ctx context.Context, s *scope.Scope) error {
 	wasUsable := slices.ContainsFunc(s.Attempts.Open(), func(open *v1beta1.Attempt) bool { return open.ReadyTime != nil }) ||
 		slices.ContainsFunc(s.Machines.Standing(), func(machine capacity.Machine) bool { return machine.Initialized })
-	if s.StatefulSet != nil || s.KAITO.Set != nil || !wasUsable || !s.Workspace.DeletionTimestamp.IsZero() {
+	if s.StatefulSet != nil || s.KAITO.Set != nil || !wasUsable {
 		return nil
 	}
 	hidden, err := observeSet(ctx, o.Live, s.Workspace, s.Workspace.Name)

@@ -77,8 +77,8 @@ func (o *Options) Bind(flags *flag.FlagSet) {
 	flags.BoolVar(&o.Settings.IsOpen, "open", false, "admit clients without a key to all models")
 	flags.StringVar(&o.Tokens.Audience, "token-audience", "", "admit ServiceAccounts with tokens for this audience to the namespaces "+
 		"where they may "+tokens.Verb+" "+tokens.Resource+"; default: keys only")
-	flags.IntVar(&o.Tokens.Limits.RequestsPerMinute, "token-requests-per-minute", 0, "limit of requests of all accounts of a namespace together; 0: none")
-	flags.IntVar(&o.Tokens.Limits.TokensPerMinute, "token-tokens-per-minute", 0, "limit of tokens of all accounts of a namespace together; 0: none")
+	flags.IntVar(&o.Tokens.Limits.RequestsPerMinute, "token-requests-per-minute", 0, "requests per minute of all ServiceAccounts of a namespace together; 0: no limit")
+	flags.IntVar(&o.Tokens.Limits.TokensPerMinute, "token-tokens-per-minute", 0, "tokens per minute of all ServiceAccounts of a namespace together; 0: no limit")
 	flags.IntVar(&o.Routers, "routers", 1, "number of routers; each enforces its share of a key's limits")
 	flags.Int64Var(&o.Settings.MaxBody, "max-body-bytes", o.Settings.MaxBody, "largest body of a request")
 	flags.Int64Var(&o.Settings.BodyBudget, "body-memory-bytes", o.Settings.BodyBudget, "memory for the bodies of all requests, with the edited copies")
@@ -89,8 +89,8 @@ func (o *Options) Bind(flags *flag.FlagSet) {
 	flags.IntVar(&o.Settings.Hold.Requests, "hold-requests", 0, "requests that may wait for the first replica of a set, and wake it; "+
 		"a set may have half of them; 0: none waits")
 	flags.Int64Var(&o.Settings.Hold.Bytes, "hold-bytes", o.Settings.Hold.Bytes,
-		"bytes of the bodies of these requests; a set may have half")
-	flags.DurationVar(&o.Settings.Hold.Time, "hold-time", o.Settings.Hold.Time, "longest time that a request waits")
+		"bytes of the bodies of the waiting requests (--hold-requests); those for one set may take half")
+	flags.DurationVar(&o.Settings.Hold.Time, "hold-time", o.Settings.Hold.Time, "longest time that a request waits for the first replica of a set")
 	flags.IntVar(&o.MaxConnections, "max-connections", 10000, "most connections of clients at once")
 	flags.Int64Var(&o.MemoryLimit, "memory-limit-bytes", 0, "memory of the container; 0: unknown")
 	flags.DurationVar(&o.DrainDelay, "drain-delay", 5*time.Second,

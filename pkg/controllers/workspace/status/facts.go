@@ -58,7 +58,7 @@ type Plan struct {
 	IsForSpec bool
 	// Message is the summary of the plan in one line.
 	Message string
-	// Err explains why the current spec has no plan; nil if it may have one.
+	// Err explains why the current spec has no plan; nil if it has one, or if this pass did not decide.
 	Err *progress.StalledError
 }
 
