@@ -52,8 +52,8 @@ func (at site) autoscaling(run controller.Options) (step, error) {
 	if at.speeds != nil {
 		config.Speeds = at.speeds
 	}
-	if at.adjust != nil {
-		at.adjust(&config)
+	if at.hooks.Autoscaler != nil {
+		at.hooks.Autoscaler(&config)
 	}
 	reconciler := autoscaler.New(config)
 	return func(context.Context) error { return reconciler.SetupWithManager(at.mgr, run) }, nil

@@ -31,7 +31,6 @@ import (
 	"github.com/modelberth/modelberth/pkg/capacity/pods"
 	"github.com/modelberth/modelberth/pkg/capacity/refusal"
 	"github.com/modelberth/modelberth/pkg/controllers/autoscaler"
-	"github.com/modelberth/modelberth/pkg/controllers/inferenceset"
 	"github.com/modelberth/modelberth/pkg/controllers/sweep"
 	"github.com/modelberth/modelberth/pkg/controllers/workspace/meter"
 	"github.com/modelberth/modelberth/pkg/controllers/workspace/watch"
@@ -236,10 +235,8 @@ type site struct {
 	spent capacity.CostSource
 	// costing sets up the cost ledger.
 	costing step
-	// adjust changes the configuration of the autoscaler; nil outside of tests.
-	adjust func(*autoscaler.Config)
-	// adjustSets changes the configuration of the controller of InferenceSets; nil outside of tests.
-	adjustSets func(*inferenceset.Config)
+	// hooks are empty outside of tests.
+	hooks Hooks
 	// leads is closed once this replica leads and the indexed caches are filled.
 	leads chan struct{}
 }
@@ -256,7 +253,7 @@ func siteOf(ctx context.Context, mgr manager.Manager, served kinds, watch option
 		live: namespaces.Reader(mgr.GetAPIReader(), mgr.GetScheme(), mgr.GetRESTMapper(), &appsv1.DaemonSetList{}),
 		mgr:  mgr, cached: cached, indexes: asked, clock: clock.RealClock{}, served: served, namespaces: namespaces,
 		loads: autoscaler.NewLoads(),
-		leads: make(chan struct{}), adjust: hooks.Autoscaler, adjustSets: hooks.Sets,
+		leads: make(chan struct{}), hooks: hooks,
 	}
 	if out.definitions, err = cacheDefinitions(mgr); err != nil {
 		return site{}, err

@@ -34,8 +34,8 @@ func (at site) inferenceSets(ctx context.Context, run controller.Options) (step,
 		Events: at.mgr.GetEventRecorderFor(v1beta1.ManagedBy), Schema: at.definitions.fields,
 		Loads: at.loads,
 	}
-	if at.adjustSets != nil {
-		at.adjustSets(&config)
+	if at.hooks.Sets != nil {
+		at.hooks.Sets(&config)
 	}
 	reconciler := inferenceset.New(config)
 	if err := inferenceset.Index(ctx, at.indexes); err != nil {

@@ -68,8 +68,8 @@ type Applier struct {
 	accepted *accepted
 }
 
-// New returns an Applier. cached must read from a cache of all objects. That cache may use Keep, which leaves only the
-// names, owners and deletion times of objects that are not ours. live must not use a cache.
+// New returns an Applier. cached must read from a cache of all objects. That cache may use Keep: of
+// foreign objects, only names, owners and deletion times are needed. live must not use a cache.
 func New(cached client.Client, live client.Reader, clock clock.PassiveClock) *Applier {
 	return &Applier{cached: cached, live: live, settled: newSettled(), accepted: newAccepted(clock)}
 }

@@ -3,7 +3,10 @@
 
 package replicas
 
-import "time"
+import (
+	"slices"
+	"time"
+)
 
 // Patience is how long a rollout waits for its replicas.
 type Patience struct {
@@ -38,7 +41,7 @@ func Fails(all []Replica, began, now time.Time, patience Patience) Failure {
 			out.add(replica.Name, false, began.Add(patience.Settling), now)
 		}
 		if !replica.Starting.IsZero() {
-			out.add(replica.Name, true, later(began, replica.Starting).Add(patience.Deadline), now)
+			out.add(replica.Name, true, slices.MaxFunc([]time.Time{began, replica.Starting}, time.Time.Compare).Add(patience.Deadline), now)
 		}
 	}
 	return out
@@ -54,11 +57,4 @@ func (f *Failure) add(name string, isLate bool, from, now time.Time) {
 	case f.Replica == "":
 		f.Replica, f.IsLate = name, isLate
 	}
-}
-
-func later(a, b time.Time) time.Time {
-	if a.After(b) {
-		return a
-	}
-	return b
 }

@@ -17,7 +17,6 @@ import (
 
 	"github.com/modelberth/modelberth/test/localcloud/bench"
 	"github.com/modelberth/modelberth/test/localcloud/demo"
-	"github.com/modelberth/modelberth/test/localcloud/layout"
 )
 
 // inFlightPerCore is a benchmark's number of concurrent requests at the API server for each core: with the default of
@@ -60,7 +59,7 @@ func newBenchSetsCommand(state *stateFlag) *cobra.Command {
 
 // bind gives a command the flags of all benchmarks of the controller, and runs it on a cloud of its own.
 func (b *benchmark) bind(
-	state *stateFlag, cmd *cobra.Command, measure func(context.Context, layout.Layout, io.Writer) error,
+	state *stateFlag, cmd *cobra.Command, measure func(context.Context, bench.Settings, io.Writer) error,
 ) *cobra.Command {
 	cmd.Args = cobra.NoArgs
 	cmd.RunE = func(cmd *cobra.Command, _ []string) error {
@@ -74,7 +73,12 @@ func (b *benchmark) bind(
 		b.demo.Kubectl = filepath.Join(b.owner.cloud.flags.binDir, "kubectl")
 		out := cmd.OutOrStdout()
 		return measureAlone(cmd.Context(), &b.owner, out, func(ctx context.Context) error {
-			return errors.Join(measure(ctx, b.owner.cloud.layout, out), b.saveLog())
+			console := demo.NewConsole(out, false, time.Now(), time.Now)
+			if err := demo.New(b.demo, &b.owner.cloud, console).Install(ctx); err != nil {
+				return errors.Join(err, b.saveLog())
+			}
+			settings := bench.Settings{Layout: b.owner.cloud.layout, Model: b.model, MachinesTake: b.takes, Say: console.Step}
+			return errors.Join(measure(ctx, settings, out), b.saveLog())
 		})
 	}
 	b.owner.register(cmd)
@@ -122,14 +126,9 @@ func writePolicy() (string, error) {
 	return file.Name(), errors.Join(err, file.Close())
 }
 
-func (b *benchmark) measure(ctx context.Context, l layout.Layout, out io.Writer) error {
-	console := demo.NewConsole(out, false, time.Now(), time.Now)
-	if err := demo.New(b.demo, &b.owner.cloud, console).Install(ctx); err != nil {
-		return err
-	}
-	figures, err := bench.Run(ctx, bench.Settings{
-		Layout: l, Workspaces: b.workspaces, Model: b.model, MachinesTake: b.takes, Say: console.Step,
-	})
+func (b *benchmark) measure(ctx context.Context, settings bench.Settings, out io.Writer) error {
+	settings.Workspaces = b.workspaces
+	figures, err := bench.Run(ctx, settings)
 	if figures.Workspaces > 0 {
 		fmt.Fprintln(out)
 		err = errors.Join(err, figures.Print(out))
@@ -143,12 +142,8 @@ func (b *benchmark) measure(ctx context.Context, l layout.Layout, out io.Writer)
 	return nil
 }
 
-func (b *benchmark) measureSets(ctx context.Context, l layout.Layout, out io.Writer) error {
-	console := demo.NewConsole(out, false, time.Now(), time.Now)
-	if err := demo.New(b.demo, &b.owner.cloud, console).Install(ctx); err != nil {
-		return err
-	}
-	figures, err := bench.RunSets(ctx, bench.Settings{Layout: l, Model: b.model, MachinesTake: b.takes, Say: console.Step}, b.sets)
+func (b *benchmark) measureSets(ctx context.Context, settings bench.Settings, out io.Writer) error {
+	figures, err := bench.RunSets(ctx, settings, b.sets)
 	fmt.Fprintln(out)
 	return errors.Join(err, figures.Print(out))
 }

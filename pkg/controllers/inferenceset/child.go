@@ -58,11 +58,10 @@ func templateOf(set *v1beta1.InferenceSet) (template, error) {
 
 // steady returns the template without spot machines, and whether that makes a difference.
 func (t template) steady() (template, bool) {
-	placement := t.Resource.Placement
-	if placement == nil || !slices.Contains(placement.CapacityTypes, v1beta1.CapacitySpot) {
+	if !allowsSpot(t.Resource.Placement) {
 		return t, false
 	}
-	t.Resource.Placement = placement.DeepCopy()
+	t.Resource.Placement = t.Resource.Placement.DeepCopy()
 	rest := slices.DeleteFunc(t.Resource.Placement.CapacityTypes, func(kind v1beta1.CapacityType) bool {
 		return kind == v1beta1.CapacitySpot
 	})
@@ -94,8 +93,13 @@ func metadataHash(labels, annotations map[string]string) (string, error) {
 	if err != nil {
 		return "", err
 	}
-	sum := sha256.Sum256(encoded)
-	return hex.EncodeToString(sum[:8]), nil
+	return digest(encoded), nil
+}
+
+// digest is short enough for names.
+func digest(data []byte) string {
+	sum := sha256.Sum256(data)
+	return hex.EncodeToString(sum[:8])
 }
 
 // isCurrent reports whether a Workspace is as desired. It compares the specs themselves, so a Workspace from another

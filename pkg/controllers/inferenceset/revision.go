@@ -5,8 +5,6 @@ package inferenceset
 
 import (
 	"context"
-	"crypto/sha256"
-	"encoding/hex"
 	"encoding/json"
 	"fmt"
 	"time"
@@ -65,8 +63,7 @@ func revisionOf(set *v1beta1.InferenceSet, t template) (*revision, error) {
 // revisionName contains a hash, so that nobody can replace the data. The UID of the set is in it, because a set of the
 // same name may have had the same template.
 func revisionName(set *v1beta1.InferenceSet, data []byte) string {
-	sum := sha256.Sum256(append([]byte(set.UID+"/"), data...))
-	return set.Name + "-" + hex.EncodeToString(sum[:8])
+	return set.Name + "-" + digest(append([]byte(set.UID+"/"), data...))
 }
 
 // stored reads the previous template. Its name proves that nobody has replaced it.

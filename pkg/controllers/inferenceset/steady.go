@@ -29,6 +29,7 @@ func variantsOf(set *v1beta1.InferenceSet, t template) variants {
 // machines with a former template, then those whose machines are no spot machines, then the oldest. So an edit of the
 // template converts no other replica, and a second decision agrees with the first.
 func (v variants) assign(set *v1beta1.InferenceSet, children []*v1beta1.Workspace) map[string]bool {
+	desired := v.steady.child(set, set.Name)
 	out := map[string]bool{}
 	if v.need == 0 {
 		return out
@@ -40,9 +41,9 @@ func (v variants) assign(set *v1beta1.InferenceSet, children []*v1beta1.Workspac
 		}
 		rank := 3
 		switch {
-		case isCurrent(ws, v.steady.child(set, ws.Name)):
+		case isCurrent(ws, desired):
 			rank = 0
-		case !allowsSpot(ws):
+		case !allowsSpot(ws.Resource.Placement):
 			rank = 1
 		case ws.Status.Plan != nil && ws.Status.Plan.CapacityType != v1beta1.CapacitySpot:
 			rank = 2
@@ -56,8 +57,8 @@ func (v variants) assign(set *v1beta1.InferenceSet, children []*v1beta1.Workspac
 	return out
 }
 
-func allowsSpot(ws *v1beta1.Workspace) bool {
-	return ws.Resource.Placement != nil && slices.Contains(ws.Resource.Placement.CapacityTypes, v1beta1.CapacitySpot)
+func allowsSpot(placement *v1beta1.PlacementSpec) bool {
+	return placement != nil && slices.Contains(placement.CapacityTypes, v1beta1.CapacitySpot)
 }
 
 // of returns the template for a replica.
@@ -84,11 +85,15 @@ func (v variants) lacking(views []view) int {
 // which is another one after a rollback.
 func (v variants) views(set *v1beta1.InferenceSet, children []*v1beta1.Workspace, spec variants) []view {
 	steady := v.assign(set, children)
+	desired, updated := map[bool]*v1beta1.Workspace{}, map[bool]*v1beta1.Workspace{} // rendered once, for any name
+	for _, isSteady := range []bool{false, true} {
+		desired[isSteady], updated[isSteady] = v.of(isSteady).child(set, set.Name), spec.of(isSteady).child(set, set.Name)
+	}
 	out := make([]view, len(children))
 	for i, ws := range children {
-		out[i] = viewOf(ws, v.of(steady[ws.Name]).child(set, ws.Name))
-		out[i].IsSteady = steady[ws.Name]
-		out[i].isUpdated = isCurrent(ws, spec.of(steady[ws.Name]).child(set, ws.Name))
+		isSteady := steady[ws.Name]
+		out[i] = viewOf(ws, desired[isSteady])
+		out[i].IsSteady, out[i].isUpdated = isSteady, isCurrent(ws, updated[isSteady])
 	}
 	return out
 }

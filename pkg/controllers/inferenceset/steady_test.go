@@ -34,7 +34,7 @@ func (s *stage) kinds(t *testing.T) map[string]bool {
 	t.Helper()
 	out := map[string]bool{}
 	for _, ws := range s.workspaces(t) {
-		out[ws.Name] = allowsSpot(&ws)
+		out[ws.Name] = allowsSpot(ws.Resource.Placement)
 	}
 	return out
 }
@@ -192,7 +192,7 @@ func TestSteadyConverges(t *testing.T) {
 		p := look()
 		steady := 0
 		for _, ws := range children {
-			if !allowsSpot(ws) {
+			if !allowsSpot(ws.Resource.Placement) {
 				steady++
 			}
 		}

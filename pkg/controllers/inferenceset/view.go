@@ -72,10 +72,7 @@ func startingSince(ws *v1beta1.Workspace) time.Time {
 	if ready == nil || ready.Status == metav1.ConditionTrue || resource == nil || resource.Status != metav1.ConditionTrue {
 		return time.Time{}
 	}
-	if since := resource.LastTransitionTime; since.After(ready.LastTransitionTime.Time) {
-		return since.Time
-	}
-	return ready.LastTransitionTime.Time
+	return slices.MaxFunc([]time.Time{ready.LastTransitionTime.Time, resource.LastTransitionTime.Time}, time.Time.Compare)
 }
 
 func hasNoPlan(ws *v1beta1.Workspace) bool {

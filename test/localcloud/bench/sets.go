@@ -81,12 +81,11 @@ func RunSets(ctx context.Context, settings Settings, sets Sets) (SetFigures, err
 		if err != nil {
 			return figures, fmt.Errorf("measuring InferenceSets that are %s: %w", step.what, err)
 		}
-		phase.What, phase.Changed = step.what, step.changed
-		figures.Phases = append(figures.Phases, phase)
 		if phase.Memory, figures.Peak, err = memory(settings.Layout.Cgroup()); err != nil {
 			return figures, err
 		}
-		figures.Phases[len(figures.Phases)-1].Memory = phase.Memory
+		phase.What, phase.Changed = step.what, step.changed
+		figures.Phases = append(figures.Phases, phase)
 	}
 	return figures, nil
 }
