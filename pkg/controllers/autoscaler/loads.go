@@ -43,9 +43,6 @@ func (l *Loads) Of(set types.NamespacedName, replica types.UID, now time.Time) (
 
 // note replaces the observation of a set. Figures that an engine does not report are left out.
 func (l *Loads) note(set types.NamespacedName, replicas []*asked, now time.Time) {
-	if l == nil {
-		return
-	}
 	out := loads{at: now, requests: map[types.UID]float64{}}
 	for _, each := range replicas {
 		if requests := each.signals.Running + each.signals.Waiting; each.problem == "" && requests >= 0 { // NaN is not
@@ -58,9 +55,6 @@ func (l *Loads) note(set types.NamespacedName, replicas []*asked, now time.Time)
 }
 
 func (l *Loads) forget(set types.NamespacedName) {
-	if l == nil {
-		return
-	}
 	l.mu.Lock()
 	defer l.mu.Unlock()
 	delete(l.bySet, set)

@@ -69,7 +69,7 @@ type Config struct {
 	Engines    Engines
 	// Speeds is nil if no speeds are recorded.
 	Speeds Speeds
-	// Loads is nil if nobody reads them.
+	// Loads may be nil: then nobody reads them.
 	Loads   *Loads
 	Events  record.EventRecorder
 	Clock   clock.PassiveClock
@@ -90,6 +90,9 @@ type Reconciler struct {
 func New(config Config) *Reconciler {
 	if config.Interval <= 0 {
 		config.Interval = UsualInterval
+	}
+	if config.Loads == nil {
+		config.Loads = NewLoads()
 	}
 	return &Reconciler{Config: config, memories: memories{bySet: map[types.NamespacedName]*memory{}}}
 }
