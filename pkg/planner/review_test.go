@@ -153,13 +153,15 @@ func (r *review) head() string {
 	var out strings.Builder
 	fmt.Fprintf(&out, `# Plans under review
 
-How good are the plans? These are %d of them, for well-known models on three clouds in their reference regions, each read with its alternatives and advice as an expert with prices at hand would. The figures are those of this version: `+"`go test ./pkg/planner -run Reviewed -update`"+` writes them. A plan with other machines than the judged ones fails the test until somebody judges it again in `+"`pkg/planner/testdata/review.yaml`"+`.
+How good are the plans? This page has %d of them, for well-known models on three clouds in their reference regions. For each, a reviewer read the plan with its alternatives and advice, and compared the prices. "Right" in the column "verdict" means that no other machine of the region is clearly better for the objectives. [How a plan is made](planning.md) has the rules.
 
-"Right" means that an expert would sign the plan: no other machine of the region is clearly better for the objectives. [How a plan is made](planning.md) has the rules.
+A test keeps the page up to date: `+"`go test ./pkg/planner -run Reviewed -update`"+` writes the figures of this version. The test fails if a plan has other machines than at its review, until somebody judges the plan again in `+"`pkg/planner/testdata/review.yaml`"+`.
 
 ## What the review changed
 
-| name | before |
+The review found faults of the planner, which are fixed. The column "changed" of the tables below names the fixes that changed a plan or its advice:
+
+| name | fault, and the rule now |
 |---|---|
 `, len(r.Plans))
 	for _, c := range r.Changes {
