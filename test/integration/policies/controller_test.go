@@ -11,6 +11,7 @@ import (
 	corev1 "k8s.io/api/core/v1"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/runtime"
+	"k8s.io/apimachinery/pkg/types"
 	"sigs.k8s.io/controller-runtime/pkg/client"
 	karpv1 "sigs.k8s.io/karpenter/pkg/apis/v1"
 
@@ -232,5 +233,54 @@ func TestControllerReleasesInProtectedNamespaces(t *testing.T) {
 	t.Cleanup(func() { _ = client.IgnoreNotFound(api.Delete(context.WithoutCancel(t.Context()), set)) })
 	if err := user(t, controller).Delete(t.Context(), set, client.DryRunAll); err != nil {
 		t.Error(err)
+	}
+}
+
+// TestControllerChangesOnlySpecsOfReplicas has somebody with the controller's token edit what users run.
+func TestControllerChangesOnlySpecsOfReplicas(t *testing.T) {
+	own, replica := replicaOf(nil), replicaOf(ownedBy("kaito.sh/v1beta1", "InferenceSet"))
+	own.SetName("own")
+	replica.SetName("replica")
+	set := setOfWorkspaces(t, "", preset)
+	set.SetName("edited")
+	for _, object := range []client.Object{own, replica, set} {
+		if err := api.Create(t.Context(), object); err != nil {
+			t.Fatal(err)
+		}
+		t.Cleanup(func() { _ = api.Delete(context.WithoutCancel(t.Context()), object) })
+	}
+	const (
+		image     = `{"inference":{"engine":{"image":"evil.example/miner"}}}`
+		owner     = `{"metadata":{"ownerReferences":[{"apiVersion":"kaito.sh/v1beta1","kind":"InferenceSet","name":"a","uid":"u","controller":true}]}}`
+		finalizer = `{"metadata":{"finalizers":["workspace.finalizer.kaito.sh"]}}`
+	)
+	for _, test := range []struct {
+		reason string
+		object client.Object
+		patch  string
+		passes bool
+	}{
+		{"the image of a user's Workspace", own, image, false},
+		{"its machines", own, `{"resource":{"instanceType":"Standard_ND96isr_H100_v5"}}`, false},
+		{"its suspension", own, `{"suspend":true}`, false},
+		{"its owner, to edit it afterwards", own, owner, false},
+		{"its finalizer", own, finalizer, true},
+		{"the end of its takeover", own, `{"metadata":{"annotations":{"modelberth.dev/adopted":null}}}`, true},
+		{"a replica", replica, image, true},
+		{"a replica of nobody", replica, `{"metadata":{"ownerReferences":null}}`, false},
+		{"the template of a set", set, `{"spec":{"template":` + image + `}}`, false},
+		{"the replicas of a set past its scale", set, `{"spec":{"replicas":9}}`, false},
+		{"the finalizer of a set", set, `{"metadata":{"finalizers":["inferenceset.finalizer.kaito.sh"]}}`, true},
+	} {
+		t.Run(test.reason, func(t *testing.T) {
+			object, ok := test.object.DeepCopyObject().(client.Object)
+			if !ok {
+				t.Fatal("it is no object")
+			}
+			err := user(t, controller).Patch(t.Context(), object, client.RawPatch(types.MergePatchType, []byte(test.patch)), client.DryRunAll)
+			if (err == nil) != test.passes {
+				t.Errorf("%v, want it to pass: %t", err, test.passes)
+			}
+		})
 	}
 }
