@@ -18,6 +18,7 @@ import (
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/runtime"
 	"k8s.io/client-go/kubernetes/scheme"
+	"k8s.io/client-go/rest"
 	"k8s.io/client-go/tools/clientcmd"
 	"sigs.k8s.io/controller-runtime/pkg/client"
 
@@ -43,11 +44,12 @@ const (
 	systemNamespace = "modelberth-system"
 )
 
-// Namespaces of the waiting Workspaces, of the timed ones, and of the stand-ins without a controller.
+// Namespaces of the waiting Workspaces, of the timed ones, of the stand-ins without a controller, and of the script.
 const (
 	waitingNamespace = "bench-waiting"
 	loadNamespace    = "bench"
 	floorNamespace   = "bench-floor"
+	scriptNamespace  = "bench-script"
 )
 
 // The cloud's slowness for the waiting Workspaces: it answers after slowness; the count begins after settling, with
@@ -92,6 +94,7 @@ func Run(ctx context.Context, settings Settings) (Figures, error) {
 	defer func() { _ = b.log.Close() }()
 	b.figures = Figures{
 		Workspaces: settings.Workspaces, MachinesTake: settings.MachinesTake, Load: NewCourse(loadNamespace), Floor: NewCourse(floorNamespace),
+		Script: NewCourse(scriptNamespace),
 	}
 	err = b.run(ctx)
 	return b.figures, err
@@ -103,7 +106,7 @@ func open(settings Settings) (*Bench, error) {
 	if err != nil {
 		return nil, fmt.Errorf("reading the access to the cluster: %w", err)
 	}
-	config.QPS = -1
+	config.QPS, config.WarningHandler = -1, rest.NoWarnings{}
 	kinds := runtime.NewScheme()
 	for _, add := range []func(*runtime.Scheme) error{scheme.AddToScheme, v1beta1.AddToScheme} {
 		if err := add(kinds); err != nil {
@@ -135,11 +138,18 @@ func (b *Bench) run(ctx context.Context) error {
 	if err != nil {
 		return fmt.Errorf("rendering stand-ins for the Workspaces: %w", err)
 	}
+	replays, err := b.replays(ctx)
+	if err != nil {
+		return fmt.Errorf("reading the objects of the Workspaces: %w", err)
+	}
 	if err := b.remove(ctx, loadNamespace, b.settings.Workspaces); err != nil {
 		return fmt.Errorf("removing the Workspaces: %w", err)
 	}
 	if err := b.floor(ctx, standIns); err != nil {
 		return fmt.Errorf("measuring the same without a controller: %w", err)
+	}
+	if err := b.script(ctx, replays); err != nil {
+		return fmt.Errorf("measuring a script: %w", err)
 	}
 	return nil
 }

@@ -28,9 +28,9 @@ const (
 	// the log.
 	looking = 500 * time.Millisecond
 	asking  = 2 * time.Second
-	// quiet is how long the controller must not have asked for anything to count as done: it delays writes of no
-	// urgency by 10 s, and sends the others without a pause.
-	quiet = 15 * time.Second
+	// quiet is how long the controller must not have asked for anything to count as done: it writes the figures of an
+	// engine 30 s after the first answer, and delays other writes of no urgency by 10 s.
+	quiet = 40 * time.Second
 	// patience bounds one step, and patienceEach is every Workspace's addition to it.
 	patience     = 5 * time.Minute
 	patienceEach = time.Second
@@ -44,12 +44,18 @@ func (b *Bench) apply(ctx context.Context, namespace string, n int) (*Course, er
 	if err := b.kube.Create(ctx, &corev1.Namespace{ObjectMeta: metav1.ObjectMeta{Name: namespace}}); err != nil {
 		return course, fmt.Errorf("making namespace %s: %w", namespace, err)
 	}
-	return course, inParallel(n, func(i int) error {
+	return course, b.applyTo(ctx, namespace, n, func(string) {})
+}
+
+// applyTo creates Workspaces in a namespace, and calls a function for each.
+func (b *Bench) applyTo(ctx context.Context, namespace string, n int, exists func(name string)) error {
+	return inParallel(n, func(i int) error {
 		ws := workspace(namespace, i)
 		ws.Object["inference"] = map[string]any{"preset": map[string]any{"name": b.settings.Model}}
 		if err := b.kube.Create(ctx, ws); err != nil {
 			return fmt.Errorf("applying Workspace %s: %w", ws.GetName(), err)
 		}
+		exists(ws.GetName())
 		return nil
 	})
 }
@@ -171,6 +177,10 @@ func (b *Bench) remove(ctx context.Context, namespace string, n int) error {
 	if err != nil {
 		return err
 	}
+	return b.untilNoClaims(ctx)
+}
+
+func (b *Bench) untilNoClaims(ctx context.Context) error {
 	return b.until(ctx, asking, func(ctx context.Context) (missing string, err error) {
 		claims := &metav1.PartialObjectMetadataList{}
 		claims.SetGroupVersionKind(nodeClaims())

@@ -19,10 +19,10 @@ import (
 
 var update = flag.Bool("update", false, "write the golden files")
 
-// course returns a course of n Workspaces; each reaches each stage a while after the one before.
-func course(n int, claimed, serving, ready float64) *Course {
+// course returns a course of 200 Workspaces; each reaches each stage a while after the one before.
+func course(claimed, serving, ready float64) *Course {
 	c := NewCourse("ns")
-	for i := range n {
+	for i := range 200 {
 		name, start := fmt.Sprint(i), float64(i)
 		c.Applied[name], c.Claimed[name] = at(start), at(start+claimed)
 		c.Serving[name], c.Ready[name] = at(start+serving), at(start+ready)
@@ -32,7 +32,7 @@ func course(n int, claimed, serving, ready float64) *Course {
 
 func TestFigures(t *testing.T) {
 	good := Figures{
-		Workspaces: 200, Load: course(200, 1, 20, 21), Floor: course(200, 0.1, 20, 0),
+		Workspaces: 200, Load: course(1, 20, 21), Floor: course(0.1, 20, 0), Script: course(0.8, 21, 0),
 		Requests: Tally{
 			Writes: 2400, Reads: 600, Events: 800, Leases: 9, Watches: 12,
 			Kinds: map[string]int{"patch workspaces/status": 800, "create nodeclaims": 200},
@@ -40,7 +40,7 @@ func TestFigures(t *testing.T) {
 		Waited: 30 * time.Second, Peak: 186e6, Held: 149e6,
 	}
 	bad := good
-	bad.Load = course(200, 7, 24, 40)
+	bad.Load = course(7, 24, 40)
 	bad.Requests.Writes, bad.Requests.Reads, bad.Requests.Events = 2600, 700, 1200
 	bad.Waiting = Tally{Writes: 1, Reads: 2, Events: 1, Kinds: map[string]int{"get nodes": 2, "patch workspaces/status": 1}}
 	bad.Restart = Tally{Writes: 1, Kinds: map[string]int{"patch services": 1}}

@@ -77,7 +77,15 @@ func (b *Bench) list(ctx context.Context, kind schema.GroupVersionKind, options 
 
 // standIn returns the object without an owner and without the additions of the server and others, under other names.
 func standIn(object *unstructured.Unstructured, swap map[string]string) *unstructured.Unstructured {
-	out := &unstructured.Unstructured{Object: map[string]any{"spec": renamed(object.Object["spec"], swap)}}
+	out := &unstructured.Unstructured{Object: map[string]any{}}
+	for _, field := range []string{"spec", "data", "revision"} { // the latter two are a ControllerRevision's
+		if value, found := object.Object[field]; found {
+			out.Object[field] = renamed(value, swap)
+		}
+	}
+	for _, assigned := range []string{"clusterIP", "clusterIPs"} {
+		unstructured.RemoveNestedField(out.Object, "spec", assigned)
+	}
 	out.SetGroupVersionKind(object.GroupVersionKind())
 	metadata := map[string]any{}
 	for _, field := range []string{"name", "namespace", "labels", "annotations"} {
@@ -140,12 +148,14 @@ func (b *Bench) floor(ctx context.Context, standIns [][]*unstructured.Unstructur
 	return b.await(ctx, "pods ready", course.Serving, len(standIns))
 }
 
-// liftReservation lets others than the controller create its objects: a policy reserves the tolerations of machines. The
-// API server takes a moment to forget a policy.
+// liftReservation lets others than the controller write its objects: policies reserve the tolerations of machines and the
+// record of attempts in a status. The API server takes a moment to forget a policy.
 func (b *Bench) liftReservation(ctx context.Context, standIns [][]*unstructured.Unstructured) error {
-	binding := &admissionregistrationv1.ValidatingAdmissionPolicyBinding{ObjectMeta: metav1.ObjectMeta{Name: release + "-reserved"}}
-	if err := client.IgnoreNotFound(b.kube.Delete(ctx, binding)); err != nil {
-		return fmt.Errorf("deleting %s: %w", binding.Name, err)
+	for _, policy := range []string{"attempts", "reserved"} {
+		binding := &admissionregistrationv1.ValidatingAdmissionPolicyBinding{ObjectMeta: metav1.ObjectMeta{Name: release + "-" + policy}}
+		if err := client.IgnoreNotFound(b.kube.Delete(ctx, binding)); err != nil {
+			return fmt.Errorf("deleting %s: %w", binding.Name, err)
+		}
 	}
 	return b.until(ctx, asking, func(ctx context.Context) (missing string, err error) {
 		for _, object := range slices.Concat(standIns[:min(1, len(standIns))]...) {
