@@ -85,10 +85,7 @@ func (a *adoptCommand) run(ctx context.Context, w World, names []string) error {
 	if err != nil {
 		return err
 	}
-	namespace := cluster.Namespace
-	if a.everyNamespace {
-		namespace = ""
-	}
+	namespace := a.surveyed(cluster)
 	found, report, err := a.survey(ctx, cluster, namespace)
 	if err != nil {
 		return err
@@ -102,8 +99,16 @@ func (a *adoptCommand) run(ctx context.Context, w World, names []string) error {
 	case a.forPrograms():
 		return a.data(w.Out, report)
 	default:
-		return showTakeover(page{w.Out, newStyle(w)}, report)
+		return showTakeover(page{w.Out, newStyle(w)}, report, namespace)
 	}
+}
+
+// surveyed returns the namespace of the survey; empty means all.
+func (a *adoptCommand) surveyed(cluster *Cluster) string {
+	if a.everyNamespace {
+		return ""
+	}
+	return cluster.Namespace
 }
 
 // survey reads the cluster, and returns the Workspaces and the report on them.
@@ -179,7 +184,7 @@ func (a *adoptCommand) write(
 			return err
 		case after != nil:
 			done++
-			fmt.Fprintf(w.Out, "Workspace %s is %s as it is\n", key(ws), verb)
+			fmt.Fprintf(w.Out, "Workspace %s is %s unchanged\n", key(ws), verb)
 		case why != "":
 			refused++
 			fmt.Fprintf(w.Err, "Workspace %s is not %s: %s\n", key(ws), verb, why)
@@ -188,10 +193,10 @@ func (a *adoptCommand) write(
 		}
 	}
 	if refused > 0 {
-		return clusterError("%s of %d not %s", count(refused, "Workspace"), len(report.Workspaces), verb)
+		return clusterError("%d of %s cannot be %s", refused, count(len(report.Workspaces), "Workspace"), verb)
 	}
 	if done == 0 && len(report.Workspaces) == 0 {
-		fmt.Fprintln(w.Out, "KAITO's controller serves no Workspace here.")
+		fmt.Fprintln(w.Out, servesNone(a.surveyed(cluster)))
 	}
 	return nil
 }
@@ -256,12 +261,12 @@ func (a *adoptCommand) consent(
 func withdraw(ws *v1beta1.Workspace, entry *takeover.Entry, _ *takeover.Report) (after *v1beta1.Workspace, why string, err error) {
 	switch entry.State {
 	case takeover.Edited:
-		return nil, "its resource or inference was edited after the takeover: revert the edit first, or keep it with Modelberth", nil
+		return nil, "its resource or inference was edited after the takeover: revert the edit first, or leave the Workspace with Modelberth", nil
 	case takeover.Replaced:
-		return nil, "its pods were replaced after an edit, so there is nothing to give back to KAITO: keep it with Modelberth", nil
+		return nil, "its pods were replaced after an edit, so there is nothing to give back to KAITO's controller: leave the Workspace with Modelberth", nil
 	case takeover.Frozen:
 		if entry.Workload == "" {
-			return nil, "its StatefulSet is gone, so there is nothing to give back to KAITO: keep it with Modelberth", nil
+			return nil, "its StatefulSet is gone, so there is nothing to give back to KAITO's controller: leave the Workspace with Modelberth", nil
 		}
 		after = ws.DeepCopy()
 		delete(after.Annotations, v1beta1.AnnotationAdopted)

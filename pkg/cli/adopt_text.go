@@ -11,20 +11,28 @@ import (
 	"github.com/modelberth/modelberth/pkg/takeover"
 )
 
-// showTakeover writes a report for people.
-func showTakeover(out page, report *takeover.Report) error {
+// servesNone says that KAITO's controller serves no Workspace in a namespace; empty means in all of them.
+func servesNone(namespace string) string {
+	if namespace == "" {
+		return "KAITO's controller serves no Workspace in this cluster."
+	}
+	return "KAITO's controller serves no Workspace in namespace " + namespace + "."
+}
+
+// showTakeover writes a report for people on the Workspaces of a namespace; empty means all namespaces.
+func showTakeover(out page, report *takeover.Report, namespace string) error {
 	if len(report.Workspaces) == 0 {
-		out.line("KAITO's controller serves no Workspace here.")
+		out.line("%s", servesNone(namespace))
 	} else {
 		if err := table(out.w, "", takeoverRows(report.Workspaces)); err != nil {
 			return err
 		}
-		out.line("%s, %s%s. A takeover changes nothing that serves, and no label.",
+		out.line("%s, %s%s. A takeover changes no pod, Service, machine or label.",
 			count(len(report.Workspaces), "Workspace"), hourly(report.HourlyPrice), unpriced(report.Workspaces))
 		showEdits(out, report.Workspaces)
 	}
 	if len(report.Obstacles) > 0 {
-		out.heading("In the way")
+		out.heading("Obstacles to a takeover")
 		for i := range report.Obstacles {
 			o := &report.Obstacles[i]
 			out.point(out.paint(red, "!"), fmt.Sprintf("%s %s: %s", o.ID, o.Object, o.Problem))
@@ -110,5 +118,5 @@ func unpriced(entries []takeover.Entry) string {
 	if number == 0 {
 		return ""
 	}
-	return " without " + count(number, "machine") + " of unknown price"
+	return ", not counting " + count(number, "machine") + " of unknown price"
 }

@@ -53,16 +53,16 @@ func newSimulate(w World) *cobra.Command {
 		Short: "Replay requests against an InferenceSet's autoscaling, before you apply it",
 		Long: `Replay requests against an InferenceSet's autoscaling, before you apply it.
 
-The policy of the file decides. Engines are as fast as the planner predicts, and a replica is ready one start-up
-time after its request. For comparison, the same requests are replayed against a HorizontalPodAutoscaler,
-KAITO's rule for KEDA, and the cheapest schedule that a search finds for the same time to first token, knowing
-all requests in advance.
+The policy in the file sets the number of replicas. Engines are as fast as the planner predicts, and a replica is
+ready one start-up time (--start-up) after the policy requests it. For comparison, the same requests are replayed
+against a HorizontalPodAutoscaler, KAITO's rule for KEDA, and the cheapest schedule that a search finds for the
+same time to first token, knowing all requests in advance.
 
 --trace is a CSV file with the columns time, input and output (seconds or dates, tokens, tokens); the column
 names of the public traces of Azure and BurstGPT also work. Or name a generated trace: bursty, diurnal or
 long-tail. Its rate keeps --load replicas busy on average.
 
-A replica costs its plan's price from its request to its end.`,
+A replica costs its plan's price from the time when the policy requests it until it is deleted.`,
 		Example: `  kubectl berth autoscale simulate -f set.yaml --trace requests.csv
   kubectl berth autoscale simulate -f set.yaml --trace bursty --start-up 4m --svg replicas.svg
   kubectl berth autoscale simulate -f set.yaml --trace diurnal --load 8 --quick -o json`,
@@ -73,10 +73,10 @@ A replica costs its plan's price from its request to its end.`,
 	f.StringVarP(&s.file, "filename", "f", "", "manifest with one InferenceSet; - is the standard input (required)")
 	f.StringVar(&s.trace, "trace", "", "CSV file of requests, or bursty, diurnal or long-tail (required)")
 	f.StringVar(&s.svg, "svg", "", "SVG file for a chart of the replicas")
-	f.DurationVar(&s.startUp, "start-up", 5*time.Minute, "time from the request of a replica to its first answer; a Workspace's status.startup has yours")
+	f.DurationVar(&s.startUp, "start-up", 5*time.Minute, "time from the creation of a replica to its first answer; a Workspace's status.startup shows the measured one")
 	f.DurationVar(&s.ttft, "ttft", 0, "goal for the time to the first token (default: the policy's target, or 5s)")
 	f.Float64Var(&s.percentile, "percentile", 95, "percentage of the requests that must reach the goal")
-	f.Float64Var(&s.load, "load", 5, "load of a generated trace: busy replicas on average")
+	f.Float64Var(&s.load, "load", 5, "load of a generated trace, as the average number of busy replicas")
 	f.IntVar(&s.initial, "initial", 0, "replicas at the start (default: what the first requests need)")
 	f.Uint64Var(&s.seed, "seed", 1, "seed of a generated trace")
 	f.BoolVar(&s.quick, "quick", false, "simulate only the policy, without the rules to compare with")
@@ -206,7 +206,7 @@ func (m *manifest) addTemplate(set *v1beta1.InferenceSet) error {
 		Placement: template.Resource.Placement, LabelSelector: set.Spec.Selector.DeepCopy(),
 	}
 	if template.Inference == nil || template.Inference.Preset == nil {
-		return usageError("%s, InferenceSet %s: spec.template.inference.preset must name a model: the speed of a template is unknown", m.file, key(set))
+		return usageError("%s, InferenceSet %s: spec.template.inference.preset must name a model, because the speed of a pod template is unknown", m.file, key(set))
 	}
 	if problem := outOfBounds(ws); problem != "" {
 		return usageError("%s, InferenceSet %s: %s", m.file, key(set), problem)

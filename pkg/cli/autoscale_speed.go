@@ -27,7 +27,7 @@ type deployed struct {
 func (o *planOptions) deployed(a *answer) (*deployed, error) {
 	plan := &a.plan
 	if a.model == nil || plan.Artifact == nil {
-		return nil, usageError("the speed of a model in inference.template is unknown: simulate a set with a preset")
+		return nil, usageError("the speed of a model in inference.template is unknown: simulate an InferenceSet with inference.preset")
 	}
 	if plan.HourlyPrice < 0 {
 		return nil, usageError("the price of %s is unknown: name another machine type, or a region with a price", plan.InstanceType)
@@ -126,7 +126,7 @@ func (d *deployed) full(policy *autoscale.Policy) float64 {
 func (d *deployed) words() string {
 	points := d.speed.Points
 	last := points[len(points)-1]
-	return fmt.Sprintf("%d × %s, $%s/h; %s per token alone, %s with %.0f requests at once; %s until the first token of a prompt of 1000 tokens",
-		d.plan.Nodes, d.plan.InstanceType, dollars(d.price), millis(points[0].Seconds*1e3), millis(last.Seconds*1e3), last.Sequences,
+	return fmt.Sprintf("%d × %s, $%s/h; one request alone takes %s per token, %.0f requests at once take %s; the first token of a prompt of 1000 tokens takes %s",
+		d.plan.Nodes, d.plan.InstanceType, dollars(d.price), millis(points[0].Seconds*1e3), last.Sequences, millis(last.Seconds*1e3),
 		millis((d.speed.PromptSeconds+1000*d.speed.PromptSecondsPerToken)*1e3))
 }

@@ -128,9 +128,9 @@ func (e *export) measurement(r *benchResult, plan *planner.Plan, image string) (
 	case r.Failed > 0:
 		return nil, clusterError("nothing is exported: %s failed: %s", count(r.Failed, "request"), r.FirstFailure)
 	case plan.Artifact == nil:
-		return nil, usageError("--export: the Workspace has its own pod template, so it has no plan for a model")
+		return nil, usageError("--export: the Workspace has its own pod template, so its plan names no model to measure")
 	case plan.Nodes > 1, plan.AdapterSlots > 0, plan.ExpertParallel && replicas > 1:
-		return nil, usageError("--export needs a run on one machine, without adapters or shared experts")
+		return nil, usageError("--export supports only plans with one machine, no adapters, and no experts that several replicas share")
 	case r.Concurrency%replicas > 0:
 		return nil, usageError("--export: --concurrency is %d: it must be a multiple of the plan's %d replicas", r.Concurrency, replicas)
 	}

@@ -240,7 +240,7 @@ func effectOfUpdate(d *difference) (effect, string) {
 	case !updated.buys:
 		return effectRelease, "suspending releases the machines; the Service stays, without a model"
 	case !sameMachines(d):
-		return effectMachines, "the controller releases the machines and buys others: the model does not answer until they are ready"
+		return effectMachines, "the controller acquires the new machines, moves the pods to them and releases the old machines: the model does not answer during the move. If a price limit or the back end does not allow both at once, the old machines are released first"
 	case slices.ContainsFunc(d.Fields, func(c fieldChange) bool { return isRendered(&c) }), !sameLayout(&old.plan, &updated.plan):
 		return effectRestart, "the controller replaces the pods on the same machines: the model does not answer until it has loaded again"
 	case len(d.Fields) > 0:

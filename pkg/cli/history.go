@@ -97,11 +97,11 @@ func entriesOf(revisions []pinned) ([]historyEntry, error) {
 		}
 		switch {
 		case i == 0:
-			entry.Reason = "the first one on record"
+			entry.Reason = "first revision on record"
 		case r.Inputs == nil || revisions[i-1].Inputs == nil:
-			entry.Reason = "not recorded by that version"
+			entry.Reason = "unknown, because an earlier version of Modelberth did not record the spec"
 		case reflect.DeepEqual(made(r.Inputs), made(revisions[i-1].Inputs)) && r.Inputs.Config == revisions[i-1].Inputs.Config:
-			entry.Reason = "the earlier machines were refused or lost"
+			entry.Reason = "same spec, planned again before a purchase"
 		default:
 			changes, err := changesBetween(revisions[i-1].Inputs, r.Inputs)
 			if err != nil {

@@ -101,7 +101,7 @@ func (o *planOptions) missesNodes(ws *v1beta1.Workspace) error {
 	if o.there != nil || ws.Resource.EffectiveNodeSource() != v1beta1.NodeSourceExisting {
 		return nil
 	}
-	return &exitError{code: codeInfeasible, err: fmt.Errorf("it runs only on existing nodes (a labelSelector without "+
-		"instanceType, placement.instanceTypes or placement.capacityTypes; or resource.placement.nodeSource Existing), and this command reads no cluster: list the nodes with %s > FILE, "+
+	return &exitError{code: codeInfeasible, err: fmt.Errorf("the manifest allows only existing nodes (resource.placement.nodeSource is Existing, or a labelSelector is set "+
+		"without instanceType, placement.instanceTypes or placement.capacityTypes), and this command reads no cluster: run %s > FILE, "+
 		"then plan with --nodes FILE", howToList)}
 }

@@ -121,7 +121,7 @@ func weights(a *model.Artifact, place string) string {
 		text += " at " + a.Revision[:min(len(a.Revision), 12)]
 	}
 	if place != "" {
-		text = fmt.Sprintf("%s, %s GiB%s, those of %s from %s", a.Quantization, digits(float64(a.Bytes())/gib), basis, a.Repo, place)
+		text = fmt.Sprintf("%s, %s GiB%s, the files of %s from %s", a.Quantization, digits(float64(a.Bytes())/gib), basis, a.Repo, place)
 	}
 	if !a.Native {
 		text += ", which you allowed: the publisher released another precision"
@@ -162,7 +162,7 @@ func layout(plan *planner.Plan) string {
 			parts = append(parts, one)
 		}
 	}
-	add(plan.DataParallel, "", "%d replicas, requests shared among them")
+	add(plan.DataParallel, "", "%d replicas that share the requests")
 	if plan.ExpertParallel {
 		parts = append(parts, fmt.Sprintf("experts spread over %d GPUs (expert parallel)", plan.TensorParallel*plan.DataParallel))
 	}

@@ -38,7 +38,7 @@ func (s *subject) predict() estimate {
 func (s *subject) underRate(pace *physics.Pace) {
 	if math.IsInf(pace.InFlight, 0) {
 		s.assumed.Concurrency = 0
-		s.notes = append(s.notes, fmt.Sprintf("it does not keep up with %s requests per second: it serves %s, and the queue grows",
+		s.notes = append(s.notes, fmt.Sprintf("the engine does not keep up with %s requests per second: it serves %s per second, and its queue grows",
 			digits(s.load.Rate), digits(pace.OutputTokensPerSecond/float64(s.load.Output))))
 		return
 	}
@@ -72,7 +72,7 @@ func (s *subject) refuse(shape *model.Shape, format *model.Quantization, kvType 
 	if s.engine.Split == catalog.SplitTensor {
 		split = planner.CannotSplit(shape, format, s.layout.TP, s.layout.EP)
 		if split != "" && shape.MoE != nil && planner.CannotSplit(shape, format, s.layout.TP, true) == "" {
-			split += "; --ep leaves experts whole"
+			split += "; --ep keeps each expert whole"
 		}
 	}
 	for _, reason := range []string{
@@ -133,7 +133,7 @@ func (e *estimate) speed() string {
 		TTFTMillis:        e.TTFTMillis, TPOTMillis: e.TPOTMillis, OutputTokensPerSecond: e.OutputTokensPerSecond, Basis: e.SpeedBasis,
 	})
 	if e.Queues {
-		out += "; some of them queue"
+		out += "; some requests queue"
 	}
 	return out
 }

@@ -94,7 +94,7 @@ func summary(ws *v1beta1.Workspace) *report {
 
 // healthOf reads the conditions. Conditions of an earlier generation do not count as true.
 func healthOf(ws *v1beta1.Workspace) health {
-	out := health{State: ws.Status.State, Message: "the controller has not processed it yet: is it running?"}
+	out := health{State: ws.Status.State, Message: "the controller has not processed the Workspace yet: run kubectl berth doctor to check that the controller runs"}
 	current := func(kind string) *metav1.Condition {
 		condition := meta.FindStatusCondition(ws.Status.Conditions, kind)
 		if condition == nil || condition.Status != metav1.ConditionTrue || condition.ObservedGeneration < ws.Generation {

@@ -190,7 +190,7 @@ func TestRollbackErrors(t *testing.T) {
 		want    string
 		code    int
 	}{
-		{"no revision", []client.Object{workspace()}, interceptor.Funcs{}, "", "Workspace team-a/chat has no revision to go back to", 2},
+		{"no revision", []client.Object{workspace()}, interceptor.Funcs{}, "", "Workspace team-a/chat has no accepted revision to return to: kubectl berth status chat shows why", 2},
 		{"an unknown revision", past(t), interceptor.Funcs{}, "--to-revision 7", "--to-revision: Workspace team-a/chat has no revision 7: use 1, 2 or 3", 2},
 		{"no number", past(t), interceptor.Funcs{}, "--to-revision 0", "--to-revision is 0: use a number from kubectl berth history chat", 2},
 		{

@@ -113,13 +113,13 @@ func (r *rightsizeCommand) run(ctx context.Context, cmd *cobra.Command, w World,
 		return err
 	}
 	if now.Sub(since) > mostDays*24*time.Hour {
-		return usageError("--since is %s: the ledger has days for %d days", r.since, mostDays)
+		return usageError("--since is %s, but the ledger has no more than %d days: name a later start", r.since, mostDays)
 	}
 	if err := r.ledgerSource.check(); err != nil {
 		return err
 	}
 	if r.all && len(names) > 0 {
-		return usageError("name Workspaces, or use -A")
+		return usageError("name Workspaces or pass -A, but not both")
 	}
 	cluster, err := r.connection.open()
 	if err != nil {
@@ -224,7 +224,7 @@ func (*rightsizeCommand) current(ctx context.Context, cluster *Cluster, ws *v1be
 	case current == nil || current.Inputs == nil:
 		return nil, "it has no plan yet"
 	case len(current.Plan.NodeNames) > 0:
-		return nil, "it uses existing nodes, which cost nothing here"
+		return nil, "it uses existing nodes, which the ledger does not charge for"
 	case current.Plan.Performance == nil || current.Plan.Performance.OutputTokensPerSecond <= 0:
 		return nil, "its plan has no speed to compare with"
 	default:
@@ -254,9 +254,9 @@ func (r *rightsizeCommand) compareCheaper(ctx context.Context, current *pinned, 
 	next, err := r.pipeline.Make(ctx, planning.Ask{Workspace: leaner, Inputs: inputs, Limits: limits})
 	switch {
 	case err != nil:
-		out.Reason = "no plan keeps up with it: " + wording.OneLine(progress.Message(err))
+		out.Reason = "no plan keeps up with its load: " + wording.OneLine(progress.Message(err))
 	case today < 0 || next.Plan.HourlyPrice < 0:
-		out.Reason = "not both prices are known"
+		out.Reason = "the price of the present plan or of the new plan is unknown"
 	case next.Plan.HourlyPrice > today*(1-leastSaving):
 		out.Reason = fmt.Sprintf("no plan for %s requests/s is %.0f %% cheaper", decimalOf(rate), 100*leastSaving)
 	default:
@@ -287,11 +287,11 @@ func showSizings(w World, all []sizing, window time.Duration, withNamespace bool
 			out.line("%s: no advice: %s", name, s.Reason)
 			continue
 		}
-		out.line("%s: used %.0f %% of the planned speed of %s in %.0f days: %s would serve it, −%s",
-			name, 100*s.Used, s.Now, window.Hours()/24, s.Advised, usd.PerHour(s.Saves))
-		out.line("  based on %.1f days of answers with %d prompt and %d output tokens; %.1f output tokens/s on average, %.1f in the busiest hour",
+		out.line("%s: in %.0f days, it used %.0f %% of the planned speed of %s: %s would serve its load for %s less",
+			name, window.Hours()/24, 100*s.Used, s.Now, s.Advised, usd.PerHour(s.Saves))
+		out.line("  observed: %.1f days of answers with %d prompt and %d output tokens; %.1f output tokens/s on average, %.1f in the busiest hour",
 			s.ServingDays, s.PromptTokens, s.OutputTokens, s.Mean, s.Busiest)
-		out.line("  the plan keeps up with %d times the busiest hour (%s); to apply it: %s", headroom, s.Basis, strings.Join(s.Edits, ", "))
+		out.line("  the new plan keeps up with %d times the load of the busiest hour (%s); to apply it: %s", headroom, s.Basis, strings.Join(s.Edits, ", "))
 	}
 	return nil
 }

@@ -106,8 +106,8 @@ func TestRightsizeFails(t *testing.T) {
 		{"no ledger", &cluster{objects: onFour(t, nil)}, nil, 5, "namespace team-a has no recorded costs"},
 		{"no such Workspace", &cluster{objects: []client.Object{costs}}, []string{"other"}, 2, "Workspace team-a/other does not exist"},
 		{"no time", &cluster{}, []string{"--since", "soon"}, 2, `--since: "soon" is neither a duration`},
-		{"too long ago", &cluster{}, []string{"--since", "90d"}, 2, "--since is 90d: the ledger has days for 62 days"},
-		{"a name and all", &cluster{}, []string{"chat", "-A"}, 2, "name Workspaces, or use -A"},
+		{"too long ago", &cluster{}, []string{"--since", "90d"}, 2, "--since is 90d, but the ledger has no more than 62 days: name a later start"},
+		{"a name and all", &cluster{}, []string{"chat", "-A"}, 2, "name Workspaces or pass -A, but not both"},
 		{
 			"the settings are not for everybody", &cluster{objects: append(onFour(t, nil), costs), faults: noDeployments},
 			[]string{"--cloud", "azure", "--region", "eastus"},

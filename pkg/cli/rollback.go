@@ -125,7 +125,7 @@ func (r *rollbackCommand) target(ws *v1beta1.Workspace, config string, revisions
 	history := "kubectl berth history " + ws.Name
 	current := accepted(revisions)
 	if current == nil {
-		return nil, usageError("Workspace %s has no revision to go back to", key(ws))
+		return nil, usageError("Workspace %s has no accepted revision to return to: kubectl berth status %s shows why", key(ws), ws.Name)
 	}
 	if r.to > 0 {
 		at := slices.IndexFunc(revisions, func(p pinned) bool { return p.number == r.to })
@@ -224,7 +224,7 @@ func (r *rollbackCommand) announce(out page, p *restoration, changes []fieldChan
 			out.line("  %s", line)
 		}
 	}
-	out.fact("plan then", p.target.Plan.Summary()+", "+hourly(p.target.Plan.HourlyPrice))
+	out.line("  plan of revision %d: %s, %s", p.target.number, p.target.Plan.Summary(), hourly(p.target.Plan.HourlyPrice))
 	r.explainConfig(out, p)
 }
 

@@ -66,7 +66,7 @@ func TestEstimateRefuses(t *testing.T) {
 		},
 		{
 			"experts that are smaller than their blocks",
-			"vllm refuses to start: experts of width 768 cannot be split 4 ways in fp8's blocks of 128; --ep leaves experts whole",
+			"vllm refuses to start: experts of width 768 cannot be split 4 ways in fp8's blocks of 128; --ep keeps each expert whole",
 			[]string{"--model", "Qwen/Qwen3-30B-A3B", "--dtype", "fp8", "--gpu", "H100", "--tp", "4"},
 		},
 		{

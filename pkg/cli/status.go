@@ -141,7 +141,7 @@ func (s *statusCommand) rows(reports []*report, now time.Time) [][]string {
 		rows[0] = slices.Insert(rows[0], 0, "NAMESPACE")
 	}
 	if s.wide() {
-		rows[0] = append(rows[0], "ENDPOINT", "SAYS")
+		rows[0] = append(rows[0], "ENDPOINT", "MESSAGE")
 	}
 	for _, r := range reports {
 		state := string(r.State)

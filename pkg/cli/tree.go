@@ -220,7 +220,7 @@ func asLearned(slowdown string) string {
 	if slowdown == "" {
 		return ""
 	}
-	return fmt.Sprintf(" (%s × the prediction, as engines of this namespace took)", slowdown)
+	return fmt.Sprintf(" (%s × the prediction, as measured on engines of this namespace)", slowdown)
 }
 
 func attemptBranch(a *v1beta1.Attempt, now time.Time) branch {
@@ -237,7 +237,7 @@ func attemptBranch(a *v1beta1.Attempt, now time.Time) branch {
 	out.text += fmt.Sprintf(": %s, %s ago", text(a.Reason), age(*a.EndTime, now))
 	out.code = red
 	if a.Message != "" {
-		out.below = append(out.below, branch{name: "the cloud", text: a.Message})
+		out.below = append(out.below, branch{name: "message", text: a.Message})
 	}
 	if a.Fix != "" {
 		out.below = append(out.below, branch{name: "next", text: a.Fix})
@@ -285,12 +285,12 @@ func (p *podReport) branch(now time.Time, wide bool) branch {
 		out.code = green
 	case p.Message != "":
 		out.code = red
-		out.below = append(out.below, branch{name: "says", text: p.Message})
+		out.below = append(out.below, branch{name: "message", text: p.Message})
 	}
 	if p.Weights != nil {
 		out.below = append(out.below, branch{name: "weights", text: weightsBar(p.Weights) + " " + weightsText(p.Weights)})
 		if p.Weights.LastError != "" {
-			out.below = append(out.below, branch{name: "says", text: p.Weights.LastError, code: yellow})
+			out.below = append(out.below, branch{name: "last error", text: p.Weights.LastError, code: yellow})
 		}
 	}
 	return out

@@ -74,7 +74,7 @@ func asPublished(known *catalog.Catalog, a *model.Artifact, name string) chosenW
 		}
 	}
 	if !a.Native {
-		out.notes = []string{fmt.Sprintf("the weights are those of %s", a.Repo)}
+		out.notes = []string{fmt.Sprintf("the figures are for the weights in repository %s", a.Repo)}
 	}
 	return out
 }

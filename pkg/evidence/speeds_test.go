@@ -205,7 +205,7 @@ func TestSlowEnginesMoveAPlan(t *testing.T) {
 			continue
 		}
 		if err != nil {
-			want := fmt.Sprintf("(%v × the prediction, as engines of this namespace took)", tc.times)
+			want := fmt.Sprintf("(%v × the prediction, as measured on engines of this namespace)", tc.times)
 			if !strings.Contains(err.Error(), want) {
 				t.Errorf("%v times: %q lacks %q", tc.times, err, want)
 			}

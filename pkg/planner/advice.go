@@ -55,10 +55,10 @@ func (p *Planner) fewerBits(r Request, d *modelDemand, chosen *option) string {
 		return ""
 	}
 	if o.layout.form.insteadOf != "" {
-		return fmt.Sprintf("computed in %s, %s would run on %s instead of %s: no published test covers its answers at that "+
+		return fmt.Sprintf("in %s, %s would run on %s instead of %s: no published test covers the quality of its answers at that "+
 			"precision; to try it, set inference.engine.allowedQuantizations: [%s]", float16, r.Model.Name, priced(o), usd.PerHour(chosen.price), float16)
 	}
-	return fmt.Sprintf("%s weights (%s) would serve it on %s instead of %s: allow them with inference.engine.allowedQuantizations: [%s]",
+	return fmt.Sprintf("with %s weights (%s), the model would run on %s instead of %s: allow them with inference.engine.allowedQuantizations: [%s]",
 		o.layout.form.artifact.Quantization, o.layout.form.artifact.Repo, priced(o), usd.PerHour(chosen.price),
 		o.layout.form.artifact.Quantization)
 }
@@ -147,7 +147,7 @@ func (p *Planner) smallerCache(r Request, d *modelDemand, chosen *option) string
 	if len(options) == 0 || !d.saves(options[0], chosen) || options[0].layout.form.kvType == "" {
 		return ""
 	}
-	return fmt.Sprintf("a KV cache in %s would serve it on %s instead of %s: allow it with inference.engine.allowedKVCacheTypes: [%s]",
+	return fmt.Sprintf("with a KV cache in %s, the model would run on %s instead of %s: allow it with inference.engine.allowedKVCacheTypes: [%s]",
 		eightBits, priced(options[0]), usd.PerHour(chosen.price), eightBits)
 }
 
@@ -203,10 +203,10 @@ func (g *goals) elsewhere(found outcome) string {
 	if best.machine == chosen.machine {
 		return ""
 	}
-	text := fmt.Sprintf("%s has no price in %s and costs %s in %s, against %s here", named(&best), best.machine.regionName(),
-		usd.PerHour(best.price), best.machine.cheapestRegion(), usd.PerHour(chosen.price))
+	text := fmt.Sprintf("%s has no price in %s; in %s, it costs %s instead of this plan's %s", named(&best), best.machine.regionName(),
+		best.machine.cheapestRegion(), usd.PerHour(best.price), usd.PerHour(chosen.price))
 	if was, is := chosen.perMillion(), best.perMillion(); was > 0 && is > 0 {
-		text += fmt.Sprintf(", and %s per million output tokens against %s", usd.Significant(significant(is)), usd.Significant(significant(was)))
+		text += fmt.Sprintf(", and %s per million output tokens instead of %s", usd.Significant(significant(is)), usd.Significant(significant(was)))
 	}
 	return text + ": consider that region"
 }

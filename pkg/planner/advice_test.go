@@ -30,7 +30,7 @@ func TestAdvice(t *testing.T) {
 	}{
 		{
 			reason: "fewer bits that save a fifth", gib: [3]float64{50, 0, 14}, machines: pair(8),
-			want: "q4 weights (org/weights) would serve it on Small ($8.00/h) instead of $10.00/h",
+			want: "with q4 weights (org/weights), the model would run on Small ($8.00/h) instead of $10.00/h",
 		},
 		{
 			reason: "fewer bits that save less", gib: [3]float64{50, 0, 14}, machines: pair(8.1), not: "q4 weights",
@@ -38,12 +38,12 @@ func TestAdvice(t *testing.T) {
 		{
 			reason: "of two formats that cost about the same, the one with more bits", gib: [3]float64{50, 26, 14},
 			machines: []sku.SKU{machineOf("Large", "Large", 1, 10), machineOf("Small", "GPU-0", 1, 2.4), machineOf("Tiny", "Tiny", 1, 2)},
-			want:     "q8 weights (org/weights) would serve it on Small ($2.40/h)", not: "q4",
+			want:     "with q8 weights (org/weights), the model would run on Small ($2.40/h)", not: "q4",
 		},
 		{
 			reason: "of two that do not, the cheaper one", gib: [3]float64{50, 26, 14},
 			machines: []sku.SKU{machineOf("Large", "Large", 1, 10), machineOf("Small", "GPU-0", 1, 2.6), machineOf("Tiny", "Tiny", 1, 2)},
-			want:     "q4 weights (org/weights) would serve it on Tiny ($2.00/h)", not: "q8",
+			want:     "with q4 weights (org/weights), the model would run on Tiny ($2.00/h)", not: "q8",
 		},
 		{
 			reason: "who wants low latency is not sent to a slower machine", gib: [3]float64{50, 0, 14}, optimizeFor: latency,
@@ -51,7 +51,7 @@ func TestAdvice(t *testing.T) {
 		},
 		{
 			reason: "fewer bits on a machine that is as fast", gib: [3]float64{50, 0, 14}, optimizeFor: latency, machines: pair(8),
-			want: "q4 weights (org/weights) would serve it on Small ($8.00/h)",
+			want: "with q4 weights (org/weights), the model would run on Small ($8.00/h)",
 		},
 		{
 			reason: "who wants cheap tokens is not sent to where they are dearer", gib: [3]float64{50, 0, 14}, optimizeFor: throughput,
@@ -63,7 +63,7 @@ func TestAdvice(t *testing.T) {
 		},
 		{
 			reason: "who asks for the cheapest hour is told of it", gib: [3]float64{50, 0, 14}, optimizeFor: v1beta1.OptimizeForCost,
-			machines: []sku.SKU{machineOf("Large", "Large", 1, 2.5), machineOf("Dull", "GPU-1", 1, 2)}, want: "q4 weights (org/weights) would serve it on Dull",
+			machines: []sku.SKU{machineOf("Large", "Large", 1, 2.5), machineOf("Dull", "GPU-1", 1, 2)}, want: "with q4 weights (org/weights), the model would run on Dull",
 		},
 		{
 			reason: "a dearer hour that takes a fifth off the token", gib: [3]float64{16, 0, 0},
@@ -121,7 +121,7 @@ func TestAdviceOnFloat16(t *testing.T) {
 			t.Fatal(err)
 		}
 		got := slices.ContainsFunc(plan.Advice, func(a string) bool {
-			return strings.HasPrefix(a, "computed in fp16, "+name+" would run on Standard_NC4as_T4_v3 ")
+			return strings.HasPrefix(a, "in fp16, "+name+" would run on Standard_NC4as_T4_v3 ")
 		})
 		if got != want {
 			t.Errorf("%s on %s: advice %q", name, plan.Summary(), plan.Advice)

@@ -152,7 +152,7 @@ func (g *goals) outbalanced(best, other *option) string {
 	case other.standing == affordable && byToken(best, other) != 0 && other.perMillion() < 0:
 		return "its speed is not known"
 	case other.standing == affordable && byToken(best, other) > 0:
-		return fmt.Sprintf("%s more for only %.2f × the tokens per dollar", usd.PerHour(other.price-best.price), best.perMillion()/other.perMillion())
+		return fmt.Sprintf("costs more: %s more for only %.2f × the tokens per dollar", usd.PerHour(other.price-best.price), best.perMillion()/other.perMillion())
 	case other.standing == affordable && byToken(best, other) != 0:
 		return dearerToken(best, other)
 	default:

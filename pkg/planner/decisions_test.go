@@ -52,9 +52,9 @@ func TestPlan(t *testing.T) {
 			{InstanceType: "Foreign", Nodes: 1, HourlyPrice: 0.1, Reason: "engine engine needs an NVIDIA GPU of compute capability 7.5, and Other-99 is not one"},
 			{InstanceType: "Retired", Nodes: 1, HourlyPrice: 1, Reason: "cannot be bought: gone since 2020"},
 			{InstanceType: "Small", Nodes: 1, HourlyPrice: 0.5, Reason: "does not fit by 5.5 GiB per GPU at 8192 tokens × 1"},
-			{InstanceType: "Unpriced", Nodes: 1, HourlyPrice: -1, Reason: "no price known in eastus, so it is chosen only by name"},
+			{InstanceType: "Unpriced", Nodes: 1, HourlyPrice: -1, Reason: "no price known in eastus, so a plan uses it only if you name it"},
 		},
-		Advice: []string{"q4 weights (org/weights) would serve it on Small ($0.50/h) instead of $2.00/h: " +
+		Advice: []string{"with q4 weights (org/weights), the model would run on Small ($0.50/h) instead of $2.00/h: " +
 			"allow them with inference.engine.allowedQuantizations: [q4]"},
 	}
 	if diff := cmp.Diff(want, got); diff != "" {
@@ -344,7 +344,7 @@ func TestLoweringWarns(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	want := []string{"Small holds 9472 tokens × 2 instead of the usual 8192 tokens × 4: to require that, set inference.objectives.concurrency, " +
+	want := []string{"Small holds 9472 tokens × 2 instead of the usual 8192 tokens × 4: to require the usual target, set inference.objectives.concurrency, " +
 		"or leave resource.instanceType out to get a larger machine"}
 	if diff := cmp.Diff(want, plan.Warnings); diff != "" {
 		t.Errorf("warnings (-want +got):\n%s", diff)

@@ -156,7 +156,7 @@ func TestPlansOnExistingNodes(t *testing.T) {
 			nodes:  nodes{nodeOf("n", "G-12-PCIe", 4, 2)}, objectives: planner.Objectives{MaxModelLen: 32768},
 			want: choice{
 				Summary: "existing node n (2 of 4 × G-12)", Nodes: []string{"n"}, Sequences: 2, Zones: []string{"z1"},
-				Warnings: []string{"type-G-12-PCIe holds 32768 tokens × 2 instead of the usual 32768 tokens × 4: to require that, " +
+				Warnings: []string{"type-G-12-PCIe holds 32768 tokens × 2 instead of the usual 32768 tokens × 4: to require the usual target, " +
 					"set inference.objectives.concurrency, or set resource.placement.nodeSource: Any to get a larger machine"},
 			},
 		},

@@ -373,7 +373,7 @@ func (g *goals) slowness(l *layout) string {
 	at := "at " + count(l.load.Concurrency, "request")
 	each, figures := at, string(p.Basis)
 	if p.Slowdown > 1 {
-		each, figures = at+fmt.Sprintf(" (%s × the prediction, as engines of this namespace took)", decimal(p.Slowdown)), "such"
+		each, figures = at+fmt.Sprintf(" (%s × the prediction, as measured on engines of this namespace)", decimal(p.Slowdown)), "such"
 	}
 	ttft, tpot := g.floors.limits(p)
 	switch {

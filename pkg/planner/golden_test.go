@@ -129,7 +129,8 @@ func writeOn(out *strings.Builder, plan planner.Plan, err error) {
 			p.TTFTMillis, p.TPOTMillis, p.OutputTokensPerSecond, p.PricePerMillion)
 	}
 	for _, w := range plan.Warnings {
-		first, _, _ := strings.Cut(w, ": to require that, set inference.objectives")
+		first, _, _ := strings.Cut(w, ": to require the usual target, set inference.objectives")
+		first, _, _ = strings.Cut(first, ": to enforce the limit, set inference.objectives")
 		fmt.Fprintf(out, "warning: %s\n", first)
 	}
 }

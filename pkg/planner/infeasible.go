@@ -62,7 +62,7 @@ func (p *Planner) noneAllowed(r Request, found outcome) string {
 		return "the catalogue has no machine types for this installation's clouds: have the administrator add them"
 	}
 	if r.Constraints.InstanceType != "" {
-		return fmt.Sprintf("resource.instanceType: %s: %s; drop one of the two constraints",
+		return fmt.Sprintf("resource.instanceType: %s: %s; remove instanceType, or change the limit that excludes it",
 			found.rejected[0].InstanceType, found.rejected[0].Reason)
 	}
 	if reason := sameReason(found.rejected); reason != "" && !strings.HasPrefix(reason, notAllowed) {

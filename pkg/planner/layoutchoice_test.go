@@ -40,7 +40,7 @@ func TestMachinesAreUsedWhole(t *testing.T) {
 		{
 			reason: "more GPUs would make it slower: the warning says what idles and its price", model: "gpt-oss-20b",
 			machine: "Standard_NC96ads_A100_v4", want: "TP 2 PP 1 DP 1 on 2 GPUs",
-			idle: "2 GPUs of 4 on Standard_NC96ads_A100_v4 idle ($7.35/h of $14.69/h): using them would not make the model faster",
+			idle: "the model leaves 2 GPUs of 4 on Standard_NC96ads_A100_v4 idle ($7.35/h of $14.69/h): using them would not make the model faster",
 		},
 		{
 			reason: "linked GPUs cut layers rather than wait for stages", model: "llama-3.3-70b-instruct", machine: "Standard_ND96isr_H100_v5",

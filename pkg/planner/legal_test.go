@@ -124,7 +124,7 @@ func TestKVCacheAdviceFitsGPU(t *testing.T) {
 			if err != nil {
 				t.Fatalf("%s: %v", tc.reason, err)
 			}
-			advised = advised || slices.ContainsFunc(plan.Advice, func(text string) bool { return strings.HasPrefix(text, "a KV cache in fp8") })
+			advised = advised || slices.ContainsFunc(plan.Advice, func(text string) bool { return strings.HasPrefix(text, "with a KV cache in fp8") })
 		}
 		if advised != tc.want {
 			t.Errorf("%s: a KV cache in fp8 is advised: %v", tc.reason, advised)

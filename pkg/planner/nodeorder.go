@@ -75,6 +75,6 @@ func besideNodes(d demand, best, other *option) string {
 	case other.machine.GPUs != best.machine.GPUs:
 		return fmt.Sprintf("leaves more GPUs idle: it has %s free, the plan's node has %d", count(other.machine.GPUs, "GPU"), best.machine.GPUs)
 	default:
-		return "equally good, and later by name"
+		return "equally good, but its name sorts later"
 	}
 }

@@ -207,7 +207,7 @@ func (d *modelDemand) loweredWarning(to target, m *machine) string {
 	if to.concurrency < d.target.concurrency {
 		insist = append(insist, "inference.objectives.concurrency")
 	}
-	text := fmt.Sprintf("%s holds %s instead of the usual %s: to require that, set %s", m.Name, to, d.target, strings.Join(insist, " and "))
+	text := fmt.Sprintf("%s holds %s instead of the usual %s: to require the usual target, set %s", m.Name, to, d.target, strings.Join(insist, " and "))
 	if d.named || m.there != nil {
 		text += fmt.Sprintf(", or %s to get a larger machine", m.elsewhere())
 	}

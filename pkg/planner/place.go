@@ -382,7 +382,7 @@ func (d *modelDemand) doesNotFit(m *machine, why *misfit) string {
 	case m.there != nil && len(m.there) == d.mostNodes(m):
 		text += ", and no more such nodes are free in one zone"
 	case d.mostNodes(m) == plainNodes && !d.named:
-		text += ", and no more are planned without RDMA" + unusedRDMA(m) + ", unless the type is named"
+		text += ", and without RDMA" + unusedRDMA(m) + " no plan uses more, unless you name the machine type"
 	case why.form.engine.Split == catalog.SplitLayers:
 	default:
 		text += d.whyNoMore(m, why.form)
@@ -424,7 +424,7 @@ func (d *modelDemand) layoutWarnings(l *layout, m *machine) []string {
 	}
 	switch slow := d.slowness(l); {
 	case slow != "" && d.floors.waived:
-		warnings = append(warnings, slow+": to require that, set inference.objectives.timeToFirstToken or inference.objectives.timePerOutputToken, or "+m.elsewhere()+" to get a faster machine")
+		warnings = append(warnings, slow+": to enforce the limit, set inference.objectives.timeToFirstToken or inference.objectives.timePerOutputToken, or "+m.elsewhere()+" to get a faster machine")
 	case slow == "" && d.closeness(l) != "":
 		warnings = append(warnings, d.closeness(l))
 	}
@@ -433,7 +433,7 @@ func (d *modelDemand) layoutWarnings(l *layout, m *machine) []string {
 
 // idleWarning warns of the GPUs of a paid machine that stay idle.
 func idleWarning(idle int, m *machine) string {
-	text := fmt.Sprintf("%s of %d on %s idle", count(idle, "GPU"), m.GPUs, m.Name)
+	text := fmt.Sprintf("the model leaves %s of %d on %s idle", count(idle, "GPU"), m.GPUs, m.Name)
 	if m.price > 0 {
 		text += fmt.Sprintf(" (%s of %s)", usd.PerHour(m.price*float64(idle)/float64(m.GPUs)), usd.PerHour(m.price))
 	}

@@ -60,7 +60,7 @@ func notBudgeted(c Constraints, m *machine, price float64) string {
 
 // unknownPrice explains why a machine without a known price is not chosen.
 func unknownPrice(m *machine) string {
-	return fmt.Sprintf("no price known in %s%s, so it is chosen only by name", m.regionName(), m.soldElsewhere())
+	return fmt.Sprintf("no price known in %s%s, so a plan uses it only if you name it", m.regionName(), m.soldElsewhere())
 }
 
 // at returns the plan with another price per hour.

@@ -124,7 +124,7 @@ func tieBreak(best, other *option) string {
 	case other.machine.GPUs != best.machine.GPUs:
 		return fmt.Sprintf("has %s, the plan's machine has %d", count(other.machine.GPUs, "GPU"), best.machine.GPUs)
 	default:
-		return "later by name"
+		return "equally good, but its name sorts later"
 	}
 }
 

@@ -72,7 +72,7 @@ func TestRefusals(t *testing.T) {
 			planner.Request{Model: modelOf("chat"), Constraints: planner.Constraints{InstanceType: "One", Accelerators: []string{"G-12"}}},
 			planner.InfeasibleError{
 				Reason:  v1beta1.ReasonNoMachineAllowed,
-				Message: "resource.instanceType: One: not among the allowed accelerators; drop one of the two constraints",
+				Message: "resource.instanceType: One: not among the allowed accelerators; remove instanceType, or change the limit that excludes it",
 			},
 		},
 		{
@@ -89,7 +89,7 @@ func TestRefusals(t *testing.T) {
 			planner.Request{Model: modelOf("chat"), Constraints: planner.Constraints{InstanceType: "Four", GPUs: 5}},
 			planner.InfeasibleError{
 				Reason:  v1beta1.ReasonNoMachineAllowed,
-				Message: "resource.instanceType: Four: has 4 GPUs, but 5 are requested; drop one of the two constraints",
+				Message: "resource.instanceType: Four: has 4 GPUs, but 5 are requested; remove instanceType, or change the limit that excludes it",
 			},
 		},
 		{
@@ -106,7 +106,7 @@ func TestRefusals(t *testing.T) {
 			planner.Request{Template: &planner.TemplateDemand{Nodes: 3}, Constraints: planner.Constraints{MaxNodes: 2, InstanceType: "One"}},
 			planner.InfeasibleError{
 				Reason:  v1beta1.ReasonNoMachineAllowed,
-				Message: "resource.instanceType: One: needs 3 nodes, but at most 2 are allowed; drop one of the two constraints",
+				Message: "resource.instanceType: One: needs 3 nodes, but at most 2 are allowed; remove instanceType, or change the limit that excludes it",
 			},
 		},
 		{
@@ -143,7 +143,7 @@ func TestRefusals(t *testing.T) {
 			}},
 			planner.InfeasibleError{
 				Reason:  v1beta1.ReasonNoMachineAllowed,
-				Message: "resource.instanceType: One: no quota until 13:00; drop one of the two constraints",
+				Message: "resource.instanceType: One: no quota until 13:00; remove instanceType, or change the limit that excludes it",
 			},
 		},
 		{
@@ -155,7 +155,7 @@ func TestRefusals(t *testing.T) {
 			}},
 			planner.InfeasibleError{
 				Reason:  v1beta1.ReasonNoMachineAllowed,
-				Message: "resource.instanceType: One: no quota until 13:00; drop one of the two constraints",
+				Message: "resource.instanceType: One: no quota until 13:00; remove instanceType, or change the limit that excludes it",
 			},
 		},
 		{

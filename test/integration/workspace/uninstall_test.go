@@ -154,7 +154,7 @@ func TestPrintedCommandsRemoveKAITO(t *testing.T) {
 	if !isDefined() {
 		t.Error("the definition is gone")
 	}
-	if after := w.berth(t, "", "adopt", "-A"); strings.Contains(after, "In the way") {
+	if after := w.berth(t, "", "adopt", "-A"); strings.Contains(after, "Obstacles to a takeover") {
 		t.Errorf("still in the way:\n%s", after)
 	}
 	sh.must(t, "kubectl delete crd things.kaito.example")
