@@ -128,7 +128,7 @@ func (g *gate) awaitIsolation(ctx context.Context) error {
 	if g.isIsolated() {
 		return nil
 	}
-	g.log.Info("delaying the engine until the group is verified as isolated")
+	g.log.Info("delaying the engine until the controller has verified that other pods cannot reach the group")
 	g.isHeld.Store(true)
 	defer g.isHeld.Store(false)
 	ticker := g.clock.NewTicker(knockEvery)

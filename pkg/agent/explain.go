@@ -140,19 +140,19 @@ func explainFetch(err error, s source) Termination {
 		return Termination{ReasonDiskFull, explainUnpacked(unpacked, s)}
 	case errors.As(err, &storage):
 		return Termination{ReasonStorageFailed, fmt.Sprintf(
-			"file %q of %s cannot be kept on %s (%v): check the volume's permissions and health",
+			"file %q of %s cannot be stored on %s (%v): check the volume's permissions and health",
 			storage.Path, s, s.dest, storage.Err)}
 	}
 	return Termination{ReasonHubUnreachable, explainUnreachable(err, s)}
 }
 
 func explainUnpacked(e *oci.LimitError, s source) string {
-	limit := fmt.Sprintf("%d files and directories (--unpack-limit-entries of the agent)", e.Limit)
+	limit := fmt.Sprintf("%d files and directories (the agent's --unpack-limit-entries)", e.Limit)
 	if e.What == "bytes" {
-		limit = humanBytes(e.Limit) + " (--unpack-limit-gib of the agent: the disk in the plan)"
+		limit = humanBytes(e.Limit) + " (the disk in the plan; the agent's --unpack-limit-gib)"
 	}
-	return fmt.Sprintf("%s unpacks to more than the limit of %s, in layer %s: push an artifact that holds the model's files only, "+
-		"as layers of files instead of archives", s, limit, e.Layer)
+	return fmt.Sprintf("%s: layer %s unpacks to more than the limit of %s: push an artifact with only the model's files, "+
+		"each as a layer of its own instead of in an archive", s, e.Layer, limit)
 }
 
 func explainUnauthorized(e *hub.UnauthorizedError, s source) string {
@@ -213,7 +213,7 @@ func explainUnreachable(err error, s source) string {
 	if err != nil {
 		what = obstacle(err)
 	}
-	check := "check that the hub is up, that HF_ENDPOINT is right, and that the pod's network allows connections to it"
+	check := "check that the hub is up, that its URL (chart value hub.endpoint) is right, and that the pod's network allows connections to it"
 	if s.isImage {
 		check = "check that the registry is up, that the pod's network allows connections to it, and that the artifact's name is right"
 	}

@@ -310,7 +310,7 @@ func TestGivesUp(t *testing.T) {
 			"a hub that is down", refuse(503, ""),
 			[]string{"--give-up-after", "700ms", "--file", "a"},
 			1,
-			&Termination{ReasonHubUnreachable, `fetching "org/model" at revision "main" from HUB made no progress for 700ms (HUB answered with status 503): check that the hub is up, that HF_ENDPOINT is right, and that the pod's network allows connections to it`},
+			&Termination{ReasonHubUnreachable, `fetching "org/model" at revision "main" from HUB made no progress for 700ms (HUB answered with status 503): check that the hub is up, that its URL (chart value hub.endpoint) is right, and that the pod's network allows connections to it`},
 		},
 		{"wrong arguments", nil, []string{"--file", "../a"}, 2, nil},
 	} {

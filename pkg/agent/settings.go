@@ -102,8 +102,8 @@ func Parse(args []string, getenv func(string) string, usage io.Writer) (Settings
 	}
 	flags.StringVar(&s.Endpoint, "endpoint", getenv("HF_ENDPOINT"), "hub to fetch from; default HF_ENDPOINT or "+hub.DefaultEndpoint)
 	flags.StringVar(&s.CAFile, "ca-file", "", "PEM file with additional certificate authorities")
-	flags.StringVar(&s.Cache, "cache", "", "directory shared by pods, mounted at the same path for the engine; files are links into it")
-	flags.StringVar(&s.CacheDirectory, "cache-directory", "", "directory of the cache to create, for the engine's compiled code")
+	flags.StringVar(&s.Cache, "cache", "", "cache that pods share, mounted at the same path for the engine; the files in --dest are links into it")
+	flags.StringVar(&s.CacheDirectory, "cache-directory", "", "directory to create in the cache, for the engine's compiled code")
 	flags.Func("cache-limit-gib", "limit of the cache, `N` GiB; default: the size of its volume", s.setCacheLimit)
 	flags.BoolVar(&s.CacheVerifyWhole, "cache-verify-whole", false, "hash the whole of each cached file at each use, instead of a sample")
 	s.Unpack = oci.Limits{Bytes: defaultUnpackGiB << 30, Entries: defaultUnpackEntries}
@@ -113,8 +113,8 @@ func Parse(args []string, getenv func(string) string, usage io.Writer) (Settings
 		return err
 	})
 	flags.IntVar(&s.Unpack.Entries, "unpack-limit-entries", defaultUnpackEntries, "limit of files and directories in the archives of one artifact")
-	flags.StringVar(&s.Listen, "listen", defaultListen, "address of all HTTP routes")
-	flags.StringVar(&s.TerminationLog, "termination-log", defaultTerminationLog, "file for the reason of a failure")
+	flags.StringVar(&s.Listen, "listen", defaultListen, "address on which the agent serves HTTP")
+	flags.StringVar(&s.TerminationLog, "termination-log", defaultTerminationLog, "file into which the agent writes the reason of a failure")
 	flags.DurationVar(&s.GiveUpAfter, "give-up-after", fetch.GiveUpAfter, "time without progress after which the agent fails")
 	flags.IntVar(&s.Connections, "connections", defaultConnections, "number of simultaneous requests")
 	s.Group.define(flags)
@@ -162,7 +162,7 @@ func (g *Group) define(flags *flag.FlagSet) {
 		g.Await = append(g.Await, v)
 		return nil
 	})
-	flags.StringVar(&g.ProbeListen, "probe-listen", "", "address that returns the name of this pod to every client")
+	flags.StringVar(&g.ProbeListen, "probe-listen", "", "address on which the agent answers every client with the name of its pod")
 	flags.Func("hold-while", "`FILE=VALUE`: the engine does not start while the file is missing, empty or has this value", func(v string) error {
 		file, value, ok := strings.Cut(v, "=")
 		if !ok || !filepath.IsAbs(file) || value == "" {
@@ -186,7 +186,7 @@ func (g *Group) define(flags *flag.FlagSet) {
 
 func (d *Drain) define(flags *flag.FlagSet) {
 	flags.StringVar(&d.Metrics, "drain-metrics", "", "URL of the engine's metrics, with the number of running requests")
-	flags.Func("drain-busy", "`NAME` of a gauge of running requests there; repeatable", appendTo(&d.Busy))
+	flags.Func("drain-busy", "`NAME` of a gauge of running requests in --drain-metrics; repeatable", appendTo(&d.Busy))
 	flags.StringVar(&d.Leader, "drain-leader", "", "`HOST[:PORT]` of the group's leader: this pod drains until the leader has drained; instead of --drain-metrics")
 	flags.DurationVar(&d.Settle, "drain-settle", defaultSettle, "time for which requests may still arrive after the pod begins to terminate")
 	flags.DurationVar(&d.Timeout, "drain-timeout", defaultDrainTimeout, "longest time to wait for running requests, including --drain-settle")

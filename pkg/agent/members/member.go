@@ -38,7 +38,7 @@ type member struct {
 func (m member) hears(self, answer Identity, at time.Time) (member, *LossError) {
 	switch {
 	case answer.Group != self.Group:
-		return m.unheard(fmt.Errorf("it belongs to group number %d", answer.Group), at)
+		return m.unheard(fmt.Errorf("a pod of group number %d answers under its name", answer.Group), at)
 	case answer.ID == self.ID:
 		// The name resolves to this pod. If it named another member before, DNS is out of date.
 		return m.unheard(errors.New("its name resolves to this pod"), at)
