@@ -292,7 +292,7 @@ func newBackEnd(ctx context.Context, at site, o options.Controller, chosen backE
 		sources = append(sources, ofPods...)
 	case options.BackendExisting:
 		set = capacity.Absent{
-			Why: "this installation uses only existing nodes", Fix: "add a suitable node, or have the administrator set --capacity-backend",
+			Why: "this installation uses only existing nodes", Fix: "add a suitable node, or have the administrator choose another back end (chart value capacity.backend)",
 		}
 	default:
 		set, err = nothing(at)
@@ -396,6 +396,6 @@ func nothing(at site) (capacity.Absent, error) {
 	}
 	return capacity.Absent{
 		Why: "this cluster does not have the CustomResourceDefinition nodeclaims.karpenter.sh",
-		Fix: "install Karpenter with a provider for your cloud, or have the administrator set --capacity-backend=pods",
+		Fix: "install Karpenter with a provider for your cloud, or have the administrator set the chart's capacity.backend to pods",
 	}, nil
 }

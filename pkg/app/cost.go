@@ -68,7 +68,7 @@ func (at site) warnOfBudgets(ctx context.Context) error {
 	}
 	for i := range list.Items {
 		if _, isSet := list.Items[i].Annotations[v1beta1.AnnotationMonthlyBudget]; isSet {
-			log.FromContext(ctx).Error(nil, "a namespace has a monthly budget, and no cost ledger is kept: set --cost-namespace",
+			log.FromContext(ctx).Error(nil, "a namespace has a monthly budget, which needs the cost ledger: set --cost-namespace (chart value cost.enabled)",
 				"namespace", list.Items[i].Name)
 		}
 	}

@@ -72,7 +72,7 @@ func (at site) stored() workspace.Speeds {
 func (at site) planAgain(ctx context.Context, lookAgain func(types.NamespacedName)) {
 	list := &v1beta1.WorkspaceList{}
 	if err := at.cached.List(ctx, list, client.UnsafeDisableDeepCopy); err != nil {
-		log.FromContext(ctx).Error(err, "listing the workspaces without a plan failed")
+		log.FromContext(ctx).Error(err, "cannot list the workspaces: those without a plan are not planned again")
 		return
 	}
 	for i := range list.Items {

@@ -45,7 +45,7 @@ type TakenError struct {
 // Error names the object and the remedy.
 func (e *TakenError) Error() string {
 	return fmt.Sprintf("%s %s/%s exists and has another owner: "+
-		"delete or rename it, or create the %s under another name", e.Kind, e.Namespace, e.Name, cmp.Or(e.Owner, v1beta1.WorkspaceKind))
+		"delete it, or create the %s under another name", e.Kind, e.Namespace, e.Name, cmp.Or(e.Owner, v1beta1.WorkspaceKind))
 }
 
 // TerminatingError is returned if an object of the desired name is being deleted.

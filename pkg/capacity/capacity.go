@@ -231,7 +231,7 @@ type TakenError struct{ Kind, Name string }
 
 // Error names the object and the remedy.
 func (e *TakenError) Error() string {
-	return fmt.Sprintf("%s %q exists and has another owner; delete or rename it", e.Kind, e.Name)
+	return fmt.Sprintf("%s %q exists and has another owner; delete it, or create the Workspace under another name", e.Kind, e.Name)
 }
 
 // Absent is the back end of a cluster without a provisioner. It has no machines and buys none, and returns the reason.

@@ -92,7 +92,7 @@ func TestMachineForRefusedPodIsNotBought(t *testing.T) {
 	hostPath := func(spec *corev1.PodSpec) {
 		spec.Volumes = []corev1.Volume{{Name: "weights", VolumeSource: corev1.VolumeSource{HostPath: &corev1.HostPathVolumeSource{Path: "/models"}}}}
 	}
-	const smaller = "; raise it, or allow only smaller machine types in resource.placement.instanceTypes"
+	const smaller = "; raise the limit, or allow only smaller machine types in resource.placement.instanceTypes"
 	tests := []struct {
 		reason    string
 		namespace admission.Namespace
@@ -109,7 +109,7 @@ func TestMachineForRefusedPodIsNotBought(t *testing.T) {
 			demand:    admission.Demand{Sets: []*appsv1.StatefulSet{engine(1)}},
 			want: &admission.Problem{
 				Rule:    admission.ResourceQuota,
-				Message: "ResourceQuota team-a/limits refuses the pods: requests.nvidia.com/gpu is 1, and the pods need 2" + smaller,
+				Message: "ResourceQuota team-a/limits refuses the pods: its limit of requests.nvidia.com/gpu is 1, and the pods need 2" + smaller,
 			},
 		},
 		{
@@ -118,7 +118,7 @@ func TestMachineForRefusedPodIsNotBought(t *testing.T) {
 			demand:    admission.Demand{Sets: []*appsv1.StatefulSet{engine(1), engine(3)}},
 			want: &admission.Problem{
 				Rule:    admission.ResourceQuota,
-				Message: "ResourceQuota team-a/limits refuses the pods: requests.nvidia.com/gpu is 7, and the pods need 8" + smaller,
+				Message: "ResourceQuota team-a/limits refuses the pods: its limit of requests.nvidia.com/gpu is 7, and the pods need 8" + smaller,
 			},
 		},
 		{
@@ -129,8 +129,8 @@ func TestMachineForRefusedPodIsNotBought(t *testing.T) {
 			demand: admission.Demand{Sets: []*appsv1.StatefulSet{engine(1)}},
 			want: &admission.Problem{
 				Rule: admission.ResourceQuota, Transient: true,
-				Message: "ResourceQuota team-a/limits refuses the pods: requests.nvidia.com/gpu is 4, and less than the 2 that the " +
-					"pods need is free; raise it, or delete unused objects",
+				Message: "ResourceQuota team-a/limits refuses the pods: the pods need 2 of requests.nvidia.com/gpu, and less is free " +
+					"below its limit of 4; raise the limit, or delete unused objects",
 			},
 		},
 		{
@@ -148,7 +148,7 @@ func TestMachineForRefusedPodIsNotBought(t *testing.T) {
 			demand: admission.Demand{Sets: []*appsv1.StatefulSet{engine(1)}, Pods: []corev1.Pod{pod(engine(1))}, ExistingSets: 1},
 			want: &admission.Problem{
 				Rule:    admission.ResourceQuota,
-				Message: "ResourceQuota team-a/limits refuses the pods: requests.nvidia.com/gpu is 1, and the pods need 2" + smaller,
+				Message: "ResourceQuota team-a/limits refuses the pods: its limit of requests.nvidia.com/gpu is 1, and the pods need 2" + smaller,
 			},
 		},
 		{
@@ -159,8 +159,8 @@ func TestMachineForRefusedPodIsNotBought(t *testing.T) {
 			demand: admission.Demand{Sets: []*appsv1.StatefulSet{engine(1)}, Pods: []corev1.Pod{pod(engine(1))}, ExistingSets: 1},
 			want: &admission.Problem{
 				Rule: admission.ResourceQuota, Transient: true,
-				Message: "ResourceQuota team-a/limits refuses the pods: requests.nvidia.com/gpu is 3, and less than the 2 that the " +
-					"pods need is free; raise it, or delete unused objects",
+				Message: "ResourceQuota team-a/limits refuses the pods: the pods need 2 of requests.nvidia.com/gpu, and less is free " +
+					"below its limit of 3; raise the limit, or delete unused objects",
 			},
 		},
 		{
@@ -169,7 +169,7 @@ func TestMachineForRefusedPodIsNotBought(t *testing.T) {
 			demand:    admission.Demand{Sets: []*appsv1.StatefulSet{engine(1)}},
 			want: &admission.Problem{
 				Rule:    admission.ResourceQuota,
-				Message: "ResourceQuota team-a/limits refuses the pods: cpu is 2, and the pods need 2100m" + smaller,
+				Message: "ResourceQuota team-a/limits refuses the pods: its limit of cpu is 2, and the pods need 2100m" + smaller,
 			},
 		},
 		{
@@ -178,7 +178,7 @@ func TestMachineForRefusedPodIsNotBought(t *testing.T) {
 			demand:    admission.Demand{Sets: []*appsv1.StatefulSet{engine(1)}},
 			want: &admission.Problem{
 				Rule:    admission.ResourceQuota,
-				Message: "ResourceQuota team-a/limits refuses the pods: count/statefulsets.apps is 0, and the pods need 1" + smaller,
+				Message: "ResourceQuota team-a/limits refuses the pods: its limit of count/statefulsets.apps is 0, and the pods need 1" + smaller,
 			},
 		},
 		{
@@ -188,7 +188,7 @@ func TestMachineForRefusedPodIsNotBought(t *testing.T) {
 			want: &admission.Problem{
 				Rule: admission.ResourceQuota,
 				Message: "ResourceQuota team-a/limits refuses the pods: it counts limits.memory, which container \"agent\" does not specify; " +
-					"set it in inference.pod, or give the namespace a LimitRange with defaults",
+					"give the namespace a LimitRange with defaults",
 			},
 		},
 		{
@@ -207,7 +207,7 @@ func TestMachineForRefusedPodIsNotBought(t *testing.T) {
 			demand: admission.Demand{Sets: []*appsv1.StatefulSet{engine(1)}},
 			want: &admission.Problem{
 				Rule: admission.LimitRange,
-				Message: "LimitRange team-a/bounds refuses the pods: max memory of 4Gi, and container \"engine\" has 8Gi; " +
+				Message: "LimitRange team-a/bounds refuses the pods: its max memory is 4Gi, and container \"engine\" has 8Gi; " +
 					"set inference.pod.cpu or inference.pod.memory, allow other machine types, or have the administrator change the LimitRange",
 			},
 		},
@@ -217,7 +217,7 @@ func TestMachineForRefusedPodIsNotBought(t *testing.T) {
 			demand:    admission.Demand{Sets: []*appsv1.StatefulSet{engine(1)}},
 			want: &admission.Problem{
 				Rule: admission.LimitRange,
-				Message: "LimitRange team-a/bounds refuses the pods: max nvidia.com/gpu of 1, and a pod has 2; " +
+				Message: "LimitRange team-a/bounds refuses the pods: its max nvidia.com/gpu is 1, and a pod has 2; " +
 					"set inference.pod.cpu or inference.pod.memory, allow other machine types, or have the administrator change the LimitRange",
 			},
 		},
@@ -236,7 +236,7 @@ func TestMachineForRefusedPodIsNotBought(t *testing.T) {
 			demand: admission.Demand{Sets: []*appsv1.StatefulSet{engine(1, priority("high"))}},
 			want: &admission.Problem{
 				Rule:    admission.ResourceQuota,
-				Message: "ResourceQuota team-a/limits refuses the pods: pods is 0, and the pods need 1" + smaller,
+				Message: "ResourceQuota team-a/limits refuses the pods: its limit of pods is 0, and the pods need 1" + smaller,
 			},
 		},
 		{
@@ -300,7 +300,7 @@ func TestLastRoomIsPromisedOnce(t *testing.T) {
 		t.Errorf("the first is refused beside its own promise: %s", problem.Message)
 	}
 	problem := book.Reserve(noon, "second", gpus("0"), demand)
-	if problem == nil || !problem.Transient || !strings.Contains(problem.Message, "less than the 2 that the pods need is free") {
+	if problem == nil || !problem.Transient || !strings.Contains(problem.Message, "the pods need 2 of requests.nvidia.com/gpu, and less is free") {
 		t.Errorf("the second: got %+v, want that too little is free", problem)
 	}
 	elsewhere := gpus("0")
@@ -335,7 +335,7 @@ func TestLastSetIsPromisedOnce(t *testing.T) {
 		t.Fatalf("the second set of a group is refused: %s", problem.Message)
 	}
 	problem := book.Reserve(noon, "second", sets("1"), demand)
-	if problem == nil || !problem.Transient || !strings.Contains(problem.Message, "count/statefulsets.apps is 2, and less than the 1 that the pods need is free") {
+	if problem == nil || !problem.Transient || !strings.Contains(problem.Message, "the pods need 1 of count/statefulsets.apps, and less is free below its limit of 2") {
 		t.Errorf("another Workspace: got %+v, want that too little is free", problem)
 	}
 	book.Settle("group")

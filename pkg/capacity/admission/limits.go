@@ -97,9 +97,9 @@ func (m measured) violates(item corev1.LimitRangeItem) string {
 		request := m.requests[name]
 		switch {
 		case !isLimited:
-			return fmt.Sprintf("max %s of %s, and %s has no limit", name, most.String(), m.what)
+			return fmt.Sprintf("its max %s is %s, and %s has no limit", name, most.String(), m.what)
 		case limit.Cmp(most) > 0 || request.Cmp(most) > 0:
-			return fmt.Sprintf("max %s of %s, and %s has %s", name, most.String(), m.what, larger(limit, request))
+			return fmt.Sprintf("its max %s is %s, and %s has %s", name, most.String(), m.what, larger(limit, request))
 		}
 	}
 	for _, name := range slices.Sorted(maps.Keys(item.Min)) {
@@ -108,11 +108,11 @@ func (m measured) violates(item corev1.LimitRangeItem) string {
 		limit, isLimited := m.limits[name]
 		switch {
 		case !isRequested:
-			return fmt.Sprintf("min %s of %s, and %s requests none", name, least.String(), m.what)
+			return fmt.Sprintf("its min %s is %s, and %s requests none", name, least.String(), m.what)
 		case request.Cmp(least) < 0:
-			return fmt.Sprintf("min %s of %s, and %s requests %s", name, least.String(), m.what, request.String())
+			return fmt.Sprintf("its min %s is %s, and %s requests %s", name, least.String(), m.what, request.String())
 		case isLimited && limit.Cmp(least) < 0:
-			return fmt.Sprintf("min %s of %s, and %s has a limit of %s", name, least.String(), m.what, limit.String())
+			return fmt.Sprintf("its min %s is %s, and %s has a limit of %s", name, least.String(), m.what, limit.String())
 		}
 	}
 	return ""

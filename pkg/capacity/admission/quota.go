@@ -55,7 +55,7 @@ func checkQuotas(namespace Namespace, wanted []pods, demand Demand, promised []U
 				continue
 			}
 			if why := unspecified(quota, pods.spec); why != "" {
-				return quotaProblem(namespace, quota, why+"; set it in inference.pod, or give the namespace a LimitRange with defaults", false)
+				return quotaProblem(namespace, quota, why, false)
 			}
 			addTo(whole, usage(pods.spec), pods.count)
 		}
@@ -91,7 +91,7 @@ func short(namespace Namespace, quota *corev1.ResourceQuota, whole, need, others
 		}
 		if all.Cmp(hard) > 0 { // even if existing pods use as much: the new pods are created after those are gone
 			return quotaProblem(namespace, quota, fmt.Sprintf(
-				"%s is %s, and the pods need %s; raise it, or allow only smaller machine types in resource.placement.instanceTypes",
+				"its limit of %s is %s, and the pods need %s; raise the limit, or allow only smaller machine types in resource.placement.instanceTypes",
 				name, hard.String(), all.String()), false)
 		}
 		rest := missing
@@ -103,8 +103,8 @@ func short(namespace Namespace, quota *corev1.ResourceQuota, whole, need, others
 		used.Add(missing)
 		if used.Cmp(hard) > 0 {
 			return quotaProblem(namespace, quota, fmt.Sprintf(
-				"%s is %s, and less than the %s that the pods need is free; raise it, or delete unused objects",
-				name, hard.String(), rest.String()), true)
+				"the pods need %s of %s, and less is free below its limit of %s; raise the limit, or delete unused objects",
+				rest.String(), name, hard.String()), true)
 		}
 	}
 	return nil
@@ -172,8 +172,8 @@ func isBestEffort(spec *corev1.PodSpec) bool {
 	})
 }
 
-// unspecified returns a resource that the quota requires containers to specify, but one does not; empty if there is
-// none.
+// unspecified names a resource that the quota requires containers to specify, but one does not, with the remedy; empty
+// if there is none. inference.pod has requests and no limits.
 func unspecified(quota *corev1.ResourceQuota, spec *corev1.PodSpec) string {
 	explicit := []corev1.ResourceName{
 		corev1.ResourceCPU, corev1.ResourceMemory, corev1.ResourceRequestsCPU, corev1.ResourceRequestsMemory,
@@ -185,7 +185,11 @@ func unspecified(quota *corev1.ResourceQuota, spec *corev1.PodSpec) string {
 		}
 		for _, container := range slices.Concat(spec.InitContainers, spec.Containers) {
 			if _, isGiven := computed(container.Resources.Requests, container.Resources.Limits)[name]; !isGiven {
-				return fmt.Sprintf("it counts %s, which container %q does not specify", name, container.Name)
+				remedy := "give the namespace a LimitRange with defaults"
+				if !strings.HasPrefix(string(name), "limits.") {
+					remedy = "set inference.pod.cpu and inference.pod.memory, or " + remedy
+				}
+				return fmt.Sprintf("it counts %s, which container %q does not specify; %s", name, container.Name, remedy)
 			}
 		}
 	}

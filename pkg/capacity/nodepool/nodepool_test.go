@@ -517,7 +517,7 @@ func TestEnsureErrors(t *testing.T) {
 			[]client.Object{foreign},
 			interceptor.Funcs{},
 			request(1, "A"),
-			`NodePool "` + foreign.Name + `" exists and has another owner; delete or rename it`,
+			`NodePool "` + foreign.Name + `" exists and has another owner; delete it, or create the Workspace under another name`,
 		},
 		{
 			"the pools of this cluster have no replicas", nil,

@@ -110,7 +110,7 @@ func missingTolerations(daemonSets []appsv1.DaemonSet, resource string) string {
 	if slices.ContainsFunc(daemonSets, func(each appsv1.DaemonSet) bool { return isPlugin(&each, vendor) }) {
 		return ""
 	}
-	return "no DaemonSet advertises " + resource + " yet, so its tolerations are unknown"
+	return "there is no device plugin for " + resource + " yet, so its tolerations are unknown"
 }
 
 // anyWorkspaces is the taint of a Workspace's machines with a value that no toleration names.

@@ -91,13 +91,13 @@ func MissingPlugin(daemonSets []appsv1.DaemonSet, resource string) string {
 		intolerant = append(intolerant, daemonSet.Namespace+"/"+daemonSet.Name)
 	}
 	sentence := fmt.Sprintf("nothing would advertise %s on a node with the taint %s: ", resource, ours().ToString())
-	const otherwise = ", or set the chart's capacity.gpuPluginCheck to false if the nodes come with one"
+	const otherwise = ", or set the chart's capacity.gpuPluginCheck to false if the nodes' images contain a device plugin"
 	if len(intolerant) == 0 {
-		return sentence + "set the chart's devicePlugin.enabled, or install a device plugin or GPU operator that tolerates it, " +
+		return sentence + "set the chart's devicePlugin.enabled, or install a device plugin or GPU operator that tolerates the taint, " +
 			"in a namespace of capacity.daemonSetNamespaces" + otherwise
 	}
 	slices.Sort(intolerant)
-	return sentence + "add the toleration to DaemonSet " + strings.Join(intolerant, ", ") + otherwise
+	return sentence + "add a toleration of the taint to DaemonSet " + strings.Join(intolerant, ", ") + otherwise
 }
 
 // isPlugin reports whether the name or an image of a DaemonSet is that of a vendor's device plugin.

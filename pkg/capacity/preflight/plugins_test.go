@@ -52,11 +52,11 @@ func TestMissing(t *testing.T) {
 	ours := corev1.Toleration{Key: "sku", Value: "gpu", Effect: corev1.TaintEffectNoSchedule}
 	usual := corev1.Toleration{Key: "nvidia.com/gpu", Operator: corev1.TolerationOpExists}
 	none := "nothing would advertise nvidia.com/gpu on a node with the taint sku=gpu:NoSchedule: " +
-		"set the chart's devicePlugin.enabled, or install a device plugin or GPU operator that tolerates it, in a namespace of capacity.daemonSetNamespaces, or set the chart's capacity.gpuPluginCheck to false " +
-		"if the nodes come with one"
+		"set the chart's devicePlugin.enabled, or install a device plugin or GPU operator that tolerates the taint, in a namespace of capacity.daemonSetNamespaces, or set the chart's capacity.gpuPluginCheck to false " +
+		"if the nodes' images contain a device plugin"
 	refuses := "nothing would advertise nvidia.com/gpu on a node with the taint sku=gpu:NoSchedule: " +
-		"add the toleration to DaemonSet gpus/nvidia, or set the chart's capacity.gpuPluginCheck to false " +
-		"if the nodes come with one"
+		"add a toleration of the taint to DaemonSet gpus/nvidia, or set the chart's capacity.gpuPluginCheck to false " +
+		"if the nodes' images contain a device plugin"
 	tests := []struct {
 		reason     string
 		daemonSets []appsv1.DaemonSet

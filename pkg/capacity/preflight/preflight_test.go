@@ -114,14 +114,14 @@ func TestCheck(t *testing.T) {
 	const (
 		nothing   = "nothing is bought yet: "
 		noPlugin  = nothing + "nothing would advertise nvidia.com/gpu on a node with the taint sku=gpu:NoSchedule: "
-		otherwise = ", or set the chart's capacity.gpuPluginCheck to false if the nodes come with one"
-		install   = noPlugin + "set the chart's devicePlugin.enabled, or install a device plugin or GPU operator that tolerates it, " +
+		otherwise = ", or set the chart's capacity.gpuPluginCheck to false if the nodes' images contain a device plugin"
+		install   = noPlugin + "set the chart's devicePlugin.enabled, or install a device plugin or GPU operator that tolerates the taint, " +
 			"in a namespace of capacity.daemonSetNamespaces" + otherwise
 	)
 	tolerant := plugin(corev1.Toleration{Key: v1beta1.TaintKey, Operator: corev1.TolerationOpExists})
 	ours := map[string]string{v1beta1.LabelWorkspaceUID: "uid-2"}
 	silent := []client.Object{someNode("system-1", corev1.ConditionUnknown, nil), someNode("system-2", "", nil)}
-	unsettled := nothing + "none of the cluster's own nodes is Ready (of 2): the cluster is starting, or its control plane has lost contact with their kubelets; run kubectl " +
+	unsettled := nothing + "none of the cluster's own nodes is Ready (0 of 2): the cluster is starting, or its control plane has lost contact with their kubelets; run kubectl " +
 		"get nodes; the controller continues once a node is Ready"
 	tests := []struct {
 		reason string
@@ -141,7 +141,7 @@ func TestCheck(t *testing.T) {
 		{"no device plugin", func(at *site) { at.plugins = nil }, install, true},
 		{
 			"a device plugin that does not tolerate our taint", func(at *site) { at.plugins = []client.Object{plugin()} },
-			noPlugin + "add the toleration to DaemonSet gpus/nvidia-device-plugin" + otherwise, true,
+			noPlugin + "add a toleration of the taint to DaemonSet gpus/nvidia-device-plugin" + otherwise, true,
 		},
 		{"a GPU operator, which makes its plugin later", func(at *site) { at.plugins, at.operator = nil, true }, "", false},
 		{"nobody may look for plugins", func(at *site) { at.plugins, at.forbidden = nil, true }, "", false},

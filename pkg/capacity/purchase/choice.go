@@ -122,7 +122,7 @@ func (c *Choice) replaceForbidden(ctx context.Context, excluded []cooldown.Exclu
 		return nil, err
 	}
 	made.Plan.Warnings = append(made.Plan.Warnings,
-		fmt.Sprintf("replaces %s, which may not be bought today: %s", c.Accepted.Plan.Summary(), forbidden))
+		fmt.Sprintf("this plan replaces %s, which may not be bought any more: %s", c.Accepted.Plan.Summary(), forbidden))
 	made.Provisional = len(excluded) > 0
 	return made, nil
 }
@@ -144,7 +144,7 @@ func (c *Choice) takeTurn(made *revision.Revision) error {
 		return nil
 	}
 	c.Ledger.Forget(c.Workspace.UID)
-	return &progress.WaitingError{Message: "another Workspace tries " + plan.InstanceType + " first", IsBrief: true}
+	return &progress.WaitingError{Message: "another Workspace has just requested " + plan.InstanceType + ": waiting for its result before requesting the same machine type", IsBrief: true}
 }
 
 // SameMachines reports whether two plans request the same machines.

@@ -75,9 +75,9 @@ var pair = ranked{
 // TestHelp: if every type is cooling down, the message names the types that a larger quota would allow, if any.
 func TestHelp(t *testing.T) {
 	const (
-		retry     = " (then set the annotation modelberth.dev/retry-capacity to a new value)"
-		otherwise = "; another machine type or region would help sooner"
-		noQuota   = "another machine type, capacity type, zone or region would help sooner"
+		sooner  = "to retry sooner, allow more machine types, or use a cluster in another region; "
+		retry   = ": once you have it, set the annotation modelberth.dev/retry-capacity to a new value"
+		noQuota = "to retry sooner, allow more machine types, capacity types or zones, or use a cluster in another region"
 	)
 	left := func(name string, cause refusal.Cause) cooldown.Exclusion {
 		return cooldown.Exclusion{Offering: refusal.Offering{InstanceType: name}, Cause: cause, Until: start.Add(time.Hour)}
@@ -93,13 +93,13 @@ func TestHelp(t *testing.T) {
 			"that of the accepted plan",
 			[]cooldown.Exclusion{left("A", refusal.Quota), left("B", refusal.NoCapacity)},
 			nil, refusal.Quota,
-			"a larger quota would allow 2 × A (1 × T4)" + retry + otherwise,
+			sooner + "a larger quota would allow 2 × A (1 × T4)" + retry,
 		},
 		{
 			"that of another one",
 			[]cooldown.Exclusion{left("A", refusal.NoCapacity), left("B", refusal.Quota)},
 			nil, refusal.NoCapacity,
-			"a larger quota would allow 2 × B (1 × T4)" + retry + otherwise,
+			sooner + "a larger quota would allow 2 × B (1 × T4)" + retry,
 		},
 		{"no quota is in the way", []cooldown.Exclusion{left("A", refusal.NoCapacity), left("B", refusal.TimedOut)}, nil, refusal.NoCapacity, noQuota},
 		{
@@ -113,7 +113,7 @@ func TestHelp(t *testing.T) {
 			[]cooldown.Exclusion{left("A", refusal.Quota)},
 			[]string{"A", "B"},
 			refusal.Quota,
-			"a larger quota" + retry + ", or another machine type or region, would help sooner",
+			sooner + "once you have a larger quota, set the annotation modelberth.dev/retry-capacity to a new value",
 		},
 	}
 	for _, test := range tests {

@@ -109,8 +109,8 @@ func (c *Choice) help(asked planner.Request, excluded []cooldown.Exclusion, caus
 	if err != nil {
 		return helpFor(cause)
 	}
-	return fmt.Sprintf("a larger quota would allow %s (then set the annotation %s to a new value); "+
-		"another machine type or region would help sooner", opened.Summary(), v1beta1.AnnotationRetryCapacity)
+	return fmt.Sprintf("to retry sooner, allow more machine types, or use a cluster in another region; "+
+		"a larger quota would allow %s: once you have it, set the annotation %s to a new value", opened.Summary(), v1beta1.AnnotationRetryCapacity)
 }
 
 // wordsAbout quotes the latest attempt of this Workspace that caused an exclusion; empty if another Workspace caused
@@ -135,11 +135,11 @@ func (c *Choice) wordsAbout(excluded cooldown.Exclusion) string {
 func helpFor(cause refusal.Cause) string {
 	switch cause {
 	case refusal.Quota:
-		return "a larger quota (then set the annotation " + v1beta1.AnnotationRetryCapacity + " to a new value), or another " +
-			"machine type or region, would help sooner"
+		return "to retry sooner, allow more machine types, or use a cluster in another region; once you have a larger quota, set the annotation " +
+			v1beta1.AnnotationRetryCapacity + " to a new value"
 	case refusal.NoCapacity, refusal.NotOffered, refusal.TimedOut:
-		return "another machine type, capacity type, zone or region would help sooner"
+		return "to retry sooner, allow more machine types, capacity types or zones, or use a cluster in another region"
 	default:
-		return "another machine type would help sooner"
+		return "to retry sooner, allow more machine types"
 	}
 }

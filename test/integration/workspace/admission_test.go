@@ -67,7 +67,7 @@ func TestNamespaceThatRefusesPodsBuysNothing(t *testing.T) {
 					t.Fatal(err)
 				}
 			},
-			want: v1beta1.ReasonResourceQuotaExceeded, words: "/no-gpus refuses the pods: requests.nvidia.com/gpu is 0, and the pods need 1",
+			want: v1beta1.ReasonResourceQuotaExceeded, words: "/no-gpus refuses the pods: its limit of requests.nvidia.com/gpu is 0, and the pods need 1",
 		},
 		{
 			reason: "Pod Security",

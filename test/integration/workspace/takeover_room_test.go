@@ -190,7 +190,7 @@ func TestTakeoverWithinAQuota(t *testing.T) {
 			s.edit(t)
 			if !test.fits {
 				s.untilCondition(t, s.ws, v1beta1.ConditionReady, metav1.ConditionFalse, v1beta1.ReasonResourceQuotaExceeded)
-				if got := condition(s.ws, v1beta1.ConditionReady).Message; !strings.Contains(got, "exact refuses the pods: requests.nvidia.com/gpu is 0") {
+				if got := condition(s.ws, v1beta1.ConditionReady).Message; !strings.Contains(got, "exact refuses the pods: its limit of requests.nvidia.com/gpu is 0") {
 					t.Errorf("Ready says %q", got)
 				}
 				s.staysServed(t, before)
