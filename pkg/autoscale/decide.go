@@ -152,12 +152,12 @@ func (p *pass) choose() Decision {
 		out.Reason, out.Message = Starting, fmt.Sprintf("none of the %d replicas is ready yet", desired)
 		if p.isForgotten() {
 			out.Replicas, out.Reason = 0, Withdrawn
-			out.Message = fmt.Sprintf("no request arrived for %s, and no replica is ready: all are removed", p.policy.IdleAfter)
+			out.Message = fmt.Sprintf("no request arrived for %s, and no replica is ready: all replicas are deleted", p.policy.IdleAfter)
 		}
 		return out
 	case !p.known:
 		out.Reason = NoSignals
-		out.Message = fmt.Sprintf("no engine reports a metric of the policy: the set keeps %d", desired)
+		out.Message = fmt.Sprintf("no engine reports a metric of the policy: the number of replicas stays %d", desired)
 		return out
 	}
 	latest := p.state.Samples[len(p.state.Samples)-1]
@@ -173,7 +173,7 @@ func (p *pass) choose() Decision {
 		return p.grow(out, up)
 	case p.isIdle():
 		out.Replicas, out.Reason = 0, Idle
-		out.Message = fmt.Sprintf("nothing was in flight for %s", p.policy.IdleAfter)
+		out.Message = fmt.Sprintf("no request was in flight for %s", p.policy.IdleAfter)
 		return out
 	}
 	if to := p.fewer(down); to < desired {
@@ -182,7 +182,7 @@ func (p *pass) choose() Decision {
 	switch {
 	case max(1, whole(math.Max(latest.Expected, latest.Level))) < desired:
 		out.Reason = Settling
-		out.Message = fmt.Sprintf("%s; below %d replicas if it stays so for %s", p.words(), desired, p.window(p.policy.Down))
+		out.Message = fmt.Sprintf("%s; replicas are deleted if the demand stays that low for %s", p.words(), p.window(p.policy.Down))
 		return out
 	default:
 		out.Reason, out.Message = Steady, p.words()
@@ -246,7 +246,7 @@ func (p *pass) wake(out Decision) Decision {
 		out.Message = "a request arrived while there was no replica"
 		return out
 	}
-	out.Reason, out.Message = AtZero, "no request waits: no replica is needed"
+	out.Reason, out.Message = AtZero, "no request is waiting, so no replica is needed"
 	return out
 }
 
@@ -256,7 +256,7 @@ func (p *pass) grow(out Decision, to int) Decision {
 		room := max(0, most-p.state.changed(p.s.Now, p.policy.Up.Period, +1))
 		if to-p.s.Desired > room {
 			out.Replicas, out.Reason = p.s.Desired+room, Paced
-			out.Message = fmt.Sprintf("%s; at most %d more in %s", p.words(), most, p.policy.Up.Period)
+			out.Message = fmt.Sprintf("%s; scaleUp adds at most %d in %s", p.words(), most, p.policy.Up.Period)
 		}
 	}
 	return out
@@ -286,10 +286,10 @@ func (p *pass) shrink(out Decision, to, down int) Decision {
 	switch {
 	case to >= len(p.s.Engines):
 		out.Reason = Withdrawn
-		out.Message = fmt.Sprintf("%s; %d unready replicas are removed", p.words(), p.s.Desired-to)
+		out.Message = fmt.Sprintf("%s; %d unready replicas are deleted", p.words(), p.s.Desired-to)
 	case to > down:
 		out.Reason = Paced
-		out.Message = fmt.Sprintf("%s; at most %d fewer in %s", p.words(), p.policy.Down.Most, p.policy.Down.Period)
+		out.Message = fmt.Sprintf("%s; scaleDown deletes at most %d in %s", p.words(), p.policy.Down.Most, p.policy.Down.Period)
 	}
 	return out
 }
@@ -315,7 +315,7 @@ func (p *pass) bound(out *Decision) {
 	case p.s.ReplicaPrice > 0:
 		out.Message = fmt.Sprintf("%d replicas cost more than maxHourlyPrice, which pays for %d at $%.2f/h each", out.Replicas, most, p.s.ReplicaPrice)
 	default:
-		out.Message = fmt.Sprintf("no replica has a plan, so its price is unknown: maxHourlyPrice admits %d of %d until then", most, out.Replicas)
+		out.Message = fmt.Sprintf("no replica has a plan, so the price of a replica is unknown: until then, maxHourlyPrice allows %d of %d replicas", most, out.Replicas)
 	}
 	out.Replicas, out.Reason = most, AtPriceCap
 }

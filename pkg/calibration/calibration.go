@@ -137,7 +137,7 @@ func (f *File) Verify(keys []ed25519.PublicKey) error {
 		}
 		return errors.New("its content does not match its signature: measure again, or restore the original file")
 	}
-	return fmt.Errorf("signature.key: %s is not one of the trusted keys: add it if you trust its owner",
+	return fmt.Errorf("signature.key: %s is not one of the trusted keys: if you trust its owner, add it to calibration.keys in the chart's values or to --calibration-key",
 		wording.Clip(f.Signature.Key, longestKey))
 }
 

@@ -67,7 +67,7 @@ func check(public crypto.PublicKey) error {
 		}
 	case ed25519.PublicKey:
 	default:
-		return fmt.Errorf("its key is a %T: use ECDSA on P-256, RSA or Ed25519", public)
+		return fmt.Errorf("its key has the unsupported type %T: use ECDSA on P-256, RSA or Ed25519", public)
 	}
 	return nil
 }

@@ -34,7 +34,7 @@ func (r Requirement) verify(digest string, found []signature, broken []error) er
 		case err != nil:
 			problems = append(problems, err)
 		case !slices.Contains(subjects, digest):
-			problems = append(problems, fmt.Errorf("the key signed %.200q instead", subjects))
+			problems = append(problems, fmt.Errorf("the key signed %.200q instead of %s", subjects, digest))
 		default:
 			return nil
 		}

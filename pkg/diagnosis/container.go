@@ -11,8 +11,9 @@ import (
 	"github.com/modelberth/modelberth/api/v1beta1"
 )
 
-// outOfMemory distinguishes a container's own limit from a node that ran out of memory: our engines have no limit.
-func outOfMemory(_ *Input, pod *corev1.Pod) (Finding, bool) {
+// outOfMemory distinguishes a container that reached its limit from a node that ran out of memory: an engine on a bought
+// machine has no limit.
+func outOfMemory(in *Input, pod *corev1.Pod) (Finding, bool) {
 	for _, status := range unsettled(pod) {
 		last := ended(pod, status)
 		if last == nil || last.Reason != reasonOOMKilled {
@@ -21,8 +22,8 @@ func outOfMemory(_ *Input, pod *corev1.Pod) (Finding, bool) {
 		container, _ := containerOf(pod, status)
 		if limit, limited := container.Resources.Limits[corev1.ResourceMemory]; limited {
 			return finding(v1beta1.ReasonContainerOOMKilled,
-				"container %q of pod %q was killed at its limit of %s of main memory: raise or remove the limit",
-				status.Name, pod.Name, limit.String()), true
+				"container %q of pod %q was killed at its limit of %s of main memory: %s",
+				status.Name, pod.Name, limit.String(), in.higherLimit()), true
 		}
 		asked := "requests none"
 		if request, given := container.Resources.Requests[corev1.ResourceMemory]; given {
@@ -34,6 +35,15 @@ func outOfMemory(_ *Input, pod *corev1.Pod) (Finding, bool) {
 			status.Name, pod.Name, pod.Spec.NodeName, asked), true
 	}
 	return Finding{}, false
+}
+
+// higherLimit is the remedy for a memory limit that is too low. The limit of a preset's engine follows its request,
+// unless a LimitRange sets it.
+func (in *Input) higherLimit() string {
+	if in.Plan == nil || in.Plan.Engine == "" {
+		return "raise or remove the limit"
+	}
+	return "raise inference.pod.memory, or the default limit of the namespace's LimitRange if that is lower"
 }
 
 // startError covers containers that never ran: a missing Secret, ConfigMap, key or command.

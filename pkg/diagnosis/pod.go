@@ -69,7 +69,7 @@ func moreOf(name corev1.ResourceName) string {
 	case corev1.ResourceMemory:
 		return "lower inference.pod.memory, or allow a machine type with more"
 	case corev1.ResourceEphemeralStorage:
-		return "allow a machine type with a larger disk, or use a NodeClass with a larger one"
+		return "allow a machine type with a larger disk, or use a NodeClass with a larger disk"
 	default:
 		return "check that the device plugin runs on the node and finds all devices"
 	}

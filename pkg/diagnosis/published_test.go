@@ -113,6 +113,12 @@ func TestPublishedWarnings(t *testing.T) {
 				`raise the ResourceQuota of the namespace, or free some of it`),
 		},
 		{
+			"a quota of limits, which inference.pod cannot set", nil,
+			about("set-1", "FailedCreate", `create Pod chat-0 in StatefulSet chat failed error: pods "chat-0" is forbidden: failed quota: small: must specify limits.memory for: weights`),
+			finding(v1beta1.ReasonPodRefused, `the cluster rejects the pod (pods "chat-0" is forbidden: failed quota: small: must specify limits.memory for: weights): `+
+				`add a LimitRange with defaults to the namespace`),
+		},
+		{
 			"a webhook", nil, about("set-1", "FailedCreate", `admission webhook "v.example" denied the request: no`),
 			finding(v1beta1.ReasonPodRefused, `the cluster rejects the pod (admission webhook "v.example" denied the request: no): `+
 				`ask the owner of the policy for an exception, or change inference.pod`),

@@ -97,6 +97,15 @@ func TestSymptoms(t *testing.T) {
 			finding("ContainerOOMKilled", `container "chat" of pod "chat-0" was killed at its limit of 8Gi of main memory: raise or remove the limit`),
 		},
 		{
+			"a preset's engine at its limit, which follows the request",
+			func() diagnosis.Input {
+				in := one(limited, engine(waiting("CrashLoopBackOff", ""), terminated(137, "OOMKilled", "")))
+				in.Plan = &planner.Plan{Engine: "vllm"}
+				return in
+			}(),
+			finding("ContainerOOMKilled", `container "chat" of pod "chat-0" was killed at its limit of 8Gi of main memory: raise inference.pod.memory, or the default limit of the namespace's LimitRange if that is lower`),
+		},
+		{
 			"a node out of memory, with what was asked for",
 			one(asks(corev1.ResourceMemory, "64Gi", ""), engine(waiting("CrashLoopBackOff", ""), terminated(137, "OOMKilled", ""))),
 			finding("ContainerOOMKilled", `container "chat" of pod "chat-0" was killed because node "node-a" ran out of main memory (it requests 64Gi): raise inference.pod.memory, or allow a machine type with more`),
@@ -146,7 +155,7 @@ func TestSymptoms(t *testing.T) {
 				Want: 1, Pods: []corev1.Pod{pod(asks(corev1.ResourceEphemeralStorage, "60Gi", "60Gi"), unscheduled("Unschedulable", noGPU))},
 				Nodes: []corev1.Node{machine(corev1.ResourceList{corev1.ResourceEphemeralStorage: resource.MustParse("100Gi")})},
 			},
-			finding("Unschedulable", `no node can run pod "chat-0", because it requests 120Gi of ephemeral-storage and node "node-a" has 100Gi: allow a machine type with a larger disk, or use a NodeClass with a larger one`),
+			finding("Unschedulable", `no node can run pod "chat-0", because it requests 120Gi of ephemeral-storage and node "node-a" has 100Gi: allow a machine type with a larger disk, or use a NodeClass with a larger disk`),
 		},
 		{
 			"a taint that the pod does not tolerate",

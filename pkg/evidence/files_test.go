@@ -170,7 +170,7 @@ func TestLook(t *testing.T) {
 			state{Basis: v1beta1.BasisMeasured, Used: 1, Refused: 2, Changes: 2},
 			[]string{
 				`calibration file \"b.yaml\": signature.key: ` + calibration.EncodeKey(public('b')) +
-					" is not one of the trusted keys: add it if you trust its owner",
+					" is not one of the trusted keys: if you trust its owner, add it to calibration.keys in the chart's values or to --calibration-key",
 				`calibration file \"c.yaml\": error unmarshaling JSON: while decoding JSON: json: unknown field \"colour\"`,
 			},
 		},

@@ -227,8 +227,8 @@ func TestStandsBack(t *testing.T) {
 		rival  client.Object
 		want   string
 	}{
-		{"a HorizontalPodAutoscaler", hpa("InferenceSet", "chat"), "HorizontalPodAutoscaler theirs targets this set, so the policy has no effect: delete one of the two"},
-		{"a ScaledObject", scaledObject("chat"), "ScaledObject kedas targets this set, so the policy has no effect: delete one of the two"},
+		{"a HorizontalPodAutoscaler", hpa("InferenceSet", "chat"), "HorizontalPodAutoscaler theirs targets this InferenceSet, so spec.autoscaling has no effect: delete that object, or remove spec.autoscaling"},
+		{"a ScaledObject", scaledObject("chat"), "ScaledObject kedas targets this InferenceSet, so spec.autoscaling has no effect: delete that object, or remove spec.autoscaling"},
 		{"one of another set", hpa("InferenceSet", "draw"), ""},
 		{"one of another kind", hpa("Deployment", "chat"), ""},
 		{"a ScaledObject of another set", scaledObject("draw"), ""},
@@ -274,12 +274,12 @@ func TestPolicies(t *testing.T) {
 		{"no policy", func(s *v1beta1.InferenceSet) { s.Spec.Autoscaling = nil }, "", false},
 		{
 			"a maximum below the minimum", func(s *v1beta1.InferenceSet) { s.Spec.Autoscaling.MinReplicas = new(int32(5)) },
-			"False PolicyInvalid: spec.autoscaling.maxReplicas is 4, below minReplicas 5: raise it. spec.replicas keeps its value until then", false,
+			"False PolicyInvalid: spec.autoscaling.maxReplicas is 4, below minReplicas 5: raise it. Until you correct it, spec.replicas keeps its value", false,
 		},
 		{
 			"an unknown metric", func(s *v1beta1.InferenceSet) { s.Spec.Autoscaling.Targets[0].Metric = "Mood" },
 			"False PolicyInvalid: spec.autoscaling.targets: \"Mood\" is not a metric: use RequestsInFlight, WaitingRequests, WaitingTokens, " +
-				"KVCacheUse, TimeToFirstToken or TimePerOutputToken. spec.replicas keeps its value until then", false,
+				"KVCacheUse, TimeToFirstToken or TimePerOutputToken. Until you correct it, spec.replicas keeps its value", false,
 		},
 		{"KAITO's annotations", func(s *v1beta1.InferenceSet) {
 			s.Spec.Autoscaling = nil

@@ -69,7 +69,7 @@ func TestRefusedScale(t *testing.T) {
 				w.live(t, UsualInterval, 20)
 			}
 			got := w.condition(t)
-			if !strings.HasPrefix(got, "False ScaleRefused: the API server refuses the number of replicas that the demand asks for: ") ||
+			if !strings.HasPrefix(got, "False ScaleRefused: the API server rejects the new number of replicas: ") ||
 				!strings.Contains(got, tc.want) {
 				t.Errorf("condition %q", got)
 			}

@@ -38,13 +38,13 @@ type verdict struct {
 }
 
 func invalid(err error) verdict {
-	return verdict{metav1.ConditionFalse, v1beta1.ReasonPolicyInvalid, err.Error() + ". spec.replicas keeps its value until then"}
+	return verdict{metav1.ConditionFalse, v1beta1.ReasonPolicyInvalid, err.Error() + ". Until you correct it, spec.replicas keeps its value"}
 }
 
 func standsBack(rival string) verdict {
 	return verdict{
 		metav1.ConditionFalse, v1beta1.ReasonAnotherAutoscaler,
-		rival + " targets this set, so the policy has no effect: delete one of the two",
+		rival + " targets this InferenceSet, so spec.autoscaling has no effect: delete that object, or remove spec.autoscaling",
 	}
 }
 
@@ -56,7 +56,7 @@ func refused(err error) verdict {
 	}
 	return verdict{
 		metav1.ConditionFalse, v1beta1.ReasonScaleRefused,
-		"the API server refuses the number of replicas that the demand asks for: " + text,
+		"the API server rejects the new number of replicas: " + text,
 	}
 }
 
@@ -73,7 +73,7 @@ func verdictOf(policy *autoscale.Policy, decision *autoscale.Decision, seen *obs
 	case decision.Reason == autoscale.NoSignals:
 		return verdict{
 			metav1.ConditionFalse, v1beta1.ReasonSignalsMissing,
-			"no engine reports a metric of the policy, so spec.replicas stays: use other targets",
+			"no engine reports a metric of the policy, so spec.replicas keeps its value: set spec.autoscaling.targets to metrics of the engine",
 		}
 	case decision.Reason == autoscale.AtMaximum && decision.Replicas == 0:
 		return verdict{
@@ -93,7 +93,7 @@ func verdictOf(policy *autoscale.Policy, decision *autoscale.Decision, seen *obs
 	case decision.Reason == autoscale.AtPriceCap && seen.signals.ReplicaPrice <= 0:
 		return verdict{
 			metav1.ConditionTrue, v1beta1.ReasonAtPriceCap,
-			"no replica is added until one has a plan: its price is unknown before, and maxHourlyPrice limits the sum",
+			"no replica is added until the first one has a plan, because the price of a replica is unknown before, and maxHourlyPrice limits the total",
 		}
 	case decision.Reason == autoscale.AtPriceCap:
 		return verdict{

@@ -413,7 +413,7 @@ func TestDescribeErrors(t *testing.T) {
 		},
 		{
 			"absurd heads", "", "", "", file("config.json", strings.Replace(config, "14,", "0,", 1)),
-			`model "org/model": config.json: num_attention_heads: 0 must be a whole number from 1 to 4096: correct and ` + way,
+			`model "org/model": config.json: num_attention_heads: 0 must be a whole number from 1 to 4096: correct the file, then ` + way,
 		},
 		{
 			"an encoder", "", "", "", file("config.json", `{"model_type": "bert"}`),
@@ -421,7 +421,7 @@ func TestDescribeErrors(t *testing.T) {
 		},
 		{
 			"an absurd index", "", "", "", file("model.safetensors.index.json", `{"metadata": {"total_size": -1}}`),
-			`model "org/model": model.safetensors.index.json: metadata.total_size: -1 must be a whole number from 1 to 8796093022208: correct and ` + way,
+			`model "org/model": model.safetensors.index.json: metadata.total_size: -1 must be a whole number from 1 to 8796093022208: correct the file, then ` + way,
 		},
 		{
 			"weights that are not safetensors", "", "", "", header("GGUF\xff\xff\xff\xff"),

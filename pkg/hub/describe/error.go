@@ -51,7 +51,7 @@ func (e *Error) Error() string {
 		return fmt.Sprintf("model %q: %v", e.Repo, e.Err)
 	}
 	if _, ok := errors.AsType[*hfconfig.FieldError](e.Err); ok {
-		return fmt.Sprintf("model %q: %v: correct and %s", e.Repo, e.Err, wayOut)
+		return fmt.Sprintf("model %q: %v: correct the file, then %s", e.Repo, e.Err, wayOut)
 	}
 	return fmt.Sprintf("model %q: %v", e.Repo, e.Err)
 }

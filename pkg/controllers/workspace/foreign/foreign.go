@@ -83,12 +83,12 @@ func (g *Guard) Look(ctx context.Context, seen Seen) (takeover.Holding, error) {
 		}
 		held.State = takeover.Unadopted // its pods have other names: they would serve together with ours
 		return held, g.stall(seen, fmt.Sprintf("the Workspace was edited, but %s of an early version of KAITO serves it, and the controller "+
-			"does not replace that: run kubectl delete deployment %s -n %s, and the controller continues; or revert the edit",
+			"never replaces a Deployment: to continue, run kubectl delete deployment %s -n %s; or revert the edit",
 			deployment, seen.Workspace.Name, seen.Workspace.Namespace))
 	default:
-		return held, g.stall(seen, fmt.Sprintf("KAITO's controller made %s for this Workspace: the controller changes none "+
-			"of it. To take the Workspace over without a restart, run: kubectl berth adopt "+
-			"%s -n %s; to leave it with KAITO, run KAITO's controller instead of this one",
+		return held, g.stall(seen, fmt.Sprintf("KAITO's controller made %s for this Workspace, so Modelberth changes nothing. "+
+			"To take the Workspace over without a restart, run: kubectl berth adopt "+
+			"%s -n %s; to leave it with KAITO, run KAITO's controller instead of Modelberth's",
 			strings.Join(objects, ", "), seen.Workspace.Name, seen.Workspace.Namespace))
 	}
 }

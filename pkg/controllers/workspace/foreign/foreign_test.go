@@ -95,7 +95,7 @@ func TestLook(t *testing.T) {
 		{reason: "nothing of KAITO's", change: func(*v1beta1.Workspace) {}},
 		{
 			reason: "nobody agreed", change: func(*v1beta1.Workspace) {}, set: set, pools: pools{"NodePool ns-chat"}, kept: true,
-			says: "made StatefulSet chat, NodePool ns-chat for this Workspace: the controller changes none of it. To take the Workspace over without a restart, run: kubectl berth adopt chat -n ns",
+			says: "made StatefulSet chat, NodePool ns-chat for this Workspace, so Modelberth changes nothing. To take the Workspace over without a restart, run: kubectl berth adopt chat -n ns",
 		},
 		{
 			reason: "frozen, and all pods are ready", change: consent, set: set, kept: true, frozen: true, state: takeover.Frozen,
@@ -111,7 +111,7 @@ func TestLook(t *testing.T) {
 		{reason: "edited, and ours serves beside KAITO's machines", change: edited, pools: pools{"NodePool ns-chat"}, planned: true, state: takeover.Edited},
 		{
 			reason: "an edit, with a Deployment", change: edited, objects: []client.Object{deployment}, kept: true,
-			says: "kubectl delete deployment chat -n ns, and the controller continues; or revert the edit",
+			says: "to continue, run kubectl delete deployment chat -n ns; or revert the edit",
 		},
 		{
 			reason: "frozen, with a Deployment", change: consent, objects: []client.Object{deployment}, kept: true, frozen: true,

@@ -86,7 +86,7 @@ func (r Rehearsal) judge(err error, name string) error {
 		return nil
 	case errors.Is(err, context.DeadlineExceeded):
 		return &progress.WaitingError{
-			Message: "KAITO's pods stay: the API server does not answer a dry run of the new ones in time; a webhook may be slow",
+			Message: "KAITO's pods stay: the API server does not answer a dry run of the new pods in time: check the admission webhooks for pods",
 			After:   rehearseAgain,
 		}
 	case !errors.As(err, &status) || !isRefusal(status.Status().Code):

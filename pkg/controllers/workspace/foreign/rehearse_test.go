@@ -50,7 +50,7 @@ func TestRehearse(t *testing.T) {
 		{reason: "a webhook is down", answer: apierrors.NewInternalError(errors.New(`failed calling webhook "v.example"`)), fails: true},
 		{reason: "the API server is busy", answer: apierrors.NewTooManyRequests("later", 1), fails: true},
 		{reason: "the API server cannot be reached", answer: errors.New("connection refused"), fails: true},
-		{reason: "a webhook hangs", answer: context.DeadlineExceeded, waits: true, says: "a webhook may be slow"},
+		{reason: "a webhook hangs", answer: context.DeadlineExceeded, waits: true, says: "check the admission webhooks for pods"},
 	} {
 		t.Run(test.reason, func(t *testing.T) {
 			c := cluster(t)

@@ -107,7 +107,7 @@ func (p pass) happened() []Event {
 		events = append(events, Event{IsWarning: true, Reason: v1beta1.ReasonGroupReplaced, Message: p.Pods.Replacement})
 	}
 	if p.Pass.FellBackFrom != "" {
-		message := fmt.Sprintf("%s, instead of %s", p.Plan.Plan.Summary(), p.Pass.FellBackFrom)
+		message := fmt.Sprintf("the new plan is %s, instead of %s", p.Plan.Plan.Summary(), p.Pass.FellBackFrom)
 		events = append(events, Event{Reason: eventFallback, Message: message})
 	}
 	if p.Pass.Recreates != "" {
