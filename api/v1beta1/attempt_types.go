@@ -32,7 +32,7 @@ type Attempt struct {
 	// +kubebuilder:validation:MaxLength=253
 	// +optional
 	NodeClassName string `json:"nodeClassName,omitempty"`
-	// retry is the annotation modelberth.dev/retry-capacity, shortened, when the attempt began.
+	// retry is the value of the annotation modelberth.dev/retry-capacity when the attempt began, shortened.
 	// +kubebuilder:validation:MaxLength=64
 	// +optional
 	Retry string `json:"retry,omitempty"`
@@ -51,8 +51,8 @@ type Attempt struct {
 	// +listMapKey=name
 	// +optional
 	Claims []AttemptClaim `json:"claims,omitempty"`
-	// faults of nodes that count, oldest first: machines of the attempt are replaced for them. All attempts together allow
-	// two in 24 hours.
+	// faults are the faults of nodes for which the machines of this attempt are replaced, oldest first. All attempts
+	// together allow two in 24 hours.
 	// +kubebuilder:validation:MaxItems=8
 	// +listType=atomic
 	// +optional
@@ -66,8 +66,8 @@ type Attempt struct {
 	// answeredTime is when a pod was first seen ready on the machines; unset if none ever was.
 	// +optional
 	AnsweredTime *metav1.Time `json:"answeredTime,omitempty"`
-	// idleTime is when usable machines without an answer began to wait for one; unset while weights are being fetched,
-	// and once a pod has answered. An edit sets it anew.
+	// idleTime is when usable machines began to wait for their first ready pod; unset while weights are being fetched,
+	// and once a pod has been ready. An edit sets it to the time of the edit.
 	// +optional
 	IdleTime *metav1.Time `json:"idleTime,omitempty"`
 	// endTime is when the machines were refused, lost or released; unset while the attempt continues or
@@ -78,7 +78,7 @@ type Attempt struct {
 	// +kubebuilder:validation:MaxLength=128
 	// +optional
 	Reason string `json:"reason,omitempty"`
-	// message in the cloud's own words.
+	// message about the end of the attempt; for a refusal, in the cloud's own words if it gave any.
 	// +kubebuilder:validation:MaxLength=1024
 	// +optional
 	Message string `json:"message,omitempty"`
@@ -86,7 +86,8 @@ type Attempt struct {
 	// +kubebuilder:validation:MaxLength=512
 	// +optional
 	Fix string `json:"fix,omitempty"`
-	// scope is the set of excluded offers, as breadth/name/zone/capacityType, and a NodeClass if it is about one.
+	// scope is the set of offers that the refusal excludes, as breadth/name/zone/capacityType, with the name of the
+	// NodeClass at the end if it concerns only that class.
 	// +kubebuilder:validation:MaxLength=512
 	// +optional
 	Scope string `json:"scope,omitempty"`
@@ -101,7 +102,7 @@ type Attempt struct {
 	// +kubebuilder:validation:MaxLength=64
 	// +optional
 	MendedBy string `json:"mendedBy,omitempty"`
-	// nodeClass is the state of the node class at that time: Missing, NotReady or Ready; empty if it is unknown.
+	// nodeClass is the state of the NodeClass at the end of the attempt: Missing, NotReady or Ready; empty if unknown.
 	// +kubebuilder:validation:MaxLength=64
 	// +optional
 	NodeClass string `json:"nodeClass,omitempty"`
@@ -118,8 +119,8 @@ type AttemptClaim struct {
 	// creationTime of the NodeClaim.
 	// +optional
 	CreationTime *metav1.Time `json:"creationTime,omitempty"`
-	// stage of the machine: Launched or Registered; empty before. Usable for a machine that had all its GPUs after the
-	// readyTime of the attempt.
+	// stage of the machine: Launched or Registered; empty before. A replacement that was requested after the readyTime
+	// of the attempt becomes Usable once it has had all its GPUs.
 	// +kubebuilder:validation:MaxLength=32
 	// +optional
 	Stage string `json:"stage,omitempty"`
@@ -127,11 +128,12 @@ type AttemptClaim struct {
 	// +kubebuilder:validation:MaxItems=4
 	// +optional
 	Heard []AttemptWords `json:"heard,omitempty"`
-	// gpusMissingSince is when its node began to allocate fewer GPUs than it has and the plan needs; absent while it
-	// allocates enough.
+	// gpusMissingSince is when the node began to lack allocatable GPUs that the plan needs, although it has them; absent
+	// while it lacks none.
 	// +optional
 	GPUsMissingSince *metav1.Time `json:"gpusMissingSince,omitempty"`
-	// gpusSparedSince is when its node began to lack GPUs that the plan does not need; absent while it lacks none of these.
+	// gpusSparedSince is when the node began to lack allocatable GPUs that the plan does not need; absent while it lacks
+	// none.
 	// +optional
 	GPUsSparedSince *metav1.Time `json:"gpusSparedSince,omitempty"`
 	// lost is the machine of this name that was lost or refused last; another one replaces it.
@@ -168,14 +170,14 @@ type LostClaim struct {
 	CreationTime *metav1.Time `json:"creationTime,omitempty"`
 	// time when it was found lost or refused.
 	Time metav1.Time `json:"time"`
-	// reason, as for an attempt that ends.
+	// reason of the loss: a value as in the reason of an attempt.
 	// +kubebuilder:validation:MaxLength=128
 	Reason string `json:"reason"`
-	// message in the cloud's own words.
+	// message about the loss; for a refusal, in the cloud's own words if it gave any.
 	// +kubebuilder:validation:MaxLength=512
 	// +optional
 	Message string `json:"message,omitempty"`
-	// scope is the set of excluded offers, in the attempt's form.
+	// scope is the set of offers that the refusal excludes, in the form of the attempt's scope.
 	// +kubebuilder:validation:MaxLength=512
 	// +optional
 	Scope string `json:"scope,omitempty"`

@@ -34,16 +34,16 @@ type AutoscalingSpec struct {
 	// +optional
 	Schedules []AutoscalingSchedule `json:"schedules,omitempty"`
 	// maxHourlyPrice is the most that all replicas may cost together, in USD per hour, for example "40". It takes
-	// precedence over minReplicas. Before the first replica has a plan, only one starts. A plan without a price has no
-	// limit.
+	// precedence over minReplicas. Before the first replica has a plan, only one starts. Plans without a
+	// known price are not limited.
 	// +kubebuilder:validation:MaxLength=16
 	// +optional
 	MaxHourlyPrice string `json:"maxHourlyPrice,omitempty"`
-	// idleAfter is how long no request must be in flight before the last replica is deleted, with minReplicas 0. Unset
-	// means 10m. Less than 1m counts as 1m.
+	// idleAfter is the time without a request in flight after which the last replica is deleted, with minReplicas 0.
+	// Unset means 10m. Less than 1m counts as 1m.
 	// +optional
 	IdleAfter *metav1.Duration `json:"idleAfter,omitempty"`
-	// leadPercentile selects the lead time from the start-ups of the set's replicas. Unset means 90.
+	// leadPercentile is the percentile of the replicas' start-up times that counts as the lead time. Unset means 90.
 	// +optional
 	LeadPercentile *int32 `json:"leadPercentile,omitempty"`
 }
@@ -71,7 +71,7 @@ type AutoscalingPace struct {
 	// replicas is the most that may be added or deleted in each period; unset means no limit.
 	// +optional
 	Replicas *int32 `json:"replicas,omitempty"`
-	// period of replicas. Unset means 1m.
+	// period is the length of each period. Unset means 1m.
 	// +optional
 	Period *metav1.Duration `json:"period,omitempty"`
 }
@@ -88,7 +88,7 @@ type AutoscalingSchedule struct {
 	// +kubebuilder:validation:MaxLength=64
 	// +optional
 	TimeZone string `json:"timeZone,omitempty"`
-	// duration from each time of cron, at most 168h.
+	// duration is how long the schedule applies after each time of cron, at most 168h.
 	Duration metav1.Duration `json:"duration"`
 	// minReplicas in place of spec.autoscaling.minReplicas. The replicas are requested a lead time earlier.
 	// +optional

@@ -331,8 +331,8 @@ type ObjectivesSpec struct {
 	// +kubebuilder:validation:Maximum=1000000
 	// +optional
 	Concurrency *int32 `json:"concurrency,omitempty"`
-	// requestsPerSecond is the rate of requests with random arrivals, for example "2.5". It replaces concurrency as the
-	// load for speeds.
+	// requestsPerSecond is the rate of requests with random arrivals, for example "2.5". If it is set,
+	// speeds are predicted for this load instead of concurrency.
 	// +kubebuilder:validation:MaxLength=16
 	// +optional
 	RequestsPerSecond string `json:"requestsPerSecond,omitempty"`

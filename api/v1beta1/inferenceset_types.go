@@ -256,7 +256,8 @@ type RolloutStatus struct {
 	Revision string `json:"revision"`
 	// startTime is when the rollout began.
 	StartTime metav1.Time `json:"startTime"`
-	// updateTime is when an existing Workspace last got the template. The deadline starts then, or later with its machines.
+	// updateTime is when an existing Workspace last got the template. The progress deadline starts then, or once the
+	// Workspace has its machines, if that is later.
 	// +optional
 	UpdateTime *metav1.Time `json:"updateTime,omitempty"`
 	// failedTime is when the rollout failed and the rollback began; unset while it has not failed.

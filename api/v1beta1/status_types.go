@@ -197,7 +197,7 @@ type PlanPerformance struct {
 	RequestsPerSecond string `json:"requestsPerSecond,omitempty"`
 	// timeToFirstToken is the mean time from a request to the first token of its answer.
 	TimeToFirstToken string `json:"timeToFirstToken"`
-	// longestTimeToFirstToken is that of the longest prompt without other load; empty if unknown.
+	// longestTimeToFirstToken is the time to the first token for the longest prompt, without other load; empty if unknown.
 	// +optional
 	LongestTimeToFirstToken string `json:"longestTimeToFirstToken,omitempty"`
 	// timePerOutputToken is the mean time between two tokens of an answer.
@@ -207,8 +207,8 @@ type PlanPerformance struct {
 	// pricePerMillionOutputTokens in USD at that load; empty if the price is unknown.
 	// +optional
 	PricePerMillionOutputTokens string `json:"pricePerMillionOutputTokens,omitempty"`
-	// slowdown is how many times longer a token takes than predicted, by engines of the namespace under a similar load.
-	// timePerOutputToken includes it. Empty if they changed nothing.
+	// slowdown is how many times longer a token takes than predicted, as measured on engines of the namespace under a
+	// similar load. timePerOutputToken includes it. Empty if no measurement changed the prediction.
 	// +optional
 	Slowdown string `json:"slowdown,omitempty"`
 	// basis of the figures: the worst of them.
@@ -293,13 +293,13 @@ type EngineSpeed struct {
 	TimePerOutputToken string `json:"timePerOutputToken"`
 	// concurrency is the number of requests in progress at the engine, with all its data parallel replicas, rounded up.
 	Concurrency int32 `json:"concurrency"`
-	// inputTokens of a prompt.
+	// inputTokens is the mean length of a prompt.
 	InputTokens int32 `json:"inputTokens"`
-	// outputTokens of an answer.
+	// outputTokens is the mean length of an answer.
 	OutputTokens int32 `json:"outputTokens"`
 	// requests that were finished in that time.
 	Requests int64 `json:"requests"`
-	// tokens between which the time was taken.
+	// tokens is the number of tokens over which the time was measured.
 	Tokens int64 `json:"tokens"`
 	// time of the last of these requests.
 	Time metav1.Time `json:"time"`

@@ -58,8 +58,8 @@ func TestAcceptedManifests(t *testing.T) {
 			warnings: []string{
 				"annotation kaito.sh/runtime: transformers is ignored: the preset chooses the engine, or inference.engine.name does",
 				`annotation kaito.sh/enablelb has an effect only with the exact value "True"`,
-				"annotation kaito.sh/use-local-weights is ignored in this version: weights come from the hub",
-				"annotation inference.kaito.sh/static-model-mirror is ignored in this version: weights come from the hub",
+				"annotation kaito.sh/use-local-weights is ignored in this version: weights come from the hub, or from inference.weights if that is set",
+				"annotation inference.kaito.sh/static-model-mirror is ignored in this version: weights come from the hub, or from inference.weights if that is set",
 			},
 		},
 		{file: "adapters", reason: "a strength of 1.0, and every source and spelling", defaults: []string{count1, public}},

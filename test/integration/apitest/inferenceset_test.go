@@ -150,10 +150,10 @@ func TestSetsAreRefused(t *testing.T) {
 		{"nor below zero", "{name: a}", "autoscaling: {maxReplicas: -1}\n" + template, "spec.autoscaling.maxReplicas must be between 1 and 1000"},
 		{"no negative minimum", "{name: a}", "autoscaling: {minReplicas: -1, maxReplicas: 2}\n" + template, "spec.autoscaling.minReplicas must be between 0 and 1000"},
 		{"an unknown metric", "{name: a}", "autoscaling: {maxReplicas: 2, targets: [{metric: Mood, value: '1'}]}\n" + template, "spec.autoscaling.targets has an unknown metric: use RequestsInFlight"},
-		{"a count is a number", "{name: a}", "autoscaling: {maxReplicas: 2, targets: [{metric: WaitingRequests, value: 2s}]}\n" + template, "the value of a count must be a number above zero"},
-		{"a count is not zero", "{name: a}", "autoscaling: {maxReplicas: 2, targets: [{metric: WaitingRequests, value: '0'}]}\n" + template, "the value of a count must be a number above zero"},
+		{"a count is a number", "{name: a}", "autoscaling: {maxReplicas: 2, targets: [{metric: WaitingRequests, value: 2s}]}\n" + template, "the value of RequestsInFlight, WaitingRequests or WaitingTokens must be a number above zero"},
+		{"a count is not zero", "{name: a}", "autoscaling: {maxReplicas: 2, targets: [{metric: WaitingRequests, value: '0'}]}\n" + template, "the value of RequestsInFlight, WaitingRequests or WaitingTokens must be a number above zero"},
 		{"a share is a percentage", "{name: a}", "autoscaling: {maxReplicas: 2, targets: [{metric: KVCacheUse, value: '0.7'}]}\n" + template, "the value of KVCacheUse must be a percentage"},
-		{"a time has a unit", "{name: a}", "autoscaling: {maxReplicas: 2, targets: [{metric: TimeToFirstToken, value: '2'}]}\n" + template, "the value of a time must be a duration above zero"},
+		{"a time has a unit", "{name: a}", "autoscaling: {maxReplicas: 2, targets: [{metric: TimeToFirstToken, value: '2'}]}\n" + template, "the value of TimeToFirstToken or TimePerOutputToken must be a duration above zero"},
 		{"one target for a metric", "{name: a}", "autoscaling: {maxReplicas: 2, targets: [{metric: WaitingRequests, value: '1'}, {metric: WaitingRequests, value: '2'}]}\n" + template, "Duplicate value"},
 		{"a price is a number", "{name: a}", "autoscaling: {maxReplicas: 2, maxHourlyPrice: cheap}\n" + template, "spec.autoscaling.maxHourlyPrice must be a decimal number"},
 		{"a percentile", "{name: a}", "autoscaling: {maxReplicas: 2, leadPercentile: 0}\n" + template, "spec.autoscaling.leadPercentile must be between 1 and 100"},
@@ -189,7 +189,7 @@ func TestScalingAnnotations(t *testing.T) {
 		},
 		{
 			"one of roles", "{name: phi, annotations: {scaledobject.kaito.sh/auto-provision: 'true', scaledobject.kaito.sh/decode-threshold: '1'}}", bare,
-			"of the annotations scaledobject.kaito.sh/, only auto-provision, metricName, threshold, max-replicas and metrics have an effect: remove the others",
+			"only the annotations auto-provision, metricName, threshold, max-replicas and metrics of scaledobject.kaito.sh/ have an effect: remove the others",
 		},
 		{"none", "{name: phi}", bare, ""},
 	} {
