@@ -166,8 +166,8 @@ type InferenceSetRollingUpdate struct {
 // RollbackSpec decides when a rollout has failed: a Workspace with the new template gets no plan, its engine fails in a
 // way that neither a restart nor another machine mends, or it does not answer in time.
 type RollbackSpec struct {
-	// progressDeadline is how long a Workspace with the new template may take to answer, from the time when it has its
-	// machines. Unset means 1h.
+	// progressDeadline is how long a Workspace with the new template may take until it has been ready for
+	// minReadySeconds, from the time when it has its machines. Unset means 1h.
 	// +optional
 	ProgressDeadline *metav1.Duration `json:"progressDeadline,omitempty"`
 }
@@ -260,6 +260,13 @@ type RolloutStatus struct {
 	// Workspace has its machines, if that is later.
 	// +optional
 	UpdateTime *metav1.Time `json:"updateTime,omitempty"`
+	// availableReplicas is the number of Workspaces with the template that have been ready for minReadySeconds. It is not
+	// kept after a failure.
+	// +optional
+	AvailableReplicas int32 `json:"availableReplicas,omitempty"`
+	// progressTime is when availableReplicas last changed. The deadline starts again then.
+	// +optional
+	ProgressTime *metav1.Time `json:"progressTime,omitempty"`
 	// failedTime is when the rollout failed and the rollback began; unset while it has not failed.
 	// +optional
 	FailedTime *metav1.Time `json:"failedTime,omitempty"`

@@ -1377,6 +1377,10 @@ func (in *RolloutStatus) DeepCopyInto(out *RolloutStatus) {
 		in, out := &in.UpdateTime, &out.UpdateTime
 		*out = (*in).DeepCopy()
 	}
+	if in.ProgressTime != nil {
+		in, out := &in.ProgressTime, &out.ProgressTime
+		*out = (*in).DeepCopy()
+	}
 	if in.FailedTime != nil {
 		in, out := &in.FailedTime, &out.FailedTime
 		*out = (*in).DeepCopy()

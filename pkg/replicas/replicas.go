@@ -52,7 +52,7 @@ type Replica struct {
 	LacksMachine bool
 	// IsFailing: its template has no plan, or its engine fails, and neither a restart nor another machine mends that.
 	IsFailing bool
-	// Starting is since when it has its machines and does not answer; zero if it answers or has none.
+	// Starting is since when it has its machines, if it does not answer; zero if it answers or has none.
 	Starting time.Time
 	// IsSteady: it uses no spot machines, and the set needs it for that.
 	IsSteady bool

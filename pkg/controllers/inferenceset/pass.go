@@ -136,23 +136,47 @@ func (p *pass) decideRollout(now metav1.Time, settling time.Duration) {
 		p.rollout = nil
 		return
 	}
+	patience := replicas.Patience{Settling: settling, Deadline: deadlineOf(p.set)}
+	failure := replicas.Fails(replicasOf(p.views), p.progress(now), now.Time, patience)
+	if failure.Replica == "" {
+		p.assessAt(failure.Next)
+		return
+	}
+	p.rollout.FailedTime, p.rollout.Message = &now, p.failureWords(failure)
+	p.rollout.AvailableReplicas, p.rollout.ProgressTime = 0, nil
+	p.decision = replicas.Decision{IsRolling: p.decision.IsRolling}
+}
+
+// progress brings the record of a rollout up to date, and returns what it shows.
+func (p *pass) progress(now metav1.Time) replicas.Progress {
 	if p.rollout == nil || p.rollout.Revision != p.spec.name {
 		p.rollout = &v1beta1.RolloutStatus{Revision: p.spec.name, StartTime: now}
 	}
 	if len(p.decision.Update) > 0 { // new replicas have times of their own
 		p.rollout.UpdateTime = &now
 	}
-	deadline, began := deadlineOf(p.set), p.rollout.StartTime.Time
+	if available := p.available(); available != p.rollout.AvailableReplicas {
+		p.rollout.AvailableReplicas, p.rollout.ProgressTime = available, &now
+	}
+	out := replicas.Progress{Updated: p.rollout.StartTime.Time}
 	if p.rollout.UpdateTime != nil {
-		began = p.rollout.UpdateTime.Time
+		out.Updated = p.rollout.UpdateTime.Time
 	}
-	failure := replicas.Fails(replicasOf(p.views), began, now.Time, replicas.Patience{Settling: settling, Deadline: deadline})
-	if failure.Replica == "" {
-		p.assessAt(failure.Next)
-		return
+	if p.rollout.ProgressTime != nil {
+		out.Changed = p.rollout.ProgressTime.Time
 	}
-	p.rollout.FailedTime, p.rollout.Message = &now, failureWords(p.views, failure, deadline)
-	p.decision = replicas.Decision{IsRolling: p.decision.IsRolling}
+	return out
+}
+
+// available returns the number of replicas that have been ready long enough with the template of the spec.
+func (p *pass) available() int32 {
+	var out int32
+	for i := range p.views {
+		if v := &p.views[i]; v.isUpdated && !v.IsLeaving && v.IsReady && v.IsProven {
+			out++
+		}
+	}
+	return out
 }
 
 // isComplete reports whether all replicas are ready with the template of the spec. Those without a machine prove nothing

@@ -7,7 +7,6 @@ import (
 	"fmt"
 	"slices"
 	"strings"
-	"time"
 
 	"k8s.io/apimachinery/pkg/api/meta"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
@@ -187,15 +186,19 @@ func (f *facts) rolledBack() string {
 }
 
 // failureWords explains the failure of a rollout.
-func failureWords(views []view, failure replicas.Failure, deadline time.Duration) string {
-	i := slices.IndexFunc(views, func(v view) bool { return v.Name == failure.Replica })
-	v := &views[i]
+func (p *pass) failureWords(failure replicas.Failure) string {
+	i := slices.IndexFunc(p.views, func(v view) bool { return v.Name == failure.Replica })
+	v := &p.views[i]
 	text := v.words(v.notReady)
 	switch {
 	case v.blocked != (problem{}):
 		text = v.words(v.blocked)
 	case failure.IsLate:
-		text = fmt.Sprintf("Workspace %s has had its machines for %s and does not answer: %s", v.Name, deadline, v.notReady.Message)
+		lack := "does not answer"
+		if least := minReadyOf(p.set); least > 0 {
+			lack = fmt.Sprintf("did not stay ready for %s", least)
+		}
+		text = fmt.Sprintf("Workspace %s has had its machines for %s and %s: %s", v.Name, deadlineOf(p.set), lack, v.notReady.Message)
 	}
 	return wording.Clip(text, mostFailure)
 }

@@ -129,7 +129,7 @@ func (s *stage) observe(t *testing.T) (isChanged bool) {
 	t.Helper()
 	for _, ws := range s.workspaces(t) {
 		before := ws.DeepCopy()
-		conditions := []metav1.Condition{yes(v1beta1.ConditionReady, v1beta1.ReasonServing, ""), yes(v1beta1.ConditionResourceReady, "Ready", "")}
+		conditions := answering()
 		if ws.Inference.Config == "broken" {
 			conditions = s.broken
 		}
@@ -274,6 +274,72 @@ func TestRollbackAfterTheDeadline(t *testing.T) {
 	s.expect(t, v1beta1.ReasonRolledBack, "", "")
 	if text := s.set(t).Status.Rollout.Message; text != "Workspace "+s.late(t)+" has had its machines for 30m0s and does not answer: starting" {
 		t.Errorf("the rollout says %q", text)
+	}
+}
+
+// answering is the state of a Workspace with a template that works.
+func answering() []metav1.Condition {
+	return []metav1.Condition{yes(v1beta1.ConditionReady, v1beta1.ReasonServing, ""), yes(v1beta1.ConditionResourceReady, "Ready", "")}
+}
+
+// TestFlappingTemplateIsRolledBack: an engine that crashes 20 seconds after each start is never ready for a minute.
+func TestFlappingTemplateIsRolledBack(t *testing.T) {
+	s := newStage(t, func(set *v1beta1.InferenceSet) { set.Spec.UpdateStrategy.RollingUpdate.MinReadySeconds = 60 })
+	s.goOn(t)
+	s.clock.Step(time.Minute)
+	s.goOn(t)
+	s.edit(t, breaks)
+	for range 15 { // starts in two minutes
+		s.broken = startingState
+		s.goOn(t)
+		s.clock.Step(100 * time.Second)
+		s.broken = answering()
+		s.goOn(t)
+		s.expect(t, v1beta1.ReasonRollingOut, "", "broken")
+		s.clock.Step(20 * time.Second)
+	}
+	s.broken = startingState
+	s.goOn(t)
+	s.expect(t, v1beta1.ReasonRolledBack, "", "")
+	rollout := s.set(t).Status.Rollout
+	if want := "Workspace " + s.late(t) + " has had its machines for 30m0s and did not stay ready for 1m0s: starting"; rollout.Message != want {
+		t.Errorf("the rollout says %q, want %q", rollout.Message, want)
+	}
+	if rollout.AvailableReplicas != 0 || rollout.ProgressTime != nil {
+		t.Errorf("the failed rollout has %+v", rollout)
+	}
+}
+
+// TestLostCanaryHasTheWholeDeadline: a replica that was available for a day may take its time to come back.
+func TestLostCanaryHasTheWholeDeadline(t *testing.T) {
+	for _, seconds := range []int32{0, 60} {
+		t.Run(fmt.Sprintf("ready for %d s", seconds), func(t *testing.T) {
+			s := newStage(t, func(set *v1beta1.InferenceSet) {
+				set.Spec.UpdateStrategy.RollingUpdate.MinReadySeconds = seconds
+				set.Spec.UpdateStrategy.RollingUpdate.Partition = new(int32(1))
+			})
+			goOn := func(after time.Duration) ctrl.Result {
+				s.clock.Step(after)
+				return s.goOn(t)
+			}
+			goOn(0)
+			goOn(time.Minute)
+			s.broken = answering()
+			s.edit(t, breaks)
+			goOn(0)
+			goOn(time.Minute)
+			if rollout := s.set(t).Status.Rollout; rollout == nil || rollout.AvailableReplicas != 1 {
+				t.Errorf("the rollout is %+v, want one available replica", rollout)
+			}
+			s.broken = startingState
+			if result := goOn(24 * time.Hour); result.RequeueAfter != 30*time.Minute {
+				t.Errorf("the next pass is in %s, want 30m", result.RequeueAfter)
+			}
+			goOn(30*time.Minute - time.Second)
+			s.expect(t, v1beta1.ReasonReplicasNotReady, "", "broken")
+			goOn(time.Second)
+			s.expect(t, v1beta1.ReasonRolledBack, "", "")
+		})
 	}
 }
 
@@ -464,7 +530,7 @@ func TestLateConfigIsNoFailure(t *testing.T) {
 	s.goOn(t)
 	s.clock.Step(usualSettling - time.Second)
 	s.goOn(t)
-	s.broken = []metav1.Condition{yes(v1beta1.ConditionReady, v1beta1.ReasonServing, ""), yes(v1beta1.ConditionResourceReady, "Ready", "")}
+	s.broken = answering()
 	s.observe(t)
 	s.clock.Step(time.Hour)
 	s.goOn(t)

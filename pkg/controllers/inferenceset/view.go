@@ -66,13 +66,14 @@ func viewOf(ws, desired *v1beta1.Workspace) view {
 	return out
 }
 
-// startingSince returns since when a Workspace has its machines and does not answer; zero if it answers or has none.
+// startingSince returns since when a Workspace that does not answer has its machines; zero if it answers or has none. It
+// ignores that the Workspace may have answered for a moment since then.
 func startingSince(ws *v1beta1.Workspace) time.Time {
 	ready, resource := current(ws, v1beta1.ConditionReady), current(ws, v1beta1.ConditionResourceReady)
 	if ready == nil || ready.Status == metav1.ConditionTrue || resource == nil || resource.Status != metav1.ConditionTrue {
 		return time.Time{}
 	}
-	return slices.MaxFunc([]time.Time{ready.LastTransitionTime.Time, resource.LastTransitionTime.Time}, time.Time.Compare)
+	return resource.LastTransitionTime.Time
 }
 
 func hasNoPlan(ws *v1beta1.Workspace) bool {
