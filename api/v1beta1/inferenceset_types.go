@@ -164,7 +164,7 @@ type InferenceSetRollingUpdate struct {
 }
 
 // RollbackSpec decides when a rollout has failed: a Workspace with the new template gets no plan, its engine fails in a
-// way that neither a restart nor another machine mends, or it does not answer in time.
+// way that neither a restart nor another machine mends, it does not answer in time, or the API server rejects it.
 type RollbackSpec struct {
 	// progressDeadline is how long a Workspace with the new template may take until it has been ready for
 	// minReadySeconds, from the time when it has its machines. Unset means 1h.
@@ -267,6 +267,9 @@ type RolloutStatus struct {
 	// progressTime is when availableReplicas last changed. The deadline starts again then.
 	// +optional
 	ProgressTime *metav1.Time `json:"progressTime,omitempty"`
+	// refusedTime is since when the API server rejects Workspaces for what the template contains; unset while it does not.
+	// +optional
+	RefusedTime *metav1.Time `json:"refusedTime,omitempty"`
 	// failedTime is when the rollout failed and the rollback began; unset while it has not failed.
 	// +optional
 	FailedTime *metav1.Time `json:"failedTime,omitempty"`

@@ -1381,6 +1381,10 @@ func (in *RolloutStatus) DeepCopyInto(out *RolloutStatus) {
 		in, out := &in.ProgressTime, &out.ProgressTime
 		*out = (*in).DeepCopy()
 	}
+	if in.RefusedTime != nil {
+		in, out := &in.RefusedTime, &out.RefusedTime
+		*out = (*in).DeepCopy()
+	}
 	if in.FailedTime != nil {
 		in, out := &in.FailedTime, &out.FailedTime
 		*out = (*in).DeepCopy()

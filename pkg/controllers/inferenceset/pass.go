@@ -15,6 +15,7 @@ import (
 
 	"github.com/modelberth/modelberth/api/v1beta1"
 	"github.com/modelberth/modelberth/pkg/replicas"
+	"github.com/modelberth/modelberth/pkg/wording"
 )
 
 // usualSettling is how long failures of a new template may be about something else.
@@ -33,6 +34,8 @@ type pass struct {
 	// current and rollout are the new values of these fields of the status.
 	current string
 	rollout *v1beta1.RolloutStatus
+	// hasUpdated: an existing replica got the template in this pass.
+	hasUpdated bool
 	// missing is set if the previous template cannot be read after a rollback: the replicas stay as they are.
 	missing *waitError
 	// next is the time of the next pass; zero if an event leads to it.
@@ -73,9 +76,11 @@ func (r *Reconciler) assess(ctx context.Context, set *v1beta1.InferenceSet, chil
 	if p.missing == nil {
 		p.decision = p.decide()
 	}
-	p.decideRollout(metav1.NewTime(r.Clock.Now()), cmp.Or(r.Settling, usualSettling))
+	p.decideRollout(metav1.NewTime(r.Clock.Now()), r.settling())
 	return p, nil
 }
+
+func (r *Reconciler) settling() time.Duration { return cmp.Or(r.Settling, usualSettling) }
 
 // complete adds to the views what the Workspaces themselves do not show: their load, and how long they have to stay ready.
 func (r *Reconciler) complete(p *pass) {
@@ -142,8 +147,13 @@ func (p *pass) decideRollout(now metav1.Time, settling time.Duration) {
 		p.assessAt(failure.Next)
 		return
 	}
-	p.rollout.FailedTime, p.rollout.Message = &now, p.failureWords(failure)
-	p.rollout.AvailableReplicas, p.rollout.ProgressTime = 0, nil
+	p.fail(now, p.failureWords(failure))
+}
+
+// fail records the failure of the rollout. Then this pass changes no replica.
+func (p *pass) fail(now metav1.Time, why string) {
+	p.rollout.FailedTime, p.rollout.Message = &now, wording.Clip(why, mostFailure)
+	p.rollout.AvailableReplicas, p.rollout.ProgressTime, p.rollout.RefusedTime = 0, nil, nil
 	p.decision = replicas.Decision{IsRolling: p.decision.IsRolling}
 }
 

@@ -26,7 +26,6 @@ import (
 	"sigs.k8s.io/controller-runtime/pkg/controller/controllerutil"
 
 	"github.com/modelberth/modelberth/api/v1beta1"
-	"github.com/modelberth/modelberth/pkg/apply"
 	"github.com/modelberth/modelberth/pkg/controllers/pruned"
 	"github.com/modelberth/modelberth/pkg/replicas"
 	"github.com/modelberth/modelberth/pkg/watched"
@@ -112,6 +111,8 @@ func (r *Reconciler) Reconcile(ctx context.Context, request ctrl.Request) (ctrl.
 type waitError struct {
 	problem problem
 	after   time.Duration
+	// blamesTemplate: the API server rejects a Workspace for what it contains.
+	blamesTemplate bool
 }
 
 func (e *waitError) Error() string { return e.problem.Reason + ": " + e.problem.Message }
@@ -148,7 +149,8 @@ func (r *Reconciler) reconcile(ctx context.Context, set *v1beta1.InferenceSet) (
 	if err := r.ensureRevision(ctx, p); err != nil {
 		return time.Time{}, err
 	}
-	return p.next, r.report(ctx, p, r.execute(ctx, p))
+	failure := p.decideRefusal(r.execute(ctx, p), metav1.NewTime(r.Clock.Now()), r.settling())
+	return p.next, r.report(ctx, p, failure)
 }
 
 // decide returns the next steps for the Workspaces of a set; a deleted set deletes all of them.
@@ -175,14 +177,15 @@ func (r *Reconciler) execute(ctx context.Context, p *pass) error {
 		if err := r.patchFinalizers(ctx, p.set, controllerutil.AddFinalizer); err != nil {
 			return err
 		}
-		_, err := r.Applier.Apply(ctx, p.set, workload.SetService(p.set, p.target.any.Inference))
-		failures = append(failures, err)
+		failures = append(failures, r.applyService(ctx, p))
 	}
 	for _, name := range p.decision.Delete {
 		failures = append(failures, r.deleteChild(ctx, p.set, find(p.children, name)))
 	}
 	for _, name := range p.decision.Update {
-		failures = append(failures, r.updateChild(ctx, p, find(p.children, name)))
+		err := r.updateChild(ctx, p, find(p.children, name))
+		p.hasUpdated = p.hasUpdated || err == nil
+		failures = append(failures, err)
 	}
 	steady := p.target.lacking(p.views)
 	for i, name := range replicas.Names(p.set.Name, string(p.set.UID), replicasOf(p.views), p.decision.Create) {
@@ -195,6 +198,15 @@ func (r *Reconciler) execute(ctx context.Context, p *pass) error {
 		}
 	}
 	return nil
+}
+
+func (r *Reconciler) applyService(ctx context.Context, p *pass) error {
+	_, err := r.Applier.Apply(ctx, p.set, workload.SetService(p.set, p.target.any.Inference))
+	if isRejected(err) {
+		why := "The API server rejects the Service of this set: " + err.Error()
+		return &waitError{problem: problem{v1beta1.ReasonReplicaRefused, why}, after: refused}
+	}
+	return err
 }
 
 func (r *Reconciler) applyChild(
@@ -227,21 +239,6 @@ func (r *Reconciler) deleteChild(ctx context.Context, set *v1beta1.InferenceSet,
 		r.Events.Eventf(set, corev1.EventTypeNormal, "ReplicaDeleted", "deleted Workspace %s", ws.Name)
 	}
 	return client.IgnoreNotFound(err)
-}
-
-// asWait turns an error that a person must fix, or that passes soon, into a waitError.
-func asWait(err error) error {
-	if taken, ok := errors.AsType[*apply.TakenError](err); ok {
-		return &waitError{problem{v1beta1.ReasonNameTaken, taken.Error()}, refused}
-	}
-	if former, ok := errors.AsType[*apply.TerminatingError](err); ok {
-		return &waitError{problem{v1beta1.ReasonProgressing, former.Error()}, leaving}
-	}
-	if apierrors.IsInvalid(err) || apierrors.IsForbidden(err) {
-		why := "The API server rejects Workspaces made from this template: " + err.Error()
-		return &waitError{problem{v1beta1.ReasonReplicaRefused, why}, refused}
-	}
-	return err
 }
 
 // report writes the status if something changed, and returns how the pass ended.

@@ -200,7 +200,7 @@ func (p *pass) failureWords(failure replicas.Failure) string {
 		}
 		text = fmt.Sprintf("Workspace %s has had its machines for %s and %s: %s", v.Name, deadlineOf(p.set), lack, v.notReady.Message)
 	}
-	return wording.Clip(text, mostFailure)
+	return text
 }
 
 func (f *facts) available(c count) metav1.Condition {

@@ -74,11 +74,11 @@ func (r *Reconciler) stored(ctx context.Context, set *v1beta1.InferenceSet) (tem
 		return template{}, fmt.Errorf("reading ControllerRevision %s/%s: %w", set.Namespace, name, err)
 	}
 	if err != nil || name != revisionName(set, object.Data.Raw) {
-		return template{}, &waitError{problem{
+		return template{}, &waitError{problem: problem{
 			v1beta1.ReasonRolledBack,
 			fmt.Sprintf("the template in spec.template failed, and the previous one cannot be restored, because ControllerRevision %s "+
 				"is missing or was replaced: edit spec.template", name),
-		}, refused}
+		}, after: refused}
 	}
 	var out template
 	if err := json.Unmarshal(object.Data.Raw, &out); err != nil {

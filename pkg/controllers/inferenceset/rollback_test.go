@@ -5,17 +5,21 @@ package inferenceset
 
 import (
 	"context"
+	"encoding/json"
 	"errors"
 	"fmt"
 	"slices"
+	"strings"
 	"testing"
 	"time"
 
 	"github.com/google/go-cmp/cmp"
 	appsv1 "k8s.io/api/apps/v1"
 	corev1 "k8s.io/api/core/v1"
+	apierrors "k8s.io/apimachinery/pkg/api/errors"
 	"k8s.io/apimachinery/pkg/api/meta"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/apimachinery/pkg/runtime"
 	"k8s.io/apimachinery/pkg/types"
 	"k8s.io/client-go/tools/record"
 	clocktesting "k8s.io/utils/clock/testing"
@@ -37,6 +41,8 @@ type stage struct {
 	// writes counts the controller's, and the one with the number of failing fails.
 	writes, failing int
 	events          chan string
+	// reject is the API server's answer to a Workspace; nil if it accepts the Workspace.
+	reject func(*v1beta1.Workspace) error
 }
 
 var errLost = errors.New("the connection is lost")
@@ -68,6 +74,12 @@ func (s *stage) restart() {
 		Create: func(ctx context.Context, c client.WithWatch, object client.Object, options ...client.CreateOption) error {
 			return errors.Join(loses(), c.Create(ctx, object, options...)) // the answer is lost, not the request
 		},
+		Apply: func(ctx context.Context, c client.WithWatch, object runtime.ApplyConfiguration, options ...client.ApplyOption) error {
+			if err := s.rejects(object); err != nil {
+				return err
+			}
+			return errors.Join(loses(), c.Apply(ctx, object, options...))
+		},
 		Delete: func(ctx context.Context, c client.WithWatch, object client.Object, options ...client.DeleteOption) error {
 			return errors.Join(loses(), c.Delete(ctx, object, options...))
 		},
@@ -89,6 +101,19 @@ func (s *stage) restart() {
 	}
 	events.Events = s.events
 	s.reconciler = New(Config{Client: c, Live: c, Applier: apply.New(c, c, s.clock), Events: events, Clock: s.clock})
+}
+
+// rejects returns the API server's answer to an applied object.
+func (s *stage) rejects(object runtime.ApplyConfiguration) error {
+	data, err := json.Marshal(object)
+	ws := &v1beta1.Workspace{}
+	if err == nil {
+		err = json.Unmarshal(data, ws)
+	}
+	if err != nil || ws.Kind != v1beta1.WorkspaceKind || s.reject == nil {
+		return err
+	}
+	return s.reject(ws)
 }
 
 // goOn lets the controller and the Workspaces act until nothing is written any more.
@@ -340,6 +365,95 @@ func TestLostCanaryHasTheWholeDeadline(t *testing.T) {
 			goOn(time.Second)
 			s.expect(t, v1beta1.ReasonRolledBack, "", "")
 		})
+	}
+}
+
+// denied is a webhook's answer.
+func denied(code int32) error {
+	return &apierrors.StatusError{ErrStatus: metav1.Status{
+		Status: metav1.StatusFailure, Code: code, Message: `admission webhook "rules.team" denied the request: no such config`,
+	}}
+}
+
+// TestRejectedTemplateIsRolledBack: the API server rejects each Workspace with the template, and none is changed.
+func TestRejectedTemplateIsRolledBack(t *testing.T) {
+	for _, edit := range []struct {
+		reason string
+		change func(*v1beta1.InferenceSetSpec)
+	}{{"in place", breaks}, {"by a surplus replica", fixed}} {
+		t.Run(edit.reason, func(t *testing.T) {
+			s := newStage(t)
+			s.goOn(t)
+			s.reject = func(ws *v1beta1.Workspace) error {
+				if ws.Inference.Config == "broken" {
+					return denied(400)
+				}
+				return nil
+			}
+			s.edit(t, edit.change)
+			for range 2 {
+				if result := s.goOn(t); result.RequeueAfter != refused {
+					t.Errorf("the next try is in %s, want %s", result.RequeueAfter, refused)
+				}
+				s.expect(t, v1beta1.ReasonReplicaRefused, "", "")
+				s.clock.Step(refused)
+			}
+			s.goOn(t)
+			s.expect(t, v1beta1.ReasonRolledBack, "", "")
+			rollout := s.set(t).Status.Rollout
+			if !strings.Contains(rollout.Message, "no such config") || rollout.UpdateTime != nil || rollout.RefusedTime != nil {
+				t.Errorf("the failed rollout has %+v", rollout)
+			}
+			s.edit(t, func(spec *v1beta1.InferenceSetSpec) { spec.Replicas = new(int32(3)) })
+			s.goOn(t)
+			s.expect(t, v1beta1.ReasonRolledBack, "", "", "") // a new replica has the template that the API server accepts
+		})
+	}
+}
+
+// TestRefusalThatIsNotTheTemplates: a rollout goes on when the refusal ends.
+func TestRefusalThatIsNotTheTemplates(t *testing.T) {
+	forbidden := func(why string) error {
+		return apierrors.NewForbidden(v1beta1.GroupVersion().WithResource("workspaces").GroupResource(), "chat", errors.New(why))
+	}
+	tests := []struct {
+		reason  string
+		refusal error
+		lasts   time.Duration
+	}{
+		{"a quota is used up", forbidden("exceeded quota: workspaces, requested: 1, used: 2, limited: 2"), 24 * time.Hour},
+		{"the controller has no right", forbidden(`User "system:serviceaccount:berth:controller" cannot patch resource "workspaces"`), 24 * time.Hour},
+		{"a webhook changes its mind", denied(403), refused},
+	}
+	for _, test := range tests {
+		t.Run(test.reason, func(t *testing.T) {
+			s := newStage(t)
+			s.broken = answering()
+			s.goOn(t)
+			s.reject = func(*v1beta1.Workspace) error { return test.refusal }
+			s.edit(t, fixed)
+			s.goOn(t)
+			s.clock.Step(test.lasts)
+			s.goOn(t)
+			s.expect(t, v1beta1.ReasonReplicaRefused, "", "")
+			s.reject = nil
+			s.goOn(t)
+			s.expect(t, v1beta1.ReasonReplicasReady, "broken", "broken")
+		})
+	}
+}
+
+// TestRefusalIsForgotten: a refusal counts from the last time when it began.
+func TestRefusalIsForgotten(t *testing.T) {
+	began := metav1.NewTime(time.Unix(1_800_000_000, 0))
+	p := newPass(set())
+	p.rollout = &v1beta1.RolloutStatus{RefusedTime: &began}
+	now := metav1.NewTime(began.Add(usualSettling))
+	if err := p.decideRefusal(nil, now, usualSettling); err != nil || p.rollout.RefusedTime != nil {
+		t.Errorf("error %v and rollout %+v after a pass without a refusal", err, p.rollout)
+	}
+	if err := p.decideRefusal(asWait(denied(400)), now, usualSettling); err == nil || !now.Equal(p.rollout.RefusedTime) {
+		t.Errorf("error %v and rollout %+v after the next refusal", err, p.rollout)
 	}
 }
 

@@ -110,6 +110,7 @@ func TestAsWait(t *testing.T) {
 		{"a former object is being deleted", &apply.TerminatingError{Kind: "Service", Name: "chat"}, v1beta1.ReasonProgressing},
 		{"a policy refuses a replica", apierrors.NewInvalid(v1beta1.GroupVersion().WithKind("Workspace").GroupKind(), "a", nil), v1beta1.ReasonReplicaRefused},
 		{"a quota refuses a replica", apierrors.NewForbidden(v1beta1.GroupVersion().WithResource("workspaces").GroupResource(), "a", broken), v1beta1.ReasonReplicaRefused},
+		{"a webhook denies a replica with its default code", denied(400), v1beta1.ReasonReplicaRefused},
 		{"the API server does not answer", broken, ""},
 	}
 	for _, test := range tests {
