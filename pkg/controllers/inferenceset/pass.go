@@ -36,7 +36,7 @@ type pass struct {
 	rollout *v1beta1.RolloutStatus
 	// hasUpdated: an existing replica got the template in this pass.
 	hasUpdated bool
-	// missing is set if the previous template cannot be read after a rollback: the replicas stay as they are.
+	// missing is set if the previous template cannot be read after a rollback: the set only deletes replicas.
 	missing *waitError
 	// next is the time of the next pass; zero if an event leads to it.
 	next time.Time
@@ -75,6 +75,8 @@ func (r *Reconciler) assess(ctx context.Context, set *v1beta1.InferenceSet, chil
 	r.complete(p)
 	if p.missing == nil {
 		p.decision = p.decide()
+	} else {
+		p.decision = p.shrink()
 	}
 	p.decideRollout(metav1.NewTime(r.Clock.Now()), r.settling())
 	return p, nil
@@ -187,6 +189,16 @@ func (p *pass) available() int32 {
 		}
 	}
 	return out
+}
+
+// shrink deletes the replicas above the desired number, and does nothing else. Those with the template that failed go
+// before those with the previous one.
+func (p *pass) shrink() replicas.Decision {
+	for i := range p.views {
+		p.views[i].IsCurrent = !p.views[i].isUpdated
+	}
+	policy := replicas.Policy{Replicas: p.set.DesiredReplicas(), OnDelete: true}
+	return replicas.Decision{Delete: replicas.Decide(policy, replicasOf(p.views)).Delete}
 }
 
 // isComplete reports whether all replicas are ready with the template of the spec. Those without a machine prove nothing

@@ -140,9 +140,6 @@ func (r *Reconciler) reconcile(ctx context.Context, set *v1beta1.InferenceSet) (
 	if err != nil {
 		return time.Time{}, err
 	}
-	if p.missing != nil {
-		return time.Time{}, r.report(ctx, p, p.missing)
-	}
 	if !set.DeletionTimestamp.IsZero() && len(p.views) == 0 {
 		return time.Time{}, r.patchFinalizers(ctx, set, controllerutil.RemoveFinalizer)
 	}
@@ -173,7 +170,7 @@ func (p *pass) decide() replicas.Decision {
 // execute carries the decision out. A failed write does not prevent the others.
 func (r *Reconciler) execute(ctx context.Context, p *pass) error {
 	var failures []error
-	if p.set.DeletionTimestamp.IsZero() {
+	if p.set.DeletionTimestamp.IsZero() && p.missing == nil {
 		if err := r.patchFinalizers(ctx, p.set, controllerutil.AddFinalizer); err != nil {
 			return err
 		}
@@ -196,6 +193,9 @@ func (r *Reconciler) execute(ctx context.Context, p *pass) error {
 		if err != nil {
 			return asWait(err)
 		}
+	}
+	if p.missing != nil {
+		return p.missing
 	}
 	return nil
 }

@@ -77,7 +77,7 @@ func (r *Reconciler) stored(ctx context.Context, set *v1beta1.InferenceSet) (tem
 		return template{}, &waitError{problem: problem{
 			v1beta1.ReasonRolledBack,
 			fmt.Sprintf("the template in spec.template failed, and the previous one cannot be restored, because ControllerRevision %s "+
-				"is missing or was replaced: edit spec.template", name),
+				"is missing or was replaced: edit spec.template. Until then, the set creates and updates no replica", name),
 		}, after: refused}
 	}
 	var out template

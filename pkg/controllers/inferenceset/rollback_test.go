@@ -651,7 +651,7 @@ func TestLateConfigIsNoFailure(t *testing.T) {
 	s.expect(t, v1beta1.ReasonReplicasReady, "broken", "broken")
 }
 
-// TestLostRevision: a set whose previous template somebody deleted or replaced stays as it is, and a person has to act.
+// TestLostRevision: a set whose previous template somebody deleted or replaced only scales down, and a person has to act.
 func TestLostRevision(t *testing.T) {
 	for _, isReplaced := range []bool{false, true} {
 		t.Run(fmt.Sprintf("replaced %t", isReplaced), func(t *testing.T) {
@@ -684,7 +684,40 @@ func TestLostRevision(t *testing.T) {
 			if ready.Reason != v1beta1.ReasonRolledBack || found.Status.ReadyReplicas != 2 {
 				t.Errorf("%d ready replicas, and Ready is %+v", found.Status.ReadyReplicas, ready)
 			}
+
+			scale := func(replicas, want int32) {
+				t.Helper()
+				s.edit(t, func(spec *v1beta1.InferenceSetSpec) { spec.Replicas = new(replicas) })
+				s.goOn(t)
+				ready := meta.FindStatusCondition(s.set(t).Status.Conditions, v1beta1.ConditionReady)
+				start := fmt.Sprintf("%d/%d replicas are ready. the template in spec.template failed", want, replicas)
+				end := "edit spec.template. Until then, the set creates and updates no replica"
+				if ready.Reason != v1beta1.ReasonRolledBack || !strings.HasPrefix(ready.Message, start) || !strings.HasSuffix(ready.Message, end) {
+					t.Errorf("Ready is %+v, want %s: %s … %s", ready, v1beta1.ReasonRolledBack, start, end)
+				}
+				if left := s.workspaces(t); len(left) != int(want) {
+					t.Errorf("%d replicas, want %d", len(left), want)
+				}
+			}
+			scale(1, 1)
+			scale(3, 1)
+			scale(0, 0)
+			s.edit(t, func(spec *v1beta1.InferenceSetSpec) {
+				spec.Replicas, spec.Template.Inference.Config = new(int32(2)), "better"
+			})
+			s.goOn(t)
+			s.expect(t, v1beta1.ReasonReplicasReady, "better", "better")
 		})
+	}
+}
+
+// TestFailedTemplateIsDeletedFirst: of two ready replicas, the one with the template that failed is dispensable.
+func TestFailedTemplateIsDeletedFirst(t *testing.T) {
+	failed, former := ready("a"), ready("b")
+	failed.isUpdated = true
+	p := pass{set: set(func(s *v1beta1.InferenceSet) { s.Spec.Replicas = new(int32(1)) }), views: []view{failed, former}}
+	if diff := cmp.Diff(replicas.Decision{Delete: []string{"a"}}, p.shrink()); diff != "" {
+		t.Errorf("decision (-want +got):\n%s", diff)
 	}
 }
 
