@@ -34,7 +34,7 @@ func newWorld(seed uint64) *world {
 			IsCurrent: random.IntN(2) == 0, IsReady: random.IntN(2) == 0, IsLeaving: random.IntN(5) == 0,
 			CanUpdate: random.IntN(2) == 0, LacksMachine: random.IntN(6) == 0, Nodes: 1,
 			IsProven: random.IntN(3) > 0, IsLoadKnown: random.IntN(2) == 0, Load: float64(random.IntN(4)),
-			IsSteady: random.IntN(4) == 0, HourlyPrice: float64(random.IntN(3)),
+			IsSteady: random.IntN(4) == 0, HourlyPrice: float64(random.IntN(2)) * (1 + float64(random.IntN(6))/50),
 		})
 	}
 	return w

@@ -18,6 +18,9 @@ import (
 // mostCreated is the largest number of replicas to create in one decision. The next decision follows when they exist.
 const mostCreated = 16
 
+// samePrice is the part of a price that is too small to outrank load: deleting a busy replica interrupts its requests.
+const samePrice = 0.05
+
 // Policy is the desired state of a set.
 type Policy struct {
 	// Replicas is the desired number.
@@ -135,17 +138,29 @@ func observe(policy Policy, all []Replica) state {
 			s.updating++
 		}
 	}
+	levelPrices(s.live)
 	slices.SortFunc(s.live, bySparing)
 	s.isRolling = s.toRoll() > 0
 	return s
 }
 
+// levelPrices raises the prices that are hardly below a dearer one to that one. A comparison of two replicas with a
+// tolerance would make no order: of three prices, the outer ones may differ, though neither differs from the middle one.
+func levelPrices(live []Replica) {
+	slices.SortFunc(live, func(a, b Replica) int { return cmp.Compare(b.HourlyPrice, a.HourlyPrice) })
+	for i := range live {
+		if i > 0 && live[i].HourlyPrice > live[i-1].HourlyPrice*(1-samePrice) {
+			live[i].HourlyPrice = live[i-1].HourlyPrice
+		}
+	}
+}
+
 // bySparing puts the most dispensable replica first: unready ones, then those with a former template, then those that may
-// use spot machines, then the dearest by a cent or more, then the least busy, then the newest.
+// use spot machines, then the dearest, then the least busy, then the newest. The prices must be level.
 func bySparing(a, b Replica) int {
 	return cmp.Or(
 		trueLast(a.IsReady, b.IsReady), trueLast(a.IsCurrent, b.IsCurrent), trueLast(a.IsSteady, b.IsSteady),
-		cmp.Compare(cents(b.HourlyPrice), cents(a.HourlyPrice)), cmp.Compare(a.load(), b.load()),
+		cmp.Compare(b.HourlyPrice, a.HourlyPrice), cmp.Compare(a.load(), b.load()),
 		b.Created.Compare(a.Created), strings.Compare(b.Name, a.Name),
 	)
 }
@@ -157,8 +172,6 @@ func (r *Replica) load() float64 {
 	}
 	return r.Load
 }
-
-func cents(usd float64) int { return int(math.Round(usd * 100)) }
 
 func trueLast(a, b bool) int {
 	switch {

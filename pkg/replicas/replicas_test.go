@@ -13,7 +13,7 @@ import (
 
 // at makes replicas from letters: c current, r ready, l leaving, f fixed (no update in place), m lacks a machine, n has
 // no plan, 2 needs two machines, s is steady, d costs 2 USD per hour instead
-// of 1, b is busy with 5 requests instead of 1, ? has an unknown load, u is ready for too short a time. Replicas are named in the order of their creation.
+// of 1, 0 has no known price, + costs 1.04, - costs 0.97, b is busy with 5 requests instead of 1, ? has an unknown load, u is ready for too short a time. Replicas are named in the order of their creation.
 func at(letters ...string) []Replica {
 	out := make([]Replica, len(letters))
 	for i, text := range letters {
@@ -40,10 +40,16 @@ func at(letters ...string) []Replica {
 				out[i].Nodes = 0
 			case '2':
 				out[i].Nodes = 2
+			case '0':
+				out[i].HourlyPrice = 0
 			case 's':
 				out[i].IsSteady = true
 			case 'd':
 				out[i].HourlyPrice = 2
+			case '+':
+				out[i].HourlyPrice = 1.04
+			case '-':
+				out[i].HourlyPrice = 0.97
 			}
 		}
 	}
@@ -68,6 +74,9 @@ func TestDecide(t *testing.T) {
 		{"and the busy ones", Policy{Replicas: 2}, at("crb", "cr", "crb"), Decision{Delete: []string{"b"}}},
 		{"and those whose load is unknown", Policy{Replicas: 1}, at("cr", "cr?"), Decision{Delete: []string{"a"}}},
 		{"money comes before load", Policy{Replicas: 1}, at("crdb", "cr"), Decision{Delete: []string{"a"}}},
+		{"but a few cents do not", Policy{Replicas: 1}, at("cr+b", "cr"), Decision{Delete: []string{"b"}}},
+		{"prices are compared with the dearest: 0.97 is less than 1.04, though neither differs from 1", Policy{Replicas: 1}, at("cr-", "crb", "crb+"), Decision{Delete: []string{"c", "b"}}},
+		{"an unknown price differs from all", Policy{Replicas: 1}, at("crb", "cr0"), Decision{Delete: []string{"a"}}},
 		{"but not in place of those that answer", Policy{Replicas: 1}, at("cds", "cr"), Decision{Delete: []string{"a"}}},
 		{"zero replicas delete all, whatever their template", Policy{}, at("r", "cr"), Decision{Delete: []string{"a", "b"}}},
 
