@@ -60,9 +60,12 @@ func (r *Reconciler) assess(ctx context.Context, set *v1beta1.InferenceSet, chil
 		if p.spec, err = revisionOf(set, spec); err != nil {
 			return nil, err
 		}
+		if err = r.recognize(ctx, p); err != nil {
+			return nil, err
+		}
 	}
 	if p.isRolledBack() {
-		target, err = r.stored(ctx, set)
+		target, err = r.previous(ctx, set, p.current)
 	}
 	if missing, ok := errors.AsType[*waitError](err); ok {
 		p.missing, target, err = missing, spec, nil
@@ -113,13 +116,13 @@ func (p *pass) assessAt(at time.Time) {
 // isIdle reports whether the pass writes nothing but a status about a rollout that goes on.
 func (p *pass) isIdle() bool {
 	waits := p.set.DeletionTimestamp.IsZero() || len(p.views) > 0 // else the finalizer goes
-	return waits && p.decision.IsIdle() && p.current == p.set.Status.CurrentRevision && !p.fails()
+	return waits && p.decision.IsIdle() && !p.stores()
 }
 
 // fails reports whether the rollout fails in this pass.
 func (p *pass) fails() bool {
 	was := p.set.Status.Rollout
-	return p.rollout != nil && p.rollout.FailedTime != nil && (was == nil || was.FailedTime == nil || was.Revision != p.rollout.Revision)
+	return p.rollout != nil && p.rollout.FailedTime != nil && (was == nil || !was.FailedTime.Equal(p.rollout.FailedTime))
 }
 
 // isRolledBack reports whether the status records the failure of the spec's template.

@@ -143,10 +143,10 @@ func (r *Reconciler) reconcile(ctx context.Context, set *v1beta1.InferenceSet) (
 	if !set.DeletionTimestamp.IsZero() && len(p.views) == 0 {
 		return time.Time{}, r.patchFinalizers(ctx, set, controllerutil.RemoveFinalizer)
 	}
+	failure := p.decideRefusal(r.execute(ctx, p), metav1.NewTime(r.Clock.Now()), r.settling())
 	if err := r.ensureRevision(ctx, p); err != nil {
 		return time.Time{}, err
 	}
-	failure := p.decideRefusal(r.execute(ctx, p), metav1.NewTime(r.Clock.Now()), r.settling())
 	return p.next, r.report(ctx, p, failure)
 }
 

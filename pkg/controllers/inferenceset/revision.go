@@ -7,6 +7,7 @@ import (
 	"context"
 	"encoding/json"
 	"fmt"
+	"slices"
 	"time"
 
 	appsv1 "k8s.io/api/apps/v1"
@@ -66,14 +67,26 @@ func revisionName(set *v1beta1.InferenceSet, data []byte) string {
 	return set.Name + "-" + digest(append([]byte(set.UID+"/"), data...))
 }
 
-// stored reads the previous template. Its name proves that nobody has replaced it.
-func (r *Reconciler) stored(ctx context.Context, set *v1beta1.InferenceSet) (template, error) {
-	name, object := set.Status.CurrentRevision, &appsv1.ControllerRevision{}
+// stored reads a ControllerRevision of a set; nil if it is missing, or was replaced. Its name proves that it was not.
+func (r *Reconciler) stored(ctx context.Context, set *v1beta1.InferenceSet, name string) ([]byte, error) {
+	object := &appsv1.ControllerRevision{}
 	err := r.Live.Get(ctx, client.ObjectKey{Namespace: set.Namespace, Name: name}, object)
 	if client.IgnoreNotFound(err) != nil {
-		return template{}, fmt.Errorf("reading ControllerRevision %s/%s: %w", set.Namespace, name, err)
+		return nil, fmt.Errorf("reading ControllerRevision %s/%s: %w", set.Namespace, name, err)
 	}
 	if err != nil || name != revisionName(set, object.Data.Raw) {
+		return nil, nil
+	}
+	return object.Data.Raw, nil
+}
+
+// previous reads the previous template.
+func (r *Reconciler) previous(ctx context.Context, set *v1beta1.InferenceSet, name string) (template, error) {
+	data, err := r.stored(ctx, set, name)
+	if err != nil {
+		return template{}, err
+	}
+	if data == nil {
 		return template{}, &waitError{problem: problem{
 			v1beta1.ReasonRolledBack,
 			fmt.Sprintf("the template in spec.template failed, and the previous one cannot be restored, because ControllerRevision %s "+
@@ -81,22 +94,68 @@ func (r *Reconciler) stored(ctx context.Context, set *v1beta1.InferenceSet) (tem
 		}, after: refused}
 	}
 	var out template
-	if err := json.Unmarshal(object.Data.Raw, &out); err != nil {
+	if err := json.Unmarshal(data, &out); err != nil {
 		return template{}, fmt.Errorf("decoding ControllerRevision %s/%s: %w", set.Namespace, name, err)
 	}
 	return out, nil
 }
 
-// ensureRevision stores the template of the spec if the status is about to name it. It deletes the set's other ones, but
-// for the one that the status names until then.
-func (r *Reconciler) ensureRevision(ctx context.Context, p *pass) error {
-	if p.current == p.set.Status.CurrentRevision {
+// recognize gives the records of the spec's template its present name. Another version of Modelberth may have encoded
+// the same template differently, and would have named it differently. Otherwise a template that failed would be tried
+// once more after an upgrade, and one that works would be a new one.
+func (r *Reconciler) recognize(ctx context.Context, p *pass) error {
+	if p.current == "" || p.current == p.spec.name || p.rollout != nil && p.rollout.Revision == p.spec.name {
 		return nil
 	}
-	if p.current != "" {
+	names := []*string{&p.current}
+	if p.rollout != nil && p.rollout.FailedTime != nil {
+		names = append(names, &p.rollout.Revision)
+	}
+	for _, name := range names {
+		data, err := r.stored(ctx, p.set, *name)
+		if err != nil {
+			return err
+		}
+		var t template
+		if data == nil || json.Unmarshal(data, &t) != nil { // the form of a later version may be unreadable
+			continue
+		}
+		again, err := revisionOf(p.set, t)
+		if err != nil {
+			return err
+		}
+		if again.name == p.spec.name {
+			*name = p.spec.name
+		}
+	}
+	return nil
+}
+
+// kept returns the names of the templates to store: the current one, and one that failed.
+func kept(current string, rollout *v1beta1.RolloutStatus) []string {
+	out := []string{current}
+	if rollout != nil && rollout.FailedTime != nil {
+		out = append(out, rollout.Revision)
+	}
+	return out
+}
+
+// stores reports whether the pass changes which templates are stored.
+func (p *pass) stores() bool {
+	return !slices.Equal(kept(p.current, p.rollout), kept(p.set.Status.CurrentRevision, p.set.Status.Rollout))
+}
+
+// ensureRevision stores the template of the spec if the status is about to name it as the current one, or as one that
+// failed. It deletes the set's other ones, but for the current one until then.
+func (r *Reconciler) ensureRevision(ctx context.Context, p *pass) error {
+	if !p.stores() {
+		return nil
+	}
+	wanted := kept(p.current, p.rollout)
+	if p.spec != nil && slices.Contains(wanted, p.spec.name) {
 		object := &appsv1.ControllerRevision{
 			ObjectMeta: metav1.ObjectMeta{
-				Namespace: p.set.Namespace, Name: p.current,
+				Namespace: p.set.Namespace, Name: p.spec.name,
 				Labels: map[string]string{v1beta1.LabelManagedBy: v1beta1.ManagedBy, v1beta1.LabelInferenceSet: p.set.Name},
 				OwnerReferences: []metav1.OwnerReference{
 					*metav1.NewControllerRef(p.set, v1beta1.GroupVersion().WithKind(v1beta1.InferenceSetKind)),
@@ -116,7 +175,8 @@ func (r *Reconciler) ensureRevision(ctx context.Context, p *pass) error {
 	}
 	for i := range list.Items {
 		object := &list.Items[i]
-		if object.Name == p.current || object.Name == p.set.Status.CurrentRevision || !metav1.IsControlledBy(object, p.set) {
+		isKept := slices.Contains(wanted, object.Name) || object.Name == p.set.Status.CurrentRevision
+		if isKept || !metav1.IsControlledBy(object, p.set) {
 			continue
 		}
 		err := r.Client.Delete(ctx, object, client.Preconditions{UID: &object.UID})

@@ -660,15 +660,15 @@ func TestLostRevision(t *testing.T) {
 			s.goOn(t)
 			s.edit(t, breaks)
 			s.fail(t)
-			list := &appsv1.ControllerRevisionList{}
-			if err := s.List(t.Context(), list); err != nil || len(list.Items) != 1 {
-				t.Fatal(list, err)
+			lost := &appsv1.ControllerRevision{}
+			if err := s.Get(t.Context(), client.ObjectKey{Namespace: "team", Name: s.set(t).Status.CurrentRevision}, lost); err != nil {
+				t.Fatal(err)
 			}
-			if err := s.Delete(t.Context(), &list.Items[0]); err != nil {
+			if err := s.Delete(t.Context(), lost); err != nil {
 				t.Fatal(err)
 			}
 			if isReplaced {
-				forged := list.Items[0].DeepCopy()
+				forged := lost.DeepCopy()
 				forged.ResourceVersion, forged.Data.Raw = "", []byte(`{"inference":{"preset":{"name":"another"}}}`)
 				if err := s.Create(t.Context(), forged); err != nil {
 					t.Fatal(err)
@@ -708,6 +708,76 @@ func TestLostRevision(t *testing.T) {
 			s.goOn(t)
 			s.expect(t, v1beta1.ReasonReplicasReady, "better", "better")
 		})
+	}
+}
+
+// recode gives the stored templates the form and the names of another version of Modelberth.
+func (s *stage) recode(t *testing.T) {
+	t.Helper()
+	names := map[string]string{}
+	for _, name := range s.revisions(t) {
+		object := &appsv1.ControllerRevision{}
+		if err := s.Get(t.Context(), client.ObjectKey{Namespace: "team", Name: name}, object); err != nil {
+			t.Fatal(err)
+		}
+		if err := s.Delete(t.Context(), object); err != nil {
+			t.Fatal(err)
+		}
+		object.ResourceVersion, object.Data.Raw = "", []byte(strings.Replace(string(object.Data.Raw), "{", `{"former":null,`, 1))
+		object.Name = revisionName(set(), object.Data.Raw)
+		names[name] = object.Name
+		if err := s.Create(t.Context(), object); err != nil {
+			t.Fatal(err)
+		}
+	}
+	found := s.set(t)
+	found.Status.CurrentRevision = names[found.Status.CurrentRevision]
+	if found.Status.Rollout != nil {
+		found.Status.Rollout.Revision = names[found.Status.Rollout.Revision]
+	}
+	if err := s.Status().Update(t.Context(), found); err != nil {
+		t.Fatal(err)
+	}
+}
+
+// TestUpgradeKeepsTheFailure: a new version that encodes templates differently does not try a failed one again.
+func TestUpgradeKeepsTheFailure(t *testing.T) {
+	s := newStage(t)
+	s.broken = stalledState
+	s.goOn(t)
+	s.edit(t, breaks)
+	s.fail(t)
+	failed := s.set(t).Status.Rollout
+	s.published()
+	s.recode(t)
+	s.goOn(t)
+	s.expect(t, v1beta1.ReasonRolledBack, "", "")
+	if diff := cmp.Diff(failed, s.set(t).Status.Rollout); diff != "" {
+		t.Errorf("rollout (-before the upgrade +after it):\n%s", diff)
+	}
+	if diff := cmp.Diff(map[string]int{}, s.published()); diff != "" {
+		t.Errorf("events (-want +got):\n%s", diff)
+	}
+	s.edit(t, func(spec *v1beta1.InferenceSetSpec) { spec.Template.Inference.Config = "better" })
+	s.goOn(t)
+	s.expect(t, v1beta1.ReasonReplicasReady, "better", "better")
+}
+
+// TestUpgradeStartsNoRollout: nor is a template that works a new one, though a replica does not answer.
+func TestUpgradeStartsNoRollout(t *testing.T) {
+	s := newStage(t, func(set *v1beta1.InferenceSet) { breaks(&set.Spec) })
+	s.broken = answering()
+	s.goOn(t)
+	good := s.set(t).Status.CurrentRevision
+	s.recode(t)
+	s.broken = startingState
+	s.observe(t)
+	s.goOn(t)
+	s.clock.Step(24 * time.Hour)
+	s.goOn(t)
+	s.expect(t, v1beta1.ReasonReplicasNotReady, "broken", "broken")
+	if found := s.set(t); found.Status.CurrentRevision != good || found.Status.Rollout != nil {
+		t.Errorf("status %+v, want the revision %s and no rollout", found.Status, good)
 	}
 }
 
