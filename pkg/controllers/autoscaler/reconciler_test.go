@@ -23,6 +23,7 @@ import (
 
 	"github.com/modelberth/modelberth/api/v1beta1"
 	"github.com/modelberth/modelberth/pkg/autoscale"
+	"github.com/modelberth/modelberth/pkg/controllers/pruned/prunedtest"
 	"github.com/modelberth/modelberth/pkg/crd"
 	"github.com/modelberth/modelberth/pkg/engineprobe"
 )
@@ -426,30 +427,17 @@ func TestEngineOf(t *testing.T) {
 	}
 }
 
-// schemaOf maps the names of definitions to a missing field.
-type schemaOf map[string]string
-
-// Missing implements pruned.Schema.
-func (s schemaOf) Missing(definitions ...string) (string, []string) {
-	for _, name := range definitions {
-		if s[name] != "" {
-			return name, []string{s[name]}
-		}
-	}
-	return "", nil
-}
-
 // TestPrunedSetIsNotScaled: nothing is written while fields are pruned, because the policy itself may be pruned.
 func TestPrunedSetIsNotScaled(t *testing.T) {
 	tests := []struct {
 		reason string
-		schema schemaOf
+		schema prunedtest.Schema
 		edit   func(*v1beta1.InferenceSet)
 		want   int
 	}{
-		{"both definitions are whole", schemaOf{}, func(*v1beta1.InferenceSet) {}, 2},
-		{"replicas would be written", schemaOf{crd.Workspaces: "b"}, func(*v1beta1.InferenceSet) {}, 1},
-		{"the policy is pruned", schemaOf{crd.InferenceSets: "a"}, func(s *v1beta1.InferenceSet) { s.Spec.Autoscaling = nil }, 1},
+		{"both definitions are whole", prunedtest.Schema{}, func(*v1beta1.InferenceSet) {}, 2},
+		{"replicas would be written", prunedtest.Schema{crd.Workspaces: "b"}, func(*v1beta1.InferenceSet) {}, 1},
+		{"the policy is pruned", prunedtest.Schema{crd.InferenceSets: "a"}, func(s *v1beta1.InferenceSet) { s.Spec.Autoscaling = nil }, 1},
 	}
 	for _, test := range tests {
 		t.Run(test.reason, func(t *testing.T) {

@@ -21,6 +21,7 @@ import (
 	"github.com/modelberth/modelberth/api/v1beta1"
 	"github.com/modelberth/modelberth/pkg/apply"
 	"github.com/modelberth/modelberth/pkg/controllers/pruned"
+	"github.com/modelberth/modelberth/pkg/controllers/pruned/prunedtest"
 	"github.com/modelberth/modelberth/pkg/crd"
 )
 
@@ -166,47 +167,36 @@ func TestDeletionWaitsForWorkspaces(t *testing.T) {
 	}
 }
 
-// schemaOf maps the names of definitions to a missing field.
-type schemaOf map[string]string
-
-// Missing implements pruned.Schema.
-func (s schemaOf) Missing(definitions ...string) (string, []string) {
-	for _, name := range definitions {
-		if s[name] != "" {
-			return name, []string{s[name]}
-		}
-	}
-	return "", nil
-}
-
 func TestPrunedSetIsLeftAlone(t *testing.T) {
 	known := func(s *v1beta1.InferenceSet) { s.Finalizers = []string{v1beta1.InferenceSetFinalizer} }
-	says := func(definition, field string) string { return pruned.Check(schemaOf{definition: field}, definition) }
+	says := func(definition, field string) string {
+		return pruned.Check(prunedtest.Schema{definition: field}, definition)
+	}
 	tests := []struct {
 		reason string
 		set    func(*v1beta1.InferenceSet)
-		schema schemaOf
+		schema prunedtest.Schema
 		// children and conditions are the results of three passes, and events the published events.
 		children   int
 		conditions []string
 		events     []string
 	}{
-		{"both definitions are whole", known, schemaOf{}, 2, nil, nil},
+		{"both definitions are whole", known, prunedtest.Schema{}, 2, nil, nil},
 		{
 			"a status of a known set would make the loss permanent", known,
-			schemaOf{crd.InferenceSets: "a"},
+			prunedtest.Schema{crd.InferenceSets: "a"},
 			0, nil,
 			[]string{"Warning APIPruned " + says(crd.InferenceSets, "a")},
 		},
 		{
 			"a known set, and its Workspaces would be written", known,
-			schemaOf{crd.Workspaces: "b"},
+			prunedtest.Schema{crd.Workspaces: "b"},
 			0, nil,
 			[]string{"Warning APIPruned " + says(crd.Workspaces, "b")},
 		},
 		{
 			"a new set has nothing to lose", func(*v1beta1.InferenceSet) {},
-			schemaOf{crd.Workspaces: "b"},
+			prunedtest.Schema{crd.Workspaces: "b"},
 			0,
 			[]string{
 				"Ready=False(APIPruned): 0/2 replicas are ready. " + says(crd.Workspaces, "b"),
@@ -269,7 +259,7 @@ func TestPrunedSetIsDeleted(t *testing.T) {
 	if err := c.Delete(t.Context(), found); err != nil {
 		t.Fatal(err)
 	}
-	c.reconciler.Schema = schemaOf{crd.Workspaces: "b", crd.InferenceSets: "a"}
+	c.reconciler.Schema = prunedtest.Schema{crd.Workspaces: "b", crd.InferenceSets: "a"}
 	c.pass(t, 3)
 	if err := c.Get(t.Context(), client.ObjectKeyFromObject(set()), found); !apierrors.IsNotFound(err) || len(c.workspaces(t)) > 0 {
 		t.Errorf("the set is still there (%v), or its Workspaces %v", err, c.workspaces(t))
