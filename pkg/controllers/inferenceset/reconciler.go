@@ -202,11 +202,7 @@ func (r *Reconciler) execute(ctx context.Context, p *pass) error {
 
 func (r *Reconciler) applyService(ctx context.Context, p *pass) error {
 	_, err := r.Applier.Apply(ctx, p.set, workload.SetService(p.set, p.target.any.Inference))
-	if isRejected(err) {
-		why := "The API server rejects the Service of this set: " + err.Error()
-		return &waitError{problem: problem{v1beta1.ReasonReplicaRefused, why}, after: refused}
-	}
-	return err
+	return rejection(err, "the Service of this set")
 }
 
 func (r *Reconciler) applyChild(
@@ -238,7 +234,7 @@ func (r *Reconciler) deleteChild(ctx context.Context, set *v1beta1.InferenceSet,
 	if err == nil {
 		r.Events.Eventf(set, corev1.EventTypeNormal, "ReplicaDeleted", "deleted Workspace %s", ws.Name)
 	}
-	return client.IgnoreNotFound(err)
+	return rejection(client.IgnoreNotFound(err), "the deletion of Workspace "+ws.Name)
 }
 
 // report writes the status if something changed, and returns how the pass ended.

@@ -15,6 +15,14 @@ import (
 	"github.com/modelberth/modelberth/pkg/apply"
 )
 
+// rejection turns the API server's rejection of something other than the template into a waitError.
+func rejection(err error, what string) error {
+	if !isRejected(err) {
+		return err
+	}
+	return &waitError{problem: problem{v1beta1.ReasonReplicaRefused, "The API server rejects " + what + ": " + err.Error()}, after: refused}
+}
+
 // asWait turns an error that a person must fix, or that passes soon, into a waitError.
 func asWait(err error) error {
 	if taken, ok := errors.AsType[*apply.TakenError](err); ok {

@@ -90,6 +90,22 @@ func TestRefusalThatIsNotTheTemplates(t *testing.T) {
 	}
 }
 
+// TestProtectedReplicaIsNotTheTemplates: a webhook that denies the deletion of a former replica only delays the rollout.
+func TestProtectedReplicaIsNotTheTemplates(t *testing.T) {
+	s := newStage(t)
+	s.broken = answering()
+	s.goOn(t)
+	s.protects = denied(403)
+	s.edit(t, fixed)
+	s.goOn(t)
+	s.clock.Step(24 * time.Hour)
+	s.goOn(t)
+	s.expect(t, v1beta1.ReasonReplicaRefused, "", "", "broken")
+	s.protects = nil
+	s.goOn(t)
+	s.expect(t, v1beta1.ReasonReplicasReady, "broken", "broken")
+}
+
 // TestRefusalIsForgotten: a refusal counts from the last time when it began.
 func TestRefusalIsForgotten(t *testing.T) {
 	began := metav1.NewTime(time.Unix(1_800_000_000, 0))

@@ -37,6 +37,8 @@ type stage struct {
 	events          chan string
 	// reject is the API server's answer to a Workspace; nil if it accepts the Workspace.
 	reject func(*v1beta1.Workspace) error
+	// protects is its answer to the deletion of any object; nil if it deletes the object.
+	protects error
 }
 
 var errLost = errors.New("the connection is lost")
@@ -75,6 +77,9 @@ func (s *stage) restart() {
 			return errors.Join(loses(), c.Apply(ctx, object, options...))
 		},
 		Delete: func(ctx context.Context, c client.WithWatch, object client.Object, options ...client.DeleteOption) error {
+			if s.protects != nil {
+				return s.protects
+			}
 			return errors.Join(loses(), c.Delete(ctx, object, options...))
 		},
 		Patch: func(ctx context.Context, c client.WithWatch, object client.Object, patch client.Patch, options ...client.PatchOption) error {
