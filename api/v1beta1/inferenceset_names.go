@@ -13,6 +13,9 @@ const InferenceSetFinalizer = "inferenceset.finalizer.kaito.sh"
 // set gave it.
 const AnnotationTemplateMetadata = "modelberth.dev/template-metadata"
 
+// LabelTemplateHash is on the Workspaces of an InferenceSet with a rollback policy: the hash of their template.
+const LabelTemplateHash = "modelberth.dev/template-hash"
+
 // Condition types of an InferenceSet, beside Ready and Stalled.
 const (
 	// ConditionInferenceSetReady is KAITO's: it has the status of Ready.

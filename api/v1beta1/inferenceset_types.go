@@ -144,7 +144,8 @@ type InferenceSetUpdateStrategy struct {
 
 // InferenceSetRollingUpdate limits a rolling update.
 type InferenceSetRollingUpdate struct {
-	// partition is the number of Workspaces that keep the previous template.
+	// partition is the number of Workspaces that keep the previous template. With rollback, new Workspaces get the
+	// previous template until that many have it.
 	// +kubebuilder:validation:Minimum=0
 	// +optional
 	Partition *int32 `json:"partition,omitempty"`
@@ -153,6 +154,10 @@ type InferenceSetRollingUpdate struct {
 	// Workspace is always replaced in this way.
 	// +optional
 	MaxUnavailable *intstr.IntOrString `json:"maxUnavailable,omitempty"`
+	// canaryWeight is the percentage of the router's requests for the Workspaces with the new template, while partition
+	// keeps others on the previous one. If it is unset, the router balances by load. Needs rollback. Modelberth only.
+	// +optional
+	CanaryWeight *int32 `json:"canaryWeight,omitempty"`
 	// minReadySeconds is how many seconds a Workspace with a new template must be ready before the rollout continues.
 	// Modelberth only.
 	// +optional
@@ -241,6 +246,9 @@ type InferenceSetStatus struct {
 	// updateStrategy.rollingUpdate.rollback. Modelberth only.
 	// +optional
 	Rollout *RolloutStatus `json:"rollout,omitempty"`
+	// canary is what the router reads of a rollout with canaryWeight, while partition keeps it. Modelberth only.
+	// +optional
+	Canary *CanaryStatus `json:"canary,omitempty"`
 	// performance holds benchmark results of KAITO.
 	// +optional
 	Performance *Performance `json:"performance,omitempty"`
@@ -277,6 +285,15 @@ type RolloutStatus struct {
 	// +kubebuilder:validation:MaxLength=2048
 	// +optional
 	Message string `json:"message,omitempty"`
+}
+
+// CanaryStatus is the current split of requests between two templates.
+type CanaryStatus struct {
+	// templateHash is the value of the label modelberth.dev/template-hash on the Workspaces with the new template.
+	// +kubebuilder:validation:MaxLength=63
+	TemplateHash string `json:"templateHash"`
+	// weight is the percentage of the requests for these Workspaces.
+	Weight int32 `json:"weight"`
 }
 
 // AutoUpgradeStatus is KAITO's record of upgrades.

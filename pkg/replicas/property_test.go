@@ -24,7 +24,7 @@ type world struct {
 func newWorld(seed uint64) *world {
 	random := rand.New(rand.NewPCG(seed, 1))
 	w := &world{random: random, policy: Policy{
-		Replicas: random.IntN(6), MaxUnavailable: random.IntN(3), Partition: max(0, random.IntN(6)-3), OnDelete: random.IntN(8) == 0, IsRollback: random.IntN(5) == 0,
+		Replicas: random.IntN(6), MaxUnavailable: random.IntN(3), Partition: max(0, random.IntN(6)-3), OnDelete: random.IntN(8) == 0, IsRollback: random.IntN(5) == 0, CanRestore: random.IntN(2) == 0,
 	}}
 	if random.IntN(3) == 0 {
 		w.policy.NodeLimit = 1 + random.IntN(8)
@@ -61,8 +61,8 @@ func (w *world) do(d Decision) {
 		replica := w.find(name)
 		replica.IsCurrent, replica.IsReady, replica.IsProven = true, false, false
 	}
-	for range d.Create {
-		w.add(Replica{IsCurrent: true, CanUpdate: true, Nodes: w.random.IntN(2)})
+	for i := range d.Create {
+		w.add(Replica{IsCurrent: i >= d.Restore, CanUpdate: true, Nodes: w.random.IntN(2)})
 	}
 }
 
@@ -184,6 +184,28 @@ func TestDecisionsDoNotDependOnOrder(t *testing.T) {
 		w.random.Shuffle(len(w.replicas), func(i, j int) { w.replicas[i], w.replicas[j] = w.replicas[j], w.replicas[i] })
 		if got := fmt.Sprint(Decide(w.policy, w.replicas)); got != want {
 			t.Fatalf("seed %d: %s, and in another order %s", seed, want, got)
+		}
+	}
+}
+
+// TestPartitionHolds: if the previous template is known, no decision gives the current one to more replicas than a
+// partition admits.
+func TestPartitionHolds(t *testing.T) {
+	for seed := range uint64(worlds) {
+		w := newWorld(seed)
+		w.policy.CanRestore, w.policy.IsRollback, w.policy.OnDelete = true, false, false
+		for step := range 60 {
+			if step == 30 {
+				w.policy.Replicas = w.random.IntN(6)
+			}
+			isCurrent := func(r Replica) bool { return r.IsCurrent }
+			before, d := w.count(isCurrent), Decide(w.policy, w.replicas)
+			w.do(d)
+			most := w.policy.Replicas - min(w.policy.Partition, w.policy.Replicas)
+			if got := w.count(isCurrent); got > max(before, most) {
+				t.Fatalf("seed %d: %+v gives the current template to %d replicas, had %d, with policy %+v", seed, d, got, before, w.policy)
+			}
+			w.pass()
 		}
 	}
 }

@@ -31,6 +31,8 @@ type Policy struct {
 	MaxUnavailable int
 	// Partition is how many replicas keep a former template.
 	Partition int
+	// CanRestore: the previous template is known, so new replicas can get it.
+	CanRestore bool
 	// IsRollback: the current template is the previous one again. The one that failed must not stay anywhere.
 	IsRollback bool
 	// NodeLimit is the largest number of machines of all replicas; 0 means no limit.
@@ -70,8 +72,8 @@ type Replica struct {
 
 // Decision holds the next steps.
 type Decision struct {
-	// Create is how many replicas to create with the current template.
-	Create int
+	// Create is how many replicas to create. Restore of them get the previous template, and the others the current one.
+	Create, Restore int
 	// Update and Delete name existing replicas.
 	Update, Delete []string
 	// IsRolling: replicas with a former template are to get the current one.
@@ -99,6 +101,7 @@ func Decide(policy Policy, all []Replica) Decision {
 	case excess < 0:
 		room := s.room()
 		d.Create = max(0, min(-excess, room, mostCreated))
+		d.Restore = min(d.Create, s.toRestore())
 		d.IsLimited = room < -excess
 		if d.Create == 0 && s.isRolling {
 			s.roll(&d)
@@ -189,11 +192,23 @@ func (s *state) toRoll() int {
 	if s.policy.OnDelete || s.policy.Replicas == 0 {
 		return 0
 	}
-	kept := min(s.policy.Partition, s.policy.Replicas)
+	return max(0, len(s.live)-s.current-s.kept())
+}
+
+// kept returns how many replicas keep a former template.
+func (s *state) kept() int {
 	if s.policy.IsRollback {
-		kept = 0
+		return 0
 	}
-	return max(0, len(s.live)-s.current-kept)
+	return min(s.policy.Partition, s.policy.Replicas)
+}
+
+// toRestore returns how many more replicas are to have the previous template, if there is one.
+func (s *state) toRestore() int {
+	if !s.policy.CanRestore {
+		return 0
+	}
+	return max(0, s.kept()-(len(s.live)-s.current))
 }
 
 // surge returns how many replicas may exist above the desired number: one during a rollout.

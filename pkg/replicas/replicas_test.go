@@ -111,6 +111,10 @@ func TestDecide(t *testing.T) {
 		{"OnDelete leaves old replicas alone", Policy{Replicas: 2, OnDelete: true}, at("r", "r"), Decision{}},
 		{"and gives new ones the edit", Policy{Replicas: 2, OnDelete: true}, at("r"), Decision{Create: 1}},
 		{"a partition keeps that many", Policy{Replicas: 3, MaxUnavailable: 1, Partition: 2}, at("r", "r", "r"), Decision{Update: []string{"c"}, IsRolling: true}},
+		{"and new replicas get the previous template", Policy{Replicas: 5, MaxUnavailable: 1, Partition: 4, CanRestore: true}, at("r", "r", "cr"), Decision{Create: 2, Restore: 2}},
+		{"until that many have it", Policy{Replicas: 5, MaxUnavailable: 1, Partition: 3, CanRestore: true}, at("r", "r", "cr"), Decision{Create: 2, Restore: 1}},
+		{"but not in a rollback", Policy{Replicas: 5, MaxUnavailable: 1, Partition: 4, CanRestore: true, IsRollback: true}, at("cr", "cr", "cr"), Decision{Create: 2}},
+		{"nor if the previous template is unknown", Policy{Replicas: 5, MaxUnavailable: 1, Partition: 4}, at("r", "r", "cr"), Decision{Create: 2}},
 		{"and no more", Policy{Replicas: 3, MaxUnavailable: 1, Partition: 2}, at("r", "r", "cr"), Decision{}},
 		{"scaling down in a rollout keeps what is ready", Policy{Replicas: 1, MaxUnavailable: 1}, at("rf", "rf", "cr", "c"), Decision{Delete: []string{"d", "b"}, IsRolling: true}},
 

@@ -28,6 +28,8 @@ type template struct {
 	Annotations map[string]string      `json:"annotations,omitempty"`
 	Resource    v1beta1.ResourceSpec   `json:"resource,omitzero"`
 	Inference   *v1beta1.InferenceSpec `json:"inference,omitempty"`
+	// hash identifies the template; empty without a rollback policy.
+	hash string
 }
 
 // templateOf reads the template of a set's spec.
@@ -74,10 +76,14 @@ func (t template) steady() (template, bool) {
 
 // child returns the Workspace of that name in a set.
 func (t template) child(set *v1beta1.InferenceSet, name string) *v1beta1.Workspace {
+	labels := maps.Clone(t.Labels)
+	if t.hash != "" {
+		labels[v1beta1.LabelTemplateHash] = t.hash
+	}
 	return &v1beta1.Workspace{
 		TypeMeta: metav1.TypeMeta{APIVersion: v1beta1.GroupVersion().String(), Kind: v1beta1.WorkspaceKind},
 		ObjectMeta: metav1.ObjectMeta{
-			Namespace: set.Namespace, Name: name, Labels: maps.Clone(t.Labels), Annotations: maps.Clone(t.Annotations),
+			Namespace: set.Namespace, Name: name, Labels: labels, Annotations: maps.Clone(t.Annotations),
 			OwnerReferences: []metav1.OwnerReference{
 				*metav1.NewControllerRef(set, v1beta1.GroupVersion().WithKind(v1beta1.InferenceSetKind)),
 			},

@@ -38,6 +38,9 @@ type pass struct {
 	hasUpdated bool
 	// missing is set if the previous template cannot be read after a rollback: the set only deletes replicas.
 	missing *waitError
+	// previous is the template of the replicas to restore, and unrestorable the reason why it cannot be read.
+	previous     variants
+	unrestorable *waitError
 	// next is the time of the next pass; zero if an event leads to it.
 	next time.Time
 }
@@ -55,17 +58,21 @@ func (r *Reconciler) assess(ctx context.Context, set *v1beta1.InferenceSet, chil
 	if err != nil {
 		return nil, err
 	}
-	target := spec
 	if rollbackOf(set) != nil && set.DeletionTimestamp.IsZero() {
 		if p.spec, err = revisionOf(set, spec); err != nil {
 			return nil, err
 		}
+		spec.hash = p.spec.hash
 		if err = r.recognize(ctx, p); err != nil {
 			return nil, err
 		}
 	}
+	target := spec
 	if p.isRolledBack() {
-		target, err = r.previous(ctx, set, p.current)
+		target, err = r.previous(ctx, set, p.current, problem{
+			v1beta1.ReasonRolledBack, "The template in spec.template failed, and the previous one cannot be restored: " +
+				"edit spec.template. Until then, the set creates and updates no replica",
+		})
 	}
 	if missing, ok := errors.AsType[*waitError](err); ok {
 		p.missing, target, err = missing, spec, nil
@@ -78,6 +85,9 @@ func (r *Reconciler) assess(ctx context.Context, set *v1beta1.InferenceSet, chil
 	r.complete(p)
 	if p.missing == nil {
 		p.decision = p.decide()
+		if err := r.restore(ctx, p); err != nil {
+			return nil, err
+		}
 	} else {
 		p.decision = p.shrink()
 	}
@@ -86,6 +96,40 @@ func (r *Reconciler) assess(ctx context.Context, set *v1beta1.InferenceSet, chil
 }
 
 func (r *Reconciler) settling() time.Duration { return cmp.Or(r.Settling, usualSettling) }
+
+// restore reads the template of the replicas to restore. Without it, they are not created.
+func (r *Reconciler) restore(ctx context.Context, p *pass) error {
+	if p.decision.Restore == 0 {
+		return nil
+	}
+	previous, err := r.previous(ctx, p.set, p.current, problem{
+		v1beta1.ReasonReplicaBlocked,
+		"So new Workspaces cannot get the previous template, as updateStrategy.rollingUpdate.partition requires: set partition to 0",
+	})
+	if missing, ok := errors.AsType[*waitError](err); ok {
+		p.unrestorable, err = missing, nil
+		p.decision.Create -= p.decision.Restore
+		p.decision.Restore = 0
+	}
+	p.previous = variantsOf(p.set, previous)
+	return err
+}
+
+// canary returns the split of the requests between two templates; nil if there is none. It stays during a rollback, so
+// that the failed template does not get more requests than before.
+func (p *pass) canary() *v1beta1.CanaryStatus {
+	if p.spec == nil || policyOf(p.set).Partition == 0 {
+		return nil
+	}
+	weight := p.set.Spec.UpdateStrategy.RollingUpdate.CanaryWeight
+	has := func(isUpdated bool) bool {
+		return slices.ContainsFunc(p.views, func(v view) bool { return !v.IsLeaving && v.isUpdated == isUpdated })
+	}
+	if weight == nil || !has(true) || !has(false) {
+		return nil
+	}
+	return &v1beta1.CanaryStatus{TemplateHash: p.spec.hash, Weight: min(max(0, *weight), 100)}
+}
 
 // complete adds to the views what the Workspaces themselves do not show: their load, and how long they have to stay ready.
 func (r *Reconciler) complete(p *pass) {

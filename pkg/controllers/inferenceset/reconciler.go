@@ -9,6 +9,7 @@
 package inferenceset
 
 import (
+	"cmp"
 	"context"
 	"errors"
 	"fmt"
@@ -156,6 +157,7 @@ func (p *pass) decide() replicas.Decision {
 		p.target.retire(p.set.DesiredReplicas(), p.views)
 		policy := policyOf(p.set)
 		policy.IsRollback = p.isRolledBack()
+		policy.CanRestore = p.spec != nil && p.current != "" && p.current != p.spec.name
 		return replicas.Decide(policy, replicasOf(p.views))
 	}
 	var out replicas.Decision
@@ -184,20 +186,34 @@ func (r *Reconciler) execute(ctx context.Context, p *pass) error {
 		p.hasUpdated = p.hasUpdated || err == nil
 		failures = append(failures, err)
 	}
-	steady := p.target.lacking(p.views)
-	for i, name := range replicas.Names(p.set.Name, string(p.set.UID), replicasOf(p.views), p.decision.Create) {
-		_, err := r.applyChild(ctx, p.set, p.target.of(i < steady).child(p.set, name), "ReplicaCreated", "created Workspace %s")
-		failures = append(failures, err)
-	}
+	failures = append(failures, r.createChildren(ctx, p)...)
 	for _, err := range failures {
 		if err != nil {
 			return asWait(err)
 		}
 	}
-	if p.missing != nil {
-		return p.missing
+	if unread := cmp.Or(p.missing, p.unrestorable); unread != nil {
+		return unread
 	}
 	return nil
+}
+
+// createChildren creates replicas with the current template, and then those that get the previous one.
+func (r *Reconciler) createChildren(ctx context.Context, p *pass) []error {
+	var failures []error
+	steady, updated := p.target.lacking(p.views, p.decision.Restore > 0), p.decision.Create-p.decision.Restore
+	for i, name := range replicas.Names(p.set.Name, string(p.set.UID), replicasOf(p.views), p.decision.Create) {
+		from := p.target
+		if i >= updated {
+			from = p.previous
+		}
+		_, err := r.applyChild(ctx, p.set, from.of(i < steady).child(p.set, name), "ReplicaCreated", "created Workspace %s")
+		if i >= updated { // a rejection says nothing about the current template
+			err = rejection(err, "Workspaces of the previous template")
+		}
+		failures = append(failures, err)
+	}
+	return failures
 }
 
 func (r *Reconciler) applyService(ctx context.Context, p *pass) error {

@@ -88,7 +88,7 @@ func (f *facts) status(now metav1.Time) v1beta1.InferenceSetStatus {
 	out.ObservedGeneration = f.set.Generation
 	out.Replicas, out.ReadyReplicas, out.UpdatedReplicas = int32(c.live), int32(c.ready), int32(c.updated)
 	out.Selector = v1beta1.LabelInferenceSet + "=" + f.set.Name
-	out.CurrentRevision, out.Rollout = f.current, f.rollout
+	out.CurrentRevision, out.Rollout, out.Canary = f.current, f.rollout, f.canary()
 	out.HourlyPrice = ""
 	if c.price > 0 {
 		out.HourlyPrice = request.Price(c.price)
@@ -153,8 +153,17 @@ func (f *facts) ready(c count) metav1.Condition {
 	case c.ready < want:
 		return no(v1beta1.ConditionReady, v1beta1.ReasonReplicasNotReady, state+f.waitsFor(c))
 	default:
-		return yes(v1beta1.ConditionReady, v1beta1.ReasonReplicasReady, state)
+		return yes(v1beta1.ConditionReady, v1beta1.ReasonReplicasReady, state+f.canaryWords(c))
 	}
+}
+
+// canaryWords returns the end of a sentence about the requests for the new template; empty without a canary.
+func (f *facts) canaryWords(c count) string {
+	canary := f.canary()
+	if canary == nil {
+		return ""
+	}
+	return fmt.Sprintf(". The router sends %d%% of the requests to the new template (%d of the replicas)", canary.Weight, c.updated)
 }
 
 // waitsFor returns the end of a sentence, with the reason of the first unready replica.

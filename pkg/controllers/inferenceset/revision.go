@@ -46,10 +46,10 @@ func minReadyOf(set *v1beta1.InferenceSet) time.Duration {
 	return time.Duration(set.Spec.UpdateStrategy.RollingUpdate.MinReadySeconds) * time.Second
 }
 
-// revision is a template with the name of its ControllerRevision.
+// revision is a template with its hash and the name of its ControllerRevision.
 type revision struct {
-	name string
-	data []byte
+	name, hash string
+	data       []byte
 }
 
 // revisionOf names a template by its content, so a crash between two writes leaves nothing to repair.
@@ -58,13 +58,17 @@ func revisionOf(set *v1beta1.InferenceSet, t template) (*revision, error) {
 	if err != nil {
 		return nil, fmt.Errorf("encoding the template of InferenceSet %s/%s: %w", set.Namespace, set.Name, err)
 	}
-	return &revision{revisionName(set, data), data}, nil
+	hash := templateHash(set, data)
+	return &revision{revisionName(set, hash), hash, data}, nil
 }
 
-// revisionName contains a hash, so that nobody can replace the data. The UID of the set is in it, because a set of the
-// same name may have had the same template.
-func revisionName(set *v1beta1.InferenceSet, data []byte) string {
-	return set.Name + "-" + digest(append([]byte(set.UID+"/"), data...))
+// revisionName contains a hash, so that nobody can replace the data.
+func revisionName(set *v1beta1.InferenceSet, hash string) string { return set.Name + "-" + hash }
+
+// templateHash hashes an encoded template. The UID of the set is part of it, because a set of the same name may have had
+// the same template.
+func templateHash(set *v1beta1.InferenceSet, data []byte) string {
+	return digest(append([]byte(set.UID+"/"), data...))
 }
 
 // stored reads a ControllerRevision of a set; nil if it is missing, or was replaced. Its name proves that it was not.
@@ -74,29 +78,27 @@ func (r *Reconciler) stored(ctx context.Context, set *v1beta1.InferenceSet, name
 	if client.IgnoreNotFound(err) != nil {
 		return nil, fmt.Errorf("reading ControllerRevision %s/%s: %w", set.Namespace, name, err)
 	}
-	if err != nil || name != revisionName(set, object.Data.Raw) {
+	if err != nil || name != revisionName(set, templateHash(set, object.Data.Raw)) {
 		return nil, nil
 	}
 	return object.Data.Raw, nil
 }
 
-// previous reads the previous template.
-func (r *Reconciler) previous(ctx context.Context, set *v1beta1.InferenceSet, name string) (template, error) {
+// previous reads the previous template. If it is missing or was replaced, the error is a waitError with the given problem.
+func (r *Reconciler) previous(ctx context.Context, set *v1beta1.InferenceSet, name string, lack problem) (template, error) {
 	data, err := r.stored(ctx, set, name)
 	if err != nil {
 		return template{}, err
 	}
 	if data == nil {
-		return template{}, &waitError{problem: problem{
-			v1beta1.ReasonRolledBack,
-			fmt.Sprintf("the template in spec.template failed, and the previous one cannot be restored, because ControllerRevision %s "+
-				"is missing or was replaced: edit spec.template. Until then, the set creates and updates no replica", name),
-		}, after: refused}
+		lack.Message = fmt.Sprintf("ControllerRevision %s is missing or was replaced. %s", name, lack.Message)
+		return template{}, &waitError{problem: lack, after: refused}
 	}
 	var out template
 	if err := json.Unmarshal(data, &out); err != nil {
 		return template{}, fmt.Errorf("decoding ControllerRevision %s/%s: %w", set.Namespace, name, err)
 	}
+	out.hash = templateHash(set, data)
 	return out, nil
 }
 

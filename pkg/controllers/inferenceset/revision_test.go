@@ -57,7 +57,7 @@ func TestLostRevision(t *testing.T) {
 				s.edit(t, func(spec *v1beta1.InferenceSetSpec) { spec.Replicas = new(replicas) })
 				s.goOn(t)
 				ready := meta.FindStatusCondition(s.set(t).Status.Conditions, v1beta1.ConditionReady)
-				start := fmt.Sprintf("%d/%d replicas are ready. the template in spec.template failed", want, replicas)
+				start := fmt.Sprintf("%d/%d replicas are ready. The template in spec.template failed", want, replicas)
 				end := "edit spec.template. Until then, the set creates and updates no replica"
 				if ready.Reason != v1beta1.ReasonRolledBack || !strings.HasPrefix(ready.Message, start) || !strings.HasSuffix(ready.Message, end) {
 					t.Errorf("Ready is %+v, want %s: %s … %s", ready, v1beta1.ReasonRolledBack, start, end)
@@ -91,7 +91,7 @@ func (s *stage) recode(t *testing.T) {
 			t.Fatal(err)
 		}
 		object.ResourceVersion, object.Data.Raw = "", []byte(strings.Replace(string(object.Data.Raw), "{", `{"former":null,`, 1))
-		object.Name = revisionName(set(), object.Data.Raw)
+		object.Name = revisionName(set(), templateHash(set(), object.Data.Raw))
 		names[name] = object.Name
 		if err := s.Create(t.Context(), object); err != nil {
 			t.Fatal(err)

@@ -69,12 +69,12 @@ func (v variants) of(isSteady bool) template {
 	return v.any
 }
 
-// lacking returns how many new replicas are to be steady. During a rollout, those with a former template do not count,
-// because new ones take their place.
-func (v variants) lacking(views []view) int {
+// lacking returns how many new replicas are to be steady. Those with a former template count only if they keep it,
+// because otherwise new ones take their place.
+func (v variants) lacking(views []view, keepsFormer bool) int {
 	missing := v.need
 	for i := range views {
-		if views[i].IsSteady && views[i].IsCurrent && !views[i].IsLeaving {
+		if views[i].IsSteady && (views[i].IsCurrent || keepsFormer) && !views[i].IsLeaving {
 			missing--
 		}
 	}

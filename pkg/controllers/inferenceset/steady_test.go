@@ -178,7 +178,7 @@ func TestSteadyConverges(t *testing.T) {
 				ws := find(children, name)
 				ws.Resource, ws.Status.Conditions = p.target.of(p.isSteady(name)).child(s, name).Resource, nil
 			}
-			steady := p.target.lacking(p.views)
+			steady := p.target.lacking(p.views, false)
 			for i := range p.decision.Create {
 				add(p.target.of(i < steady))
 			}

@@ -142,6 +142,8 @@ func TestSetsAreRefused(t *testing.T) {
 		{"no negative time", "{name: a}", "updateStrategy: {rollingUpdate: {minReadySeconds: -1}}\n" + template, "minReadySeconds must be between 0 and 86400"},
 		{"no time to answer", "{name: a}", "updateStrategy: {rollingUpdate: {rollback: {progressDeadline: 0s}}}\n" + template, "rollback.progressDeadline must be a duration of at least 1s"},
 		{"a time without a unit", "{name: a}", "updateStrategy: {rollingUpdate: {rollback: {progressDeadline: '30'}}}\n" + template, "rollback.progressDeadline must be a duration of at least 1s"},
+		{"no percentage of requests", "{name: a}", "updateStrategy: {rollingUpdate: {canaryWeight: 101, rollback: {}}}\n" + template, "canaryWeight must be a percentage from 0 to 100"},
+		{"a canary needs a previous template", "{name: a}", "updateStrategy: {rollingUpdate: {canaryWeight: 5}}\n" + template, "canaryWeight needs spec.updateStrategy.rollingUpdate.rollback"},
 		{"a window has a schedule", "{name: a}", "autoUpgrade: {maintenanceWindow: {duration: 1h}}\n" + template, "spec.autoUpgrade.maintenanceWindow.schedule must be set"},
 		{"a schedule has five fields", "{name: a}", "autoUpgrade: {maintenanceWindow: {schedule: daily}}\n" + template, "must be a cron expression of five fields"},
 		{"a window lasts", "{name: a}", "autoUpgrade: {maintenanceWindow: {schedule: '0 3 * * 6', duration: 0h}}\n" + template, "must be a duration above zero"},

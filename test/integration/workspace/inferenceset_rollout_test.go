@@ -211,3 +211,55 @@ func TestInferenceSetRollsBack(t *testing.T) {
 	}
 	w.removeSet(t, set)
 }
+
+// TestInferenceSetCanary: one of three replicas gets an edit, and new replicas get the previous template, also after a
+// restart of the controller. The status has the split of the requests, and the labels of the Workspaces agree with it.
+func TestInferenceSetCanary(t *testing.T) {
+	w := enter(t)
+	life := w.begin(t, faults.NewRecorder())
+	set := setForm(w.namespace(t), "chat", 3)
+	set.Spec.UpdateStrategy.RollingUpdate = &v1beta1.InferenceSetRollingUpdate{
+		Partition: new(int32(2)), CanaryWeight: new(int32(5)), Rollback: &v1beta1.RollbackSpec{},
+	}
+	w.createSet(t, set)
+	w.untilScaled(t, set, 3)
+	if set.Status.Canary != nil {
+		t.Errorf("canary %+v without an edit", set.Status.Canary)
+	}
+	splits := func(replicas, canaries int) {
+		t.Helper()
+		eventually(t, "the split of the requests", func() (bool, string) {
+			if err := w.client.Get(t.Context(), client.ObjectKeyFromObject(set), set); err != nil {
+				return false, err.Error()
+			}
+			children, updated, labelled := w.children(t, set), 0, 0
+			for i := range children {
+				isUpdated := children[i].Inference.Engine != nil
+				updated += map[bool]int{true: 1}[isUpdated]
+				if canary := set.Status.Canary; canary != nil && isUpdated == (children[i].Labels[v1beta1.LabelTemplateHash] == canary.TemplateHash) {
+					labelled++
+				}
+			}
+			ready := set.Status.ObservedGeneration == set.Generation && int(set.Status.ReadyReplicas) == replicas &&
+				meta.IsStatusConditionTrue(set.Status.Conditions, v1beta1.ConditionReady)
+			return ready && len(children) == replicas && updated == canaries && labelled == replicas && set.Status.Canary.Weight == 5, setSaying(set)
+		})
+	}
+	w.edit(t, set, func(spec *v1beta1.InferenceSetSpec) {
+		spec.Template.Inference.Engine = &v1beta1.EngineSpec{Env: []v1beta1.EngineEnv{{Name: "EDIT", Value: "1"}}}
+	})
+	splits(3, 1)
+	life.end(t)
+	life = w.begin(t, faults.NewRecorder())
+	w.edit(t, set, func(spec *v1beta1.InferenceSetSpec) {
+		spec.Replicas, spec.UpdateStrategy.RollingUpdate.Partition = new(int32(5)), new(int32(4))
+	})
+	splits(5, 1)
+	w.checkSettled(t, life, set)
+	w.edit(t, set, func(spec *v1beta1.InferenceSetSpec) { spec.UpdateStrategy.RollingUpdate.Partition = nil })
+	w.untilScaled(t, set, 5)
+	if set.Status.Canary != nil {
+		t.Errorf("canary %+v after the rollout", set.Status.Canary)
+	}
+	w.removeSet(t, set)
+}
