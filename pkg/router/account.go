@@ -25,32 +25,50 @@ type Metrics struct {
 	holding   prometheus.Gauge
 	held      *prometheus.CounterVec
 	resumes   *prometheus.CounterVec
+	canary    canaryMetrics
+}
+
+// canaryMetrics compare two templates of a model while one of them has a canary.
+type canaryMetrics struct {
+	requests  *prometheus.CounterVec
+	firstByte *prometheus.HistogramVec
+	perToken  *prometheus.HistogramVec
 }
 
 // NewMetrics registers the metrics.
 func NewMetrics(registry prometheus.Registerer) (*Metrics, error) {
+	perTokenBuckets := []float64{.002, .005, .01, .015, .02, .03, .04, .05, .075, .1, .2, .5, 1}
 	buckets := []float64{.005, .02, .05, .1, .25, .5, 1, 2.5, 5, 10, 30, 60, 300}
 	counter := func(name, help string, labels ...string) *prometheus.CounterVec {
 		return prometheus.NewCounterVec(prometheus.CounterOpts{Name: "modelberth_router_" + name, Help: help}, labels)
 	}
-	histogram := func(name, help string) *prometheus.HistogramVec {
+	histogram := func(name, help string, buckets []float64, labels ...string) *prometheus.HistogramVec {
 		opts := prometheus.HistogramOpts{Name: "modelberth_router_" + name, Help: help, Buckets: buckets}
-		return prometheus.NewHistogramVec(opts, []string{"model"})
+		return prometheus.NewHistogramVec(opts, labels)
 	}
 	m := &Metrics{
 		requests:  counter("requests_total", "Requests by model, key and status.", "model", "key", "status"),
 		retries:   counter("retries_total", "Requests sent to another replica after a failure.", "model"),
 		tokens:    counter("tokens_total", "Tokens of prompts and answers, as the engines report them.", "model", "key", "kind"),
-		firstByte: histogram("first_byte_seconds", "Time from a request to the first byte of its answer."),
-		duration:  histogram("request_duration_seconds", "Time from a request to the end of its answer."),
+		firstByte: histogram("first_byte_seconds", "Time from a request to the first byte of its answer.", buckets, "model"),
+		duration:  histogram("request_duration_seconds", "Time from a request to the end of its answer.", buckets, "model"),
 		held:      counter("held_total", "Requests that waited for a first replica, by how the wait ended.", "model", "outcome"),
 		resumes:   counter("resumes_total", "Streams that lost their replica, by how they went on.", "model", "outcome"),
+		canary: canaryMetrics{
+			requests: counter("canary_requests_total", "Requests by template and status while a new template has a canary.",
+				"model", "template", "status"),
+			firstByte: histogram("canary_first_byte_seconds", "Time to the first byte of an answer, by template.",
+				buckets, "model", "template"),
+			perToken: histogram("canary_time_per_output_token_seconds", "Time per token of a streamed answer after its first byte, by template.",
+				perTokenBuckets, "model", "template"),
+		},
 		holding: prometheus.NewGauge(prometheus.GaugeOpts{
 			Name: "modelberth_router_held_requests", Help: "Requests that wait for a first replica.",
 		}),
 	}
 	for _, collector := range []prometheus.Collector{
 		m.requests, m.retries, m.tokens, m.firstByte, m.duration, m.held, m.holding, m.resumes,
+		m.canary.requests, m.canary.firstByte, m.canary.perToken,
 	} {
 		if err := registry.Register(collector); err != nil {
 			return nil, err
@@ -125,7 +143,31 @@ func (x *exchange) account(w *recorder, req *http.Request) {
 		m.tokens.WithLabelValues(model, x.client.Group(), "prompt").Add(float64(used.Prompt))
 		m.tokens.WithLabelValues(model, x.client.Group(), "completion").Add(float64(used.Completion))
 	}
+	if model != "" {
+		x.compare(w, used, now)
+	}
 	x.record(w, req, used, now)
+}
+
+// compare counts a request for its template while the model has a canary.
+func (x *exchange) compare(w *recorder, used usage.Tokens, now time.Time) {
+	canary := x.work.Canary
+	if canary == nil || x.hold == nil {
+		return
+	}
+	template := "previous"
+	if canary.Has(x.hold.Replica) {
+		template = "new"
+	}
+	m, model := x.router.metrics.canary, x.owner.ID()
+	m.requests.WithLabelValues(model, template, strconv.Itoa(x.status(w))).Inc()
+	if w.first.IsZero() {
+		return
+	}
+	m.firstByte.WithLabelValues(model, template).Observe(w.first.Sub(x.start).Seconds())
+	if x.fields.Stream && used.Completion > 1 {
+		m.perToken.WithLabelValues(model, template).Observe(now.Sub(w.first).Seconds() / float64(used.Completion-1))
+	}
 }
 
 // used returns the tokens of the request. It estimates them if the answer has no usage: a client may leave before the

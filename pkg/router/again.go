@@ -63,6 +63,7 @@ func (x *exchange) again(body []byte) (io.ReadCloser, error) {
 	if now := x.router.directory.Models().Find(x.owner.ID(), everywhere); now != nil {
 		x.owner = now
 	}
+	x.work.Canary = x.owner.Canary.Staying(x.work.Canary.Has(x.dead))
 	x.text, x.isFresh = body, true // if this engine breaks too, the request is not sent again
 	answer, err := x.RoundTrip(x.outgoing)
 	if errors.Is(err, errNoReplica) {

@@ -197,7 +197,9 @@ func (x *exchange) admit(*http.Request, []byte) *openai.Error {
 // edit prepares the body for the replica, and the inputs for the choice of the replica.
 func (x *exchange) edit(req *http.Request, text []byte) *openai.Error {
 	x.text = text
-	x.work = balance.Request{Tokens: x.fields.Tokens(), Prefixes: x.fields.Prefixes(x.client.Name())}
+	x.work = balance.Request{
+		Tokens: x.fields.Tokens(), Prefixes: x.fields.Prefixes(x.client.Name()), Canary: x.owner.Canary,
+	}
 	if session := req.Header.Get(HeaderSession); session != "" {
 		x.work.Session = sessionKey(x.client.Name(), session)
 	}

@@ -29,6 +29,8 @@ kind: InferenceSet
 metadata: {name: pair}
 spec:
   replicas: 2
+  updateStrategy:
+    rollingUpdate: {partition: 1, rollback: {}}
   template:
     inference:
       preset: {name: tiny-chat}
@@ -70,6 +72,7 @@ func TestRouter(t *testing.T) {
 	t.Run("refusals", d.refuses)
 	t.Run("a limit", d.limits)
 	t.Run("a client that goes", func(t *testing.T) { d.cancels(t, set) })
+	t.Run("a canary", func(t *testing.T) { d.splits(t, set) })
 	t.Run("a replica is killed", func(t *testing.T) { d.outlivesReplica(t, set) })
 	t.Run("a router is killed", d.outlivesKilledRouter)
 	t.Run("a router goes", d.outlivesRouter)
@@ -311,6 +314,64 @@ func (d *door) cancels(t *testing.T, set types.NamespacedName) {
 	elapsed(t, "from the end of a client to the engine's", start)
 }
 
+// splits edits the template of one replica, and sends it none of the requests, and then all.
+func (d *door) splits(t *testing.T, set types.NamespacedName) {
+	patch := func(spec string) {
+		kubectl(t, "patch", "inferenceset", set.Name, "--namespace="+set.Namespace, "--type=merge", "--patch", `{"spec": `+spec+`}`)
+	}
+	weigh := func(weight string) {
+		patch(`{"updateStrategy": {"rollingUpdate": {"canaryWeight": ` + weight + `}}}`)
+	}
+	weigh("0")
+	patch(`{"template": {"inference": {"engine": {"env": [{"name": "CANARY", "value": "1"}]}}}}`)
+	start := time.Now()
+	canary := &v1beta1.InferenceSet{}
+	waitFor(t, "a ready canary", readyTimeout, func(ctx context.Context) (bool, error) {
+		err := local.client.Get(ctx, set, canary)
+		return canary.Status.Canary != nil && canary.Status.ReadyReplicas == 2, err
+	})
+	elapsed(t, "from an edit to a ready canary", start)
+	pods := enginePods(t, set)
+	canaries := map[string]bool{}
+	for _, ws := range replicasOf(t, set) {
+		canaries[ws.Name] = ws.Labels[v1beta1.LabelTemplateHash] == canary.Status.Canary.TemplateHash
+	}
+	for weight, wantCanary := range map[string]bool{"0": false, "100": true} {
+		weigh(weight)
+		waitFor(t, "the split with the weight "+weight, seenTimeout, func(ctx context.Context) (bool, error) {
+			before := d.predicted(t, pods)
+			for range 16 {
+				d.client.CloseIdleConnections() // the next connection may reach the other router
+				if got, err := d.ask(ctx, keyOfTeam, http.MethodPost, chatPath, chat("pair", 1, false)); err != nil || got.status != http.StatusOK {
+					t.Errorf("a request with the weight %s failed: %v, %+v", weight, err, got)
+				}
+			}
+			after, isServing := d.predicted(t, pods), map[bool]bool{}
+			for i := range pods {
+				isCanary := canaries[pods[i].Labels[v1beta1.LabelWorkspace]]
+				isServing[isCanary] = isServing[isCanary] || after[i] > before[i]
+			}
+			return isServing[wantCanary] && !isServing[!wantCanary], nil
+		})
+	}
+	weigh("null")
+	waitFor(t, "the end of the split", seenTimeout, func(ctx context.Context) (bool, error) {
+		ended := &v1beta1.InferenceSet{}
+		err := local.client.Get(ctx, set, ended)
+		return ended.Status.Canary == nil, err
+	})
+}
+
+// predicted returns the number of tokens that each engine has generated, by its own metrics.
+func (d *door) predicted(t *testing.T, pods []corev1.Pod) []int {
+	t.Helper()
+	var out []int
+	for i := range pods {
+		out = append(out, d.gauge(t, &pods[i], "tokens_predicted_total"))
+	}
+	return out
+}
+
 // enginePods returns the pods that serve a set.
 func enginePods(t *testing.T, set types.NamespacedName) []corev1.Pod {
 	t.Helper()
@@ -326,17 +387,23 @@ func (d *door) processing(t *testing.T, pods []corev1.Pod) int {
 	t.Helper()
 	total := 0
 	for i := range pods {
-		engine := door{fmt.Sprintf("http://%s:5000", pods[i].Status.PodIP), d.client}
-		text := engine.mustAsk(t, "", http.MethodGet, "/metrics", "").body
-		_, after, found := strings.Cut(text, "\nllamacpp:requests_processing ")
-		value, _, _ := strings.Cut(after, "\n")
-		busy, err := strconv.Atoi(value)
-		if !found || err != nil {
-			t.Fatalf("the engine does not say how many requests it works on: %v\n%s", err, text)
-		}
-		total += busy
+		total += d.gauge(t, &pods[i], "requests_processing")
 	}
 	return total
+}
+
+// gauge returns a metric of an engine.
+func (d *door) gauge(t *testing.T, pod *corev1.Pod, name string) int {
+	t.Helper()
+	engine := door{fmt.Sprintf("http://%s:5000", pod.Status.PodIP), d.client}
+	text := engine.mustAsk(t, "", http.MethodGet, "/metrics", "").body
+	_, after, found := strings.Cut(text, "\nllamacpp:"+name+" ")
+	value, _, _ := strings.Cut(after, "\n")
+	number, err := strconv.Atoi(value)
+	if !found || err != nil {
+		t.Fatalf("the engine has no metric %s: %v\n%s", name, err, text)
+	}
+	return number
 }
 
 // outlivesReplica kills the engine of one replica under load. The other one answers requests that begin afterwards. A

@@ -6,13 +6,15 @@
 // A session, or else the beginning of the prompt, selects a replica, because that replica has the text in its KV cache.
 // If the replica has more than its share of the work, a longer prefix of the prompt selects another one. If all of
 // these are busy, the request goes to the replica with the least work. The decision depends only on the names of the
-// replicas and their work in flight, so routers agree without shared state.
+// replicas and their work in flight, so routers agree without shared state. While a new template of a model has a canary,
+// a fixed share of the requests goes to its replicas, and the above applies within each of the two groups.
 //
 // The package must not know HTTP, Kubernetes or keys: a server for ext_proc and an autoscaler use the same counters.
 package balance
 
 import (
 	"maps"
+	"slices"
 	"sync"
 
 	"github.com/cespare/xxhash/v2"
@@ -34,9 +36,33 @@ type Request struct {
 	Session uint64
 	// Prefixes are hashes of the prompt's beginning, the shortest first.
 	Prefixes []uint64
+	// Canary has the replicas with a fixed share of the requests; nil if all replicas share them by load.
+	Canary *Canary
 
 	turn uint64
 }
+
+// Canary is a group of replicas with a fixed share of the requests.
+type Canary struct {
+	Replicas []string
+	// Percent of the requests for the group, from 0 to 100. It counts while both groups have replicas.
+	Percent int
+}
+
+// Staying returns the same groups, with all requests for the canaries or none.
+func (c *Canary) Staying(isCanary bool) *Canary {
+	if c == nil {
+		return nil
+	}
+	out := &Canary{Replicas: c.Replicas}
+	if isCanary {
+		out.Percent = 100
+	}
+	return out
+}
+
+// Has reports whether a replica is one of the canaries.
+func (c *Canary) Has(replica string) bool { return c != nil && slices.Contains(c.Replicas, replica) }
 
 // Load is a replica's work in flight.
 type Load struct {
@@ -66,12 +92,13 @@ func (c *Counters) Place(replicas []string, request Request) *Hold {
 	}
 	c.mu.Lock()
 	defer c.mu.Unlock()
+	c.turn++
+	request.turn = c.turn
+	replicas = group(replicas, request)
 	loads := make([]int, len(replicas))
 	for i, name := range replicas {
 		loads[i] = c.loads[name].Tokens
 	}
-	c.turn++
-	request.turn = c.turn
 	chosen := replicas[Pick(replicas, loads, request)]
 	if c.loads == nil {
 		c.loads = map[string]Load{}
@@ -121,6 +148,37 @@ func Pick(replicas []string, loads []int, request Request) int {
 	}
 	return least(replicas, loads, request)
 }
+
+// group returns the replicas for a request: the canaries or the others. All requests of a session go to one group.
+func group(replicas []string, request Request) []string {
+	if request.Canary == nil {
+		return replicas
+	}
+	var canaries, others []string
+	for _, name := range replicas {
+		if request.Canary.Has(name) {
+			canaries = append(canaries, name)
+		} else {
+			others = append(others, name)
+		}
+	}
+	if len(others) == 0 || len(canaries) > 0 && isBelow(request, request.Canary.Percent) {
+		return canaries
+	}
+	return others
+}
+
+// isBelow is true for that percentage of the sessions, and of the requests without a session.
+func isBelow(request Request, percent int) bool {
+	point := request.turn * goldenRatio // multiples of it fill the range evenly
+	if request.Session != 0 {
+		point = mix(request.Session)
+	}
+	return point>>32 < uint64(percent)<<32/100
+}
+
+// goldenRatio is 2^64 divided by the golden ratio.
+const goldenRatio = 0x9e3779b97f4a7c15
 
 // bound returns the most tokens that a replica may have in flight and still get a request by affinity.
 func bound(loads []int) int {

@@ -94,6 +94,9 @@ func keepWorkspace(object any) (any, error) {
 		return object, nil
 	}
 	out := &v1beta1.Workspace{ObjectMeta: keepMeta(&ws.ObjectMeta)}
+	if hash := ws.Labels[v1beta1.LabelTemplateHash]; hash != "" {
+		out.Labels = map[string]string{v1beta1.LabelTemplateHash: hash}
+	}
 	out.Status.Conditions, out.Status.Endpoint = ws.Status.Conditions, ws.Status.Endpoint
 	if ws.Inference != nil {
 		out.Inference = &v1beta1.InferenceSpec{Preset: ws.Inference.Preset}
@@ -107,7 +110,7 @@ func keepSet(object any) (any, error) {
 		return object, nil
 	}
 	out := &v1beta1.InferenceSet{ObjectMeta: keepMeta(&set.ObjectMeta)}
-	out.Spec.Replicas, out.Status.Conditions = set.Spec.Replicas, set.Status.Conditions
+	out.Spec.Replicas, out.Status.Conditions, out.Status.Canary = set.Spec.Replicas, set.Status.Conditions, set.Status.Canary
 	if inference := set.Spec.Template.Inference; inference != nil {
 		out.Spec.Template.Inference = &v1beta1.InferenceSpec{Preset: inference.Preset}
 	}

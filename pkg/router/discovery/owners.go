@@ -14,6 +14,7 @@ import (
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 
 	"github.com/modelberth/modelberth/api/v1beta1"
+	"github.com/modelberth/modelberth/pkg/router/balance"
 	"github.com/modelberth/modelberth/pkg/router/models"
 )
 
@@ -30,15 +31,10 @@ func Owners(workspaces []v1beta1.Workspace, sets []v1beta1.InferenceSet, slices 
 		service := name{slice.Namespace, slice.Labels[discoveryv1.LabelServiceName]}
 		addresses[service] = append(addresses[service], ready(slice)...)
 	}
-	bySet := map[string]*models.Owner{}
+	bySet := map[string]*family{}
 	out := make([]models.Owner, 0, len(workspaces)+len(sets))
 	for i := range sets {
-		set := &sets[i]
-		bySet[string(set.UID)] = &models.Owner{
-			Namespace: set.Namespace, Name: set.Name, Kind: v1beta1.InferenceSetKind, Created: set.CreationTimestamp.Time,
-			Names: names(set), Problem: problem(set.Status.Conditions, set.Generation),
-			IsWakeable: true, IsAsleep: set.Spec.Replicas != nil && *set.Spec.Replicas == 0,
-		}
+		bySet[string(sets[i].UID)] = familyOf(&sets[i])
 	}
 	for i := range workspaces {
 		ws := &workspaces[i]
@@ -50,7 +46,7 @@ func Owners(workspaces []v1beta1.Workspace, sets []v1beta1.InferenceSet, slices 
 			replicas = addresses[name{ws.Namespace, ws.Name}]
 		}
 		if controller := metav1.GetControllerOf(ws); controller != nil && bySet[string(controller.UID)] != nil {
-			join(bySet[string(controller.UID)], ws, replicas)
+			bySet[string(controller.UID)].join(ws, replicas)
 			continue
 		}
 		out = append(out, models.Owner{
@@ -59,7 +55,27 @@ func Owners(workspaces []v1beta1.Workspace, sets []v1beta1.InferenceSet, slices 
 		})
 	}
 	for i := range sets {
-		out = append(out, *bySet[string(sets[i].UID)])
+		out = append(out, bySet[string(sets[i].UID)].Owner)
+	}
+	return out
+}
+
+// family is a set with its Workspaces.
+type family struct {
+	models.Owner
+	// templateHash is the label's value of the Workspaces that are canaries.
+	templateHash string
+}
+
+// familyOf returns a set without Workspaces.
+func familyOf(set *v1beta1.InferenceSet) *family {
+	out := &family{Owner: models.Owner{
+		Namespace: set.Namespace, Name: set.Name, Kind: v1beta1.InferenceSetKind, Created: set.CreationTimestamp.Time,
+		Names: names(set), Problem: problem(set.Status.Conditions, set.Generation),
+		IsWakeable: true, IsAsleep: set.Spec.Replicas != nil && *set.Spec.Replicas == 0,
+	}}
+	if canary := set.Status.Canary; canary != nil && canary.TemplateHash != "" {
+		out.Canary, out.templateHash = &balance.Canary{Percent: int(canary.Weight)}, canary.TemplateHash
 	}
 	return out
 }
@@ -75,13 +91,16 @@ func names(set *v1beta1.InferenceSet) []string {
 }
 
 // join adds a Workspace to its set.
-func join(set *models.Owner, ws *v1beta1.Workspace, replicas []string) {
+func (f *family) join(ws *v1beta1.Workspace, replicas []string) {
 	for _, each := range served(ws) {
-		if !slices.Contains(set.Names, each) {
-			set.Names = append(set.Names, each)
+		if !slices.Contains(f.Names, each) {
+			f.Names = append(f.Names, each)
 		}
 	}
-	set.Replicas = append(set.Replicas, replicas...)
+	f.Replicas = append(f.Replicas, replicas...)
+	if f.Canary != nil && ws.Labels[v1beta1.LabelTemplateHash] == f.templateHash {
+		f.Canary.Replicas = append(f.Canary.Replicas, replicas...)
+	}
 }
 
 // served returns the model names at the endpoint. Before the endpoint exists, it returns the preset's name, so that

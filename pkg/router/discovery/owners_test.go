@@ -13,6 +13,7 @@ import (
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 
 	"github.com/modelberth/modelberth/api/v1beta1"
+	"github.com/modelberth/modelberth/pkg/router/balance"
 	"github.com/modelberth/modelberth/pkg/router/models"
 )
 
@@ -75,6 +76,15 @@ func TestOwners(t *testing.T) {
 	stalled.Problem = models.Problem{Reason: "Quota", Message: "ask", Stalled: true}
 	one := func(s discoveryv1.EndpointSlice) []discoveryv1.EndpointSlice { return []discoveryv1.EndpointSlice{s} }
 	ready := workspace("ws", nil, "phi", "adapter")
+	onTrial := *set
+	onTrial.Status.Canary = &v1beta1.CanaryStatus{TemplateHash: "new", Weight: 5}
+	labelled := func(name, hash string) v1beta1.Workspace {
+		out := workspace(name, set, "set")
+		out.Labels = map[string]string{v1beta1.LabelTemplateHash: hash}
+		return out
+	}
+	split := owner("InferenceSet", "set", []string{"set"}, []string{"10.0.0.1:5000", "10.0.0.2:5000", "10.0.0.3:5000"})
+	split.Canary = &balance.Canary{Replicas: []string{"10.0.0.2:5000"}, Percent: 5}
 	template := workspace("ws", nil)
 	template.Inference = nil
 	cases := []struct {
@@ -91,6 +101,13 @@ func TestOwners(t *testing.T) {
 			[]v1beta1.InferenceSet{*set},
 			[]discoveryv1.EndpointSlice{slice("w1", "10.0.0.1"), slice("w2", "10.0.0.2")},
 			[]models.Owner{owner("InferenceSet", "set", []string{"set", "phi"}, []string{"10.0.0.1:5000", "10.0.0.2:5000"})},
+		},
+		{
+			"a canary of a new template",
+			[]v1beta1.Workspace{workspace("w1", set, "set"), labelled("w2", "new"), labelled("w3", "former")},
+			[]v1beta1.InferenceSet{onTrial},
+			[]discoveryv1.EndpointSlice{slice("w1", "10.0.0.1"), slice("w2", "10.0.0.2"), slice("w3", "10.0.0.3")},
+			[]models.Owner{split},
 		},
 		{"a set without replicas keeps its name", nil, []v1beta1.InferenceSet{*set}, nil, []models.Owner{asleep}},
 		{"a set at zero sleeps", nil, []v1beta1.InferenceSet{atZero}, nil, []models.Owner{sleeping}},
@@ -110,5 +127,29 @@ func TestOwners(t *testing.T) {
 				t.Errorf("(-want +got):\n%s", diff)
 			}
 		})
+	}
+}
+
+// TestKept: what the router keeps of the objects is enough to find the canaries.
+func TestKept(t *testing.T) {
+	set := &v1beta1.InferenceSet{ObjectMeta: metav1.ObjectMeta{Namespace: "a", Name: "set", UID: "u"}}
+	set.Status.Canary = &v1beta1.CanaryStatus{TemplateHash: "new", Weight: 5}
+	ws := workspace("ws", set, "set")
+	ws.Labels = map[string]string{v1beta1.LabelTemplateHash: "new", "team": "a"}
+	anySet, setErr := keepSet(set)
+	anyWorkspace, workspaceErr := keepWorkspace(&ws)
+	keptSet, isSet := anySet.(*v1beta1.InferenceSet)
+	keptWorkspace, isWorkspace := anyWorkspace.(*v1beta1.Workspace)
+	if setErr != nil || workspaceErr != nil || !isSet || !isWorkspace {
+		t.Fatal(setErr, workspaceErr, anySet, anyWorkspace)
+	}
+	slices := []discoveryv1.EndpointSlice{slice("ws", "10.0.0.1")}
+	whole := Owners([]v1beta1.Workspace{ws}, []v1beta1.InferenceSet{*set}, slices)
+	kept := Owners([]v1beta1.Workspace{*keptWorkspace}, []v1beta1.InferenceSet{*keptSet}, slices)
+	if diff := cmp.Diff(whole, kept); diff != "" {
+		t.Errorf("(-whole +kept):\n%s", diff)
+	}
+	if len(kept) != 1 || !kept[0].Canary.Has("10.0.0.1:5000") {
+		t.Errorf("the owners %+v have no canary", kept)
 	}
 }

@@ -12,6 +12,8 @@ import (
 	"slices"
 	"strings"
 	"time"
+
+	"github.com/modelberth/modelberth/pkg/router/balance"
 )
 
 // Owner is a Workspace without a set, or a set with its Workspaces.
@@ -25,6 +27,8 @@ type Owner struct {
 	Names []string
 	// Replicas are the addresses of the ready pods, HOST:PORT.
 	Replicas []string
+	// Canary has the replicas with a new template and their share of the requests; nil if there is no canary.
+	Canary *balance.Canary
 	// Problem is the reason for clients why no pod answers.
 	Problem Problem
 	// IsWakeable: waiting requests can start replicas. IsAsleep: the number of replicas is set to 0.
