@@ -57,7 +57,7 @@ func TestLostRevision(t *testing.T) {
 				s.edit(t, func(spec *v1beta1.InferenceSetSpec) { spec.Replicas = new(replicas) })
 				s.goOn(t)
 				ready := meta.FindStatusCondition(s.set(t).Status.Conditions, v1beta1.ConditionReady)
-				start := fmt.Sprintf("%d/%d replicas are ready. The template in spec.template failed", want, replicas)
+				start := fmt.Sprintf("%d/%d replicas are ready. ControllerRevision ", want, replicas)
 				end := "edit spec.template. Until then, the set creates and updates no replica"
 				if ready.Reason != v1beta1.ReasonRolledBack || !strings.HasPrefix(ready.Message, start) || !strings.HasSuffix(ready.Message, end) {
 					t.Errorf("Ready is %+v, want %s: %s … %s", ready, v1beta1.ReasonRolledBack, start, end)
