@@ -85,6 +85,8 @@ func Labels(of map[string]string, names []string) string {
 	return strings.Join(pairs, ",")
 }
 
+func (k *Key) name() Name { return Name{Namespace: k.Namespace, Workspace: k.Workspace} }
+
 func (k *Key) compare(other *Key) int {
 	return cmp.Or(
 		strings.Compare(k.Namespace, other.Namespace), strings.Compare(k.Workspace, other.Workspace),

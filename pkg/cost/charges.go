@@ -48,10 +48,7 @@ func (l *Ledger) settled() map[Key]periods {
 		if out[r.key] == nil {
 			out[r.key] = periods{}
 		}
-		h.spread(r.from, r.millis, func(label string, millis int64) {
-			cell := out[r.key].at(label).of(r.state)
-			*cell = cell.plus(amount(millis, r.key.Price))
-		})
+		r.charge(out[r.key], r.state, &h)
 	}
 	return out
 }
@@ -94,42 +91,57 @@ func (l *Ledger) Namespaces() []string {
 	return slices.Sorted(maps.Keys(seen))
 }
 
-// Extract returns a ledger of one namespace that includes the time of open machines.
+// Extract returns the part of the ledger of one namespace.
 func (l *Ledger) Extract(namespace string) *Ledger {
 	return l.Select(func(name Name) bool { return name.Namespace == namespace })
 }
 
-// Select returns a ledger of some Workspaces that includes the time of open machines.
+// Select returns the part of the ledger of some Workspaces, with the open machines and the engines. Restore continues
+// from it. It lacks ended machines, because the ledger does not have their Workspaces.
 func (l *Ledger) Select(isMeant func(Name) bool) *Ledger {
 	out := New()
 	out.Seen = l.Seen
-	for key, account := range l.settled() {
-		if isMeant(Name{Namespace: key.Namespace, Workspace: key.Workspace}) {
-			out.accounts[key] = account
+	for key, account := range l.accounts {
+		if isMeant(key.name()) {
+			out.accounts[key] = account.clone()
+		}
+	}
+	for uid, r := range l.machines {
+		if isMeant(r.key.name()) {
+			out.machines[uid] = new(*r)
 		}
 	}
 	for name, e := range l.engines {
-		if isMeant(name) && e.plan != "" {
-			out.engines[name] = &engine{plan: e.plan}
+		if isMeant(name) {
+			out.engines[name] = &engine{plan: e.plan, last: slices.Clone(e.last)}
 		}
 	}
 	return out
 }
 
-// Join returns a ledger with the accounts of several ledgers. It includes the time of open machines.
+// Join returns a ledger with the accounts, open machines and engines of several ledgers. If two have the same machine,
+// the time of the second one is settled.
 func Join(ledgers ...*Ledger) *Ledger {
 	out := New()
 	for _, l := range ledgers {
 		if l.Seen.After(out.Seen) {
 			out.Seen = l.Seen
 		}
-		for key, account := range l.settled() {
+		for key, account := range l.accounts {
 			for label, cells := range account {
 				out.account(key).at(label).Add(cells)
 			}
 		}
+		for uid, r := range l.machines {
+			if out.machines[uid] == nil {
+				out.machines[uid] = new(*r)
+				continue
+			}
+			h := horizonAt(l.Seen)
+			r.charge(out.account(r.key), r.state, &h)
+		}
 		for name, e := range l.engines {
-			out.engines[name] = &engine{plan: e.plan}
+			out.engines[name] = &engine{plan: e.plan, last: slices.Clone(e.last)}
 		}
 	}
 	return out

@@ -48,6 +48,17 @@ type Step struct {
 	// Gap is set if no process watched in the elapsed time, because the last observation was by an earlier process.
 	Gap      bool
 	Machines []Machine
+	// isRestored is set if the ledger comes from a copy. A machine that the copy lacks is charged since the copy at most:
+	// its earlier time may be in the copy.
+	isRestored bool
+}
+
+// reach returns how long before an observation the earliest of its new machines may have been launched.
+func (s *Step) reach() time.Duration {
+	if s.isRestored {
+		return s.Elapsed
+	}
+	return s.Elapsed + slack
 }
 
 // record is an open machine with its unsettled time. A change of state settles that time.
@@ -151,7 +162,7 @@ func (l *Ledger) begin(m *Machine, step *Step, isNew bool) *record {
 	if !m.LaunchedAt.IsZero() {
 		age = max(step.At.Sub(m.LaunchedAt), 0)
 		if !isNew {
-			age = min(age, step.Elapsed+slack)
+			age = min(age, step.reach())
 		}
 	}
 	out := &record{key: m.Key, from: step.At.Add(-age), millis: age.Milliseconds(), launched: m.LaunchedAt}
@@ -260,12 +271,16 @@ func (l *Ledger) end(uid string, step *Step) {
 // flush settles the open time of a machine for a state.
 func (l *Ledger) flush(r *record, state State, step *Step) {
 	h := horizonAt(step.At)
-	account := l.account(r.key)
+	r.charge(l.account(r.key), state, &h)
+	r.from, r.millis = step.At, 0
+}
+
+// charge adds the open time to an account for a state.
+func (r *record) charge(account periods, state State, h *horizon) {
 	h.spread(r.from, r.millis, func(label string, millis int64) {
 		cell := account.at(label).of(state)
 		*cell = cell.plus(amount(millis, r.key.Price))
 	})
-	r.from, r.millis = step.At, 0
 }
 
 func (l *Ledger) account(key Key) periods {

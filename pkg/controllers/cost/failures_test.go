@@ -13,6 +13,7 @@ import (
 
 	"github.com/google/go-cmp/cmp"
 	corev1 "k8s.io/api/core/v1"
+	apierrors "k8s.io/apimachinery/pkg/api/errors"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 
 	"github.com/modelberth/modelberth/api/v1beta1"
@@ -150,6 +151,30 @@ func TestEndOfLeader(t *testing.T) {
 		t.Fatal(err)
 	}
 	if diff := cmp.Diff(map[string]float64{"starting": 60}, w.stored(t, "modelberth")); diff != "" {
+		t.Error(diff)
+	}
+}
+
+// TestLostAnswer: a write succeeds without an answer, and then a machine ends. The process continues from its memory, so
+// the machine is not charged after its end.
+func TestLostAnswer(t *testing.T) {
+	ws := workspace("team-a", "chat")
+	w := newWorld(t, ws)
+	w.pass(t, 0)
+	w.costs = []capacity.MachineCost{machineOf(ws, noon)}
+	w.pass(t, 5*time.Minute)
+	w.losesAnswers = true
+	w.clock.SetTime(w.clock.Now().Add(5 * time.Minute))
+	if _, err := w.keeper.Reconcile(t.Context(), named(machines)); err == nil {
+		t.Error("no error")
+	}
+	w.losesAnswers, w.costs = false, nil
+	w.clock.SetTime(w.clock.Now().Add(time.Minute))
+	if _, err := w.keeper.Reconcile(t.Context(), named(machines)); !apierrors.IsConflict(err) {
+		t.Errorf("error %v, want a conflict", err)
+	}
+	w.pass(t, 5*time.Minute)
+	if diff := cmp.Diff(map[string]float64{"wasted": 11 * 60}, w.stored(t, "modelberth")); diff != "" {
 		t.Error(diff)
 	}
 }

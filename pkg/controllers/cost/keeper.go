@@ -94,6 +94,8 @@ type shard struct {
 	ledger *cost.Ledger
 	// version is the resource version of the stored ConfigMap; empty if there is none.
 	version string
+	// content is the digest of the content that this process has read, or last may have written.
+	content digest
 	// written is the time of the last write. changed is the time of the first change since then, and isUrgent reports
 	// whether the change must be stored soon, for example the end of a machine.
 	written, changed time.Time

@@ -62,6 +62,10 @@ func (k *Keeper) take(ctx context.Context, i int, read *shard) {
 		k.resume(ctx, known, read)
 		return
 	}
+	if known.wrote(read) {
+		known.version, known.isOvertaken = read.version, false
+		return
+	}
 	if read.failure != nil && (known == nil || known.failure == nil) {
 		log.FromContext(ctx).Error(read.failure, "cannot read a part of the cost ledger: restore or delete its ConfigMap; until then, "+
 			"nothing is bought in namespaces with a monthly budget", "namespace", k.Namespace, "configMap", read.name)
@@ -77,6 +81,12 @@ func (k *Keeper) take(ctx context.Context, i int, read *shard) {
 
 // isOverwritten reports whether this process remembers a part whose ConfigMap is lost.
 func (s *shard) isOverwritten(read *shard) bool { return s != nil && s.failure == nil && read.isLost() }
+
+// wrote reports whether a ConfigMap has the content that this process last wrote: the answer to the write was lost, or
+// somebody has changed only the metadata. The memory may know more, such as the end of a machine.
+func (s *shard) wrote(read *shard) bool {
+	return s != nil && s.failure == nil && read.version != "" && read.content == s.content
+}
 
 // isGone reports whether the ConfigMap does not exist.
 func (s *shard) isGone() bool { return s.version == "" && s.failure == nil }

@@ -51,11 +51,14 @@ func (k *Keeper) read(ctx context.Context, name string) (*shard, error) {
 
 // decoded returns the shard of a ConfigMap.
 func decoded(stored *corev1.ConfigMap) *shard {
-	ledger, err := cost.Decode([]byte(stored.Data[v1beta1.CostLedgerKey]))
-	if err != nil {
-		return &shard{name: stored.Name, ledger: cost.New(), version: stored.ResourceVersion, failure: err}
+	data := []byte(stored.Data[v1beta1.CostLedgerKey])
+	out := &shard{name: stored.Name, version: stored.ResourceVersion, content: sha256.Sum256(data)}
+	if out.ledger, out.failure = cost.Decode(data); out.failure != nil {
+		out.ledger = cost.New()
+		return out
 	}
-	return &shard{name: stored.Name, ledger: ledger, version: stored.ResourceVersion, written: ledger.Seen, restarted: true}
+	out.written, out.restarted = out.ledger.Seen, true
+	return out
 }
 
 // store writes the shards that are due, or all changed ones. It returns the time until the next look; 0 if none is
@@ -157,13 +160,15 @@ func (k *Keeper) write(ctx context.Context, i int, now time.Time) error {
 	if err != nil {
 		return err
 	}
+	former := s.content
+	s.content = sha256.Sum256(data)
 	object := k.object(k.Namespace, s.name, data)
 	if s.version != "" {
 		object.WithResourceVersion(s.version)
 	}
 	err = k.Client.Apply(ctx, object, client.FieldOwner(apply.FieldOwner), client.ForceOwnership)
 	if apierrors.IsConflict(err) || apierrors.IsNotFound(err) {
-		s.isOvertaken = true
+		s.isOvertaken, s.content = true, former // nothing was written
 		return fmt.Errorf("storing the cost ledger (it will be read again): %w", err)
 	}
 	if err != nil {

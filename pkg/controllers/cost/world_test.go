@@ -58,6 +58,8 @@ type world struct {
 	forbidCopies bool
 	// onWrite runs during each write.
 	onWrite func()
+	// losesAnswers makes all writes succeed without an answer.
+	losesAnswers bool
 }
 
 func newWorld(t *testing.T, objects ...client.Object) *world {
@@ -98,6 +100,9 @@ func newWorld(t *testing.T, objects ...client.Object) *world {
 				applied.ResourceVersion = nil
 				err := inner.Apply(ctx, object, options...)
 				w.versions[key] = fmt.Sprint(w.clock.Now().UnixNano())
+				if w.losesAnswers {
+					return errors.New("the connection was lost")
+				}
 				applied.WithResourceVersion(w.versions[key])
 				return err
 			},
