@@ -44,7 +44,7 @@ func (k *Keeper) load(ctx context.Context, seen *observed) error {
 			missing = append(missing, i)
 		}
 	}
-	copies, err := k.copies(ctx, seen, missing)
+	copies, err := k.copies(ctx, k.affected(seen, missing, fresh))
 	if err != nil {
 		return err
 	}
@@ -116,12 +116,9 @@ func (k *Keeper) resume(ctx context.Context, known, read *shard) {
 // copies reads the copies in the namespaces that may have costs in missing parts, with one request per namespace. Users
 // of a namespace can change its copy, but then mislead only themselves. Without the copies, the costs of ended machines
 // would be lost.
-func (k *Keeper) copies(ctx context.Context, seen *observed, missing []int) (map[string]*cost.Ledger, error) {
-	if len(missing) == 0 || !k.Publish {
-		return nil, nil
-	}
+func (k *Keeper) copies(ctx context.Context, namespaces []string) (map[string]*cost.Ledger, error) {
 	out := map[string]*cost.Ledger{}
-	for _, namespace := range k.affected(seen, missing) {
+	for _, namespace := range namespaces {
 		copied, err := k.copyOf(ctx, namespace)
 		if err != nil {
 			return nil, err
@@ -133,17 +130,19 @@ func (k *Keeper) copies(ctx context.Context, seen *observed, missing []int) (map
 	return out, nil
 }
 
-// restore fills missing parts from copies. Parts that never had costs also count as missing, and stay empty.
+// restore fills missing parts from copies. Parts that never had costs also count as missing, and stay empty. The first
+// one gets the merged costs that are in no other part.
 func (k *Keeper) restore(ctx context.Context, seen *observed, missing []int, copies map[string]*cost.Ledger) {
-	isWhole := len(missing) == cost.Shards
-	for _, i := range missing {
+	merged := k.merged(ctx, missing, copies)
+	for n, i := range missing {
 		parts := map[string]*cost.Ledger{}
 		for namespace, copied := range copies {
 			part := copied.Select(func(name cost.Name) bool {
-				// A merged account may include costs from existing parts, which must not count twice.
-				return name.Namespace == namespace && shardOf(name.Namespace, name.Workspace) == i &&
-					(isWhole || name.Workspace != cost.Others)
+				return name.Namespace == namespace && name.Workspace != cost.Others && shardOf(name.Namespace, name.Workspace) == i
 			})
+			if n == 0 && merged[namespace] != nil {
+				part = cost.Join(part, merged[namespace])
+			}
 			if len(part.Namespaces()) > 0 {
 				parts[namespace] = part
 			}
@@ -159,9 +158,36 @@ func (k *Keeper) restore(ctx context.Context, seen *observed, missing []int, cop
 	}
 }
 
-// affected returns the namespaces that may have costs in missing parts: those with Workspaces there, and those with a
-// budget.
-func (k *Keeper) affected(seen *observed, missing []int) []string {
+// merged returns the merged costs of namespaces that only their copies have. While another part is damaged, nobody knows
+// which of them it has, so they are lost: they must not count twice after its repair.
+func (k *Keeper) merged(ctx context.Context, missing []int, copies map[string]*cost.Ledger) map[string]*cost.Ledger {
+	var parts []*cost.Ledger
+	isReadable := true
+	for _, s := range k.shards {
+		isReadable = isReadable && s.failure == nil
+		parts = append(parts, s.ledger)
+	}
+	out := map[string]*cost.Ledger{}
+	for _, namespace := range slices.Sorted(maps.Keys(copies)) {
+		merged := cost.Merged(copies[namespace], namespace, parts)
+		switch {
+		case len(missing) == 0 || len(merged.Namespaces()) == 0:
+		case isReadable:
+			out[namespace] = merged
+		default:
+			log.FromContext(ctx).Error(errors.New("another part cannot be read"), "a part of the cost ledger is gone, and continues without the "+
+				"costs that were merged into "+cost.Others, "namespace", namespace)
+		}
+	}
+	return out
+}
+
+// affected returns the namespaces that may have costs in missing parts: those with Workspaces there, those with a
+// budget, and those with costs in other parts, because each part merges accounts on its own.
+func (k *Keeper) affected(seen *observed, missing []int, fresh map[int]*shard) []string {
+	if len(missing) == 0 || !k.Publish {
+		return nil
+	}
 	out := map[string]bool{}
 	for namespace := range k.budgets {
 		out[namespace] = true
@@ -171,6 +197,16 @@ func (k *Keeper) affected(seen *observed, missing []int) []string {
 			out[name.Namespace] = true
 		}
 	}
+	for i, s := range k.shards {
+		if read := fresh[i]; read != nil {
+			s = read
+		}
+		for _, namespace := range s.ledger.Namespaces() {
+			out[namespace] = true
+		}
+	}
+	delete(out, cost.Others)
+	delete(out, "")
 	return slices.Sorted(maps.Keys(out))
 }
 

@@ -5,12 +5,16 @@ package cost
 
 import (
 	"fmt"
+	"slices"
+	"strings"
 	"testing"
 	"time"
 
+	"github.com/go-logr/logr/funcr"
 	corev1 "k8s.io/api/core/v1"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/types"
+	"sigs.k8s.io/controller-runtime/pkg/log"
 
 	"github.com/modelberth/modelberth/api/v1beta1"
 	"github.com/modelberth/modelberth/pkg/capacity"
@@ -166,4 +170,68 @@ func TestCopyOfFormerVersion(t *testing.T) {
 		`"instanceType":"A100","capacityType":"on-demand","microUSDPerHour":3600000,"periods":{"2026-11-25T12":{"starting":{"ms":1800000,"nusd":1800000000}}}}]}`)
 	w.pass(t, time.Hour)
 	w.checkMonth(t, "an hour of one machine", 3.6, "")
+}
+
+// others is a ledger with one merged account of team-b that has cost some dollars.
+func others(usd int) string {
+	return fmt.Sprintf(`{"version":1,"seen":"2026-11-25T11:00:00Z","accounts":[{"namespace":"team-b","workspace":%q,"microUSDPerHour":0,`+
+		`"periods":{"2026-11":{"idle":{"ms":%d,"nusd":%d}}}}]}`, cost.Others, usd, usd*1_000_000_000)
+}
+
+// TestMergedAccountSurvives: of two parts with merged costs of a namespace, one is lost. The copy has the sum.
+func TestMergedAccountSurvives(t *testing.T) {
+	for _, test := range []struct {
+		reason  string
+		objects map[int]string
+		want    float64
+		wantErr string
+	}{
+		{"one part is lost", map[int]string{3: others(1)}, 5, ""},
+		{"all are lost", nil, 5, ""},
+		{"none is lost", map[int]string{3: others(1), 4: others(4)}, 5, ""},
+		{"another part is damaged, and may have the rest", map[int]string{3: others(1), 5: "{"}, 0, unreadable},
+	} {
+		t.Run(test.reason, func(t *testing.T) {
+			w := newWorld(t, workspace("team-b", "demo"))
+			w.copied(t, "team-b", others(5))
+			for i, content := range test.objects {
+				w.stores(t, i, content)
+			}
+			for range 2 {
+				w.pass(t, 0)
+				got, _, err := w.keeper.Month("team-b", w.clock.Now())
+				if errorText(err) != test.wantErr || got.Spent != test.want {
+					t.Errorf("$%v spent, error %q; want $%v, %q", got.Spent, errorText(err), test.want, test.wantErr)
+				}
+				w.pass(t, urgency)
+				w.restart()
+			}
+		})
+	}
+}
+
+// TestLossOfMergedCostsIsLogged: while another part is damaged, merged costs are not restored, and a log line says so.
+func TestLossOfMergedCostsIsLogged(t *testing.T) {
+	w := newWorld(t, workspace("team-b", "demo"))
+	w.copied(t, "team-b", others(5))
+	w.stores(t, 5, "{")
+	var lines []string
+	ctx := log.IntoContext(t.Context(), funcr.New(func(_, args string) { lines = append(lines, args) }, funcr.Options{}))
+	if _, err := w.keeper.Reconcile(ctx, named(machines)); err != nil {
+		t.Fatal(err)
+	}
+	isLoss := func(line string) bool { return strings.Contains(line, cost.Others) && strings.Contains(line, "team-b") }
+	if !slices.ContainsFunc(lines, isLoss) {
+		t.Errorf("logged %q", lines)
+	}
+}
+
+// stores creates a part of the ledger.
+func (w *world) stores(t *testing.T, part int, content string) {
+	t.Helper()
+	if err := w.Create(t.Context(), &corev1.ConfigMap{
+		ObjectMeta: metav1.ObjectMeta{Namespace: "modelberth", Name: fmt.Sprint("berth-cost-", part)}, Data: map[string]string{v1beta1.CostLedgerKey: content},
+	}); err != nil {
+		t.Fatal(err)
+	}
 }
