@@ -79,7 +79,7 @@ func (e *Executor) decide(ctx context.Context, s *scope.Scope) (acquire.Decision
 	s.Live.Reasons, s.Live.ArePodsConfirmed = map[int32]*acquire.Reasons{}, false
 	for {
 		decision, err := acquire.Decide(*e.Snapshot(s))
-		note(ctx, s, &decision)
+		e.note(ctx, s, &decision)
 		if open := s.OpenAttempt(); open != nil {
 			e.Lessons.Launched(lessons.Asker(s.Workspace), open)
 		}
@@ -93,7 +93,7 @@ func (e *Executor) decide(ctx context.Context, s *scope.Scope) (acquire.Decision
 }
 
 // note copies the results of a decision into the scope.
-func note(ctx context.Context, s *scope.Scope, found *acquire.Decision) {
+func (e *Executor) note(ctx context.Context, s *scope.Scope, found *acquire.Decision) {
 	s.Attempts, s.Surge, s.Foreign, s.Verdict = found.Attempts, found.Surge, found.Foreign, found.Verdict
 	s.Wasted += found.Wasted
 	if found.LookAgain > 0 {
@@ -105,9 +105,25 @@ func note(ctx context.Context, s *scope.Scope, found *acquire.Decision) {
 	}
 	for i := range found.Ended {
 		ended := &found.Ended[i]
+		s.Wasted += unanswered(&ended.Attempt, s.Machines, e.Clock.Now())
 		log.FromContext(ctx).Info("an attempt ended", "attempt", ended.Attempt.Number, "instanceType", ended.Attempt.InstanceType,
 			"cause", ended.Attempt.Reason, "words", ended.Attempt.Message, "rule", ended.Rule)
 	}
+}
+
+// unanswered returns the cost in USD of the machines of an attempt that ended because they cannot serve, if no pod was
+// ever ready on them. The decision itself counts only machines that were never usable as wasted.
+func unanswered(ended *v1beta1.Attempt, machines acquire.Machines, now time.Time) float64 {
+	if ended.Reason != v1beta1.ReasonCannotServe || ended.ReadyTime == nil || ended.AnsweredTime != nil {
+		return 0
+	}
+	usd := 0.0
+	for _, machine := range machines.Of(ended) {
+		if machine.Launched && now.After(machine.CreatedAt) {
+			usd += max(machine.HourlyPrice, 0) * now.Sub(machine.CreatedAt).Hours()
+		}
+	}
+	return usd
 }
 
 // Read does the live reads that a decision needs. It returns a conflict or a *progress.WaitingError if the caches lag.

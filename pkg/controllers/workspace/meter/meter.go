@@ -50,7 +50,7 @@ func New(registry prometheus.Registerer, memory *cooldown.Memory, now clock.Pass
 		}),
 		wasted: prometheus.NewCounter(prometheus.CounterOpts{
 			Name: "modelberth_spending_wasted_usd_total",
-			Help: "Cost in USD of machines released before they were usable.",
+			Help: "Cost in USD of machines released before they were usable, or before any pod was ready on them.",
 		}),
 	}
 	m.timings()
