@@ -172,9 +172,9 @@ func Decode(data []byte) (*Ledger, error) {
 		return nil, &VersionError{Version: in.Version}
 	}
 	out := New()
-	out.Seen = in.Seen
+	out.Seen, out.steady = in.Seen, in.Seen
 	for uid, at := range in.Gone {
-		out.gone[uid] = ended{at: at, launched: in.GoneLaunched[uid]}
+		out.gone[uid] = &ended{at: at, launched: in.GoneLaunched[uid], age: max(in.Seen.Sub(at), 0)}
 	}
 	keys, err := out.readAccounts(in.Accounts)
 	if err == nil {

@@ -18,6 +18,8 @@ const (
 	mostGuess = 15 * time.Minute
 	// slack is how long a cache may take to show a launched machine.
 	slack = time.Minute
+	// mostLag is how long a lagging cache may show a deleted machine. A machine that is shown later exists.
+	mostLag = 5 * time.Minute
 	// keptGone is how long ended machines are remembered, and mostGone how many: a lagging cache must not bring them back.
 	keptGone = time.Hour
 	mostGone = 256
@@ -73,12 +75,19 @@ type record struct {
 }
 
 // ended has the end and the launch of a deleted machine.
-type ended struct{ at, launched time.Time }
+type ended struct {
+	at, launched time.Time
+	served       bool
+	// age is the time since the end. unsure is the time before it that was not charged, because nobody watched.
+	age, unsure time.Duration
+	// isShown is set if the last observation has the machine again.
+	isShown bool
+}
 
 // isSame reports whether an observed machine with the same UID is still the ended one, from a lagging cache. If so, the
 // launch times are equal. If one of them is unknown, isSame compares the launch with the end. This is less exact,
 // because launch times have whole seconds and come from another clock.
-func (e ended) isSame(m *Machine) bool {
+func (e *ended) isSame(m *Machine) bool {
 	if m.LaunchedAt.IsZero() || e.launched.IsZero() {
 		return !m.LaunchedAt.After(e.at)
 	}
@@ -91,7 +100,7 @@ type Ledger struct {
 	Seen     time.Time
 	accounts map[Key]periods
 	machines map[string]*record
-	gone     map[string]ended
+	gone     map[string]*ended
 	engines  map[Name]*engine
 	// steady is a clock that never runs ahead of the elapsed time.
 	steady time.Time
@@ -100,7 +109,7 @@ type Ledger struct {
 // New returns an empty ledger.
 func New() *Ledger {
 	return &Ledger{
-		accounts: map[Key]periods{}, machines: map[string]*record{}, gone: map[string]ended{}, engines: map[Name]*engine{},
+		accounts: map[Key]periods{}, machines: map[string]*record{}, gone: map[string]*ended{}, engines: map[Name]*engine{},
 	}
 }
 
@@ -112,8 +121,15 @@ func (l *Ledger) Gap(now time.Time) time.Duration {
 	return max(now.Sub(l.Seen), 0)
 }
 
-// IsOpen reports whether any machine is being paid for.
-func (l *Ledger) IsOpen() bool { return len(l.machines) > 0 }
+// IsOpen reports whether any machine is being paid for, or may have to be.
+func (l *Ledger) IsOpen() bool {
+	for _, e := range l.gone {
+		if e.isShown {
+			return true
+		}
+	}
+	return len(l.machines) > 0
+}
 
 // Result describes the changes since the last observation.
 type Result struct {
@@ -129,21 +145,17 @@ func (l *Ledger) Observe(step Step) Result {
 	isNew := l.Seen.IsZero()
 	var out Result
 	present := map[string]bool{}
+	for _, e := range l.gone {
+		e.age, e.isShown = e.age+step.Elapsed, false
+	}
 	for i := range step.Machines {
 		m := &step.Machines[i]
-		if former, isGone := l.gone[m.UID]; present[m.UID] || isGone && former.isSame(m) {
+		if present[m.UID] {
 			continue
 		}
 		present[m.UID] = true
-		if known := l.machines[m.UID]; known != nil {
-			if !m.LaunchedAt.IsZero() {
-				known.launched = m.LaunchedAt
-			}
-			out.Changed = l.advance(known, m, &step) || out.Changed
-			continue
-		}
-		l.machines[m.UID] = l.begin(m, &step, isNew)
-		out.Changed = true
+		result := l.meet(m, &step, isNew)
+		out.Ended, out.Changed = out.Ended || result.Ended, out.Changed || result.Changed
 	}
 	for _, uid := range slices.Sorted(maps.Keys(l.machines)) {
 		if !present[uid] {
@@ -155,17 +167,41 @@ func (l *Ledger) Observe(step Step) Result {
 	return out
 }
 
+// meet records one observed machine.
+func (l *Ledger) meet(m *Machine, step *Step, isNew bool) Result {
+	known, former := l.machines[m.UID], l.gone[m.UID]
+	switch {
+	case known == nil && former != nil && former.isSame(m):
+		return Result{Changed: l.show(former, m, step)}
+	case known == nil:
+		l.machines[m.UID] = l.begin(m, step, isNew)
+		return Result{Changed: true}
+	case !known.launched.IsZero() && m.LaunchedAt.After(known.launched):
+		l.succeed(m, step)
+		return Result{Ended: true, Changed: true}
+	case !m.LaunchedAt.IsZero():
+		known.launched = m.LaunchedAt
+	}
+	return Result{Changed: l.advance(known, m, step)}
+}
+
 // begin opens a machine. In a ledger with an earlier observation, the machine was launched after that observation,
 // unless the cache was late.
 func (l *Ledger) begin(m *Machine, step *Step, isNew bool) *record {
 	age := time.Duration(0)
 	if !m.LaunchedAt.IsZero() {
-		age = max(step.At.Sub(m.LaunchedAt), 0)
+		age = max(l.clock(step).Sub(m.LaunchedAt), 0)
 		if !isNew {
 			age = min(age, step.reach())
 		}
 	}
 	out := &record{key: m.Key, from: step.At.Add(-age), millis: age.Milliseconds(), launched: m.LaunchedAt}
+	l.enter(out, m, step)
+	return out
+}
+
+// enter sets the first state of a machine.
+func (l *Ledger) enter(out *record, m *Machine, step *Step) {
 	switch out.next(m) {
 	case Starting:
 	case Leaked: // since an unknown time
@@ -173,12 +209,52 @@ func (l *Ledger) begin(m *Machine, step *Step, isNew bool) *record {
 	default:
 		l.turn(out, m, step)
 	}
-	return out
+}
+
+// clock returns the time of an observation by a clock that does not jump ahead.
+func (l *Ledger) clock(step *Step) time.Time {
+	if step.Gap || l.steady.IsZero() {
+		return step.At
+	}
+	return earlier(l.steady.Add(step.Elapsed), step.At)
+}
+
+// succeed ends a machine whose UID now belongs to a later one, such as another pod of a StatefulSet. The time between
+// the observations is shared between the two.
+func (l *Ledger) succeed(m *Machine, step *Step) {
+	age := min(max(l.clock(step).Sub(m.LaunchedAt), 0), step.Elapsed).Truncate(time.Millisecond)
+	before := *step
+	before.At, before.Elapsed = step.At.Add(-age), step.Elapsed-age
+	l.end(m.UID, &before)
+	delete(l.gone, m.UID)
+	next := &record{key: m.Key, from: before.At, millis: age.Milliseconds(), launched: m.LaunchedAt}
+	l.enter(next, m, step)
+	l.machines[m.UID] = next
+}
+
+// show notes that an ended machine is shown again. If it ended longer ago than any cache lags, the lists lacked it by
+// mistake, and the time since then is charged. show reports whether it is.
+func (l *Ledger) show(former *ended, m *Machine, step *Step) bool {
+	former.isShown = true
+	if former.age < mostLag {
+		return false
+	}
+	missing := former.age + former.unsure
+	back := &record{key: m.Key, served: former.served, from: step.At.Add(-missing), millis: missing.Milliseconds(), launched: m.LaunchedAt}
+	back.state = back.next(m)
+	back.served = back.served || back.state == Serving
+	delete(l.gone, m.UID)
+	l.machines[m.UID] = back
+	return true
 }
 
 // advance charges the time since the last observation. It reports whether anything changed.
 func (l *Ledger) advance(r *record, m *Machine, step *Step) bool {
-	millis := step.Elapsed.Milliseconds()
+	elapsed := step.Elapsed
+	if step.Gap && !r.launched.IsZero() { // the clock may have jumped while nobody watched
+		elapsed = min(elapsed, max(step.At.Sub(r.launched)-time.Duration(r.millis)*time.Millisecond, 0))
+	}
+	millis := elapsed.Milliseconds()
 	if r.millis == 0 {
 		r.from = step.At.Add(-step.Elapsed)
 	}
@@ -265,7 +341,7 @@ func (l *Ledger) end(uid string, step *Step) {
 		cells.Unsure = sum(cells.Unsure, unsure.Milliseconds())
 	}
 	delete(l.machines, uid)
-	l.gone[uid] = ended{at: step.At, launched: r.launched}
+	l.gone[uid] = &ended{at: step.At, launched: r.launched, served: r.served, unsure: step.Elapsed - last}
 }
 
 // flush settles the open time of a machine for a state.
@@ -295,15 +371,9 @@ func (l *Ledger) account(key Key) periods {
 // settle merges old periods into coarser ones, and returns the time of this observation. It measures age by elapsed
 // time, so that a clock that jumps ahead merges nothing too early.
 func (l *Ledger) settle(step *Step) time.Time {
-	maps.DeleteFunc(l.gone, func(_ string, e ended) bool {
-		age := step.At.Sub(e.at)
-		return age > keptGone || age < -keptGone
-	})
+	maps.DeleteFunc(l.gone, func(_ string, e *ended) bool { return e.age > keptGone })
 	l.trimGone(mostGone)
-	if step.Gap || l.steady.IsZero() {
-		l.steady = step.At
-	}
-	l.steady = earlier(l.steady.Add(step.Elapsed), step.At)
+	l.steady = l.clock(step)
 	h := horizonAt(l.steady)
 	for _, account := range l.accounts {
 		account.compact(&h)

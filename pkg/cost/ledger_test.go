@@ -135,7 +135,63 @@ func TestObserve(t *testing.T) {
 		{
 			"a launch long before the former look is a clock that is ahead",
 			[]look{{}, {at: 7200 * s, elapsed: 10 * s, machines: []cost.Machine{launched(0)}}},
+			map[string]float64{"starting": 10},
+		},
+		{
+			"a launch long before the former look, which a cache did not show",
+			[]look{{}, {at: 7200 * s, elapsed: 7200 * s}, {at: 7210 * s, elapsed: 10 * s, machines: []cost.Machine{launched(0)}}},
 			map[string]float64{"starting": 70},
+		},
+		{
+			"one list lacks a machine",
+			[]look{
+				{},
+				{at: 10 * s, elapsed: 10 * s, machines: []cost.Machine{serving(0)}},
+				{at: 20 * s, elapsed: 10 * s},
+				{at: 30 * s, elapsed: 10 * s, machines: []cost.Machine{serving(0)}},
+				{at: 319 * s, elapsed: 289 * s, machines: []cost.Machine{serving(0)}},
+				{at: 320 * s, elapsed: s, machines: []cost.Machine{serving(0)}},
+				{at: 330 * s, elapsed: 10 * s, machines: []cost.Machine{serving(0)}},
+			},
+			map[string]float64{"serving": 320},
+		},
+		{
+			"the first list after a restart lacks a machine",
+			[]look{
+				{},
+				{at: 10 * s, elapsed: 10 * s, machines: []cost.Machine{serving(0)}},
+				{at: 20 * s, elapsed: 10 * s, gap: true},
+				{at: 30 * s, elapsed: 10 * s, machines: []cost.Machine{serving(0)}},
+				{at: 400 * s, elapsed: 370 * s, machines: []cost.Machine{serving(0)}},
+			},
+			map[string]float64{"serving": 390, "unsure": 10},
+		},
+		{
+			"a later machine has the UID, and nobody saw the end of the former one",
+			[]look{
+				{},
+				{at: 10 * s, elapsed: 10 * s, machines: []cost.Machine{launched(0)}},
+				{at: 70 * s, elapsed: 60 * s, machines: []cost.Machine{launched(50 * s)}},
+			},
+			map[string]float64{"wasted": 50, "starting": 20},
+		},
+		{
+			"a later machine has the UID after a day without a controller",
+			[]look{
+				{},
+				{at: 10 * s, elapsed: 10 * s, machines: []cost.Machine{launched(0)}},
+				{at: 86410 * s, elapsed: 86400 * s, gap: true, machines: []cost.Machine{launched(86400 * s)}},
+			},
+			map[string]float64{"wasted": 910, "starting": 10, "unsure": 86390},
+		},
+		{
+			"the clock of the former process was an hour behind",
+			[]look{
+				{at: -3600 * s},
+				{at: -3590 * s, elapsed: 10 * s, machines: []cost.Machine{launched(0)}},
+				{at: 60 * s, elapsed: 3650 * s, gap: true, machines: []cost.Machine{launched(0)}},
+			},
+			map[string]float64{"starting": 60},
 		},
 		{
 			"a machine is seen twice in one look",
