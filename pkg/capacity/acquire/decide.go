@@ -184,6 +184,10 @@ func (p *pass) decide() (Step, error) {
 			err = p.end(step)
 		case LetGo:
 			p.endServing(step.Verdict)
+		case Replace:
+			if !p.countSilences(p.Open()) {
+				return step, nil
+			}
 		case Keep:
 			p.noteReady()
 			if after := p.NoteIdle(p.Open()); after > 0 {

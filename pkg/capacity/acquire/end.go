@@ -26,6 +26,9 @@ func (p *pass) end(step Step) error {
 		p.close(last, Released(cmp.Or(verdict.Message, p.Recreates, "the machines were released for another plan")))
 		return nil
 	}
+	if verdict.Cause != refusal.CannotServe { // after which nothing is bought
+		p.countSilences(last)
+	}
 	p.out.Wasted += p.waste(now)
 	p.close(last, verdict)
 	last.Revision = p.Accepted.Name // the attempt may have outlived an edit: this plan has failed, too

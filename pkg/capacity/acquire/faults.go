@@ -16,9 +16,9 @@ import (
 	"github.com/modelberth/modelberth/pkg/render"
 )
 
-// The program in the pods can cause the GPU faults that nodes report, and it would cause them on each new machine. So
-// each Workspace has a bound on faults that count. An announced end is not bounded, because that machine is lost in
-// any case.
+// The program in the pods can cause the GPU faults that nodes report, or the end of their kubelets, and it would cause
+// them on each new machine. So each Workspace has a bound on faults that count. An announced end is not bounded, because
+// that machine is lost in any case.
 const (
 	faultBound = 2
 	// faultLimit is the schema's bound on the faults of an attempt.
@@ -37,6 +37,11 @@ func (a Attempts) NoteFaults(machines Machines, plans []*render.Revision, now ti
 			next = Earliest(next, a.noteFault(machine, machines, plans, now))
 		}
 	}
+	return lookAt(next, now)
+}
+
+// lookAt returns the time to a next look; 0 for never.
+func lookAt(next, now time.Time) time.Duration {
 	if next.IsZero() {
 		return 0
 	}
@@ -81,32 +86,43 @@ func hasCounted(open *v1beta1.Attempt, machines Machines, now time.Time) bool {
 
 // admit records a fault that counts from now on, or withholds it until the bound has room.
 func (a Attempts) admit(open *v1beta1.Attempt, machine *capacity.Machine, now time.Time) time.Time {
-	recent := a.faultsSince(now.Add(-faultPeriod))
-	if len(recent) >= faultBound {
-		until := recent[len(recent)-faultBound].Time.Add(faultPeriod)
-		machine.Withheld, machine.Fault = withheld(machine, recent[len(recent)-faultBound:], until), nodehealth.Fault{}
+	if until := a.withhold(machine, machine.Fault.Message, now); !until.IsZero() {
+		machine.Fault = nodehealth.Fault{}
 		return until
 	}
+	record(open, machine, machine.Fault.Message, now)
+	return time.Time{}
+}
+
+// record adds a fault that counts to an attempt.
+func record(open *v1beta1.Attempt, machine *capacity.Machine, message string, now time.Time) {
 	from := now
 	if joined := machine.Words.Initialized.Since; joined.After(from) { // another program's clock is ahead
 		from = joined
 	}
 	open.Faults = append(open.Faults, v1beta1.AttemptFault{
-		UID: string(machine.UID), Node: machine.NodeName, Time: Seconds(from), Message: shorten(machine.Fault.Message, heardMessageLimit),
+		UID: string(machine.UID), Node: machine.NodeName, Time: Seconds(from), Message: shorten(message, heardMessageLimit),
 	})
 	open.Faults = open.Faults[max(0, len(open.Faults)-faultLimit):]
-	return time.Time{}
 }
 
-// withheld explains why a faulty machine stays, and gives the remedy.
-func withheld(machine *capacity.Machine, recent []v1beta1.AttemptFault, until time.Time) string {
-	nodes := make([]string, len(recent))
-	for i, fault := range recent {
-		nodes[i] = fmt.Sprintf("%s at %s", fault.Node, progress.Clock(fault.Time.Time))
+// withhold keeps a machine despite a fault if the bound has no room, with an explanation and the remedy. It returns when
+// the bound has room again; zero if it has room now.
+func (a Attempts) withhold(machine *capacity.Machine, fault string, now time.Time) time.Time {
+	recent := a.faultsSince(now.Add(-faultPeriod))
+	if len(recent) < faultBound {
+		return time.Time{}
 	}
-	return fmt.Sprintf("%s; the machine stays, because %d faults have counted within 24 hours (%s), and the program of the pods may "+
+	recent = recent[len(recent)-faultBound:]
+	until := recent[0].Time.Add(faultPeriod)
+	nodes := make([]string, len(recent))
+	for i, known := range recent {
+		nodes[i] = fmt.Sprintf("%s at %s", known.Node, progress.Clock(known.Time.Time))
+	}
+	machine.Withheld = fmt.Sprintf("%s; the machine stays, because %d faults have counted within 24 hours (%s), and the program of the pods may "+
 		"cause them: check its logs; to replace the machine before %s, delete node %s",
-		machine.Fault.Message, len(recent), strings.Join(nodes, ", "), progress.Clock(until), machine.NodeName)
+		fault, len(recent), strings.Join(nodes, ", "), progress.Clock(until), machine.NodeName)
+	return until
 }
 
 // openOf returns the open attempt with a machine, or nil.

@@ -35,11 +35,20 @@ type Fault struct {
 	Unheard string
 }
 
-// Fault returns the defect of a machine's node.
+// Fault returns the defect of a machine's node. A silent node does not count while the bound on faults keeps its machine.
 func (n *Nodes) Fault(machine *capacity.Machine, now time.Time) Fault {
 	if fault := machine.Fault; fault.Message != "" && !slices.Contains(n.Excused, machine.Name) {
 		return Fault{Message: fault.Message, Deadline: fault.Expires()}
 	}
+	out := n.notReady(machine, now)
+	if machine.Withheld != "" && !machine.NodeSince.IsZero() {
+		return Fault{Unheard: out.Unheard}
+	}
+	return out
+}
+
+// notReady returns the defect of a machine whose node is not Ready, or gone.
+func (n *Nodes) notReady(machine *capacity.Machine, now time.Time) Fault {
 	if machine.NodeReady || !machine.Initialized || n.Grace <= 0 {
 		return Fault{}
 	}

@@ -39,7 +39,7 @@ func New(config Config) *Reconciler {
 	r.observer = &observer{
 		Client: config.Client, Live: config.Live, Provisioner: config.Provisioner, Revisions: store,
 		Foreign:   &foreign.Guard{Cached: config.Client, Live: config.Live, Machines: config.KAITO},
-		Preflight: r.preflight, Clock: config.Clock,
+		Preflight: r.preflight, Clock: config.Clock, NodeGrace: config.Acquisition.NodeGrace,
 	}
 	market := newMarket(&config, r)
 	r.lessons = &lessons.Lessons{

@@ -41,6 +41,8 @@ type observer struct {
 	Foreign     *foreign.Guard
 	Preflight   *preflight.Checker
 	Clock       clock.PassiveClock
+	// NodeGrace is how long a node may be not Ready before its machine counts as lost; 0 means forever.
+	NodeGrace time.Duration
 }
 
 // observe reads the cluster's state once from caches. Where the caches lack objects that the status implies, it
@@ -178,7 +180,14 @@ func (o *observer) observeMachines(ctx context.Context, s *scope.Scope) error {
 	if s.HasAnsweringPod() {
 		s.Attempts.NoteAnswered(workload.PinnedAttempt(s.StatefulSet), s.IsRolledOut(), o.Clock.Now())
 	}
-	return o.ObserveNodes(ctx, s, names)
+	if err := o.ObserveNodes(ctx, s, names); err != nil {
+		return err
+	}
+	nodes := s.MachineNodes(o.NodeGrace)
+	if after := s.Attempts.WithholdSilent(s.Machines, &nodes, o.Clock.Now()); after > 0 {
+		s.LookAgain(after)
+	}
+	return nil
 }
 
 // ObserveNodes reads the nodes of the Workspace's machines, the named nodes, and the nodes of its pods.

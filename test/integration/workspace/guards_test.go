@@ -27,6 +27,7 @@ func TestLadderAsksAgain(t *testing.T) {
 		{"after a cooldown one asks first, and its success wakes the others", oneAsksFirst},
 		{"a node that reports a GPU fault for too long is replaced", gpuFault},
 		{"a program that provokes faults gets two machines a day, and a restart forgets neither", faultyProgram},
+		{"a program that ends its kubelets gets two machines a day, and a restart forgets neither", fatalProgram},
 		{"a fault that comes and goes buys one machine and cancels none, until its node stays healthy", flappingFault},
 		{"a machine whose node lacks GPUs for too long is replaced, and a restart does not begin anew", gpuShortage},
 		{"a machine stays while only GPUs are broken that its plan does not use", sparedGPUs},
@@ -196,6 +197,40 @@ func faultyProgram(t *testing.T, c *climber) {
 	c.untilCondition(t, ws, v1beta1.ConditionNodesReady, metav1.ConditionTrue, v1beta1.ReasonFaultRepeats)
 	c.untilCondition(t, ws, v1beta1.ConditionReady, metav1.ConditionTrue, v1beta1.ReasonServing)
 	c.untilEvent(t, ws, v1beta1.ReasonFaultRepeats, "SysLogsXIDError=True: GPU has fallen off the bus; the machine stays")
+	if got := c.karpenter.ClaimsEver(ws.UID); got != 3 {
+		t.Errorf("NodeClaims ever made: %d, want 3: two a day replace others", got)
+	}
+	c.clock.step(24 * time.Hour)
+	c.patch(t, ws, nil)
+	eventually(t, "the next day has room", func() (bool, string) { return c.karpenter.ClaimsEver(ws.UID) == 4, saying(ws) })
+	c.untilServing(t, ws)
+	c.remove(t, ws)
+}
+
+// fatalProgram silences the node of each machine.
+func fatalProgram(t *testing.T, c *climber) {
+	ws := eitherForm(c.namespace(t), "chat")
+	c.create(t, ws)
+	for bought := range 2 {
+		c.untilServing(t, ws)
+		c.report(t, ws, corev1.NodeReady, corev1.ConditionUnknown)
+		c.clock.step(11 * time.Minute)
+		c.patch(t, ws, nil)
+		eventually(t, "the machine is replaced", func() (bool, string) {
+			err := c.client.Get(t.Context(), client.ObjectKeyFromObject(ws), ws)
+			isLost := err == nil && len(ws.Status.Attempts) == bought+2 && ws.Status.Attempts[bought].Reason == v1beta1.ReasonLost
+			return isLost && c.karpenter.ClaimsEver(ws.UID) == bought+2, saying(ws)
+		})
+	}
+	c.untilServing(t, ws)
+	c.report(t, ws, corev1.NodeReady, corev1.ConditionUnknown)
+	c.untilEvent(t, ws, v1beta1.ReasonFaultRepeats, "the machine stays, because 2 faults have counted within 24 hours")
+	c.clock.step(11 * time.Minute)
+	c.life.end(t)
+	c.life = c.beginAt(t, faults.NewRecorder(), c.clock)
+	c.passes(t, c.life, ws, 2)
+	c.untilCondition(t, ws, v1beta1.ConditionNodesReady, metav1.ConditionFalse, v1beta1.ReasonFaultRepeats)
+	c.untilCondition(t, ws, v1beta1.ConditionReady, metav1.ConditionFalse, v1beta1.ReasonFaultRepeats)
 	if got := c.karpenter.ClaimsEver(ws.UID); got != 3 {
 		t.Errorf("NodeClaims ever made: %d, want 3: two a day replace others", got)
 	}

@@ -108,6 +108,8 @@ func nodesOf(machines []capacity.Machine, plan *planner.Plan, unheard string) me
 		switch machine := &machines[i]; {
 		case machine.NodeName == "" || !machine.Initialized:
 			continue
+		case !machine.NodeReady && machine.Withheld != "":
+			return no(v1beta1.ConditionNodesReady, v1beta1.ReasonFaultRepeats, machine.Withheld)
 		case !machine.NodeReady:
 			return nodeNotReady(machine.NodeName, unheard)
 		case machine.GPUs < plan.GPUsPerNode:

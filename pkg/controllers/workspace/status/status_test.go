@@ -184,6 +184,13 @@ func TestFaultyMachines(t *testing.T) {
 			wantEvent: true,
 		},
 		{
+			reason: "replaced too often, and its node is silent", machine: func(m *capacity.Machine) { m.Withheld, m.NodeReady = withheld, false },
+			want: []string{
+				"NodesReady False FaultRepeats: " + withheld, "ResourceReady False FaultRepeats: " + withheld, "Ready False FaultRepeats: " + withheld,
+			},
+			wantEvent: true,
+		},
+		{
 			reason: "a GPU is broken that the plan does not need", machine: func(m *capacity.Machine) { m.Shortage, m.Spared = lacks, lacks },
 			want: []string{
 				"NodesReady True NodesReady: 1 of 1 nodes ready; " + lacks + "; the plan needs 1, so the machine stays: if a pod fails on a broken " +
