@@ -158,6 +158,10 @@ type AttemptFault struct {
 	// gone.
 	// +optional
 	HealthySince *metav1.Time `json:"healthySince,omitempty"`
+	// replacedTime is when another machine was launched for the fault, or the machine itself was given up; absent before. A
+	// fault that is gone before that no longer counts.
+	// +optional
+	ReplacedTime *metav1.Time `json:"replacedTime,omitempty"`
 }
 
 // LostClaim is a lost or refused machine of an attempt that keeps its other machines.

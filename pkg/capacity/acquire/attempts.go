@@ -225,9 +225,11 @@ func (a Attempts) ReadyTime(number int32) (time.Time, bool) {
 	return time.Time{}, false
 }
 
-// Release ends all open attempts because their machines are no longer wanted.
+// Release ends all open attempts because their machines are no longer wanted. Faults that have led to no purchase no
+// longer count.
 func (a Attempts) Release(why string, generation int64, now time.Time) {
 	for _, open := range a.Open() {
+		open.Faults = slices.DeleteFunc(open.Faults, func(fault v1beta1.AttemptFault) bool { return fault.ReplacedTime == nil })
 		Close(open, Released(why), generation, now)
 	}
 }

@@ -185,7 +185,7 @@ func (p *pass) decide() (Step, error) {
 		case LetGo:
 			p.endServing(step.Verdict)
 		case Replace:
-			if !p.countSilences(p.Open()) {
+			if !p.giveUp(step.Lost) {
 				return step, nil
 			}
 		case Keep:

@@ -37,6 +37,7 @@ func (p *pass) end(step Step) error {
 
 // close ends an attempt.
 func (p *pass) close(open *v1beta1.Attempt, verdict refusal.Verdict) {
+	giveUp(open, p.Judge.Now)
 	Close(open, verdict, p.Workspace.Generation, p.Judge.Now)
 	p.out.Ended = append(p.out.Ended, Ended{Attempt: *open, Rule: verdict.Rule})
 }

@@ -30,6 +30,7 @@ const (
 // change the purchase. A fault of GPUs that no pod needs does not count. NoteFaults returns the time to the next look;
 // 0 for never.
 func (a Attempts) NoteFaults(machines Machines, plans []*render.Revision, now time.Time) time.Duration {
+	a.noteReplacements(machines, now)
 	var next time.Time
 	for i := range machines {
 		if machine := &machines[i]; !machine.Deleting {
@@ -46,6 +47,44 @@ func lookAt(next, now time.Time) time.Duration {
 		return 0
 	}
 	return max(next.Sub(now), ShortestLook)
+}
+
+// noteReplacements records which faults have led to a purchase, because a machine of a later attempt was launched. It
+// drops faults that are gone without one, for example because a ceiling had no room: they must not count.
+func (a Attempts) noteReplacements(machines Machines, now time.Time) {
+	open := a.Open()
+	for i, attempt := range open {
+		if slices.ContainsFunc(open[i+1:], func(later *v1beta1.Attempt) bool { return machines.haveLaunched(later) }) {
+			giveUp(attempt, now)
+		}
+		attempt.Faults = slices.DeleteFunc(attempt.Faults, func(fault v1beta1.AttemptFault) bool {
+			return fault.ReplacedTime == nil && isGone(&fault, now)
+		})
+	}
+}
+
+// haveLaunched reports whether a machine of an attempt was ever launched.
+func (m Machines) haveLaunched(attempt *v1beta1.Attempt) bool {
+	return HasLaunched(attempt, "") || slices.ContainsFunc(m, func(machine capacity.Machine) bool {
+		return slices.Contains(attempt.NodeClaims, machine.Name) && (machine.Launched || machine.ProviderID != "")
+	})
+}
+
+// giveUp records that other machines replace those with the faults of an attempt, and reports whether that is new. If UIDs
+// are given, only these machines are meant.
+func giveUp(attempt *v1beta1.Attempt, now time.Time, uids ...string) (isNew bool) {
+	for i := range attempt.Faults {
+		fault := &attempt.Faults[i]
+		if fault.ReplacedTime == nil && (len(uids) == 0 || slices.Contains(uids, fault.UID)) {
+			fault.ReplacedTime, isNew = new(Seconds(now)), true
+		}
+	}
+	return isNew
+}
+
+// isGone reports whether the node of a fault has been healthy for long enough.
+func isGone(fault *v1beta1.AttemptFault, now time.Time) bool {
+	return fault.HealthySince != nil && !now.Before(fault.HealthySince.Add(nodehealth.Recovery))
 }
 
 // noteFault sets the fault of a machine: the reported one, or an earlier one that still counts, or none if the bound
@@ -143,7 +182,7 @@ func counted(open *v1beta1.Attempt, machine *capacity.Machine, now time.Time) *v
 		if fault.UID != string(machine.UID) || fault.Node != machine.NodeName || fault.Time.Time.Before(machine.Words.Initialized.Since) {
 			continue
 		}
-		if fault.HealthySince != nil && !now.Before(fault.HealthySince.Add(nodehealth.Recovery)) {
+		if isGone(fault, now) {
 			return nil
 		}
 		return fault

@@ -134,13 +134,18 @@ func TestNoteFaultsBound(t *testing.T) {
 			wantFaults: []v1beta1.AttemptFault{stored("a", 0, 9)}, wantFault: fault, wantNext: 7 * time.Minute,
 		},
 		{
-			reason: "after seven minutes of health the fault is gone", looks: []look{{0, fault, nil}, {1, "", nil}, {8, "", nil}},
-			wantFaults: []v1beta1.AttemptFault{stored("a", 0, 1)},
+			reason: "after seven minutes of health the fault is gone, and counts no more because nothing was bought",
+			looks:  []look{{0, fault, nil}, {1, "", nil}, {8, "", nil}}, wantFaults: []v1beta1.AttemptFault{},
 		},
 		{
 			reason:     "the next fault counts anew",
 			looks:      []look{{0, fault, nil}, {1, "", nil}, {8, fault, nil}},
-			wantFaults: []v1beta1.AttemptFault{stored("a", 0, 1), stored("a", 8)}, wantFault: fault,
+			wantFaults: []v1beta1.AttemptFault{stored("a", 8)}, wantFault: fault,
+		},
+		{
+			reason:     "two faults for which nothing was bought leave the bound's room to the third",
+			looks:      []look{{0, fault, nil}, {1, "", nil}, {8, fault, nil}, {9, "", nil}, {16, fault, nil}},
+			wantFaults: []v1beta1.AttemptFault{stored("a", 16)}, wantFault: fault,
 		},
 		{
 			reason: "two a day, and the third is withheld", looks: []look{{0, fault, nil}},
@@ -205,6 +210,55 @@ func TestNoteFaultsBound(t *testing.T) {
 			}
 			if got != test.wantFault || machine.Withheld != test.wantWithheld || next != test.wantNext {
 				t.Errorf("fault %q, withheld %q, next look %s; want %q, %q, %s", got, machine.Withheld, next, test.wantFault, test.wantWithheld, test.wantNext)
+			}
+		})
+	}
+}
+
+// TestOnlyReplacementsCount has a fault that counts at noon. Its node is healthy from then on, and the fault is gone after
+// seven minutes.
+func TestOnlyReplacementsCount(t *testing.T) {
+	launched := func(m *capacity.Machine) { m.UID = "b" }
+	requested := func(m *capacity.Machine) { *m = capacity.Machine{Name: m.Name, UID: "b"} }
+	leaving := func(m *capacity.Machine) { m.UID, m.Deleting = "b", true }
+	ended := attemptOf(3, "B")
+	ended.Reason = v1beta1.ReasonNoCapacity
+	tests := []struct {
+		reason    string
+		successor *v1beta1.Attempt
+		machine   func(*capacity.Machine)
+		isOver    bool // the Workspace is suspended before the fault is gone
+		want      int
+	}{
+		{reason: "no ceiling has room", want: 0},
+		{reason: "the cloud refuses the request", successor: &ended, want: 0},
+		{reason: "a machine was requested", successor: new(attemptOf(3, "B")), machine: requested, want: 0},
+		{reason: "a machine was launched", successor: new(attemptOf(3, "B")), machine: launched, want: 1},
+		{reason: "a launched machine is already being deleted", successor: new(attemptOf(3, "B")), machine: leaving, want: 1},
+		{reason: "the Workspace is suspended before a purchase", isOver: true, want: 0},
+		{reason: "the Workspace is suspended after a purchase", successor: new(attemptOf(3, "B")), machine: launched, isOver: true, want: 1},
+	}
+	for _, test := range tests {
+		t.Run(test.reason, func(t *testing.T) {
+			faulty := readyOf(2, "A")
+			faulty.Faults = []v1beta1.AttemptFault{{UID: "a", Node: "node-2-0", Time: noon, Message: "XID 79"}}
+			attempts := Attempts{faulty}
+			machines := Machines{machineOf(2, 0, "A", func(m *capacity.Machine) { m.UID = "a" })}
+			if test.successor != nil {
+				attempts = append(attempts, *test.successor)
+			}
+			if test.machine != nil {
+				machines = append(machines, machineOf(3, 0, "B", test.machine))
+			}
+			attempts.NoteFaults(slices.Clone(machines), nil, noon.Time)
+			if test.isOver {
+				attempts.Release("suspended", 1, noon.Time)
+			} else if test.successor != nil {
+				Close(&attempts[1], Released("the earlier machines are suitable again"), 1, noon.Time)
+			}
+			attempts.NoteFaults(machines[:1], nil, noon.Add(7*time.Minute))
+			if got := len(attempts.faultsSince(time.Time{})); got != test.want {
+				t.Errorf("%d faults count, want %d", got, test.want)
 			}
 		})
 	}

@@ -38,6 +38,18 @@ func (a Attempts) WithholdSilent(machines Machines, nodes *Nodes, now time.Time)
 	return lookAt(next, now)
 }
 
+// giveUp records that lost machines of the open attempt are replaced, and reports whether that is new.
+func (p *pass) giveUp(lost []Machine) (isNew bool) {
+	open := p.Open()
+	isNew = p.countSilences(open)
+	for _, gone := range lost {
+		if machine := p.Machines.Named(gone.Name); machine != nil {
+			isNew = giveUp(open, p.Judge.Now, string(machine.UID)) || isNew
+		}
+	}
+	return isNew
+}
+
 // countSilences records that silent machines of an attempt are lost, and reports whether one counts now.
 func (p *pass) countSilences(open *v1beta1.Attempt) (hasCounted bool) {
 	now := p.Judge.Now

@@ -104,7 +104,7 @@ func TestWithholdSilent(t *testing.T) {
 func TestSilencesCount(t *testing.T) {
 	const message = "node node-2-0 has not been Ready since 11:49:00 UTC"
 	fault := func(node string) v1beta1.AttemptFault {
-		return v1beta1.AttemptFault{UID: "chat-2-0", Node: node, Time: noon, Message: message}
+		return v1beta1.AttemptFault{UID: "chat-2-0", Node: node, Time: noon, Message: message, ReplacedTime: new(noon)}
 	}
 	removed := func(m *capacity.Machine) { m.UID, m.Deleting, m.DeletingSince = types.UID(m.Name), true, minutes(-1) }
 	tests := []struct {
