@@ -78,6 +78,8 @@ type Attempt struct {
 	// Keeps: the open attempt has had all of its machines, and a lost one can be replaced without the others. Apart:
 	// the replacement may come later, because the others are useful without it, and no provisioner buys it on its own.
 	Keeps, Apart bool
+	// ByPod: a replacement deletes the pod of the lost machine at once.
+	ByPod bool
 	// Failed is the verdict on the pods of the open attempt; final once the machines are to be released because of it.
 	Failed refusal.Verdict
 	// Cause is why a closed attempt ended; None if its machines were released.
@@ -185,9 +187,7 @@ func (p *pass) decide() (Step, error) {
 		case LetGo:
 			p.endServing(step.Verdict)
 		case Replace:
-			if !p.giveUp(step.Lost) {
-				return step, nil
-			}
+			return p.replace(state, step), nil
 		case Keep:
 			p.noteReady()
 			if after := p.NoteIdle(p.Open()); after > 0 {
@@ -205,6 +205,16 @@ func (p *pass) decide() (Step, error) {
 		}
 	}
 	return Step{}, &progress.WaitingError{Message: "deciding about machines", IsBrief: true}
+}
+
+// replace records that lost machines are replaced, and returns the step for that. A pod is deleted only once the status has
+// the reason: after a crash in between, the loss would not count.
+func (p *pass) replace(state State, step Step) Step {
+	isNew := p.giveUp(step.Lost)
+	if state.Last.ByPod && (isNew || state.Unwritten) {
+		return Step{Do: Record}
+	}
+	return step
 }
 
 func (d *Decision) lookAgain(after time.Duration) {

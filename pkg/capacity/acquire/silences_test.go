@@ -100,6 +100,48 @@ func TestWithholdSilent(t *testing.T) {
 	}
 }
 
+// TestPodOutlivesRecord has a lost machine of two whose pods request others. Its pod is deleted only once the status has the
+// reason: after a crash in between, the loss would not count.
+func TestPodOutlivesRecord(t *testing.T) {
+	tests := []struct {
+		reason  string
+		machine func(*capacity.Machine)
+	}{
+		{"its node is silent", silentSince(-11)},
+		{"its node reports a fault", func(m *capacity.Machine) {
+			m.UID, m.Fault = types.UID(m.Name), nodehealth.Fault{Message: "XID 79", Since: minutes(-11)}
+		}},
+	}
+	for _, test := range tests {
+		t.Run(test.reason, func(t *testing.T) {
+			attempt := attemptFor(2, "A", 2)
+			attempt.StartTime, attempt.ReadyTime = metav1.NewTime(minutes(-30)), new(metav1.NewTime(minutes(-20)))
+			snapshot := begun(attempt).Snapshot
+			snapshot.Workspace.Status.Attempts = snapshot.Attempts.Clone()
+			snapshot.Accepted, snapshot.Machines = wanted(2), Machines{machineOf(2, 0, "A", test.machine), machineOf(2, 1, "A")}
+			snapshot.Surge = Surge{Replaces: capacity.ReplacesPod}
+			snapshot.Judge.Nodes.Grace = 10 * time.Minute
+			snapshot.Live = Live{AreMachinesConfirmed: true, Reasons: map[int32]*Reasons{2: {}}}
+			snapshot.Attempts.NoteFaults(snapshot.Machines, nil, noon.Time)
+			var steps []Do
+			for range 2 {
+				decision, err := Decide(snapshot)
+				if err != nil {
+					t.Fatal(err)
+				}
+				steps = append(steps, decision.Do)
+				snapshot.Attempts, snapshot.Workspace.Status.Attempts = decision.Attempts, decision.Attempts.Clone()
+			}
+			if diff := cmp.Diff([]Do{Record, Replace}, steps); diff != "" {
+				t.Errorf("steps (-want +got):\n%s", diff)
+			}
+			if got := len(snapshot.Attempts.faultsSince(time.Time{})); got != 1 {
+				t.Errorf("%d faults count, want 1", got)
+			}
+		})
+	}
+}
+
 // TestSilencesCount has machines of one attempt, some of them silent for more than the grace of ten minutes.
 func TestSilencesCount(t *testing.T) {
 	const message = "node node-2-0 has not been Ready since 11:49:00 UTC"

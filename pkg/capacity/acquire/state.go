@@ -89,6 +89,7 @@ func (p *pass) lastState(last *v1beta1.Attempt, names []string) (*Attempt, error
 	out.Machines, err = p.judge(last, names)
 	out.Failed = p.Failed(last)
 	out.Keeps = p.Surge.KeepsOthers(last)
+	out.ByPod = p.Surge.Replaces == capacity.ReplacesPod
 	out.Apart = !p.Accepted.IsGroup() && (p.Surge.Replaces == capacity.ReplacesLater || p.Surge.Replaces == capacity.ReplacesPod)
 	return out, err
 }
