@@ -63,7 +63,7 @@ func (r *Reconciler) assess(ctx context.Context, set *v1beta1.InferenceSet, chil
 			return nil, err
 		}
 		spec.hash = p.spec.hash
-		if err = r.recognize(ctx, p); err != nil {
+		if err := r.recognize(ctx, p); err != nil {
 			return nil, err
 		}
 	}

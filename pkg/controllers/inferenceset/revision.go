@@ -75,10 +75,13 @@ func templateHash(set *v1beta1.InferenceSet, data []byte) string {
 func (r *Reconciler) stored(ctx context.Context, set *v1beta1.InferenceSet, name string) ([]byte, error) {
 	object := &appsv1.ControllerRevision{}
 	err := r.Live.Get(ctx, client.ObjectKey{Namespace: set.Namespace, Name: name}, object)
-	if client.IgnoreNotFound(err) != nil {
+	if apierrors.IsNotFound(err) {
+		return nil, nil
+	}
+	if err != nil {
 		return nil, fmt.Errorf("reading ControllerRevision %s/%s: %w", set.Namespace, name, err)
 	}
-	if err != nil || name != revisionName(set, templateHash(set, object.Data.Raw)) {
+	if name != revisionName(set, templateHash(set, object.Data.Raw)) {
 		return nil, nil
 	}
 	return object.Data.Raw, nil
