@@ -314,14 +314,3 @@ func (a *Attempt) mayReplace() bool {
 	hasToWait := func(m Machine) bool { return m.Verdict.Final && !m.AskAgain }
 	return a.Keeps && !a.Retired && (a.Apart || !slices.ContainsFunc(a.Machines, hasToWait))
 }
-
-// Earliest returns the earlier of two moments; zero stands for never.
-func Earliest(a, b time.Time) time.Time {
-	if a.IsZero() || !b.IsZero() && b.Before(a) {
-		return b
-	}
-	return a
-}
-
-// ShortestLook is the shortest time to the next look, because 0 means never.
-const ShortestLook = 10 * time.Millisecond

@@ -41,14 +41,6 @@ func (a Attempts) NoteFaults(machines Machines, plans []*render.Revision, now ti
 	return lookAt(next, now)
 }
 
-// lookAt returns the time to a next look; 0 for never.
-func lookAt(next, now time.Time) time.Duration {
-	if next.IsZero() {
-		return 0
-	}
-	return max(next.Sub(now), ShortestLook)
-}
-
 // noteReplacements records which faults have led to a purchase, because a machine of a later attempt was launched. It
 // drops faults that are gone without one, for example because a ceiling had no room: they must not count.
 func (a Attempts) noteReplacements(machines Machines, now time.Time) {
@@ -158,8 +150,8 @@ func (a Attempts) withhold(machine *capacity.Machine, fault string, now time.Tim
 	for i, known := range recent {
 		nodes[i] = fmt.Sprintf("%s at %s", known.Node, progress.Clock(known.Time.Time))
 	}
-	machine.Withheld = fmt.Sprintf("%s; the machine stays, because %d faults have counted within 24 hours (%s), and the program of the pods may "+
-		"cause them: check its logs; to replace the machine before %s, delete node %s",
+	machine.Withheld = fmt.Sprintf("%s; the machine stays, because %d faults have counted within 24 hours (%s), and the program of the "+
+		"pods may cause them: check its logs; to replace the machine before %s, delete node %s",
 		fault, len(recent), strings.Join(nodes, ", "), progress.Clock(until), machine.NodeName)
 	return until
 }

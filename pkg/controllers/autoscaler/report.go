@@ -38,7 +38,8 @@ type verdict struct {
 }
 
 func invalid(err error) verdict {
-	return verdict{metav1.ConditionFalse, v1beta1.ReasonPolicyInvalid, err.Error() + ". Until you correct it, spec.replicas keeps its value"}
+	message := err.Error() + ". Until you correct it, spec.replicas keeps its value"
+	return verdict{metav1.ConditionFalse, v1beta1.ReasonPolicyInvalid, message}
 }
 
 func standsBack(rival string) verdict {
@@ -93,7 +94,8 @@ func verdictOf(policy *autoscale.Policy, decision *autoscale.Decision, seen *obs
 	case decision.Reason == autoscale.AtPriceCap && seen.signals.ReplicaPrice <= 0:
 		return verdict{
 			metav1.ConditionTrue, v1beta1.ReasonAtPriceCap,
-			"no replica is added until the first one has a plan, because the price of a replica is unknown before, and maxHourlyPrice limits the total",
+			"no replica is added until the first one has a plan, because the price of a replica is unknown before, " +
+				"and maxHourlyPrice limits the total",
 		}
 	case decision.Reason == autoscale.AtPriceCap:
 		return verdict{

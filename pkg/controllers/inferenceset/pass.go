@@ -36,6 +36,8 @@ type pass struct {
 	rollout *v1beta1.RolloutStatus
 	// hasUpdated: an existing replica got the template in this pass.
 	hasUpdated bool
+	// canary is the split of the requests between two templates; nil if there is none.
+	canary *v1beta1.CanaryStatus
 	// missing is set if the previous template cannot be read after a rollback: the set only deletes replicas.
 	missing *waitError
 	// previous is the template of the replicas to restore, and unrestorable the reason why it cannot be read.
@@ -91,11 +93,30 @@ func (r *Reconciler) assess(ctx context.Context, set *v1beta1.InferenceSet, chil
 	} else {
 		p.decision = p.shrink()
 	}
+	p.canary = p.split()
 	p.decideRollout(metav1.NewTime(r.Clock.Now()), r.settling())
 	return p, nil
 }
 
 func (r *Reconciler) settling() time.Duration { return cmp.Or(r.Settling, usualSettling) }
+
+// decide returns the next steps for the Workspaces of a set; a deleted set deletes all of them.
+func (p *pass) decide() replicas.Decision {
+	if p.set.DeletionTimestamp.IsZero() {
+		p.target.retire(p.set.DesiredReplicas(), p.views)
+		policy := policyOf(p.set)
+		policy.IsRollback = p.isRolledBack()
+		policy.CanRestore = p.spec != nil && p.current != "" && p.current != p.spec.name
+		return replicas.Decide(policy, replicasOf(p.views))
+	}
+	var out replicas.Decision
+	for i := range p.views {
+		if !p.views[i].IsLeaving {
+			out.Delete = append(out.Delete, p.views[i].Name)
+		}
+	}
+	return out
+}
 
 // restore reads the template of the replicas to restore. Without it, they are not created.
 func (r *Reconciler) restore(ctx context.Context, p *pass) error {
@@ -115,9 +136,9 @@ func (r *Reconciler) restore(ctx context.Context, p *pass) error {
 	return err
 }
 
-// canary returns the split of the requests between two templates; nil if there is none. It stays during a rollback, so
+// split returns the split of the requests between two templates; nil if there is none. It stays during a rollback, so
 // that the failed template does not get more requests than before.
-func (p *pass) canary() *v1beta1.CanaryStatus {
+func (p *pass) split() *v1beta1.CanaryStatus {
 	if p.spec == nil || policyOf(p.set).Partition == 0 {
 		return nil
 	}

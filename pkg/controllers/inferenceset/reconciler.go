@@ -151,24 +151,6 @@ func (r *Reconciler) reconcile(ctx context.Context, set *v1beta1.InferenceSet) (
 	return p.next, r.report(ctx, p, failure)
 }
 
-// decide returns the next steps for the Workspaces of a set; a deleted set deletes all of them.
-func (p *pass) decide() replicas.Decision {
-	if p.set.DeletionTimestamp.IsZero() {
-		p.target.retire(p.set.DesiredReplicas(), p.views)
-		policy := policyOf(p.set)
-		policy.IsRollback = p.isRolledBack()
-		policy.CanRestore = p.spec != nil && p.current != "" && p.current != p.spec.name
-		return replicas.Decide(policy, replicasOf(p.views))
-	}
-	var out replicas.Decision
-	for i := range p.views {
-		if !p.views[i].IsLeaving {
-			out.Delete = append(out.Delete, p.views[i].Name)
-		}
-	}
-	return out
-}
-
 // execute carries the decision out. A failed write does not prevent the others.
 func (r *Reconciler) execute(ctx context.Context, p *pass) error {
 	var failures []error

@@ -88,7 +88,7 @@ func (f *facts) status(now metav1.Time) v1beta1.InferenceSetStatus {
 	out.ObservedGeneration = f.set.Generation
 	out.Replicas, out.ReadyReplicas, out.UpdatedReplicas = int32(c.live), int32(c.ready), int32(c.updated)
 	out.Selector = v1beta1.LabelInferenceSet + "=" + f.set.Name
-	out.CurrentRevision, out.Rollout, out.Canary = f.current, f.rollout, f.canary()
+	out.CurrentRevision, out.Rollout, out.Canary = f.current, f.rollout, f.canary
 	out.HourlyPrice = ""
 	if c.price > 0 {
 		out.HourlyPrice = request.Price(c.price)
@@ -159,11 +159,10 @@ func (f *facts) ready(c count) metav1.Condition {
 
 // canaryWords returns the end of a sentence about the requests for the new template; empty without a canary.
 func (f *facts) canaryWords(c count) string {
-	canary := f.canary()
-	if canary == nil {
+	if f.canary == nil {
 		return ""
 	}
-	return fmt.Sprintf(". The router sends %d%% of the requests to the new template (%d of the replicas)", canary.Weight, c.updated)
+	return fmt.Sprintf(". The router sends %d%% of the requests to the new template (%d of the replicas)", f.canary.Weight, c.updated)
 }
 
 // waitsFor returns the end of a sentence, with the reason of the first unready replica.
