@@ -47,6 +47,8 @@ type Replica struct {
 	IsLeaving bool
 	// IsCurrent: it has the current template.
 	IsCurrent bool
+	// IsStray: it has neither the current template nor the previous one, because a rollout in between was given up.
+	IsStray bool
 	// IsReady: it answers requests, with the template that it has.
 	IsReady bool
 	// IsProven: it has been ready for as long as the set requires before a rollout continues.
@@ -143,6 +145,7 @@ func observe(policy Policy, all []Replica) state {
 	}
 	levelPrices(s.live)
 	slices.SortFunc(s.live, bySparing)
+	s.spareKept()
 	s.isRolling = s.toRoll() > 0
 	return s
 }
@@ -158,14 +161,33 @@ func levelPrices(live []Replica) {
 	}
 }
 
-// bySparing puts the most dispensable replica first: unready ones, then those with a former template, then those that may
-// use spot machines, then the dearest, then the least busy, then the newest. The prices must be level.
+// bySparing puts the most dispensable replica first: unready ones, then those with a former template and strays among them,
+// then those that may use spot machines, then the dearest, then the least busy, then the newest. The prices must be level.
 func bySparing(a, b Replica) int {
 	return cmp.Or(
-		trueLast(a.IsReady, b.IsReady), trueLast(a.IsCurrent, b.IsCurrent), trueLast(a.IsSteady, b.IsSteady),
+		trueLast(a.IsReady, b.IsReady), trueLast(a.IsCurrent, b.IsCurrent), trueLast(!a.IsStray, !b.IsStray),
+		trueLast(a.IsSteady, b.IsSteady),
 		cmp.Compare(b.HourlyPrice, a.HourlyPrice), cmp.Compare(a.load(), b.load()),
 		b.Created.Compare(a.Created), strings.Compare(b.Name, a.Name),
 	)
+}
+
+// spareKept puts replicas with the current template before others that are as ready, if there are more of them than a
+// partition admits. Otherwise, scaling down would delete the replicas that keep a former template.
+func (s *state) spareKept() {
+	if s.kept() == 0 {
+		return
+	}
+	excess, order := s.current-(s.policy.Replicas-s.kept()), map[string]int{}
+	for _, replica := range s.live {
+		if replica.IsCurrent && excess > 0 {
+			excess--
+			order[replica.Name] = -1
+		}
+	}
+	slices.SortStableFunc(s.live, func(a, b Replica) int {
+		return cmp.Or(trueLast(a.IsReady, b.IsReady), cmp.Compare(order[a.Name], order[b.Name]))
+	})
 }
 
 // load returns the number of requests; that of a replica with an unknown load may be large.

@@ -113,6 +113,8 @@ func TestDecide(t *testing.T) {
 		{"a partition keeps that many", Policy{Replicas: 3, MaxUnavailable: 1, Partition: 2}, at("r", "r", "r"), Decision{Update: []string{"c"}, IsRolling: true}},
 		{"and new replicas get the previous template", Policy{Replicas: 5, MaxUnavailable: 1, Partition: 4, CanRestore: true}, at("r", "r", "cr"), Decision{Create: 2, Restore: 2}},
 		{"until that many have it", Policy{Replicas: 5, MaxUnavailable: 1, Partition: 3, CanRestore: true}, at("r", "r", "cr"), Decision{Create: 2, Restore: 1}},
+		{"and scaling down deletes the others first", Policy{Replicas: 3, MaxUnavailable: 1, Partition: 3, CanRestore: true}, at("r", "r", "r", "cr"), Decision{Delete: []string{"d"}}},
+		{"but unready ones before", Policy{Replicas: 3, MaxUnavailable: 1, Partition: 3, CanRestore: true}, at("r", "r", "", "cr"), Decision{Delete: []string{"c"}}},
 		{"but not in a rollback", Policy{Replicas: 5, MaxUnavailable: 1, Partition: 4, CanRestore: true, IsRollback: true}, at("cr", "cr", "cr"), Decision{Create: 2}},
 		{"nor if the previous template is unknown", Policy{Replicas: 5, MaxUnavailable: 1, Partition: 4}, at("r", "r", "cr"), Decision{Create: 2}},
 		{"and no more", Policy{Replicas: 3, MaxUnavailable: 1, Partition: 2}, at("r", "r", "cr"), Decision{}},

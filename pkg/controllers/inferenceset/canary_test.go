@@ -197,3 +197,85 @@ func TestOnDemandReplicasOfACanary(t *testing.T) {
 		t.Errorf("%d replicas keep off spot machines, and %d use them: want 2 and 4", steady, spot)
 	}
 }
+
+// TestCanaryIsScaledDown: the replicas with the previous template stay, and the new template never counts as the one that
+// works, even if the others are gone.
+func TestCanaryIsScaledDown(t *testing.T) {
+	s := newStage(t, canary)
+	s.goOn(t)
+	good := s.set(t).Status.CurrentRevision
+	s.edit(t, better)
+	s.goOn(t)
+	s.edit(t, func(spec *v1beta1.InferenceSetSpec) { spec.Replicas = new(int32(1)) })
+	s.goOn(t)
+	s.expect(t, v1beta1.ReasonReplicasReady, "")
+	s.edit(t, func(spec *v1beta1.InferenceSetSpec) { spec.Replicas = new(int32(3)) })
+	s.goOn(t)
+	s.expect(t, v1beta1.ReasonReplicasReady, "", "", "better")
+
+	for _, ws := range s.workspaces(t) {
+		if ws.Inference.Config == "" {
+			if err := s.Delete(t.Context(), &ws); err != nil {
+				t.Fatal(err)
+			}
+		}
+	}
+	s.goOn(t)
+	s.expect(t, v1beta1.ReasonReplicasReady, "", "", "better")
+	if now := s.set(t).Status.CurrentRevision; now != good {
+		t.Errorf("the current revision is %s, want %s", now, good)
+	}
+}
+
+// TestCanaryIsEditedAgain: the second edit replaces the first canary, and not another replica with the previous template.
+func TestCanaryIsEditedAgain(t *testing.T) {
+	s := newStage(t, canary)
+	s.goOn(t)
+	s.edit(t, better)
+	s.goOn(t)
+	for _, ws := range s.workspaces(t) {
+		if ws.Inference.Config == "" { // otherwise, the dearest ones are replaced first
+			ws.Status.Plan = &v1beta1.PlanStatus{HourlyPrice: "5.00"}
+			if err := s.Status().Update(t.Context(), &ws); err != nil {
+				t.Fatal(err)
+			}
+		}
+	}
+	s.edit(t, func(spec *v1beta1.InferenceSetSpec) { spec.Template.Inference.Config = "best" })
+	s.goOn(t)
+	s.expect(t, v1beta1.ReasonReplicasReady, "", "", "best")
+	s.expectSplit(t, 5, "best")
+}
+
+// TestCanaryWithoutLabel: without the label, the router could not find the canary, so the status has no split.
+func TestCanaryWithoutLabel(t *testing.T) {
+	s := newStage(t, canary)
+	s.goOn(t)
+	s.edit(t, better)
+	s.goOn(t)
+	for _, ws := range s.workspaces(t) {
+		delete(ws.Labels, v1beta1.LabelTemplateHash)
+		if err := s.Update(t.Context(), &ws); err != nil {
+			t.Fatal(err)
+		}
+	}
+	s.goOn(t)
+	s.expectSplit(t, 0)
+}
+
+// TestOnDemandReplicasAreAdded: replicas with the previous template that may use spot machines do not count as those that
+// keep off them, so new ones do.
+func TestOnDemandReplicasAreAdded(t *testing.T) {
+	s := newStage(t, mixed(3, 0), canary)
+	s.goOn(t)
+	s.edit(t, better)
+	s.goOn(t)
+	s.edit(t, func(spec *v1beta1.InferenceSetSpec) {
+		spec.OnDemandReplicas = 2
+		spec.Replicas, spec.UpdateStrategy.RollingUpdate.Partition = new(int32(6)), new(int32(5))
+	})
+	s.goOn(t)
+	if steady, spot := tally(s.kinds(t)); steady != 2 || spot != 4 {
+		t.Errorf("%d replicas keep off spot machines, and %d use them: want 2 and 4", steady, spot)
+	}
+}

@@ -143,10 +143,9 @@ func (p *pass) split() *v1beta1.CanaryStatus {
 		return nil
 	}
 	weight := p.set.Spec.UpdateStrategy.RollingUpdate.CanaryWeight
-	has := func(isUpdated bool) bool {
-		return slices.ContainsFunc(p.views, func(v view) bool { return !v.IsLeaving && v.isUpdated == isUpdated })
-	}
-	if weight == nil || !has(true) || !has(false) {
+	hasCanary := slices.ContainsFunc(p.views, func(v view) bool { return !v.IsLeaving && v.isLabelled })
+	hasOther := slices.ContainsFunc(p.views, func(v view) bool { return !v.IsLeaving && !v.isUpdated })
+	if weight == nil || !hasCanary || !hasOther {
 		return nil
 	}
 	return &v1beta1.CanaryStatus{TemplateHash: p.spec.hash, Weight: min(max(0, *weight), 100)}
@@ -270,8 +269,12 @@ func (p *pass) shrink() replicas.Decision {
 }
 
 // isComplete reports whether all replicas are ready with the template of the spec. Those without a machine prove nothing
-// against it.
+// against it. While a partition keeps replicas on the previous template, a rollout is never complete, even if those
+// replicas are gone.
 func (p *pass) isComplete() bool {
+	if policy := policyOf(p.set); p.current != "" && p.current != p.spec.name && min(policy.Partition, policy.Replicas) > 0 {
+		return false
+	}
 	ready := 0
 	for i := range p.views {
 		switch v := &p.views[i]; {

@@ -74,7 +74,7 @@ func (v variants) of(isSteady bool) template {
 func (v variants) lacking(views []view, keepsFormer bool) int {
 	missing := v.need
 	for i := range views {
-		if views[i].IsSteady && (views[i].IsCurrent || keepsFormer) && !views[i].IsLeaving {
+		if views[i].IsSteady && (views[i].IsCurrent || keepsFormer && views[i].isOffSpot) && !views[i].IsLeaving {
 			missing--
 		}
 	}
@@ -94,6 +94,10 @@ func (v variants) views(set *v1beta1.InferenceSet, children []*v1beta1.Workspace
 		isSteady := steady[ws.Name]
 		out[i] = viewOf(ws, desired[isSteady])
 		out[i].IsSteady, out[i].isUpdated = isSteady, isCurrent(ws, updated[isSteady])
+		out[i].isOffSpot = !allowsSpot(ws.Resource.Placement)
+		hash, isFormer := ws.Labels[v1beta1.LabelTemplateHash], !out[i].IsCurrent && !out[i].isUpdated
+		out[i].isLabelled = out[i].isUpdated && hash != "" && hash == spec.any.hash
+		out[i].IsStray = isFormer && hash != "" && set.Status.CurrentRevision != "" && revisionName(set, hash) != set.Status.CurrentRevision
 	}
 	return out
 }

@@ -28,6 +28,10 @@ type view struct {
 	readySince time.Time
 	// isUpdated: it has the template of the spec. After a rollback, that is not the current one.
 	isUpdated bool
+	// isLabelled: its label shows the router that it has the template of the spec.
+	isLabelled bool
+	// isOffSpot: it may use no spot machines.
+	isOffSpot bool
 	// notReady is why it does not answer; empty if it does.
 	notReady problem
 }
