@@ -149,17 +149,28 @@ func (x *exchange) account(w *recorder, req *http.Request) {
 	x.record(w, req, used, now)
 }
 
+// refused counts a refused connection for the template of its replica, although another replica may answer the request.
+func (x *exchange) refused(replica string) {
+	if x.work.Canary != nil {
+		status := strconv.Itoa(http.StatusServiceUnavailable)
+		x.router.metrics.canary.requests.WithLabelValues(x.owner.ID(), x.templateOf(replica), status).Inc()
+	}
+}
+
+// templateOf returns the template of a replica in metrics.
+func (x *exchange) templateOf(replica string) string {
+	if x.work.Canary.Has(replica) {
+		return "new"
+	}
+	return "previous"
+}
+
 // compare counts a request for its template while the model has a canary.
 func (x *exchange) compare(w *recorder, used usage.Tokens, now time.Time) {
-	canary := x.work.Canary
-	if canary == nil || x.hold == nil {
+	if x.work.Canary == nil || x.hold == nil {
 		return
 	}
-	template := "previous"
-	if canary.Has(x.hold.Replica) {
-		template = "new"
-	}
-	m, model := x.router.metrics.canary, x.owner.ID()
+	m, model, template := x.router.metrics.canary, x.owner.ID(), x.templateOf(x.hold.Replica)
 	m.requests.WithLabelValues(model, template, strconv.Itoa(x.status(w))).Inc()
 	if w.first.IsZero() {
 		return

@@ -62,6 +62,10 @@ func TestCanary(t *testing.T) {
 					t.Errorf("%.0f requests for the %s template, want %.0f", n, template, want)
 				}
 			}
+			refused := value(t, h.metrics.canary.requests.WithLabelValues("a:m", "new", "503"))
+			if wantRefused := map[bool]float64{true: 20}[c.isDead]; refused < wantRefused-2 || refused > wantRefused+2 {
+				t.Errorf("%.0f refused connections of the new template, want %.0f", refused, wantRefused)
+			}
 			if len(got) != len(c.want) {
 				t.Errorf("the metrics are %v, want %v", got, c.want)
 			}

@@ -91,6 +91,7 @@ func (x *exchange) RoundTrip(req *http.Request) (*http.Response, error) {
 			break
 		}
 		x.router.metrics.retry(x.owner)
+		x.refused(hold.Replica)
 		left = slices.DeleteFunc(left, func(name string) bool { return name == hold.Replica })
 	}
 	return nil, last

@@ -45,9 +45,11 @@ func Owners(workspaces []v1beta1.Workspace, sets []v1beta1.InferenceSet, slices 
 		if ws.Status.Endpoint != nil { // otherwise, a Service of this name may belong to something else
 			replicas = addresses[name{ws.Namespace, ws.Name}]
 		}
-		if controller := metav1.GetControllerOf(ws); controller != nil && bySet[string(controller.UID)] != nil {
-			bySet[string(controller.UID)].join(ws, replicas)
-			continue
+		if controller := metav1.GetControllerOf(ws); controller != nil {
+			if set := bySet[string(controller.UID)]; set != nil && set.Namespace == ws.Namespace {
+				set.join(ws, replicas)
+				continue
+			}
 		}
 		out = append(out, models.Owner{
 			Namespace: ws.Namespace, Name: ws.Name, Kind: "Workspace", Created: ws.CreationTimestamp.Time,

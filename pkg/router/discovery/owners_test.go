@@ -85,6 +85,10 @@ func TestOwners(t *testing.T) {
 	}
 	split := owner("InferenceSet", "set", []string{"set"}, []string{"10.0.0.1:5000", "10.0.0.2:5000", "10.0.0.3:5000"})
 	split.Canary = &balance.Canary{Replicas: []string{"10.0.0.2:5000"}, Percent: 5}
+	abroad := workspace("ws", set, "set")
+	abroad.Namespace = "b"
+	alone := owner("Workspace", "ws", []string{"set"}, nil)
+	alone.Namespace = "b"
 	template := workspace("ws", nil)
 	template.Inference = nil
 	cases := []struct {
@@ -113,6 +117,7 @@ func TestOwners(t *testing.T) {
 		{"a set at zero sleeps", nil, []v1beta1.InferenceSet{atZero}, nil, []models.Owner{sleeping}},
 		{"a set at zero keeps the name of its preset", nil, []v1beta1.InferenceSet{ofPreset}, nil, []models.Owner{sleepingPreset}},
 		{"a label alone joins no set", []v1beta1.Workspace{stranger}, []v1beta1.InferenceSet{*set}, one(slice("stranger", "10.0.0.9")), []models.Owner{owner("Workspace", "stranger", []string{"set", "phi"}, []string{"10.0.0.9:5000"}), asleep}},
+		{"a Workspace of another namespace joins no set", []v1beta1.Workspace{abroad}, []v1beta1.InferenceSet{*set}, nil, []models.Owner{alone, asleep}},
 		{"a Workspace that waits for a person", []v1beta1.Workspace{starting}, nil, nil, []models.Owner{stalled}},
 		{"a Service of somebody else", []v1beta1.Workspace{starting}, nil, one(slice("ws", "10.0.0.1")), []models.Owner{stalled}},
 		{"pods that are not ready", []v1beta1.Workspace{ready}, nil, one(notReady), []models.Owner{owner("Workspace", "ws", []string{"phi", "adapter"}, []string{"10.0.0.2:5000"})}},
