@@ -241,9 +241,11 @@ func TestControllerChangesOnlySpecsOfReplicas(t *testing.T) {
 	own, replica := replicaOf(nil), replicaOf(ownedBy("kaito.sh/v1beta1", "InferenceSet"))
 	own.SetName("own")
 	replica.SetName("replica")
+	ofKAITO := replicaOf(ownedBy("kaito.sh/v1alpha1", "InferenceSet"))
+	ofKAITO.SetName("of-kaito")
 	set := setOfWorkspaces(t, "", preset)
 	set.SetName("edited")
-	for _, object := range []client.Object{own, replica, set} {
+	for _, object := range []client.Object{own, replica, ofKAITO, set} {
 		if err := api.Create(t.Context(), object); err != nil {
 			t.Fatal(err)
 		}
@@ -267,6 +269,8 @@ func TestControllerChangesOnlySpecsOfReplicas(t *testing.T) {
 		{"its finalizer", own, finalizer, true},
 		{"the end of its takeover", own, `{"metadata":{"annotations":{"modelberth.dev/adopted":null}}}`, true},
 		{"a replica", replica, image, true},
+		{"a replica that KAITO's controller made", ofKAITO, `{"metadata":{"ownerReferences":[{"apiVersion":"kaito.sh/v1beta1","kind":"InferenceSet","name":"chat","uid":"uid-1","controller":true,"blockOwnerDeletion":true}]}}`, true},
+		{"another set as its owner", ofKAITO, `{"metadata":{"ownerReferences":[{"apiVersion":"kaito.sh/v1beta1","kind":"InferenceSet","name":"chat","uid":"uid-2","controller":true}]}}`, false},
 		{"a replica of nobody", replica, `{"metadata":{"ownerReferences":null}}`, false},
 		{"the template of a set", set, `{"spec":{"template":` + image + `}}`, false},
 		{"the replicas of a set past its scale", set, `{"spec":{"replicas":9}}`, false},
