@@ -9,6 +9,7 @@ import (
 	"fmt"
 	"slices"
 	"sync"
+	"sync/atomic"
 
 	corev1 "k8s.io/api/core/v1"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
@@ -49,8 +50,9 @@ func (b *Bench) replays(ctx context.Context) (map[string]*replay, error) {
 		swap[claims[i].GetName()] = "script-" + claims[i].GetName()
 	}
 	for i := range claims {
-		of := out[claims[i].GetLabels()[v1beta1.LabelMachineWorkspaceName]]
-		of.claims = append(of.claims, standIn(&claims[i], swap))
+		if of := out[claims[i].GetLabels()[v1beta1.LabelMachineWorkspaceName]]; of != nil {
+			of.claims = append(of.claims, standIn(&claims[i], swap))
+		}
 	}
 	for _, kind := range []struct {
 		list schema.GroupVersionKind
@@ -93,15 +95,18 @@ func (b *Bench) script(ctx context.Context, replays map[string]*replay) error {
 	if err := b.kube.Create(ctx, &corev1.Namespace{ObjectMeta: metav1.ObjectMeta{Name: scriptNamespace}}); err != nil {
 		return fmt.Errorf("making namespace %s: %w", scriptNamespace, err)
 	}
-	queue := newPasses(2 * len(replays))
+	queue := newPasses(ctx, 2*len(replays))
+	defer queue.end()
 	var running sync.WaitGroup
 	errs := make([]error, scriptWorkers)
 	for i := range errs {
 		running.Go(func() {
-			errs[i] = queue.work(func(name string, isFirst bool) error { return b.pass(ctx, replays[name], name, isFirst) })
+			errs[i] = queue.work(func(ctx context.Context, name string, isFirst bool) error {
+				return b.pass(ctx, replays[name], name, isFirst)
+			})
 		})
 	}
-	err := b.applyTo(ctx, scriptNamespace, len(replays), queue.add)
+	err := b.applyTo(queue.ctx, scriptNamespace, len(replays), queue.add)
 	if err != nil {
 		queue.end()
 	}
@@ -173,11 +178,12 @@ func (b *Bench) removeFloor(ctx context.Context) error {
 }
 
 // passes is a queue of passes like the controller's: the second pass of a Workspace waits behind the first passes of the
-// Workspaces that exist by then.
+// Workspaces that exist by then. It ends after all passes, or after a failure.
 type passes struct {
-	todo chan pass
-	left sync.WaitGroup
-	once sync.Once
+	ctx  context.Context //nolint:containedctx // it is the queue's end
+	end  context.CancelFunc
+	todo chan pass // has room for all passes
+	left atomic.Int64
 }
 
 type pass struct {
@@ -185,32 +191,33 @@ type pass struct {
 	isFirst bool
 }
 
-func newPasses(n int) *passes {
+func newPasses(ctx context.Context, n int) *passes {
 	p := &passes{todo: make(chan pass, n)}
-	p.left.Add(n)
-	go func() {
-		p.left.Wait()
-		p.end()
-	}()
+	p.ctx, p.end = context.WithCancel(ctx)
+	p.left.Store(int64(n))
 	return p
 }
 
 // add adds the first pass of a Workspace.
 func (p *passes) add(name string) { p.todo <- pass{name, true} }
 
-// end ends the queue when nothing is added any more.
-func (p *passes) end() { p.once.Do(func() { close(p.todo) }) }
-
-// work does passes until all are done, or one fails.
-func (p *passes) work(do func(name string, isFirst bool) error) error {
-	for next := range p.todo {
-		if err := do(next.name, next.isFirst); err != nil {
-			return err
+// work does passes until the queue ends.
+func (p *passes) work(do func(ctx context.Context, name string, isFirst bool) error) error {
+	for {
+		select {
+		case <-p.ctx.Done():
+			return nil
+		case next := <-p.todo:
+			if err := do(p.ctx, next.name, next.isFirst); err != nil {
+				p.end()
+				return err
+			}
+			if next.isFirst {
+				p.todo <- pass{next.name, false}
+			}
+			if p.left.Add(-1) == 0 {
+				p.end()
+			}
 		}
-		if next.isFirst {
-			p.todo <- pass{next.name, false}
-		}
-		p.left.Done()
 	}
-	return nil
 }
