@@ -17,15 +17,15 @@ const maxPath = 1024
 func CheckPath(p string) error {
 	switch {
 	case p == "" || len(p) > maxPath:
-		return fmt.Errorf("--file %q is empty or longer than %d bytes", p, maxPath)
+		return fmt.Errorf("%q is empty or longer than %d bytes", p, maxPath)
 	case strings.ContainsFunc(p, func(r rune) bool { return r < ' ' || r == 0x7f || r == '\\' }):
-		return fmt.Errorf("--file %q has a backslash or a control character: give a path with slashes", p)
+		return fmt.Errorf("%q has a backslash or a control character", p)
 	case !filepath.IsLocal(p) || path.Clean(p) != p || p == ".":
-		return fmt.Errorf("--file %q is not a plain relative path: give one without \".\", \"..\" or a leading or double slash", p)
+		return fmt.Errorf("%q is not a plain relative path, without \".\", \"..\" or a leading or double slash", p)
 	}
 	for _, suffix := range []string{partialSuffix, stateSuffix, markerSuffix, newSuffix, listingName, pinName} {
 		if strings.HasSuffix(p, suffix) {
-			return fmt.Errorf("--file %q ends in %q, a suffix reserved for the agent", p, suffix)
+			return fmt.Errorf("%q ends in %q, a suffix reserved for the agent", p, suffix)
 		}
 	}
 	return nil

@@ -185,7 +185,7 @@ func checkFiles(files []string, sums map[string]hub.Digest) error {
 	known := map[string]bool{}
 	for _, f := range files {
 		if err := CheckPath(f); err != nil {
-			return err
+			return fmt.Errorf("--file %w", err)
 		}
 		if known[f] {
 			return fmt.Errorf("--file %q is given twice", f)

@@ -151,8 +151,8 @@ func (a *Applier) Check(ctx context.Context, owner, desired client.Object) error
 // if one of that name exists, fails with a conflict.
 const firstVersion = "1"
 
-// create creates a missing object. Over firstVersion, an existing object stays unchanged, and the error is a conflict.
-// So no prior read is necessary.
+// create creates an object that the cache lacks. over is the resourceVersion to apply over. With firstVersion, an object
+// that exists after all stays unchanged, and the error is a conflict, so no live read is necessary before.
 func (a *Applier) create(ctx context.Context, intent *unstructured.Unstructured, over string) error {
 	intent = intent.DeepCopy()
 	intent.SetResourceVersion(over)

@@ -206,8 +206,10 @@ func (c *check) mixer(field string, g model.LayerGroup, heads int) {
 		c.fail(field+".mixer", fmt.Sprintf("%q", g.Mixer), "must be full, window, chunk, mamba2, deltanet or none")
 	case mixer.windowed != (g.Window > 0):
 		c.fail(field+".window", g.Window, fmt.Sprintf("is incompatible with mixer: %s", g.Mixer))
-	case mixer.stateful != (g.State != nil):
-		c.fail(field+".state", g.State != nil, fmt.Sprintf("is incompatible with mixer: %s", g.Mixer))
+	case mixer.stateful && g.State == nil:
+		c.fail(field+".mixer", g.Mixer, "needs the field state")
+	case !mixer.stateful && g.State != nil:
+		c.fail(field+".mixer", g.Mixer, "has no state: remove the field state")
 	case !mixer.attends && changesAttention(g):
 		c.fail(field+".mixer", fmt.Sprintf("%q", g.Mixer),
 			"does not attend, so it has neither kvHeads, headDim, reusedKV, keysAreValues nor reusedIndex")

@@ -98,7 +98,7 @@ func (c *costCommand) run(ctx context.Context, w World) error {
 	if c.format == formatFOCUS {
 		omitted, err := cost.WriteFOCUS(w.Out, charges)
 		if omitted > 0 {
-			fmt.Fprintln(w.Err, "Costs from more than two years ago have no period and are left out.")
+			fmt.Fprintln(w.Err, "Costs from more than 24 months ago are left out: the ledger keeps only their sum, and FOCUS needs the period of each row.")
 		}
 		return err
 	}

@@ -93,7 +93,7 @@ func (c *Client) EachFile(ctx context.Context, repo, revision string, see func(E
 			return nil
 		}
 	}
-	return c.malformed(f, fmt.Errorf("tree has more than %d pages", maxPages))
+	return c.malformed(f, fmt.Errorf("the list of its files has more than %d pages: choose a repository with fewer files", maxPages))
 }
 
 type treeEntry struct {

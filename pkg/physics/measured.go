@@ -100,7 +100,8 @@ func openFor(m *Model, d *Deployment, load Load) (open float64, alike bool) {
 	return open, !unlike && load.Input >= 1 && load.Output >= 1
 }
 
-// sameSetUp reports whether a run and a deployment agree in everything but the load.
+// sameSetUp reports whether a run and a deployment have the same GPU, layout and links, and releases of the engine with
+// equal speed.
 func sameSetUp(run *catalog.Measurement, d *Deployment) bool {
 	l := &d.Layout
 	gpus := max(l.TP, 1) * max(l.PP, 1)

@@ -444,9 +444,10 @@ func idleWarning(idle int, m *machine) string {
 func (d *modelDemand) whyNoMore(m *machine, f *form) string {
 	layer := f.physics.LayerBytes(m.GPUs) / gib
 	if 2*layer > m.gpu.MemoryGiB*f.engine.Profile.MostUsed {
-		return fmt.Sprintf(": a layer takes %.1f GiB of each GPU, and two must fit", layer)
+		return fmt.Sprintf(": more machines do not help, because a machine holds two layers or more, and a layer takes %.1f GiB of each GPU", layer)
 	}
-	return fmt.Sprintf(": a layer takes %.1f GiB of each GPU, and two must fit with their KV cache and overhead", layer)
+	return fmt.Sprintf(": more machines do not help, because a machine holds two layers or more with their KV cache and overhead, "+
+		"and a layer takes %.1f GiB of each GPU", layer)
 }
 
 // better orders layouts on the same machines. A bought machine is paid for, so a layout may use all of it. Free GPUs of

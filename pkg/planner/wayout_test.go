@@ -67,14 +67,14 @@ func TestWaysOut(t *testing.T) {
 			exact(2048, 1),
 			planner.Constraints{InstanceType: "Swift"},
 			"DoesNotFit: chat on Swift: does not fit by X GiB per GPU at 2048 tokens × 1 on 2 machines: " +
-				"a layer takes X GiB of each GPU, and two must fit; Swifts ($12.00/h) is suitable",
+				"more machines do not help, because a machine holds two layers or more, and a layer takes X GiB of each GPU; Swifts ($12.00/h) is suitable",
 		},
 		{
 			"its layers fit, their KV cache does not", 15, 16,
 			exact(32768, 400),
 			planner.Constraints{InstanceType: "Swift"},
 			"DoesNotFit: chat on Swift: does not fit by X GiB per GPU at 32768 tokens × 400 on 10 machines: " +
-				"a layer takes X GiB of each GPU, and two must fit with their KV cache and overhead; " +
+				"more machines do not help, because a machine holds two layers or more with their KV cache and overhead, and a layer takes X GiB of each GPU; " +
 				"an InferenceSet of 37 replicas with inference.objectives.concurrency: 11 serves it on Swift ($3.00/h) each, $111.00/h in all",
 		},
 		{

@@ -61,8 +61,9 @@ func (c *Choice) checkPurchase(ctx context.Context, made *revision.Revision) err
 	return c.Preflight.Check(ctx, purchase)
 }
 
-// CheckRoom returns an error if the namespace would refuse the pods of a plan in place of the existing ones, and reports
-// whether it has compared them with the rules at all. The message begins with prefix.
+// CheckRoom returns an error if the namespace's rules, such as its ResourceQuotas and LimitRanges, would refuse a plan's
+// pods in place of the existing ones. isChecked is false if admission is not checked, or if the rules could not be read.
+// The message begins with prefix.
 func (c *Choice) CheckRoom(ctx context.Context, made *revision.Revision, prefix string) (isChecked bool, err error) {
 	purchase := c.Purchase(made)
 	purchase.Pods = podDemand(c.Workspace, made, c.Sets, c.Pods)

@@ -49,6 +49,6 @@ func adapterWarnings(in engine.Input) []string {
 	if len(in.Adapters) == 0 {
 		return nil
 	}
-	return []string{"inference.adapters: engine llamacpp applies all adapters to every request and does not list them in /v1/models: " +
-		"a request selects them with its field lora"}
+	return []string{"inference.adapters: engine llamacpp applies all adapters to each request, unless the request selects some with its field lora, " +
+		"and does not list them in /v1/models"}
 }

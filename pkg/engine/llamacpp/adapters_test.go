@@ -14,8 +14,8 @@ import (
 )
 
 func TestAdapters(t *testing.T) {
-	const unlisted = "inference.adapters: engine llamacpp applies all adapters to every request and does not list them in /v1/models: " +
-		"a request selects them with its field lora"
+	const unlisted = "inference.adapters: engine llamacpp applies all adapters to each request, unless the request selects some with its field lora, " +
+		"and does not list them in /v1/models"
 	for _, tc := range []struct {
 		reason   string
 		adapters []engine.Adapter
