@@ -180,7 +180,7 @@ func (b *Bench) removeFloor(ctx context.Context) error {
 // passes is a queue of passes like the controller's: the second pass of a Workspace waits behind the first passes of the
 // Workspaces that exist by then. It ends after all passes, or after a failure.
 type passes struct {
-	ctx  context.Context //nolint:containedctx // it is the queue's end
+	ctx  context.Context
 	end  context.CancelFunc
 	todo chan pass // has room for all passes
 	left atomic.Int64
