@@ -39,6 +39,14 @@ type Policy struct {
 	NodeLimit int
 }
 
+// Kept returns how many replicas keep a former template.
+func (p *Policy) Kept() int {
+	if p.IsRollback {
+		return 0
+	}
+	return min(p.Partition, p.Replicas)
+}
+
 // Replica is one existing replica.
 type Replica struct {
 	Name    string
@@ -175,10 +183,11 @@ func bySparing(a, b Replica) int {
 // spareKept puts replicas with the current template before others that are as ready, if there are more of them than a
 // partition admits. Otherwise, scaling down would delete the replicas that keep a former template.
 func (s *state) spareKept() {
-	if s.kept() == 0 {
+	kept := s.policy.Kept()
+	excess, order := s.current-(s.policy.Replicas-kept), map[string]int{}
+	if kept == 0 || excess <= 0 {
 		return
 	}
-	excess, order := s.current-(s.policy.Replicas-s.kept()), map[string]int{}
 	for _, replica := range s.live {
 		if replica.IsCurrent && excess > 0 {
 			excess--
@@ -214,15 +223,7 @@ func (s *state) toRoll() int {
 	if s.policy.OnDelete || s.policy.Replicas == 0 {
 		return 0
 	}
-	return max(0, len(s.live)-s.current-s.kept())
-}
-
-// kept returns how many replicas keep a former template.
-func (s *state) kept() int {
-	if s.policy.IsRollback {
-		return 0
-	}
-	return min(s.policy.Partition, s.policy.Replicas)
+	return max(0, len(s.live)-s.current-s.policy.Kept())
 }
 
 // toRestore returns how many more replicas are to have the previous template, if there is one.
@@ -230,7 +231,7 @@ func (s *state) toRestore() int {
 	if !s.policy.CanRestore {
 		return 0
 	}
-	return max(0, s.kept()-(len(s.live)-s.current))
+	return max(0, s.policy.Kept()-(len(s.live)-s.current))
 }
 
 // surge returns how many replicas may exist above the desired number: one during a rollout.

@@ -106,7 +106,7 @@ func (p *pass) decide() replicas.Decision {
 		p.target.retire(p.set.DesiredReplicas(), p.views)
 		policy := policyOf(p.set)
 		policy.IsRollback = p.isRolledBack()
-		policy.CanRestore = p.spec != nil && p.current != "" && p.current != p.spec.name
+		policy.CanRestore = p.hasPrevious()
 		return replicas.Decide(policy, replicasOf(p.views))
 	}
 	var out replicas.Decision
@@ -206,7 +206,7 @@ func (p *pass) decideRollout(now metav1.Time, settling time.Duration) {
 	case p.isComplete():
 		p.current = p.spec.name
 	}
-	if p.current == "" || p.current == p.spec.name {
+	if !p.hasPrevious() {
 		p.rollout = nil
 		return
 	}
@@ -272,7 +272,7 @@ func (p *pass) shrink() replicas.Decision {
 // against it. While a partition keeps replicas on the previous template, a rollout is never complete, even if those
 // replicas are gone.
 func (p *pass) isComplete() bool {
-	if policy := policyOf(p.set); p.current != "" && p.current != p.spec.name && min(policy.Partition, policy.Replicas) > 0 {
+	if policy := policyOf(p.set); p.hasPrevious() && policy.Kept() > 0 {
 		return false
 	}
 	ready := 0

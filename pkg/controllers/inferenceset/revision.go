@@ -105,11 +105,16 @@ func (r *Reconciler) previous(ctx context.Context, set *v1beta1.InferenceSet, na
 	return out, nil
 }
 
+// hasPrevious reports whether a template other than that of the spec has worked.
+func (p *pass) hasPrevious() bool {
+	return p.spec != nil && p.current != "" && p.current != p.spec.name
+}
+
 // recognize gives the records of the spec's template its present name. Another version of Modelberth may have encoded
 // the same template differently, and would have named it differently. Otherwise a template that failed would be tried
 // once more after an upgrade, and one that works would be a new one.
 func (r *Reconciler) recognize(ctx context.Context, p *pass) error {
-	if p.current == "" || p.current == p.spec.name || p.rollout != nil && p.rollout.Revision == p.spec.name {
+	if !p.hasPrevious() || p.rollout != nil && p.rollout.Revision == p.spec.name {
 		return nil
 	}
 	names := []*string{&p.current}

@@ -25,9 +25,9 @@ func variantsOf(set *v1beta1.InferenceSet, t template) variants {
 	return out
 }
 
-// assign names the Workspaces that are to have the steady variant: first those that have it, then those that use no spot
-// machines with a former template, then those whose machines are no spot machines, then the oldest. So an edit of the
-// template converts no other replica, and a second decision agrees with the first.
+// assign names the Workspaces that are to have the steady variant. Workspaces with it come first, then former templates
+// without spot machines, then machines that are not spot, then the oldest Workspaces. So an edit of the template converts
+// no other replica, and a second decision agrees with the first.
 func (v variants) assign(set *v1beta1.InferenceSet, children []*v1beta1.Workspace) map[string]bool {
 	desired := v.steady.child(set, set.Name)
 	out := map[string]bool{}
