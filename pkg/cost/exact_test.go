@@ -15,10 +15,10 @@ import (
 // sample is the longest time between two looks of a leader.
 const sample = time.Minute
 
-// guess is the longest time that is charged for a machine whose end nobody saw.
+// guess is the longest charged time of a machine after an unobserved end.
 const guess = 15 * time.Minute
 
-// lag is how long a machine that lists lacked is not charged, and hidden is the longest time for which they lack one.
+// lag is how long a missing machine is not charged. hidden is the longest time for which lists lack a machine.
 const (
 	lag    = 5 * time.Minute
 	hidden = 2 * sample
@@ -32,7 +32,7 @@ type billed struct {
 	ended time.Time
 	// hides and shows are the last time in which lists lack the machine.
 	hides, shows time.Time
-	// doubt is the time that may be missing, because the machine ended before a ledger with it was stored.
+	// doubt is the time that may be missing: the machine ended before a ledger with it was stored.
 	doubt time.Duration
 	// isStored is set once a stored ledger has the machine, after lists lacked it for the last time.
 	isStored bool
@@ -45,7 +45,7 @@ func (b *billed) time(now time.Time) time.Duration {
 	return b.ended.Sub(b.launched)
 }
 
-// leader is a process with a ledger in memory. version is the stored version that it continues from.
+// leader is a process with a ledger in memory. It continues from the stored version.
 type leader struct {
 	ledger  *cost.Ledger
 	version int
@@ -162,7 +162,7 @@ func (p *payer) write(l *leader) {
 	}
 }
 
-// stores notes which machines a ledger has that is stored or never lost.
+// stores notes the machines of a ledger that is stored or never lost.
 func (p *payer) stores(l *leader) {
 	for _, b := range p.machines {
 		begun := b.launched
