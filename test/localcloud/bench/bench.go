@@ -50,6 +50,8 @@ const (
 	loadNamespace    = "bench"
 	floorNamespace   = "bench-floor"
 	scriptNamespace  = "bench-script"
+	floorPrefix      = "floor-"
+	scriptPrefix     = "script-"
 )
 
 // The cloud's slowness for the waiting Workspaces: it answers after slowness; the count begins after settling, with
@@ -134,21 +136,21 @@ func (b *Bench) run(ctx context.Context) error {
 	if err := b.restart(ctx); err != nil {
 		return fmt.Errorf("measuring a restart of the controller: %w", err)
 	}
-	standIns, err := b.standIns(ctx)
+	floor, err := b.replays(ctx, floorNamespace, floorPrefix)
 	if err != nil {
-		return fmt.Errorf("rendering stand-ins for the Workspaces: %w", err)
+		return fmt.Errorf("reading the objects of the Workspaces: %w", err)
 	}
-	replays, err := b.replays(ctx)
+	script, err := b.replays(ctx, scriptNamespace, scriptPrefix)
 	if err != nil {
 		return fmt.Errorf("reading the objects of the Workspaces: %w", err)
 	}
 	if err := b.remove(ctx, loadNamespace, b.settings.Workspaces); err != nil {
 		return fmt.Errorf("removing the Workspaces: %w", err)
 	}
-	if err := b.floor(ctx, standIns); err != nil {
+	if err := b.floor(ctx, standIns(floor)); err != nil {
 		return fmt.Errorf("measuring the same without a controller: %w", err)
 	}
-	if err := b.script(ctx, replays); err != nil {
+	if err := b.script(ctx, script); err != nil {
 		return fmt.Errorf("measuring a script: %w", err)
 	}
 	return nil

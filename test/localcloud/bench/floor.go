@@ -17,8 +17,6 @@ import (
 	"k8s.io/apimachinery/pkg/runtime/schema"
 	"k8s.io/client-go/util/retry"
 	"sigs.k8s.io/controller-runtime/pkg/client"
-
-	"github.com/modelberth/modelberth/api/v1beta1"
 )
 
 // nodeClaims and statefulSets are the controller's objects for a Workspace without which its pods would not run.
@@ -30,40 +28,13 @@ func statefulSets() schema.GroupVersionKind {
 	return appsv1.SchemeGroupVersion.WithKind("StatefulSetList")
 }
 
-// standIns renders the NodeClaims and StatefulSets of the Workspaces again, as if
-// somebody had written them by hand: a list for each Workspace.
-func (b *Bench) standIns(ctx context.Context) ([][]*unstructured.Unstructured, error) {
-	claims, err := b.list(ctx, nodeClaims(), client.MatchingLabels{v1beta1.LabelMachineWorkspaceNamespace: loadNamespace})
-	if err != nil {
-		return nil, err
-	}
-	sets, err := b.list(ctx, statefulSets(), client.InNamespace(loadNamespace))
-	if err != nil {
-		return nil, err
-	}
-	byName := map[string][]*unstructured.Unstructured{}
-	swap := map[string]string{loadNamespace: floorNamespace}
-	for _, claim := range claims {
-		name := claim.GetLabels()[v1beta1.LabelMachineWorkspaceName]
-		swap[claim.GetLabels()[v1beta1.LabelWorkspaceUID]] = "floor-" + name
-		swap[claim.GetName()] = "floor-" + claim.GetName()
-		byName[name] = append(byName[name], &claim)
-	}
-	for _, set := range sets {
-		byName[set.GetName()] = append(byName[set.GetName()], &set)
-	}
-	if len(byName) != b.settings.Workspaces {
-		return nil, fmt.Errorf("NodeClaims and StatefulSets stand for %d Workspaces, want %d", len(byName), b.settings.Workspaces)
-	}
+// standIns returns the objects without which the pods of each Workspace would not run.
+func standIns(replays map[string]*replay) [][]*unstructured.Unstructured {
 	var out [][]*unstructured.Unstructured
-	for _, objects := range byName {
-		var again []*unstructured.Unstructured
-		for _, object := range objects {
-			again = append(again, standIn(object, swap))
-		}
-		out = append(out, again)
+	for _, of := range replays {
+		out = append(out, slices.Concat(of.claims, of.sets))
 	}
-	return out, nil
+	return out
 }
 
 func (b *Bench) list(ctx context.Context, kind schema.GroupVersionKind, options ...client.ListOption) ([]unstructured.Unstructured, error) {

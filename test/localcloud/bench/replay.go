@@ -29,25 +29,29 @@ type replay struct {
 	revisions, claims, around, sets []*unstructured.Unstructured
 }
 
-// replays reads the objects of all Workspaces: by the name of the Workspace.
-func (b *Bench) replays(ctx context.Context) (map[string]*replay, error) {
+// replays reads the objects of all Workspaces, and renders them again for another namespace, as if somebody had written
+// them by hand: by the name of the Workspace. prefix makes names and labels of NodeClaims that are new in the cluster.
+func (b *Bench) replays(ctx context.Context, namespace, prefix string) (map[string]*replay, error) {
 	out := map[string]*replay{}
 	inNamespace := client.InNamespace(loadNamespace)
 	workspaces, err := b.list(ctx, v1beta1.GroupVersion().WithKind("WorkspaceList"), inNamespace)
 	if err != nil {
 		return nil, err
 	}
-	swap := map[string]string{loadNamespace: scriptNamespace}
+	if len(workspaces) != b.settings.Workspaces {
+		return nil, fmt.Errorf("there are %d Workspaces, want %d", len(workspaces), b.settings.Workspaces)
+	}
+	swap := map[string]string{loadNamespace: namespace}
 	for _, ws := range workspaces {
 		out[ws.GetName()] = &replay{status: ws.Object["status"]}
-		swap[string(ws.GetUID())] = "script-" + ws.GetName()
+		swap[string(ws.GetUID())] = prefix + ws.GetName()
 	}
 	claims, err := b.list(ctx, nodeClaims(), client.MatchingLabels{v1beta1.LabelMachineWorkspaceNamespace: loadNamespace})
 	if err != nil {
 		return nil, err
 	}
 	for i := range claims {
-		swap[claims[i].GetName()] = "script-" + claims[i].GetName()
+		swap[claims[i].GetName()] = prefix + claims[i].GetName()
 	}
 	for i := range claims {
 		if of := out[claims[i].GetLabels()[v1beta1.LabelMachineWorkspaceName]]; of != nil {
@@ -137,7 +141,7 @@ func (b *Bench) pass(ctx context.Context, of *replay, name string, isFirst bool)
 	if err := b.createAll(ctx, of.revisions); err != nil {
 		return err
 	}
-	if _, err := b.list(ctx, nodeClaims(), client.MatchingLabels{v1beta1.LabelWorkspaceUID: "script-" + name}); err != nil {
+	if _, err := b.list(ctx, nodeClaims(), client.MatchingLabels{v1beta1.LabelWorkspaceUID: scriptPrefix + name}); err != nil {
 		return err
 	}
 	if err := b.createAll(ctx, of.claims); err != nil {
