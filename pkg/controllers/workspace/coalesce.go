@@ -21,7 +21,8 @@ const (
 	// milliseconds.
 	progressPeriod = 10 * time.Second
 	// progressDelay is the shortest time for which progress waits for more progress. A machine is usable a second
-	// or two after it registers, and a usable machine is reported at once: one write then shows both.
+	// or two after it registers, and a usable machine is reported at once: one write then shows both. An engine that
+	// answers first waits for its machines equally long.
 	progressDelay = 3 * time.Second
 	// progressRate is the number of writes per second, over all Workspaces, that show only progress or usable
 	// machines. If many Workspaces start at once, more such writes would delay their machines and pods. A few
@@ -44,7 +45,7 @@ type coalescer struct {
 type coalesced struct {
 	// written is when the status was last written.
 	written time.Time
-	// since is when the first unwritten progress appeared.
+	// since is when the first unwritten news appeared.
 	since time.Time
 	// turn is the reservation in the budget, and due its time. turn is nil before the first wait is over.
 	turn *rate.Reservation
@@ -65,6 +66,8 @@ func (c *coalescer) waitFor(workspace types.UID, before, after *v1beta1.Workspac
 		return c.wait(workspace)
 	case events <= 1 && status.AreMachinesUsable(before, after): // the one event reports the same
 		return c.takeTurn(workspace)
+	case events <= 1 && status.AnswersEarly(before, after): // the next write shows that the machines are usable, too
+		return max(0, c.delay(workspace))
 	default:
 		return 0
 	}
@@ -72,15 +75,21 @@ func (c *coalescer) waitFor(workspace types.UID, before, after *v1beta1.Workspac
 
 // wait returns how long progress of a Workspace must wait; 0 if it may be written now.
 func (c *coalescer) wait(workspace types.UID) time.Duration {
+	delay, now := c.delay(workspace), c.clock.Now()
+	if wait := max(progressPeriod-now.Sub(c.recall(workspace).written), delay); wait > 0 {
+		return wait
+	}
+	return c.takeTurn(workspace)
+}
+
+// delay returns how much is left of the time for which news of a Workspace waits for more; below 0 if it is over.
+func (c *coalescer) delay(workspace types.UID) time.Duration {
 	known, now := c.recall(workspace), c.clock.Now()
 	if known.since.IsZero() {
 		known.since = now
 		c.remember(workspace, known)
 	}
-	if wait := max(progressPeriod-now.Sub(known.written), progressDelay-now.Sub(known.since)); wait > 0 {
-		return wait
-	}
-	return c.takeTurn(workspace)
+	return progressDelay - now.Sub(known.since)
 }
 
 // takeTurn returns how long a Workspace must wait for its turn in the common budget; 0 if it may be written now.

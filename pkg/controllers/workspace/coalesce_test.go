@@ -51,6 +51,15 @@ func TestProgressIsCoalesced(t *testing.T) {
 		{reason: "an error never waits", after: progressPeriod + 2*time.Second, machine: registered, err: errors.New("no"), writes: true},
 		{reason: "progress waits for more, long after a write", after: time.Minute, machine: launched, looksIn: progressDelay},
 		{reason: "it has waited long enough", after: time.Minute + progressDelay, machine: launched, writes: true},
+		{
+			reason: "an engine that answers first waits for its machine", after: 90 * time.Second, machine: launched,
+			pods: []corev1.Pod{podReady()}, looksIn: progressDelay,
+		},
+		{
+			reason: "but not for long", after: 90*time.Second + progressDelay, machine: launched,
+			pods: []corev1.Pod{podReady()}, writes: true,
+		},
+		{reason: "it answers no more", after: 100 * time.Second, machine: launched, writes: true},
 		{reason: "the next progress waits again", after: 2 * time.Minute, machine: registered, looksIn: progressDelay},
 		{reason: "a machine that is usable never waits", after: 2*time.Minute + time.Second, machine: machine(), writes: true},
 		{reason: "a write has all progress before it", after: 3 * time.Minute, machine: machine()},

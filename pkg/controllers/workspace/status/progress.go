@@ -27,6 +27,25 @@ func AreMachinesUsable(before, after *v1beta1.WorkspaceStatus) bool {
 	return equality.Semantic.DeepEqual(withoutMachines(before), withoutMachines(after))
 }
 
+// AnswersEarly reports whether two statuses differ only in progress and in an engine that answers before its machines count
+// as usable. The machines usually follow within a second or two.
+func AnswersEarly(before, after *v1beta1.WorkspaceStatus) bool {
+	const engine, machines = v1beta1.ConditionInferenceReady, v1beta1.ConditionResourceReady
+	if meta.IsStatusConditionTrue(before.Conditions, engine) || !meta.IsStatusConditionTrue(after.Conditions, engine) ||
+		meta.IsStatusConditionTrue(after.Conditions, machines) {
+		return false
+	}
+	return equality.Semantic.DeepEqual(withoutEngine(before), withoutEngine(after))
+}
+
+// withoutEngine returns a copy of a status without progress, and without whether the engine answers.
+func withoutEngine(status *v1beta1.WorkspaceStatus) *v1beta1.WorkspaceStatus {
+	out := withoutProgress(status)
+	out.Endpoint = nil
+	meta.RemoveStatusCondition(&out.Conditions, v1beta1.ConditionInferenceReady)
+	return out
+}
+
 // withoutMachines returns a copy of a status without progress, and without whether machines are usable.
 func withoutMachines(status *v1beta1.WorkspaceStatus) *v1beta1.WorkspaceStatus {
 	out := withoutProgress(status)

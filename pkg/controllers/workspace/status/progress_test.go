@@ -119,3 +119,52 @@ func TestAreMachinesUsable(t *testing.T) {
 		})
 	}
 }
+
+func TestAnswersEarly(t *testing.T) {
+	starting := func() *v1beta1.WorkspaceStatus {
+		return &v1beta1.WorkspaceStatus{
+			State: v1beta1.StatePending,
+			Conditions: []metav1.Condition{
+				{Type: v1beta1.ConditionNodeClaimReady, Status: metav1.ConditionFalse, Reason: "KnownEphemeralTaintsExist"},
+				{Type: v1beta1.ConditionResourceReady, Status: metav1.ConditionFalse, Reason: "KnownEphemeralTaintsExist"},
+				{Type: v1beta1.ConditionInferenceReady, Status: metav1.ConditionFalse, Reason: "WorkspaceInferenceStatusPending"},
+				{Type: v1beta1.ConditionReady, Status: metav1.ConditionFalse, Reason: "KnownEphemeralTaintsExist"},
+			},
+			Attempts: []v1beta1.Attempt{{Number: 1}},
+		}
+	}
+	answering := func(change func(*v1beta1.WorkspaceStatus)) *v1beta1.WorkspaceStatus {
+		out := starting()
+		out.Conditions[2].Status, out.Conditions[2].Reason = metav1.ConditionTrue, "Success"
+		out.Endpoint = &v1beta1.Endpoint{URL: "http://chat"}
+		if change != nil {
+			change(out)
+		}
+		return out
+	}
+	for _, tc := range []struct {
+		reason        string
+		before, after *v1beta1.WorkspaceStatus
+		want          bool
+	}{
+		{"it answers", starting(), answering(nil), true},
+		{"a stage of the start, too", starting(), answering(func(s *v1beta1.WorkspaceStatus) { s.WorkerNodes = []string{"n"} }), true},
+		{"it does not answer yet", starting(), starting(), false},
+		{"it has answered before", answering(nil), answering(nil), false},
+		{"it answers no more", answering(nil), starting(), false},
+		{"the machines are usable, too", starting(), answering(func(s *v1beta1.WorkspaceStatus) {
+			s.Conditions[1].Status = metav1.ConditionTrue
+		}), false},
+		{"the Workspace is Ready on the machines of before", starting(), answering(func(s *v1beta1.WorkspaceStatus) {
+			s.Conditions[3].Status = metav1.ConditionTrue
+		}), false},
+		{"the attempt ends", starting(), answering(func(s *v1beta1.WorkspaceStatus) { s.Attempts[0].Reason = "Quota" }), false},
+		{"the plan changes", starting(), answering(func(s *v1beta1.WorkspaceStatus) { s.Plan = &v1beta1.PlanStatus{} }), false},
+	} {
+		t.Run(tc.reason, func(t *testing.T) {
+			if got := status.AnswersEarly(tc.before, tc.after); got != tc.want {
+				t.Errorf("only an early answer: %v, want %v", got, tc.want)
+			}
+		})
+	}
+}
