@@ -178,3 +178,32 @@ func TestLostAnswer(t *testing.T) {
 		t.Error(diff)
 	}
 }
+
+// TestTwoFirstLeaders: two leaders overlap before the ledger exists. The first one that stores its part creates it, and the
+// other one continues from there, so an end that only one of them saw stays.
+func TestTwoFirstLeaders(t *testing.T) {
+	ws := workspace("team-a", "chat")
+	w := newWorld(t, ws)
+	w.pass(t, 0)
+	w.costs = []capacity.MachineCost{machineOf(ws, noon)}
+	w.pass(t, time.Minute)
+	former := w.keeper
+	w.restart()
+	w.pass(t, 4*time.Minute)
+	w.costs = nil
+	w.pass(t, time.Minute)
+	w.pass(t, time.Minute) // an end counts once it was seen twice
+	w.pass(t, 5*time.Minute)
+	stored := w.stored(t, "modelberth")
+	if len(stored) == 0 {
+		t.Fatal("the newer leader has stored nothing")
+	}
+	w.keeper = former
+	if _, err := w.keeper.Reconcile(t.Context(), named(machines)); !apierrors.IsAlreadyExists(err) {
+		t.Errorf("error %v, want that the part exists", err)
+	}
+	w.pass(t, 6*time.Minute)
+	if diff := cmp.Diff(stored, w.stored(t, "modelberth")); diff != "" {
+		t.Errorf("the former leader has changed the costs (-before +after):\n%s", diff)
+	}
+}

@@ -14,8 +14,10 @@ import (
 
 	corev1 "k8s.io/api/core/v1"
 	apierrors "k8s.io/apimachinery/pkg/api/errors"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/types"
 	applycorev1 "k8s.io/client-go/applyconfigurations/core/v1"
+	"k8s.io/utils/ptr"
 	"sigs.k8s.io/controller-runtime/pkg/client"
 	"sigs.k8s.io/controller-runtime/pkg/log"
 
@@ -162,26 +164,36 @@ func (k *Keeper) write(ctx context.Context, i int, now time.Time) error {
 	}
 	former := s.content
 	s.content = sha256.Sum256(data)
-	object := k.object(k.Namespace, s.name, data)
-	if s.version != "" {
-		object.WithResourceVersion(s.version)
-	}
-	err = k.Client.Apply(ctx, object, client.FieldOwner(apply.FieldOwner), client.ForceOwnership)
-	if apierrors.IsConflict(err) || apierrors.IsNotFound(err) {
+	version, err := k.put(ctx, s, data)
+	if apierrors.IsConflict(err) || apierrors.IsNotFound(err) || apierrors.IsAlreadyExists(err) {
 		s.isOvertaken, s.content = true, former // nothing was written
 		return fmt.Errorf("storing the cost ledger (it will be read again): %w", err)
 	}
 	if err != nil {
 		return fmt.Errorf("storing the cost ledger in ConfigMap %s/%s: %w", k.Namespace, s.name, err)
 	}
-	if object.ResourceVersion != nil {
-		s.version = *object.ResourceVersion
-	}
+	s.version = version
 	s.written, s.changed, s.isUrgent = now, time.Time{}, false
 	for _, namespace := range namespaces {
 		k.stale[namespace] = true
 	}
 	return nil
+}
+
+// put writes the ConfigMap of a shard over its known version, or creates it, and returns its new version. If it were
+// applied without a version, it would overwrite the ConfigMap that another leader has just created.
+func (k *Keeper) put(ctx context.Context, s *shard, data []byte) (version string, err error) {
+	if s.version == "" {
+		object := &corev1.ConfigMap{
+			ObjectMeta: metav1.ObjectMeta{Namespace: k.Namespace, Name: s.name, Labels: k.labels()},
+			Data:       map[string]string{v1beta1.CostLedgerKey: string(data)},
+		}
+		err := k.Client.Create(ctx, object, client.FieldOwner(apply.FieldOwner))
+		return object.ResourceVersion, err
+	}
+	object := k.object(k.Namespace, s.name, data).WithResourceVersion(s.version)
+	err = k.Client.Apply(ctx, object, client.FieldOwner(apply.FieldOwner), client.ForceOwnership)
+	return ptr.Deref(object.ResourceVersion, ""), err
 }
 
 // publish writes the copy of a namespace's costs for its users. They may change or delete the copy, but mislead only
@@ -248,8 +260,12 @@ func digestOf(copied *cost.Ledger) (digest, error) {
 	return sha256.Sum256(data), err
 }
 
+func (k *Keeper) labels() map[string]string {
+	return map[string]string{v1beta1.LabelManagedBy: v1beta1.ManagedBy, v1beta1.LabelCost: k.Name}
+}
+
 func (k *Keeper) object(namespace, name string, data []byte) *applycorev1.ConfigMapApplyConfiguration {
 	return applycorev1.ConfigMap(name, namespace).
-		WithLabels(map[string]string{v1beta1.LabelManagedBy: v1beta1.ManagedBy, v1beta1.LabelCost: k.Name}).
+		WithLabels(k.labels()).
 		WithData(map[string]string{v1beta1.CostLedgerKey: string(data)})
 }

@@ -74,36 +74,22 @@ func newWorld(t *testing.T, objects ...client.Object) *world {
 	w.WithWatch = fake.NewClientBuilder().WithScheme(scheme).WithObjects(objects...).
 		WithInterceptorFuncs(interceptor.Funcs{
 			Apply: func(ctx context.Context, inner client.WithWatch, object runtime.ApplyConfiguration, options ...client.ApplyOption) error {
-				if w.onWrite != nil {
-					w.onWrite()
-				}
-				if w.fail != nil {
-					return w.fail
-				}
 				applied, ok := object.(*applycorev1.ConfigMapApplyConfiguration)
 				if !ok {
 					return fmt.Errorf("%T is applied", object)
 				}
-				key := types.NamespacedName{Namespace: *applied.Namespace, Name: *applied.Name}
-				if key.Namespace == w.broken {
-					w.attempts++
-					return apierrors.NewInternalError(errors.New("a webhook does not answer"))
-				}
-				if key.Namespace == w.refuses {
-					w.attempts++
-					return apierrors.NewForbidden(corev1.Resource("configmaps"), key.Name, errors.New("exceeded quota"))
-				}
-				if applied.ResourceVersion != nil && *applied.ResourceVersion != w.versions[key] {
-					return apierrors.NewConflict(corev1.Resource("configmaps"), key.Name, errors.New("another version"))
-				}
-				w.writes = append(w.writes, key.String())
+				key, version := types.NamespacedName{Namespace: *applied.Namespace, Name: *applied.Name}, applied.ResourceVersion
 				applied.ResourceVersion = nil
-				err := inner.Apply(ctx, object, options...)
-				w.versions[key] = fmt.Sprint(w.clock.Now().UnixNano())
-				if w.losesAnswers {
-					return errors.New("the connection was lost")
+				err := w.write(key, version, func() error { return inner.Apply(ctx, object, options...) })
+				if err == nil {
+					applied.WithResourceVersion(w.versions[key])
 				}
-				applied.WithResourceVersion(w.versions[key])
+				return err
+			},
+			Create: func(ctx context.Context, inner client.WithWatch, object client.Object, options ...client.CreateOption) error {
+				key := client.ObjectKeyFromObject(object)
+				err := w.write(key, nil, func() error { return inner.Create(ctx, object, options...) })
+				object.SetResourceVersion(w.versions[key])
 				return err
 			},
 			Get: func(ctx context.Context, inner client.WithWatch, key client.ObjectKey, object client.Object, options ...client.GetOption) error {
@@ -122,6 +108,36 @@ func newWorld(t *testing.T, objects ...client.Object) *world {
 		}).Build()
 	w.restart()
 	return w
+}
+
+// write writes an object, or fails as the test demands. version is what the client knows; nil if it names none.
+func (w *world) write(key types.NamespacedName, version *string, write func() error) error {
+	if w.onWrite != nil {
+		w.onWrite()
+	}
+	if w.fail != nil {
+		return w.fail
+	}
+	if key.Namespace == w.broken {
+		w.attempts++
+		return apierrors.NewInternalError(errors.New("a webhook does not answer"))
+	}
+	if key.Namespace == w.refuses {
+		w.attempts++
+		return apierrors.NewForbidden(corev1.Resource("configmaps"), key.Name, errors.New("exceeded quota"))
+	}
+	if version != nil && *version != w.versions[key] {
+		return apierrors.NewConflict(corev1.Resource("configmaps"), key.Name, errors.New("another version"))
+	}
+	if err := write(); err != nil {
+		return err
+	}
+	w.writes = append(w.writes, key.String())
+	w.versions[key] = fmt.Sprint(w.clock.Now().UnixNano())
+	if w.losesAnswers {
+		return errors.New("the connection was lost")
+	}
+	return nil
 }
 
 // restart starts a new process.
