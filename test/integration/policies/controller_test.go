@@ -86,6 +86,7 @@ func TestControllerMakesOnlyForWorkspaces(t *testing.T) {
 		{"a StatefulSet of a Workspace", set(func(*appsv1.StatefulSet) {}), true},
 		{"of nobody", set(func(set *appsv1.StatefulSet) { set.OwnerReferences = nil }), false},
 		{"of another kind", set(func(set *appsv1.StatefulSet) { set.OwnerReferences = ownedBy("v1", "ConfigMap") }), false},
+		{"of a plan", set(func(set *appsv1.StatefulSet) { set.OwnerReferences = ownedBy("apps/v1", "ControllerRevision") }), false},
 		{"of a kind of the same name", set(func(set *appsv1.StatefulSet) { set.OwnerReferences = ownedBy("other.example/v1", "Workspace") }), false},
 		{"of an owner that does not control it", set(func(set *appsv1.StatefulSet) { set.OwnerReferences[0].Controller = nil }), false},
 		{"in kube-system", set(func(set *appsv1.StatefulSet) { set.Namespace = "kube-system" }), false},
