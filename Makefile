@@ -197,10 +197,13 @@ test-integration: testsummary $(KUBE_BIN) $(HELM) ## The controller against a re
 # Which of the end-to-end tests run: a pattern, as of go test -run.
 E2E_RUN ?= .
 
+# The longest time that the end-to-end tests may take.
+E2E_TIMEOUT ?= 40m
+
 .PHONY: test-e2e
 test-e2e: cluster-ready verifier-image testsummary ## The whole story on the local cloud, which is always taken down (root)
 	@$(LOCALCLOUD) run --name e2e $(INSTALL_FLAGS) --image $(IMAGES)/router.tar --image $(IMAGES)/verifier.tar --keep-logs $(MODELBERTH_CACHE) -- \
-		$(call run_tier,e2e,.,-timeout 40m -parallel 5 -run '$(E2E_RUN)' ./test/e2e/...,-live)
+		$(call run_tier,e2e,.,-timeout $(E2E_TIMEOUT) -parallel 5 -run '$(E2E_RUN)' ./test/e2e/...,-live)
 
 .PHONY: test-localcloud
 test-localcloud: cluster-ready testsummary ## The local cloud comes up, crashes, and leaves nothing behind (root)
@@ -214,6 +217,13 @@ skip-e2e: testsummary
 .PHONY: chaos
 chaos: ## Kill the controller at random points, many times, on the local cloud (root)
 	@MODELBERTH_CHAOS_ROUNDS=20 $(MAKE) test-e2e E2E_RUN=Chaos
+
+# How many requests the soak sends.
+REQUESTS ?= 1000000
+
+.PHONY: soak
+soak: ## REQUESTS requests to sets that scale between zero and three replicas while processes die (root, 1 hour)
+	@MODELBERTH_SOAK_REQUESTS=$(REQUESTS) $(MAKE) test-e2e E2E_RUN=TestSoak E2E_TIMEOUT=4h
 
 # Stories whose figures are printed: a start of each engine, and the loss of each kind of member.
 RUNTIME_STORIES := ^TestVLLM$$$$|^TestLlamaCppOverTwoNodes$$$$|^TestVLLMOverNodes$$$$/2_nodes

@@ -45,15 +45,22 @@ type load struct {
 	outcomes []outcome
 }
 
-// startLoad starts clients. Half of the requests are streams, and a third comes on a connection of its own.
+// startLoad starts clients with pauses. A third of the requests comes on a connection of its own.
 func (d *door) startLoad(t *testing.T) *load {
+	t.Helper()
+	return d.startClients(t, loadWorkers, loadPause, 3)
+}
+
+// startClients starts clients, each with a pause between two requests. Half of the requests are streams. Every so many
+// requests, a client closes the idle connections of all.
+func (d *door) startClients(t *testing.T, workers int, between time.Duration, perConnection int) *load {
 	t.Helper()
 	ctx, cancel := context.WithCancel(t.Context())
 	l := &load{cancel: cancel}
-	for worker := range loadWorkers {
+	for worker := range workers {
 		l.workers.Go(func() {
 			for n := worker; ctx.Err() == nil; n++ {
-				if n%3 == 0 {
+				if n%perConnection == 0 {
 					d.client.CloseIdleConnections()
 				}
 				// A request under way is finished when the load ends.
@@ -64,7 +71,7 @@ func (d *door) startLoad(t *testing.T) *load {
 				l.mu.Lock()
 				l.outcomes = append(l.outcomes, o)
 				l.mu.Unlock()
-				pause(ctx, loadPause)
+				pause(ctx, between)
 			}
 		})
 	}
