@@ -215,8 +215,8 @@ skip-e2e: testsummary
 		-why 'needs root for network namespaces, mounts and cgroups; run: sudo env "PATH=$$PATH" make test-e2e'
 
 .PHONY: chaos
-chaos: ## Kill the controller at random points, many times, on the local cloud (root)
-	@MODELBERTH_CHAOS_ROUNDS=20 $(MAKE) test-e2e E2E_RUN=Chaos
+chaos: ## Break the controller, the API server, etcd, Karpenter, kubelets and networks at random, on the local cloud (root, 15 minutes)
+	@MODELBERTH_CHAOS_ROUNDS=20 MODELBERTH_CHAOS_ALL=1 $(MAKE) test-e2e E2E_RUN=Chaos
 
 # How many requests the soak sends.
 REQUESTS ?= 1000000

@@ -7,6 +7,7 @@ import (
 	"context"
 	"fmt"
 	"math/rand/v2"
+	"net/http"
 	"os"
 	"slices"
 	"strconv"
@@ -16,113 +17,173 @@ import (
 
 	coordinationv1 "k8s.io/api/coordination/v1"
 	corev1 "k8s.io/api/core/v1"
+	apierrors "k8s.io/apimachinery/pkg/api/errors"
+	"k8s.io/apimachinery/pkg/api/meta"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/types"
 	"k8s.io/utils/ptr"
 	"sigs.k8s.io/controller-runtime/pkg/client"
+
+	"github.com/modelberth/modelberth/api/v1beta1"
 )
 
 // leaseName is the Lease that the controller's replicas elect their leader with.
 const leaseName = "modelberth-controller"
 
 const (
-	// killsPerStory is how often the leader dies between apply and the end of the deletion.
-	killsPerStory = 3
-	// usualStart and usualEnd are about how long the two halves of a story take: kills fall anywhere
-	// within them.
-	usualStart = 12 * time.Second
-	usualEnd   = 7 * time.Second
+	// blowsPerStory is how often something breaks between apply and the end of the deletion.
+	blowsPerStory = 3
+	// usualStart, usualService and usualEnd are about how long the parts of a story take: blows fall anywhere within them.
+	usualStart   = 12 * time.Second
+	usualService = 10 * time.Second
+	usualEnd     = 7 * time.Second
 )
 
-// kill is one death of the leader.
-type kill struct {
-	// after the manifest was applied, or after the deletion began.
-	after time.Duration
-	// hard kills end the process before it can give the lease back.
-	hard bool
+// blow breaks something at a moment of a part of the story.
+type blow struct {
+	after  time.Duration
+	victim victim
 }
 
-// TestChaos kills the controller's leader at random points of the story. MODELBERTH_CHAOS_ROUNDS is
-// the number of kills, MODELBERTH_CHAOS_SEED repeats the ones of an earlier run.
+// TestChaos breaks things at random points of the story. MODELBERTH_CHAOS_ROUNDS is the number of blows, and
+// MODELBERTH_CHAOS_SEED repeats those of an earlier run. Unless MODELBERTH_CHAOS_ALL is set, only leaders die.
 func TestChaos(t *testing.T) {
 	rounds := number(t, "MODELBERTH_CHAOS_ROUNDS", 3)
 	seed := number(t, "MODELBERTH_CHAOS_SEED", int(time.Now().UnixNano()%1_000_000))
+	victims := leaders()
+	if number(t, "MODELBERTH_CHAOS_ALL", 0) > 0 {
+		victims = append(victims, others()...)
+	}
 	t.Logf("to repeat this: MODELBERTH_CHAOS_ROUNDS=%d MODELBERTH_CHAOS_SEED=%d", rounds, seed)
 	random := rand.New(rand.NewPCG(uint64(seed), 0))
 	for story := 1; rounds > 0; story++ {
-		var starting, ending []kill
-		for range min(rounds, killsPerStory) {
+		var parts [3][]blow
+		for range min(rounds, blowsPerStory) {
 			rounds--
-			hard := random.IntN(2) == 0
-			if at := random.Int64N(int64(usualStart + usualEnd)); at < int64(usualStart) {
-				starting = append(starting, kill{time.Duration(at), hard})
-			} else {
-				ending = append(ending, kill{time.Duration(at) - usualStart, hard})
+			victim := victims[random.IntN(len(victims))]
+			at := random.Int64N(int64(usualStart + usualService + usualEnd))
+			for part, usual := range []time.Duration{usualStart, usualService, usualEnd} {
+				if at < int64(usual) {
+					parts[part] = append(parts[part], blow{time.Duration(at), victim})
+					break
+				}
+				at -= int64(usual)
 			}
 		}
-		t.Run(fmt.Sprintf("story %d", story), func(t *testing.T) { tellStory(t, starting, ending) })
+		t.Run(fmt.Sprintf("story %d", story), func(t *testing.T) { tellStory(t, parts[0], parts[1], parts[2]) })
 	}
 }
 
-// tellStory goes from manifest to answer to deletion while the leader dies.
-func tellStory(t *testing.T, starting, ending []kill) {
+// tellStory goes from manifest to answers to deletion while things break. No client of the ready model gets an error,
+// because nothing breaks the model's own pod and network.
+func tellStory(t *testing.T, starting, serving, ending []blow) {
 	ns := namespace(t)
-	died := killAll(t, "start", starting)
-	kubectl(t, "apply", "--namespace="+ns, "--filename="+example("demo.yaml"))
+	struck := strike(t, "start", starting)
+	despite(t, "the manifest to be stored", func(context.Context) error {
+		_, err := execute(t.Context(), local.kubectl, "apply", "--namespace="+ns, "--filename="+example("demo.yaml"))
+		return err
+	})
 	start := time.Now()
-	waitReady(t, ns, "demo")
+	waitReadyDespite(t, ns, "demo")
 	elapsed(t, "from manifest to ready", start)
-	<-died
-	ws := waitReady(t, ns, "demo")
+	<-struck
+	ws := waitReadyDespite(t, ns, "demo")
+	clients := enterService(t, ws)
+	load := clients.startClients(t, 2, loadPause, 10)
+	struck = strike(t, "first request", serving)
+	pause(t.Context(), usualService)
+	<-struck
+	load.waitAnswers(t)
+	all := load.stop()
+	for _, o := range all {
+		if o.err != "" {
+			t.Errorf("a request at %s failed: %s", o.began.Format(time.TimeOnly), o.err)
+		}
+	}
+	t.Logf("%d requests", len(all))
+	ws = waitReadyDespite(t, ns, "demo")
 	expectMachine(t, ws, ws.Status.Plan.InstanceType, nil)
 	expectAnswers(t, ws, tinyModel)
 
-	died = killAll(t, "end", ending)
+	struck = strike(t, "deletion", ending)
 	start = time.Now()
-	kubectl(t, "delete", "workspace", ws.Name, "--namespace="+ns, "--timeout="+goneTimeout.String())
+	despite(t, "the deletion to begin", func(ctx context.Context) error { return client.IgnoreNotFound(local.client.Delete(ctx, ws)) })
+	waitFor(t, "the deletion", goneTimeout, func(ctx context.Context) (bool, error) {
+		err := local.client.Get(ctx, keyOf(ws), &v1beta1.Workspace{})
+		return apierrors.IsNotFound(err), client.IgnoreNotFound(err)
+	})
 	elapsed(t, "deletion", start)
-	<-died
+	<-struck
+	despite(t, "the API server to answer", func(ctx context.Context) error { return local.client.List(ctx, &corev1.NodeList{}) })
 	expectGone(t, ws)
 	local.ledger.expect(t, ws, 1)
 }
 
-// killAll kills the leader at each point and closes the channel after the last.
-func killAll(t *testing.T, half string, kills []kill) <-chan struct{} {
+// despite repeats a request until it succeeds: the API server may be down for a while.
+func despite(t *testing.T, what string, request func(context.Context) error) {
 	t.Helper()
-	slices.SortFunc(kills, func(a, b kill) int { return int(a.after - b.after) })
+	waitFor(t, what, commandTimeout, func(ctx context.Context) (bool, error) {
+		err := request(ctx)
+		return err == nil, err
+	})
+}
+
+// waitReadyDespite waits for a ready Workspace while the API server may be down for a while.
+func waitReadyDespite(t *testing.T, namespace, name string) *v1beta1.Workspace {
+	t.Helper()
+	ws := &v1beta1.Workspace{}
+	waitFor(t, "the Workspace to be Ready", readyTimeout, func(ctx context.Context) (bool, error) {
+		err := local.client.Get(ctx, types.NamespacedName{Namespace: namespace, Name: name}, ws)
+		return err == nil && meta.IsStatusConditionTrue(ws.Status.Conditions, v1beta1.ConditionReady), err
+	})
+	return ws
+}
+
+// enterService returns clients of a Workspace's Service, on the node of the controller's leader.
+func enterService(t *testing.T, ws *v1beta1.Workspace) *door {
+	t.Helper()
+	service := &corev1.Service{}
+	if err := local.client.Get(t.Context(), keyOf(ws), service); err != nil {
+		t.Fatal(err)
+	}
+	return &door{"http://" + service.Spec.ClusterIP, &http.Client{Transport: inside(t, waitLeader(t).Spec.NodeName)}}
+}
+
+// strike breaks things one after the other, and closes the channel after the last.
+func strike(t *testing.T, beginning string, blows []blow) <-chan struct{} {
+	t.Helper()
+	slices.SortFunc(blows, func(a, b blow) int { return int(a.after - b.after) })
 	done := make(chan struct{})
 	ctx := t.Context()
 	begin := time.Now()
 	go func() {
 		defer close(done)
-		for _, k := range kills {
+		for _, b := range blows {
 			select {
 			case <-ctx.Done():
 				return
-			case <-time.After(time.Until(begin.Add(k.after))):
+			case <-time.After(time.Until(begin.Add(b.after))):
 			}
-			pod, err := killLeader(ctx, k.hard)
-			if err != nil {
-				t.Errorf("killing the leader %s after the %s: %v", k.after, half, err)
+			at := time.Since(begin).Seconds()
+			if err := b.victim.hit(ctx); err != nil {
+				t.Errorf("%s, %.1f s after the %s: %v", b.victim.name, at, beginning, err)
 				return
 			}
-			t.Logf("killed leader %s %.1f s after the %s (hard: %t)", pod, time.Since(begin).Seconds(), half, k.hard)
+			t.Logf("%s, %.1f s after the %s", b.victim.name, at, beginning)
 		}
 	}()
 	return done
 }
 
 // killLeader deletes the pod that holds the lease, as soon as there is one.
-func killLeader(ctx context.Context, hard bool) (string, error) {
+func killLeader(ctx context.Context, hard bool) error {
 	ctx, cancel := context.WithTimeout(ctx, time.Minute)
 	defer cancel()
-	var name string
-	err := poll(ctx, func(ctx context.Context) (bool, error) {
+	return poll(ctx, func(ctx context.Context) (bool, error) {
 		leader, err := leaderPod(ctx)
 		if err != nil {
 			return false, err
 		}
-		name = leader.Name
 		if hard {
 			if err := crash(leader.UID); err != nil {
 				return false, err
@@ -130,7 +191,6 @@ func killLeader(ctx context.Context, hard bool) (string, error) {
 		}
 		return true, client.IgnoreNotFound(local.client.Delete(ctx, leader, client.Preconditions{UID: &leader.UID}))
 	})
-	return name, err
 }
 
 // waitLeader returns the pod that holds the lease. A leader that a rollout ends gives the lease up, and seconds pass

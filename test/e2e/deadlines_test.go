@@ -4,6 +4,8 @@
 package e2e
 
 import (
+	"context"
+	"encoding/json"
 	"os"
 	"strings"
 	"syscall"
@@ -79,24 +81,40 @@ func killMachine(t *testing.T, node string) {
 // machinePID returns the first process of a node's machine.
 func machinePID(t *testing.T, node string) int {
 	t.Helper()
-	out, err := execute(t.Context(), local.localcloud, "status", "--state-dir="+local.state, "--output=json")
+	status, err := askCloud(t.Context())
 	if err != nil {
 		t.Fatal(err)
 	}
-	var status struct {
-		Machines []struct {
-			Name string
-			PID  int
-		}
-	}
-	decodeJSON(t, out, &status)
 	for _, machine := range status.Machines {
 		if machine.Name == node && machine.PID > 1 {
 			return machine.PID
 		}
 	}
-	t.Fatalf("no machine of node %s runs: %s", node, out)
+	t.Fatalf("no machine of node %s runs: %+v", node, status.Machines)
 	return 0
+}
+
+// cloudStatus has the processes of the local cloud.
+type cloudStatus struct {
+	Components []struct {
+		Name string
+		PID  int
+	}
+	Machines []struct {
+		Name    string
+		PID     int
+		Created time.Time
+	}
+}
+
+func askCloud(ctx context.Context) (cloudStatus, error) {
+	var status cloudStatus
+	out, err := execute(ctx, local.localcloud, "status", "--state-dir="+local.state, "--output=json")
+	if err != nil {
+		return status, err
+	}
+	err = json.Unmarshal([]byte(out), &status)
+	return status, err
 }
 
 // configure changes settings of the release until the test ends.

@@ -49,8 +49,9 @@ func keepLedger(ctx context.Context, c client.WithWatch) (*ledger, error) {
 			if ctx.Err() != nil {
 				return
 			}
-			// The API server ends a watch now and then: the list of the next one has the objects made meanwhile.
-			if watcher, err = l.open(ctx, c); err != nil {
+			// The API server ends a watch now and then, and a test may kill it: the list of the next watch has the objects
+			// made meanwhile.
+			if watcher, err = l.reopen(ctx, c); err != nil {
 				l.mu.Lock()
 				l.broken = err
 				l.mu.Unlock()
@@ -59,6 +60,15 @@ func keepLedger(ctx context.Context, c client.WithWatch) (*ledger, error) {
 		}
 	}()
 	return l, nil
+}
+
+func (l *ledger) reopen(ctx context.Context, c client.WithWatch) (watcher watch.Interface, err error) {
+	ctx, cancel := context.WithTimeout(ctx, commandTimeout)
+	defer cancel()
+	return watcher, poll(ctx, func(ctx context.Context) (bool, error) {
+		watcher, err = l.open(ctx, c)
+		return err == nil, err
+	})
 }
 
 func (l *ledger) open(ctx context.Context, c client.WithWatch) (watch.Interface, error) {

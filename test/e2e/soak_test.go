@@ -135,7 +135,7 @@ func (s *soak) disturbances() []disturbance {
 			})
 		}, false},
 		{"killed leader of the controller", func(t *testing.T) {
-			if _, err := killLeader(t.Context(), true); err != nil {
+			if err := killLeader(t.Context(), true); err != nil {
 				t.Error(err)
 			}
 		}, false},
@@ -203,7 +203,8 @@ func (s *soak) judgeAll(t *testing.T, d disturbance, outcomes []outcome, from, u
 		case d.mayFail && !o.began.After(until) && !o.ended.Before(from):
 			s.lost[d.name]++
 		default:
-			if failed++; failed <= mostFailuresShown {
+			failed++
+			if failed <= mostFailuresShown {
 				t.Errorf("%s: a request from %s to %s after its start failed: %s", d.name, o.began.Sub(from), o.ended.Sub(from), o.err)
 			}
 		}
