@@ -139,14 +139,17 @@ func waitReadyDespite(t *testing.T, namespace, name string) *v1beta1.Workspace {
 	return ws
 }
 
-// enterService returns clients of a Workspace's Service, on the node of the controller's leader.
+// enterService returns clients of a Workspace's Service, on the node of the controller's leader. Each request has its own
+// connection: llama.cpp closes connections after some requests, and a request that is sent at that moment fails.
 func enterService(t *testing.T, ws *v1beta1.Workspace) *door {
 	t.Helper()
 	service := &corev1.Service{}
 	if err := local.client.Get(t.Context(), keyOf(ws), service); err != nil {
 		t.Fatal(err)
 	}
-	return &door{"http://" + service.Spec.ClusterIP, &http.Client{Transport: inside(t, waitLeader(t).Spec.NodeName)}}
+	transport := inside(t, waitLeader(t).Spec.NodeName)
+	transport.DisableKeepAlives = true
+	return &door{"http://" + service.Spec.ClusterIP, &http.Client{Transport: transport}}
 }
 
 // strike breaks things one after the other, and closes the channel after the last.
