@@ -83,7 +83,7 @@ func (x *exchange) again(body []byte) (io.ReadCloser, error) {
 func (x *exchange) lost(problem *resume.LostError) []byte {
 	if problem == nil {
 		x.router.metrics.resumes.WithLabelValues(x.owner.ID(), outcomeContinued).Inc()
-		x.router.log.Info("an answer is continued by another replica", "model", x.owner.ID(), "lost", x.dead)
+		x.router.log.Info("another replica continues an answer", "model", x.owner.ID(), "lost", x.dead)
 		return nil
 	}
 	if errors.Is(x.outgoing.Context().Err(), context.Canceled) {
@@ -93,7 +93,7 @@ func (x *exchange) lost(problem *resume.LostError) []byte {
 	x.failed = openai.Errorf(http.StatusBadGateway, openai.CodeReplicaLost, "%s", problem.Error())
 	if errors.Is(x.outgoing.Context().Err(), context.DeadlineExceeded) {
 		x.failed = openai.Errorf(http.StatusGatewayTimeout, openai.CodeDeadline,
-			"model %q gave no whole answer within %s", x.fields.Model, x.router.settings.Deadline)
+			"model %q did not complete the answer within %s", x.fields.Model, x.router.settings.Deadline)
 	}
 	var out strings.Builder
 	openai.WriteEvent(&out, x.failed)

@@ -45,7 +45,7 @@ func TestResume(t *testing.T) {
 	}{
 		{"another replica has the rest", 2, "", rest, event("1", "Hello") + merged, false},
 		{"no other replica", 1, "", rest, event("1", "Hello") + problem("no replica is left"), false},
-		{"a request that depends on its whole answer", 2, `,"logprobs":1`, rest, event("1", "Hello") + problem(`\"logprobs\" depends on the whole answer`), false},
+		{"a request that depends on its whole answer", 2, `,"logprobs":1`, rest, event("1", "Hello") + problem(`the effect of \"logprobs\" depends on the whole answer`), false},
 		{"the other one refuses the rest", 2, "", func() (*http.Response, error) {
 			return reply(http.StatusBadRequest, "application/json", strings.NewReader(`no`)), nil
 		}, event("1", "Hello") + problem(`the other replica answered with status 400: no`), false},
@@ -106,7 +106,7 @@ func TestResumeWithoutMemory(t *testing.T) {
 	for range 2 {
 		req, got := newStream(t, `{"model":"m","stream":true,"prompt":"x","max_tokens":9}`)
 		serve(h, got, req)
-		if text := got.Body.String(); !strings.Contains(text, "Hello") || !strings.Contains(text, "the router's memory for such streams is full") {
+		if text := got.Body.String(); !strings.Contains(text, "Hello") || !strings.Contains(text, "the router's memory for the answers of streams is full") {
 			t.Errorf("the client gets %q", text)
 		}
 	}

@@ -49,7 +49,7 @@ func (x *exchange) await(req *http.Request, text []byte) *openai.Error {
 	if place == nil {
 		r.metrics.held.WithLabelValues(owner.ID(), outcomeFull).Inc()
 		return openai.Errorf(http.StatusServiceUnavailable, openai.CodeModelUnavailable,
-			"no replica of model %q answers yet, and the queue for %s is full: try again", x.fields.Model, full).After(x.startsIn())
+			"no replica of model %q answers yet, and the queue of requests for %s is full: try again", x.fields.Model, full).After(x.startsIn())
 	}
 	r.metrics.holding.Inc()
 	err, outcome := x.untilReady(req)
@@ -101,7 +101,7 @@ const statusClientClosed = 499
 
 func (x *exchange) notWoken() *openai.Error {
 	return openai.Errorf(http.StatusServiceUnavailable, openai.CodeModelUnavailable,
-		"model %q has no replicas, and none was started within %s: ask the owner of %s %s to set replicas",
+		"model %q has no replicas, and the router could not start one within %s: ask the owner of %s %s to raise spec.replicas",
 		x.fields.Model, wakeTimeout, x.owner.Kind, x.owner.ID()).After(retryStalled)
 }
 

@@ -159,12 +159,12 @@ func TestHeldRequest(t *testing.T) {
 		{"a replica comes soon", false, time.Second, []models.Owner{set("m", 1)}, nil, 200, `{"choices":[]}`, "", time.Second},
 		{"a stream, before the first comment", true, time.Second, []models.Owner{set("m", 1)}, nil, 200, wholeStream, "", time.Second},
 		{"a stream with comments", true, 29 * time.Second, []models.Owner{set("m", 1)}, nil, 200, comment + wholeStream, "", 29 * time.Second},
-		{"the set stalls", false, time.Second, []models.Owner{stalled}, nil, 503, `{"error":` + problem(`no replica of model \"m\" answers: it waits for its owner (Quota); InferenceSet a:m has the details`) + "}\n", "300", time.Second},
+		{"the set stalls", false, time.Second, []models.Owner{stalled}, nil, 503, `{"error":` + problem(`no replica of model \"m\" answers: the model cannot start until its owner acts (Quota); see the conditions of InferenceSet a:m`) + "}\n", "300", time.Second},
 		{
 			"the set goes during a stream", true, 20 * time.Second, nil, nil, 200,
-			comment + `event: error` + "\n" + `data: {"type":"error","error":{"message":"there is no model \"m\": GET /v1/models lists them","type":"invalid_request_error","param":"model","code":"model_not_found"}}` + "\n\n", "", 20 * time.Second,
+			comment + `event: error` + "\n" + `data: {"type":"error","error":{"message":"there is no model \"m\": GET /v1/models lists the available models","type":"invalid_request_error","param":"model","code":"model_not_found"}}` + "\n\n", "", 20 * time.Second,
 		},
-		{"nothing starts replicas", false, time.Hour, nil, nil, 503, `{"error":` + problem(`model \"m\" has no replicas, and none was started within 30s: ask the owner of InferenceSet a:m to set replicas`) + "}\n", "300", 30 * time.Second},
+		{"nothing starts replicas", false, time.Hour, nil, nil, 503, `{"error":` + problem(`model \"m\" has no replicas, and the router could not start one within 30s: ask the owner of InferenceSet a:m to raise spec.replicas`) + "}\n", "300", 30 * time.Second},
 		{
 			"the engine refuses the request after comments", true, 20 * time.Second,
 			[]models.Owner{set("m", 1)},
@@ -255,7 +255,7 @@ func TestKeysShareTheQueue(t *testing.T) {
 			}
 		})
 		synctest.Wait()
-		const want = "no replica of model \"m\" answers yet, and the queue for the key is full: try again"
+		const want = "no replica of model \"m\" answers yet, and the queue of requests for the key is full: try again"
 		if got := send(secretA); got.Code != http.StatusServiceUnavailable || !strings.Contains(got.Body.String(), strings.ReplaceAll(want, `"`, `\"`)) {
 			t.Errorf("a second one gets %d %s", got.Code, got.Body)
 		}

@@ -13,7 +13,7 @@ type Conflicts struct{ directory Directory }
 func NewConflicts(directory Directory) Conflicts { return Conflicts{directory} }
 
 var shadowed = prometheus.NewDesc("modelberth_router_shadowed_names", //nolint:gochecknoglobals // a constant
-	"1 for each model name that an object claims and an older one has.", []string{"model", "name", "owner"}, nil)
+	"1 for each model name that an object claims although an older object owns the name.", []string{"model", "name", "owner"}, nil)
 
 // Describe implements prometheus.Collector.
 func (Conflicts) Describe(out chan<- *prometheus.Desc) { out <- shadowed }

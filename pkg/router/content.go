@@ -70,7 +70,7 @@ func (c *content) fill(from io.Reader) *openai.Error {
 			return nil
 		}
 		if err != nil {
-			return openai.Errorf(http.StatusBadRequest, openai.CodeInvalidBody, "the body did not arrive: %v", err)
+			return openai.Errorf(http.StatusBadRequest, openai.CodeInvalidBody, "the body did not arrive completely: %v", err)
 		}
 	}
 }
@@ -86,7 +86,7 @@ func (c *content) reserve(more int64) *openai.Error {
 	}
 	if all > c.of.settings.BodyBudget || own > share {
 		return openai.Errorf(http.StatusServiceUnavailable, openai.CodeOverloaded,
-			"the router holds too many large requests: try again").After(time.Second)
+			"the router's memory for request bodies is full: try again").After(time.Second)
 	}
 	return nil
 }

@@ -94,10 +94,10 @@ func (x *exchange) serve(w http.ResponseWriter, req *http.Request) *openai.Error
 	r := x.router
 	switch method := allowed(req.URL.Path); {
 	case method == "":
-		return openai.Errorf(http.StatusNotFound, openai.CodeUnknownRoute, "there is no path %.100q here", req.URL.Path)
+		return openai.Errorf(http.StatusNotFound, openai.CodeUnknownRoute, "the router does not serve path %.100q", req.URL.Path)
 	case method != req.Method:
 		w.Header().Set("Allow", method)
-		return openai.Errorf(http.StatusMethodNotAllowed, openai.CodeUnknownRoute, "%s takes %s", req.URL.Path, method)
+		return openai.Errorf(http.StatusMethodNotAllowed, openai.CodeUnknownRoute, "path %s accepts only method %s", req.URL.Path, method)
 	}
 	if err := x.identify(req); err != nil {
 		return err
@@ -131,7 +131,7 @@ func (x *exchange) parse(req *http.Request, text []byte) *openai.Error {
 	if err == nil && len(x.fields.Model) <= maxModelName {
 		return nil
 	}
-	out := openai.Errorf(http.StatusBadRequest, openai.CodeInvalidBody, "the name of the model has more than %d bytes", maxModelName)
+	out := openai.Errorf(http.StatusBadRequest, openai.CodeInvalidBody, "the name in \"model\" has more than %d bytes", maxModelName)
 	if err != nil {
 		out.Message = err.Error()
 	}
@@ -149,14 +149,14 @@ func (x *exchange) find(req *http.Request, _ []byte) *openai.Error {
 	}
 	owner := table.Find(name, x.client.Sees)
 	if owner == nil {
-		out := openai.Errorf(http.StatusNotFound, openai.CodeModelNotFound, "there is no model %q: GET /v1/models lists them", name)
+		out := openai.Errorf(http.StatusNotFound, openai.CodeModelNotFound, "there is no model %q: GET /v1/models lists the available models", name)
 		out.Param = "model"
 		return out
 	}
 	x.owner = owner
 	if !x.client.Allows(owner.Served(name), owner.ID()) {
 		return openai.Errorf(http.StatusForbidden, openai.CodeModelNotAllowed,
-			"key %q may not use model %q: ask the administrator to add it to the key's models", x.client.Name(), name)
+			"key %q may not use model %q: ask the administrator to add the model to the key's models", x.client.Name(), name)
 	}
 	if len(owner.Replicas) == 0 && !x.router.mayWait(owner) {
 		return unavailable(name, owner)
@@ -173,22 +173,22 @@ const (
 // unavailable returns the error for a model without replicas. It has the reason of the owner's condition, but not the
 // message, which is meant for the owner.
 func unavailable(name string, owner *models.Owner) *openai.Error {
-	state, wait := "it is starting", retryStarting
+	state, wait := "the model is starting", retryStarting
 	switch {
 	case owner.Problem.Stalled:
-		state, wait = "it waits for its owner ("+owner.Problem.Reason+")", retryStalled
+		state, wait = "the model cannot start until its owner acts ("+owner.Problem.Reason+")", retryStalled
 	case owner.Problem.Reason != "":
-		state = "it is being started (" + owner.Problem.Reason + ")"
+		state = "the model is starting (" + owner.Problem.Reason + ")"
 	}
 	return openai.Errorf(http.StatusServiceUnavailable, openai.CodeModelUnavailable,
-		"no replica of model %q answers: %s; %s %s has the details", name, state, owner.Kind, owner.ID()).After(wait)
+		"no replica of model %q answers: %s; see the conditions of %s %s", name, state, owner.Kind, owner.ID()).After(wait)
 }
 
 func (x *exchange) admit(*http.Request, []byte) *openai.Error {
 	bill, excess := x.client.Admit(x.router.clock.Now(), x.fields.PromptTokens())
 	if excess != nil {
 		return openai.Errorf(http.StatusTooManyRequests, openai.CodeRateLimit,
-			"key %q has reached its limit of %s", x.client.Group(), excess.Limit).After(excess.Wait)
+			"%q has reached the limit of %s: try again later", x.client.Group(), excess.Limit).After(excess.Wait)
 	}
 	x.bill = bill
 	return nil

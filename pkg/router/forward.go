@@ -200,7 +200,7 @@ func (x *exchange) failure(ctx context.Context, err error) *openai.Error {
 	}
 	if errors.Is(ctx.Err(), context.DeadlineExceeded) {
 		return openai.Errorf(http.StatusGatewayTimeout, openai.CodeDeadline,
-			"model %q gave no answer within %s", x.fields.Model, x.router.settings.Deadline)
+			"model %q did not answer within %s", x.fields.Model, x.router.settings.Deadline)
 	}
 	x.router.log.Warn("no replica answered", "model", x.owner.ID(), "error", err.Error())
 	return openai.Errorf(http.StatusServiceUnavailable, openai.CodeModelUnavailable,

@@ -26,7 +26,7 @@ func (x *exchange) identify(req *http.Request) *openai.Error {
 		return nil
 	}
 	if x.router.tokens == nil {
-		return openai.Errorf(http.StatusUnauthorized, openai.CodeInvalidKey, "the key is unknown: ask the administrator for one")
+		return openai.Errorf(http.StatusUnauthorized, openai.CodeInvalidKey, "the key is unknown: ask the administrator for a valid key")
 	}
 	user, err := x.router.tokens.User(req.Context(), key)
 	if err != nil {
@@ -34,7 +34,7 @@ func (x *exchange) identify(req *http.Request) *openai.Error {
 	}
 	if user == nil {
 		return openai.Errorf(http.StatusUnauthorized, openai.CodeInvalidKey,
-			"this is neither a key nor a valid token of the router's audience: ask the administrator for either")
+			"the bearer token is neither a known key nor a valid ServiceAccount token for the router's audience: ask the administrator for access")
 	}
 	x.client, x.user = user.Client(), user
 	return nil
@@ -56,10 +56,10 @@ func (x *exchange) see(req *http.Request, namespaces []string) *openai.Error {
 // unchecked returns the error for a client whose token cannot be checked now. It logs at most one failure per second,
 // so that a flood does not fill the log.
 func (x *exchange) unchecked(req *http.Request, err error) *openai.Error {
-	why := "the API server does not answer"
+	why := "the API server does not answer the router"
 	switch {
 	case errors.Is(err, tokens.ErrBusy):
-		why = "too many tokens are waiting for a check"
+		why = "too many tokens are waiting for their check"
 	case errors.Is(err, tokens.ErrUnfinished):
 		why = err.Error()
 	}

@@ -103,7 +103,7 @@ func TestTokens(t *testing.T) {
 			if status != c.status || codeOf(body) != c.code {
 				t.Errorf("the answer is %d %s, want %d with code %q", status, body, c.status, c.code)
 			}
-			if isBusy := strings.Contains(body, "too many tokens are waiting for a check"); isBusy != c.api.isBusy {
+			if isBusy := strings.Contains(body, "too many tokens are waiting for their check"); isBusy != c.api.isBusy {
 				t.Errorf("the answer is %s, and the API server's limit is reached: %v", body, c.api.isBusy)
 			}
 			if status == http.StatusOK {
@@ -168,7 +168,7 @@ func TestListOfManyNamespaces(t *testing.T) {
 		req.Header.Set("Authorization", "Bearer "+tokenOf("signature-of-z"))
 		got := httptest.NewRecorder()
 		r.ServeHTTP(got, req)
-		isUnfinished := strings.Contains(got.Body.String(), "the rights in more than 50 namespaces are unknown")
+		isUnfinished := strings.Contains(got.Body.String(), "the account's rights in more than 50 namespaces are not reviewed yet")
 		return fmt.Sprintf("%d %q retry %q %t %d", got.Code, codeOf(got.Body.String()), got.Header().Get("Retry-After"), isUnfinished,
 			strings.Count(got.Body.String(), `"id"`))
 	}

@@ -39,7 +39,7 @@ func (x *exchange) list(w http.ResponseWriter, req *http.Request) *openai.Error 
 	if name != "" {
 		owner := table.Find(name, client.Sees)
 		if owner == nil || !client.Allows(owner.Served(name), owner.ID()) {
-			return openai.Errorf(http.StatusNotFound, openai.CodeModelNotFound, "there is no model %.256q: GET /v1/models lists them", name)
+			return openai.Errorf(http.StatusNotFound, openai.CodeModelNotFound, "there is no model %.256q: GET /v1/models lists the available models", name)
 		}
 		out = listedOf(name, owner)
 	} else {

@@ -36,7 +36,7 @@ type Directory interface {
 
 // Settings are the settings of the router.
 type Settings struct {
-	// MaxBody is the largest body of a request, in bytes.
+	// MaxBody is the maximum size of a request's body, in bytes.
 	MaxBody int64
 	// BodyBudget is the memory for the bodies of all requests, including the edited copies, in bytes.
 	BodyBudget int64

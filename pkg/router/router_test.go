@@ -72,7 +72,7 @@ func TestRefusals(t *testing.T) {
 		})
 	}
 	_, body, header := post(t, server.URL+chat, `{"model":"stalled"}`, bearer...)
-	want := `{"error":{"message":"no replica of model \"stalled\" answers: it waits for its owner (SpendingCeiling); Workspace a:stalled has the details","type":"server_error","param":null,"code":"model_unavailable"}}` + "\n"
+	want := `{"error":{"message":"no replica of model \"stalled\" answers: the model cannot start until its owner acts (SpendingCeiling); see the conditions of Workspace a:stalled","type":"server_error","param":null,"code":"model_unavailable"}}` + "\n"
 	if diff := cmp.Diff(want, body); diff != "" || header.Get("Retry-After") != "300" {
 		t.Errorf("Retry-After %q (-want +got):\n%s", header.Get("Retry-After"), diff)
 	}

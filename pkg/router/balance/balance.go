@@ -45,7 +45,7 @@ type Request struct {
 // Canary is a group of replicas with a fixed share of the requests.
 type Canary struct {
 	Replicas []string
-	// Percent of the requests for the group, from 0 to 100. It counts while both groups have replicas.
+	// Percent of the requests for the group, from 0 to 100. It applies while both groups have replicas.
 	Percent int
 }
 

@@ -42,7 +42,7 @@ type span struct{ start, end int }
 func (s span) isSet() bool { return s.end > 0 }
 
 // ErrNoModel means that a body does not name a model.
-var ErrNoModel = errors.New(`the body has no "model": name one, GET /v1/models lists them`)
+var ErrNoModel = errors.New(`the body has no "model": name a model; GET /v1/models lists the models`)
 
 // maxDepth is the deepest accepted nesting of arrays and objects. Engines accept less.
 const maxDepth = 512
@@ -56,7 +56,7 @@ func JSON(text []byte) (Fields, error) {
 	var out Fields
 	r := reader{text: text, at: skipSpace(text, 0)}
 	if r.at >= len(text) || text[r.at] != '{' {
-		return Fields{}, errors.New("the body is not a JSON object: send one, as OpenAI's API does")
+		return Fields{}, errors.New("the body is not a JSON object: send a JSON object, as OpenAI's API requires")
 	}
 	var seen [len(names)]bool
 	err := r.members(func(key []byte, value span) error {

@@ -41,7 +41,7 @@ func TestJSON(t *testing.T) {
 		{"two salts, of which one would be another tenant's", `{"model":"a","cache_salt":"x","cache_salt":"y"}`, Fields{}, `the body has two members "cache_salt": send one`},
 		{"no model", `{}`, Fields{}, ErrNoModel.Error()},
 		{"a model that is no string", `{"model":["a"]}`, Fields{}, `the body's "model" is not a string`},
-		{"a list", `[{"model":"a"}]`, Fields{}, "the body is not a JSON object: send one, as OpenAI's API does"},
+		{"a list", `[{"model":"a"}]`, Fields{}, "the body is not a JSON object: send a JSON object, as OpenAI's API requires"},
 		{"nothing", ``, Fields{}, "the body is not JSON: unexpected end of JSON input"},
 		{"half a body", `{"model":"a"`, Fields{}, "the body is not JSON: unexpected end of JSON input"},
 		{"more after the end", `{"model":"a"} {"model":"b"}`, Fields{}, "the body is not JSON: invalid character '{' after top-level value"},

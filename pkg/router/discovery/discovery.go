@@ -198,7 +198,7 @@ func (d *Discovery) refresh(ctx context.Context) error {
 	if conflicts := table.Conflicts(); !reflect.DeepEqual(conflicts, d.conflicts) {
 		d.conflicts = conflicts
 		for _, conflict := range conflicts {
-			d.log.Warn("several objects claim one model name: the oldest gets it", "model", conflict.Name, "owners", conflict.Owners)
+			d.log.Warn("several objects claim the same model name: requests go to the oldest object", "model", conflict.Name, "owners", conflict.Owners)
 		}
 	}
 	return nil

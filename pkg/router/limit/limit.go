@@ -61,7 +61,7 @@ func Parse(name string, data map[string][]byte) (Key, error) {
 		switch field {
 		case FieldKey:
 			if len(text) < minKey {
-				err = fmt.Errorf("it has %d characters: at least %d are needed", len(text), minKey)
+				err = fmt.Errorf("the key has %d characters: at least %d are needed", len(text), minKey)
 			}
 			out.hash = sha256.Sum256([]byte(text))
 			salt := sha256.Sum256([]byte("modelberth cache salt\n" + text))
@@ -85,7 +85,7 @@ func Parse(name string, data map[string][]byte) (Key, error) {
 		errs = append(errs, errors.New("key: missing"))
 	}
 	if len(out.Namespaces) == 0 {
-		errs = append(errs, errors.New(`namespaces: missing; name those whose models the key reaches, or "*"`))
+		errs = append(errs, errors.New(`namespaces: missing; name the namespaces whose models the key may use, or "*"`))
 	}
 	slices.SortFunc(errs, func(a, b error) int { return strings.Compare(a.Error(), b.Error()) })
 	if err := errors.Join(errs...); err != nil {
@@ -106,7 +106,7 @@ func split(text string) []string {
 func patterns(text string) ([]string, error) {
 	out := split(text)
 	if len(out) == 0 {
-		return nil, errors.New("empty; name models, or remove the field to allow all")
+		return nil, errors.New("empty; name models, or remove the field to allow all models")
 	}
 	for _, pattern := range out {
 		if _, err := path.Match(pattern, ""); err != nil {

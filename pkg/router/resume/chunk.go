@@ -48,14 +48,14 @@ func read(event []byte) (out chunk, ok bool) {
 		return chunk{isDone: true}, true
 	}
 	if json.Unmarshal(data, &out.members) != nil || out.members == nil {
-		return chunk{problem: "the engine sent an event that is no JSON object"}, true
+		return chunk{problem: "the engine sent an event that is not a JSON object"}, true
 	}
 	if problem := out.members["error"]; problem != nil && string(problem) != "null" {
 		return chunk{isError: true, isFault: isFault(problem), problem: "the engine reported an error"}, true
 	}
 	out.readAnswer(data)
 	if strings.ContainsRune(out.text, '\uFFFD') {
-		out.problem = "the answer has half a character"
+		out.problem = "an event of the answer ends within a character"
 	}
 	return out, true
 }
@@ -84,7 +84,7 @@ func (c *chunk) readAnswer(data []byte) {
 		c.isAnswer, c.text, c.finish = true, one.Text, one.Finish
 		c.problem = one.readDelta(&c.text)
 		if one.Index != 0 {
-			c.problem = "there are several answers"
+			c.problem = "the engine sent several answers"
 		}
 	}
 }

@@ -26,10 +26,10 @@ func (s *Stream) remember(text string) (problem string) {
 	s.held += grown
 	switch used := s.memory.used.Add(int64(grown)); {
 	case s.text.Len() > maxText:
-		return "it is too long"
+		return "the answer is too long"
 	case grown > 0 && used > s.memory.most:
 		s.memory.full()
-		return "the router's memory for such streams is full"
+		return "the router's memory for the answers of streams is full"
 	}
 	return ""
 }

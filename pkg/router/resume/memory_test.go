@@ -18,7 +18,7 @@ func TestMemory(t *testing.T) {
 	event := func(text string) string {
 		return `data: {"choices":[{"index":0,"delta":{"content":"` + text + `"}}]}` + "\n\n"
 	}
-	const full = "the router's memory for such streams is full"
+	const full = "the router's memory for the answers of streams is full"
 	short, long := event("Hi"), event(strings.Repeat("x", 100<<10))
 	cases := []struct {
 		reason  string
@@ -33,8 +33,8 @@ func TestMemory(t *testing.T) {
 		{"others have it all", 1 << 20, 1 << 20, []string{short, long}, full, true},
 		{"the text outgrows what others leave", 1 << 20, 1<<20 - 1<<10, []string{short, short, long, long}, full, true},
 		{"others have it all, but there is no text", 1 << 20, 1 << 20, []string{event("")}, "", false},
-		{"the text outgrows the bound of a stream", 1 << 30, 0, []string{long, long, long, short}, "it is too long", false},
-		{"the answer cannot be continued", 1 << 20, 0, []string{long, event(`\ufffd`), long}, "the answer has half a character", false},
+		{"the text outgrows the bound of a stream", 1 << 30, 0, []string{long, long, long, short}, "the answer is too long", false},
+		{"the answer cannot be continued", 1 << 20, 0, []string{long, event(`\ufffd`), long}, "an event of the answer ends within a character", false},
 	}
 	for _, c := range cases {
 		t.Run(c.reason, func(t *testing.T) {

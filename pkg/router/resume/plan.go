@@ -63,15 +63,15 @@ func (p *Plan) Problem() string { return p.problem }
 
 func (p *Plan) read(body []byte) (problem string) {
 	if err := json.Unmarshal(body, &p.members); err != nil {
-		return "the body is not an object"
+		return "the body of the request is not an object"
 	}
 	for _, name := range slices.Sorted(maps.Keys(p.members)) {
 		if !slices.Contains(plain, name) && string(p.members[name]) != "null" {
-			return fmt.Sprintf("%q depends on the whole answer", name)
+			return fmt.Sprintf("the effect of %q depends on the whole answer", name)
 		}
 	}
 	if n, ok := p.members["n"]; ok && string(n) != "1" && string(n) != "null" {
-		return "there are several answers"
+		return "the request asks for several answers"
 	}
 	if problem := p.readLimit(); problem != "" {
 		return problem
@@ -85,10 +85,10 @@ func (p *Plan) read(body []byte) (problem string) {
 	}
 	var prompt string
 	if json.Unmarshal(p.members["prompt"], &prompt) != nil {
-		return "the prompt is not one text"
+		return "the prompt is not a single text"
 	}
 	if p.limit == "" {
-		return "the engine's own limit of tokens would begin anew"
+		return "the request sets no limit on output tokens, so the engine's own limit would start again from zero"
 	}
 	return ""
 }
@@ -102,9 +102,9 @@ func (p *Plan) readLimit() (problem string) {
 		}
 		switch {
 		case p.limit != "":
-			return "there are two limits of tokens"
+			return "the request has two limits of tokens"
 		case most != math.Trunc(most) || most >= math.MaxInt32:
-			return fmt.Sprintf("%q is no number of tokens", name)
+			return fmt.Sprintf("the value of %q is not a number of tokens", name)
 		}
 		p.limit, p.most = name, int(most)
 	}
@@ -114,7 +114,7 @@ func (p *Plan) readLimit() (problem string) {
 func (p *Plan) chatProblem() string {
 	var messages []json.RawMessage
 	if json.Unmarshal(p.members["messages"], &messages) != nil || len(messages) == 0 {
-		return "there are no messages"
+		return "the request has no messages"
 	}
 	var last map[string]json.RawMessage
 	var role string
@@ -122,7 +122,7 @@ func (p *Plan) chatProblem() string {
 		return "the last message has no role"
 	}
 	if role == "assistant" {
-		return "the last message is the assistant's"
+		return "the last message already begins the assistant's answer"
 	}
 	return ""
 }

@@ -109,7 +109,7 @@ func (s *Stream) fill() {
 	case isLost: // the bytes after the error are of no use
 		s.lost()
 	case len(s.buffer) > maxEvent:
-		s.fail("an event has no end")
+		s.fail("the engine sent an event without an end")
 	case err != nil && s.isOver, errors.Is(err, io.EOF) && s.problem != "": // the stream ends as at the engine
 		s.ready, s.err = append(s.ready, s.buffer...), io.EOF
 	case err != nil:
@@ -215,7 +215,7 @@ func (s *Stream) lost() {
 		return
 	}
 	if s.problem == "" && s.isResumed {
-		s.problem = "it was continued once already"
+		s.problem = "another replica continued the answer once already"
 	}
 	if s.problem != "" {
 		s.fail(s.problem)
@@ -357,7 +357,7 @@ func (s *Stream) fresh(c *chunk) (text string, err error) {
 		s.overlap, text = s.overlap[len(text):], ""
 	}
 	if s.overlap != "" && (text != "" || c.finish != "") {
-		return "", errors.New("the other replica does not go on with the same space")
+		return "", errors.New("the other replica does not repeat the white space at the end of the first part")
 	}
 	return text, nil
 }

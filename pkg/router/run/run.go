@@ -72,29 +72,29 @@ func (o *Options) Bind(flags *flag.FlagSet) {
 		o.Scope.Namespaces = append(o.Scope.Namespaces, name)
 		return nil
 	})
-	flags.StringVar(&o.Scope.KeyNamespace, "key-namespace", "", "namespace of the Secrets with keys, which have the label "+
+	flags.StringVar(&o.Scope.KeyNamespace, "key-namespace", "", "namespace of the Secrets with keys; each such Secret has the label "+
 		discovery.LabelKey+"=true")
 	flags.BoolVar(&o.Settings.IsOpen, "open", false, "admit clients without a key to all models")
-	flags.StringVar(&o.Tokens.Audience, "token-audience", "", "admit ServiceAccounts with tokens for this audience to the namespaces "+
+	flags.StringVar(&o.Tokens.Audience, "token-audience", "", "admit ServiceAccounts that send tokens for this audience, to the models of namespaces "+
 		"where they may "+tokens.Verb+" "+tokens.Resource+"; default: keys only")
 	flags.IntVar(&o.Tokens.Limits.RequestsPerMinute, "token-requests-per-minute", 0, "requests per minute of all ServiceAccounts of a namespace together; 0: no limit")
 	flags.IntVar(&o.Tokens.Limits.TokensPerMinute, "token-tokens-per-minute", 0, "tokens per minute of all ServiceAccounts of a namespace together; 0: no limit")
-	flags.IntVar(&o.Routers, "routers", 1, "number of routers; each enforces its share of a key's limits")
-	flags.Int64Var(&o.Settings.MaxBody, "max-body-bytes", o.Settings.MaxBody, "largest body of a request")
-	flags.Int64Var(&o.Settings.BodyBudget, "body-memory-bytes", o.Settings.BodyBudget, "memory for the bodies of all requests, with the edited copies")
-	flags.DurationVar(&o.Settings.Deadline, "request-deadline", o.Settings.Deadline, "longest time of a request with its answer")
-	flags.BoolVar(&o.Settings.Resumes, "resume-streams", false, "if a replica dies in mid-answer, have another one continue the stream")
+	flags.IntVar(&o.Routers, "routers", 1, "number of routers; each router enforces its share of every limit")
+	flags.Int64Var(&o.Settings.MaxBody, "max-body-bytes", o.Settings.MaxBody, "maximum size in bytes of a request's body")
+	flags.Int64Var(&o.Settings.BodyBudget, "body-memory-bytes", o.Settings.BodyBudget, "maximum memory in bytes for the bodies of all requests, including edited copies")
+	flags.DurationVar(&o.Settings.Deadline, "request-deadline", o.Settings.Deadline, "maximum time from the start of a request to the end of its answer")
+	flags.BoolVar(&o.Settings.Resumes, "resume-streams", false, "if a replica dies in mid-answer, let another replica continue the stream")
 	flags.Int64Var(&o.Settings.ResumeMemory, "resume-memory-bytes", o.Settings.ResumeMemory,
-		"memory for the answers of all streams that can be continued; beyond it, a stream passes but ends with its replica")
-	flags.IntVar(&o.Settings.Hold.Requests, "hold-requests", 0, "requests that may wait for the first replica of a set, and wake it; "+
-		"a set may have half of them; 0: none waits")
+		"maximum memory in bytes for the answers of streams that another replica could continue; a stream beyond it ends with its replica")
+	flags.IntVar(&o.Settings.Hold.Requests, "hold-requests", 0, "maximum number of requests that wait for the first replica of their InferenceSet, which the router wakes; "+
+		"at most half may be for one InferenceSet; 0: no request waits")
 	flags.Int64Var(&o.Settings.Hold.Bytes, "hold-bytes", o.Settings.Hold.Bytes,
-		"bytes of the bodies of the waiting requests (--hold-requests); those for one set may take half")
-	flags.DurationVar(&o.Settings.Hold.Time, "hold-time", o.Settings.Hold.Time, "longest time that a request waits for the first replica of a set")
-	flags.IntVar(&o.MaxConnections, "max-connections", 10000, "most connections of clients at once")
-	flags.Int64Var(&o.MemoryLimit, "memory-limit-bytes", 0, "memory of the container; 0: unknown")
+		"maximum memory in bytes for the bodies of waiting requests (--hold-requests); at most half may be for one InferenceSet")
+	flags.DurationVar(&o.Settings.Hold.Time, "hold-time", o.Settings.Hold.Time, "maximum time that a request waits for the first replica of its InferenceSet")
+	flags.IntVar(&o.MaxConnections, "max-connections", 10000, "maximum number of simultaneous connections from clients")
+	flags.Int64Var(&o.MemoryLimit, "memory-limit-bytes", 0, "memory limit of the container in bytes; 0: unknown")
 	flags.DurationVar(&o.DrainDelay, "drain-delay", 5*time.Second,
-		"how long a stopping router accepts new connections after it reports that it is not ready")
+		"how long a terminating router still accepts connections after its readiness probe fails")
 }
 
 // Validate reports settings that cannot work.

@@ -62,7 +62,7 @@ var ErrBusy = errors.New("too many tokens are waiting for a review")
 
 // ErrUnfinished means that a request needs more reviews of rights than one request may cause. The next request
 // continues.
-var ErrUnfinished = fmt.Errorf("the rights in more than %d namespaces are unknown", mostReviews)
+var ErrUnfinished = fmt.Errorf("the account's rights in more than %d namespaces are not reviewed yet", mostReviews)
 
 // Authenticator has the API server review tokens.
 type Authenticator interface {

@@ -191,7 +191,7 @@ func TestManyNamespaces(t *testing.T) {
 		asked []string
 		sees  string
 	}
-	const unfinished = "the rights in more than 50 namespaces are unknown"
+	const unfinished = "the account's rights in more than 50 namespaces are not reviewed yet"
 	all := []string{""}
 	cases := []struct {
 		reason  string

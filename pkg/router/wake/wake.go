@@ -81,7 +81,7 @@ func checkFields(ctx context.Context, api client.Reader) error {
 		return fmt.Errorf("checking for pruned fields: %w", err)
 	}
 	if missing := crd.Missing(definition); len(missing) > 0 {
-		return fmt.Errorf("the CustomResourceDefinition %s lacks %s: have an administrator apply that of this version", crd.InferenceSets, crd.Words(missing))
+		return fmt.Errorf("the CustomResourceDefinition %s lacks %s: have an administrator apply the definition of this version", crd.InferenceSets, crd.Words(missing))
 	}
 	return nil
 }

@@ -99,7 +99,7 @@ func TestCheckFields(t *testing.T) {
 		{"the definition of this version", func(*unstructured.Unstructured) {}, ""},
 		{
 			"another definition", func(d *unstructured.Unstructured) { unstructured.RemoveNestedField(d.Object, "spec", "versions") },
-			"the CustomResourceDefinition inferencesets.kaito.sh lacks spec and 1 more field: have an administrator apply that of this version",
+			"the CustomResourceDefinition inferencesets.kaito.sh lacks spec and 1 more field: have an administrator apply the definition of this version",
 		},
 		{
 			"it cannot be read", func(d *unstructured.Unstructured) { d.SetName("other") },
