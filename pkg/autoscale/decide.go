@@ -315,7 +315,7 @@ func (p *pass) bound(out *Decision) {
 	case p.s.ReplicaPrice > 0:
 		out.Message = fmt.Sprintf("%d replicas cost more than maxHourlyPrice, which pays for %d at $%.2f/h each", out.Replicas, most, p.s.ReplicaPrice)
 	default:
-		out.Message = fmt.Sprintf("no replica has a plan, so the price of a replica is unknown: until then, maxHourlyPrice allows %d of %d replicas", most, out.Replicas)
+		out.Message = fmt.Sprintf("no replica has a plan, so the price of a replica is unknown: until one has a plan, maxHourlyPrice allows %d of %d replicas", most, out.Replicas)
 	}
 	out.Replicas, out.Reason = most, AtPriceCap
 }

@@ -50,7 +50,7 @@ func fromSpec(spec *v1beta1.AutoscalingSpec) (Policy, error) {
 	}
 	out.Max = int(*spec.MaxReplicas)
 	if out.Max < out.Min {
-		return out, fmt.Errorf("maxReplicas is %d, below minReplicas %d: raise it", out.Max, out.Min)
+		return out, fmt.Errorf("maxReplicas is %d, below minReplicas %d: raise maxReplicas", out.Max, out.Min)
 	}
 	if spec.LeadPercentile != nil {
 		out.LeadPercentile = int(*spec.LeadPercentile)

@@ -10,8 +10,8 @@ import (
 
 // Patience is how long a rollout waits for its replicas.
 type Patience struct {
-	// Settling is the time in which a failure may be about something else: pods of the former template, or an object
-	// that is applied a moment later.
+	// Settling is how long after an update a failure may have another cause than the template: pods of the former
+	// template, or a missing object that is applied a moment later.
 	Settling time.Duration
 	// Deadline is the time in which a replica becomes available: ready for as long as the set requires.
 	Deadline time.Duration
@@ -29,7 +29,7 @@ type Progress struct {
 type Failure struct {
 	// Replica with the current template that proves the failure; empty while the rollout has not failed.
 	Replica string
-	// IsLate: the replica was not available in time. Otherwise nothing mends it.
+	// IsLate: the replica was not available in time. If unset, its failure is permanent.
 	IsLate bool
 	// Next is when the verdict on a replica may change without an event; zero if that cannot happen.
 	Next time.Time

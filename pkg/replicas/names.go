@@ -14,11 +14,11 @@ import (
 // suffixLength is the number of characters after the dash in a replica's name.
 const suffixLength = 5
 
-// NameOverhead is the number of characters that a replica's name has more than its set's name.
+// NameOverhead is the number of characters by which a replica's name is longer than its set's name.
 const NameOverhead = 1 + suffixLength
 
 // Names returns count names for new replicas of a set that no existing replica has. The same arguments give the same
-// names, so a second try to create a replica makes no second one.
+// names, so a repeated creation makes no second replica.
 func Names(set, uid string, existing []Replica, count int) []string {
 	taken := make(map[string]bool, len(existing))
 	for _, replica := range existing {

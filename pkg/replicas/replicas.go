@@ -1,7 +1,7 @@
 // Copyright The Modelberth Authors.
 // SPDX-License-Identifier: Apache-2.0
 
-// Package replicas keeps a number of equal Workspaces, and rolls out changes of their template.
+// Package replicas maintains a number of equal Workspaces, and rolls out changes of their template.
 //
 // It decides which replicas a set creates, updates and deletes, from the state at one moment. It has no memory, so a
 // crash between two writes loses nothing. It must not know the model of a replica, or how it gets its machines.
@@ -33,7 +33,7 @@ type Policy struct {
 	Partition int
 	// CanRestore: the previous template is known, so new replicas can get it.
 	CanRestore bool
-	// IsRollback: the current template is the previous one again. The one that failed must not stay anywhere.
+	// IsRollback: the current template is a former one, restored. No replica may keep the failed template.
 	IsRollback bool
 	// NodeLimit is the largest number of machines of all replicas; 0 means no limit.
 	NodeLimit int
@@ -82,7 +82,8 @@ type Replica struct {
 
 // Decision holds the next steps.
 type Decision struct {
-	// Create is how many replicas to create. Restore of them get the previous template, and the others the current one.
+	// Create is how many replicas to create. Of these, Restore get the previous template, and the others get the
+	// current one.
 	Create, Restore int
 	// Update and Delete name existing replicas.
 	Update, Delete []string
@@ -199,7 +200,7 @@ func (s *state) spareKept() {
 	})
 }
 
-// load returns the number of requests; that of a replica with an unknown load may be large.
+// load returns the number of requests. A replica with an unknown load may have many.
 func (r *Replica) load() float64 {
 	if !r.IsLoadKnown {
 		return math.Inf(1)

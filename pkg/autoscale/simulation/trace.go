@@ -77,7 +77,7 @@ func ReadTrace(from io.Reader) ([]Request, error) {
 			continue
 		}
 		if out = append(out, request); len(out) > mostRequests {
-			return nil, fmt.Errorf("it has more than %d requests: shorten it", mostRequests)
+			return nil, fmt.Errorf("the trace has more than %d requests: shorten the trace", mostRequests)
 		}
 	}
 	return normalized(out)
@@ -145,7 +145,7 @@ func parseTokens(text string) (int, error) {
 // normalized sorts the requests and shifts their times so that the first is zero.
 func normalized(requests []Request) ([]Request, error) {
 	if len(requests) == 0 {
-		return nil, errors.New("it has no requests with an answer")
+		return nil, errors.New("the trace has no requests with an answer")
 	}
 	slices.SortStableFunc(requests, func(a, b Request) int { return cmp.Compare(a.At, b.At) })
 	first := requests[0].At
@@ -153,7 +153,7 @@ func normalized(requests []Request) ([]Request, error) {
 		requests[i].At -= first
 	}
 	if last := requests[len(requests)-1].At; last > mostSeconds {
-		return nil, fmt.Errorf("it lasts %.0f days, which is more than %d: shorten it", last/86400, mostSeconds/86400)
+		return nil, fmt.Errorf("the trace lasts %.0f days, which is more than %d: shorten the trace", last/86400, mostSeconds/86400)
 	}
 	return requests, nil
 }

@@ -275,12 +275,12 @@ func TestPolicies(t *testing.T) {
 		{"no policy", func(s *v1beta1.InferenceSet) { s.Spec.Autoscaling = nil }, "", false},
 		{
 			"a maximum below the minimum", func(s *v1beta1.InferenceSet) { s.Spec.Autoscaling.MinReplicas = new(int32(5)) },
-			"False PolicyInvalid: spec.autoscaling.maxReplicas is 4, below minReplicas 5: raise it. Until you correct it, spec.replicas keeps its value", false,
+			"False PolicyInvalid: spec.autoscaling.maxReplicas is 4, below minReplicas 5: raise maxReplicas. Until you correct the policy, spec.replicas keeps its value", false,
 		},
 		{
 			"an unknown metric", func(s *v1beta1.InferenceSet) { s.Spec.Autoscaling.Targets[0].Metric = "Mood" },
 			"False PolicyInvalid: spec.autoscaling.targets: \"Mood\" is not a metric: use RequestsInFlight, WaitingRequests, WaitingTokens, " +
-				"KVCacheUse, TimeToFirstToken or TimePerOutputToken. Until you correct it, spec.replicas keeps its value", false,
+				"KVCacheUse, TimeToFirstToken or TimePerOutputToken. Until you correct the policy, spec.replicas keeps its value", false,
 		},
 		{"KAITO's annotations", func(s *v1beta1.InferenceSet) {
 			s.Spec.Autoscaling = nil
@@ -348,7 +348,7 @@ func TestBounds(t *testing.T) {
 	if got := w.read(t).DesiredReplicas(); got != 3 {
 		t.Errorf("%d replicas of $2/h for $6/h", got)
 	}
-	if got := w.condition(t); !strings.HasPrefix(got, "True AtPriceCap: more than 3 replicas would cost more than maxHourlyPrice: raise it, or accept a queue") {
+	if got := w.condition(t); !strings.HasPrefix(got, "True AtPriceCap: more than 3 replicas would cost more than maxHourlyPrice: raise maxHourlyPrice, or accept a queue") {
 		t.Errorf("condition %q", got)
 	}
 }

@@ -36,7 +36,7 @@ func TestAMaximumOfZero(t *testing.T) {
 				}}
 			}))
 			w.live(t, 3*time.Minute, 5)
-			want := "True AtMaximum: no replica runs, because the maximum is 0 at present: raise it, or wait for its schedule to end"
+			want := "True AtMaximum: no replica runs, because the maximum is 0 at present: raise the maximum, or wait for the end of the schedule that sets it"
 			got, _, _ := strings.Cut(w.condition(t), lastChange)
 			if diff := cmp.Diff(want, got); diff != "" || w.read(t).DesiredReplicas() != 0 {
 				t.Errorf("%d replicas, condition (-want +got):\n%s", w.read(t).DesiredReplicas(), diff)

@@ -38,7 +38,7 @@ type verdict struct {
 }
 
 func invalid(err error) verdict {
-	message := err.Error() + ". Until you correct it, spec.replicas keeps its value"
+	message := err.Error() + ". Until you correct the policy, spec.replicas keeps its value"
 	return verdict{metav1.ConditionFalse, v1beta1.ReasonPolicyInvalid, message}
 }
 
@@ -74,12 +74,12 @@ func verdictOf(policy *autoscale.Policy, decision *autoscale.Decision, seen *obs
 	case decision.Reason == autoscale.NoSignals:
 		return verdict{
 			metav1.ConditionFalse, v1beta1.ReasonSignalsMissing,
-			"no engine reports a metric of the policy, so spec.replicas keeps its value: set spec.autoscaling.targets to metrics of the engine",
+			"no engine reports a metric of the policy, so spec.replicas keeps its value: set spec.autoscaling.targets to metrics that the engine reports",
 		}
 	case decision.Reason == autoscale.AtMaximum && decision.Replicas == 0:
 		return verdict{
 			metav1.ConditionTrue, v1beta1.ReasonAtMaximum,
-			"no replica runs, because the maximum is 0 at present: raise it, or wait for its schedule to end",
+			"no replica runs, because the maximum is 0 at present: raise the maximum, or wait for the end of the schedule that sets it",
 		}
 	case decision.Replicas == 0 && decision.Reason != autoscale.AtPriceCap:
 		return verdict{
@@ -94,13 +94,13 @@ func verdictOf(policy *autoscale.Policy, decision *autoscale.Decision, seen *obs
 	case decision.Reason == autoscale.AtPriceCap && seen.signals.ReplicaPrice <= 0:
 		return verdict{
 			metav1.ConditionTrue, v1beta1.ReasonAtPriceCap,
-			"no replica is added until the first one has a plan, because the price of a replica is unknown before, " +
-				"and maxHourlyPrice limits the total",
+			"no replica is added until the first one has a plan, because the price of a replica is unknown until " +
+				"then, and maxHourlyPrice limits the total",
 		}
 	case decision.Reason == autoscale.AtPriceCap:
 		return verdict{
 			metav1.ConditionTrue, v1beta1.ReasonAtPriceCap,
-			fmt.Sprintf("more than %d replicas would cost more than maxHourlyPrice: raise it, or accept a queue", decision.Replicas),
+			fmt.Sprintf("more than %d replicas would cost more than maxHourlyPrice: raise maxHourlyPrice, or accept a queue", decision.Replicas),
 		}
 	default:
 		return verdict{

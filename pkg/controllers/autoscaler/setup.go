@@ -55,7 +55,7 @@ func setChanged() predicate.Predicate {
 	}}
 }
 
-// retargeted passes changes of another autoscaler's target, because autoscalers write their status all the time.
+// retargeted passes an update of another autoscaler only if its target has changed: its status changes all the time.
 func retargeted() predicate.Predicate {
 	return predicate.Funcs{UpdateFunc: func(e event.UpdateEvent) bool { return targetOf(e.ObjectOld) != targetOf(e.ObjectNew) }}
 }

@@ -72,8 +72,8 @@ func (r *Reconciler) assess(ctx context.Context, set *v1beta1.InferenceSet, chil
 	target := spec
 	if p.isRolledBack() {
 		target, err = r.previous(ctx, set, p.current, problem{
-			v1beta1.ReasonRolledBack, "The template in spec.template failed, and the previous one cannot be restored: " +
-				"edit spec.template. Until then, the set creates and updates no replica",
+			v1beta1.ReasonRolledBack, "The template in spec.template failed, and the previous template cannot be restored: " +
+				"edit spec.template. Until you edit it, the set creates and updates no replica",
 		})
 	}
 	if missing, ok := errors.AsType[*waitError](err); ok {
@@ -118,14 +118,14 @@ func (p *pass) decide() replicas.Decision {
 	return out
 }
 
-// restore reads the template of the replicas to restore. Without it, they are not created.
+// restore reads the template of the replicas to restore. Without that template, the set does not create them.
 func (r *Reconciler) restore(ctx context.Context, p *pass) error {
 	if p.decision.Restore == 0 {
 		return nil
 	}
 	previous, err := r.previous(ctx, p.set, p.current, problem{
 		v1beta1.ReasonReplicaBlocked,
-		"So new Workspaces cannot get the previous template, as updateStrategy.rollingUpdate.partition requires: set partition to 0",
+		"updateStrategy.rollingUpdate.partition requires new Workspaces with the previous template, which cannot be restored: set partition to 0",
 	})
 	if missing, ok := errors.AsType[*waitError](err); ok {
 		p.unrestorable, err = missing, nil

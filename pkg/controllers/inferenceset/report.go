@@ -109,7 +109,7 @@ func (f *facts) status(now metav1.Time) v1beta1.InferenceSetStatus {
 // conditions without a status.
 func (f *facts) conditions(c count) []metav1.Condition {
 	if !f.set.DeletionTimestamp.IsZero() {
-		message := fmt.Sprintf("deleting: %s and the machines remain", workspaces(c.live+c.leaving))
+		message := fmt.Sprintf("waiting until %s and all machines are deleted", workspaces(c.live+c.leaving))
 		return []metav1.Condition{
 			no(v1beta1.ConditionReady, v1beta1.ReasonInferenceSetDeleted, message),
 			no(v1beta1.ConditionInferenceSetReady, v1beta1.ReasonInferenceSetDeleted, message),
@@ -179,7 +179,7 @@ func (v *view) words(p problem) string {
 }
 
 func (f *facts) stopped(c count) string {
-	return fmt.Sprintf("The rollout has stopped, and the other replicas keep their template. %s. "+
+	return fmt.Sprintf("The rollout has stopped, and the replicas that it did not reach keep the previous template. %s. "+
 		"Fix the cause, or restore the previous template", strings.TrimSuffix(c.stuck.words(c.stuck.blocked), "."))
 }
 
@@ -189,7 +189,7 @@ func (f *facts) rolledBack() string {
 	if f.decision.IsRolling || f.fails() {
 		progress = "return to the previous template"
 	}
-	return fmt.Sprintf("spec.template failed, and the replicas %s. %s. Correct spec.template, or restore the previous one",
+	return fmt.Sprintf("spec.template failed, and the replicas %s. %s. Correct spec.template, or restore the previous template",
 		progress, strings.TrimSuffix(f.rollout.Message, "."))
 }
 
@@ -255,11 +255,11 @@ func (f *facts) limited(c count) metav1.Condition {
 
 func (f *facts) limitWords(c count) string {
 	if c.nodes == 0 {
-		return fmt.Sprintf("spec.nodeCountLimit is %d: the first replica's plan will show how many machines each replica needs",
+		return fmt.Sprintf("spec.nodeCountLimit is %d: the set creates no further replica until the first one has a plan, which states the number of machines per replica",
 			f.set.Spec.NodeCountLimit)
 	}
-	return fmt.Sprintf("spec.nodeCountLimit is %d, and the replicas use %d machines: raise the limit, or lower spec.replicas",
-		f.set.Spec.NodeCountLimit, c.nodes)
+	return fmt.Sprintf("the number of machines in use is %d, and another replica would exceed spec.nodeCountLimit (%d): raise the limit, or lower spec.replicas",
+		c.nodes, f.set.Spec.NodeCountLimit)
 }
 
 // autoUpgrade returns the condition that reports an unsupported spec.autoUpgrade. A new version of the controller never

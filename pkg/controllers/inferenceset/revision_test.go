@@ -58,7 +58,7 @@ func TestLostRevision(t *testing.T) {
 				s.goOn(t)
 				ready := meta.FindStatusCondition(s.set(t).Status.Conditions, v1beta1.ConditionReady)
 				start := fmt.Sprintf("%d/%d replicas are ready. ControllerRevision ", want, replicas)
-				end := "edit spec.template. Until then, the set creates and updates no replica"
+				end := "edit spec.template. Until you edit it, the set creates and updates no replica"
 				if ready.Reason != v1beta1.ReasonRolledBack || !strings.HasPrefix(ready.Message, start) || !strings.HasSuffix(ready.Message, end) {
 					t.Errorf("Ready is %+v, want %s: %s … %s", ready, v1beta1.ReasonRolledBack, start, end)
 				}
