@@ -225,7 +225,7 @@ func (a Attempts) ReadyTime(number int32) (time.Time, bool) {
 	return time.Time{}, false
 }
 
-// Release ends all open attempts because their machines are no longer wanted. Faults that have led to no purchase no
+// Release ends all open attempts because their machines are no longer wanted. Faults for which no machine was bought no
 // longer count.
 func (a Attempts) Release(why string, generation int64, now time.Time) {
 	for _, open := range a.Open() {

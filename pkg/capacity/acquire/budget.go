@@ -40,7 +40,7 @@ func (b *Budget) Beside(instanceType string, price float64) error {
 	what := fmt.Sprintf("%s of %s leaves no room for %s", b.LimitName, usd.PerHour(b.Limit), instanceType)
 	switch {
 	case b.Cost < 0 || price < 0:
-		return &RecreateError{what + " in addition to " + b.Serving + ", because a price is unknown"}
+		return &RecreateError{what + " in addition to " + b.Serving + ", because one of the two prices is unknown"}
 	case b.Cost+price > b.Limit+PriceTolerance:
 		return &RecreateError{fmt.Sprintf("%s (%s) in addition to %s (%s)", what, usd.PerHour(price), b.Serving, usd.PerHour(b.Cost))}
 	default:
@@ -49,8 +49,8 @@ func (b *Budget) Beside(instanceType string, price float64) error {
 }
 
 // InsteadOf returns a *RecreateError if an administrator's ceiling has room for a plan in place of the serving
-// machines, but not in addition to them. It returns nil if their release would not give enough room. It gives none to
-// a monthly budget.
+// machines, but not in addition to them. It returns nil if the release of the serving machines would not make enough
+// room. A release never makes room in a monthly budget.
 func (b *Budget) InsteadOf(over *ledger.OverError) error {
 	if b.Serving == "" || over.Kind == ledger.NamespaceMonth || over.Asked < 0 || over.By() > max(b.Cost, 0)+PriceTolerance {
 		return nil

@@ -73,13 +73,13 @@ func TestBesideLimit(t *testing.T) {
 			"the price of what serves is unknown",
 			acquire.Budget{Serving: "A", Cost: -1, Limit: 5, LimitName: "the limit"},
 			3,
-			"the serving machines are released first: the limit of $5.00/h leaves no room for B in addition to A, because a price is unknown",
+			"the serving machines are released first: the limit of $5.00/h leaves no room for B in addition to A, because one of the two prices is unknown",
 		},
 		{
 			"the price of what is asked for is unknown",
 			acquire.Budget{Serving: "A", Cost: 3, Limit: 5, LimitName: "the limit"},
 			-1,
-			"the serving machines are released first: the limit of $5.00/h leaves no room for B in addition to A, because a price is unknown",
+			"the serving machines are released first: the limit of $5.00/h leaves no room for B in addition to A, because one of the two prices is unknown",
 		},
 	}
 	for _, test := range tests {

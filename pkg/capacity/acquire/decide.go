@@ -238,7 +238,7 @@ func (s State) decide() Step {
 	case s.Unrecorded:
 		return Step{Do: AdoptServing}
 	case s.Needless:
-		return Step{Do: Cancel, Verdict: Released("the machines were released: the earlier ones are suitable again")}
+		return Step{Do: Cancel, Verdict: Released("the new machines were released, because the earlier machines are suitable again")}
 	}
 	if step, isDecided := s.Serving.decide(s.Last); isDecided {
 		return step

@@ -20,7 +20,7 @@ import (
 )
 
 func TestNoteFaultsOfGPUs(t *testing.T) {
-	const lacks = "node n can allocate 3 of its 4 nvidia.com/gpu: its device plugin reports the others as unhealthy"
+	const lacks = "node n can allocate 3 of its 4 nvidia.com/gpu: the device plugin reports the other GPUs as unhealthy"
 	minutes := func(n int) *metav1.Time { return new(metav1.NewTime(noon.Add(time.Duration(n) * time.Minute))) }
 	since := func(n int) nodehealth.Fault {
 		return nodehealth.Fault{Message: lacks, Since: minutes(n).Time, Grace: 7 * time.Minute}
@@ -151,8 +151,8 @@ func TestNoteFaultsBound(t *testing.T) {
 			reason: "two a day, and the third is withheld", looks: []look{{0, fault, nil}},
 			former: []v1beta1.AttemptFault{stored("x", -60), stored("y", -30)},
 			wantWithheld: fault + "; the machine stays, because 2 faults have counted within 24 hours (node-x at " +
-				"2026-11-23 11:00:00 UTC, node-y at 2026-11-23 11:30:00 UTC), and the program of the pods may cause them: check its logs; " +
-				"to replace the machine before 2026-11-24 11:00:00 UTC, delete node node-a",
+				"2026-11-23 11:00:00 UTC, node-y at 2026-11-23 11:30:00 UTC), and the engine itself may cause such faults: check the logs of the " +
+				"pods; to replace the machine before 2026-11-24 11:00:00 UTC, delete node node-a",
 			wantNext: 23 * time.Hour,
 		},
 		{

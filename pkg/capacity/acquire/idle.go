@@ -90,13 +90,13 @@ func (s *Snapshot) idle(open *v1beta1.Attempt) refusal.Verdict {
 	}
 	cost := ""
 	if spent := s.spent(open); spent > 0 {
-		cost = fmt.Sprintf(", and they have cost about %s so far", usd.Significant(spent))
+		cost = fmt.Sprintf(", at a cost of about %s", usd.Significant(spent))
 	}
 	waited := s.Judge.Now.Sub(open.IdleTime.Time).Truncate(time.Minute)
 	return refusal.Verdict{
 		Cause: refusal.CannotServe, Final: true,
 		Message: fmt.Sprintf("the machines are released because no pod was ready on them for %s%s: %s",
-			waited, cost, cmp.Or(s.Lookup.Fault(), "the cause is unknown")),
+			waited, cost, cmp.Or(s.Lookup.Fault(), "the pods reported no fault")),
 	}
 }
 

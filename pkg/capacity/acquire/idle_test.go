@@ -116,7 +116,7 @@ func TestIdleIsSaid(t *testing.T) {
 	s.Judge.Now = noon.Add(6*time.Hour + 20*time.Second)
 	want := refusal.Verdict{
 		Cause: refusal.CannotServe, Final: true,
-		Message: "the machines are released because no pod was ready on them for 6h0m0s, and they have cost about $24.0 so far: " +
+		Message: "the machines are released because no pod was ready on them for 6h0m0s, at a cost of about $24.0: " +
 			"pod chat-0 waits for the scheduler",
 	}
 	if diff := cmp.Diff(want, s.Failed(&s.Attempts[0])); diff != "" {

@@ -121,7 +121,7 @@ func TestObserveSurge(t *testing.T) {
 			attempts: []v1beta1.Attempt{readyOf(1, "A"), readyOf(2, "B")}, pinned: 2, serving: 1,
 		},
 		{
-			reason: "the cloud is about to reclaim its machine", attempts: []v1beta1.Attempt{readyOf(1, "A")},
+			reason: "the cloud is about to reclaim the node's machine", attempts: []v1beta1.Attempt{readyOf(1, "A")},
 			fault: nodehealth.Fault{Message: "gone soon"}, serving: 1,
 		},
 		{

@@ -126,7 +126,7 @@ type Read struct {
 // missing is the error of a decision that needs a read.
 type missing struct{ Read }
 
-func (*missing) Error() string { return "a read is missing" }
+func (*missing) Error() string { return "the decision needs a live read" }
 
 // Open returns the newest open attempt other than the serving one, or nil.
 func (s *Snapshot) Open() *v1beta1.Attempt { return s.Attempts.OpenBut(s.Surge.Serving) }

@@ -146,7 +146,7 @@ func (s *Snapshot) Irreplaceable(attempt *v1beta1.Attempt) string {
 		return ""
 	}
 	if forbidden := s.Lookup.Forbidden(); forbidden != "" {
-		return fmt.Sprintf("a lost %s may not be bought again: %s", s.Accepted.Plan.InstanceType, forbidden)
+		return fmt.Sprintf("no machine of type %s may be bought to replace the lost one: %s", s.Accepted.Plan.InstanceType, forbidden)
 	}
 	return ""
 }

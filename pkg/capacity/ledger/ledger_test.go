@@ -67,7 +67,7 @@ func TestReserve(t *testing.T) {
 		{
 			reason: "one Workspace is too dear for itself", ceilings: ledger.Ceilings{Workspace: 7},
 			asked: []capacity.MachineCost{bill("a", "y", "n", 4), bill("a", "y", "o", 4)}, room: 7,
-			want: "the administrator's ceiling spending.perWorkspace is $7.00/h; $8.00/h for big exceeds it by $1.00/h: " +
+			want: "the administrator's ceiling spending.perWorkspace is $7.00/h; $8.00/h for big exceeds the ceiling by $1.00/h: " +
 				"choose a cheaper machine type, or have the administrator raise the ceiling",
 		},
 		{
@@ -76,16 +76,16 @@ func TestReserve(t *testing.T) {
 				bill("a", "x", "m", 3), bill("a", "z", "o", 3.5), bill("b", "q", "p", 90), bill("a", "v", "r", 0.5), bill("a", "w", "s", 0.25),
 			},
 			asked: []capacity.MachineCost{bill("a", "y", "n", 4)}, room: 2.75,
-			want: "the administrator's ceiling spending.perNamespace is $10.00/h for namespace a; $4.00/h for big exceeds it by $1.25/h, " +
-				"because $7.25/h is in use by z ($3.50/h), x ($3.00/h), v ($0.50/h), 1 more: retries when machines are released; " +
-				"suspend or delete unused Workspaces, choose a cheaper machine type, or have the administrator raise the ceiling",
+			want: "the administrator's ceiling spending.perNamespace is $10.00/h for namespace a; $4.00/h for big exceeds the ceiling by $1.25/h, " +
+				"because $7.25/h is in use by z ($3.50/h), x ($3.00/h), v ($0.50/h), 1 more: the controller retries when machines are " +
+				"released; suspend or delete unused Workspaces, choose a cheaper machine type, or have the administrator raise the ceiling",
 		},
 		{
 			reason: "what other namespaces spend is not in the message", ceilings: ledger.Ceilings{Cluster: 9},
 			held:  []capacity.MachineCost{bill("b", "secret", "m", 5), bill("b", "other", "o", 1)},
 			asked: []capacity.MachineCost{bill("a", "y", "n", 4)}, room: 3,
 			want: "the administrator's ceiling spending.cluster is $9.00/h for all namespaces together, and too little is left " +
-				"for big, which costs $4.00/h: retries when machines of any namespace are released; " +
+				"for big, which costs $4.00/h: the controller retries when machines of any namespace are released; " +
 				"choose a cheaper machine type, or have the administrator raise the ceiling",
 		},
 		{
@@ -102,7 +102,7 @@ func TestReserve(t *testing.T) {
 		{
 			reason: "a price that nobody knows", ceilings: ledger.Ceilings{Cluster: 9}, asked: []capacity.MachineCost{bill("a", "y", "n", -1)},
 			want: "the administrator's ceiling spending.cluster is $9.00/h for all namespaces together, and no price is known for big: " +
-				"choose another machine type, or have the administrator add its price",
+				"choose another machine type, or have the administrator add a price",
 		},
 		{
 			reason: "machines without a known price count as nothing", ceilings: ledger.Ceilings{Cluster: 4},
@@ -275,7 +275,7 @@ func TestNamespaceOwnCeiling(t *testing.T) {
 	if !isOver {
 		t.Fatalf("got %v, want that the namespace's own ceiling of 5 is passed", err)
 	}
-	if want := "the administrator's ceiling modelberth.dev/spending-ceiling is $5.00/h by the annotation of namespace team-a"; !strings.HasPrefix(over.Error(), want) {
+	if want := "the administrator's ceiling modelberth.dev/spending-ceiling is $5.00/h (annotation of namespace team-a)"; !strings.HasPrefix(over.Error(), want) {
 		t.Errorf("got %q, want it to begin with %q", over.Error(), want)
 	}
 	if own.Namespace = 9; l.ReserveWithin(t.Context(), time.Time{}, asked, own) != nil {

@@ -126,8 +126,8 @@ func firstHours(held map[string]capacity.MachineCost, owner capacity.Owner, now 
 // changes.
 func (e *OverError) ofMonth() string {
 	if e.Asked < 0 {
-		return fmt.Sprintf("namespace %s has a monthly budget, and no price is known for %s: choose another machine type, or have the "+
-			"administrator add its price", e.Owner.Namespace, e.InstanceType)
+		return fmt.Sprintf("namespace %s has a monthly budget, and no price is known for %s: choose another machine type, or have "+
+			"the administrator add a price", e.Owner.Namespace, e.InstanceType)
 	}
 	share := math.Floor(100 * e.Used / e.Ceiling)
 	used := (share + 1) * e.Ceiling / 100
@@ -142,7 +142,7 @@ func (e *OverError) ofMonth() string {
 	unless := ""
 	if e.Used < e.Ceiling && e.Started > 0 {
 		text += fmt.Sprintf(" in addition to the first hour of the newest machines ($%.2f)", e.Started)
-		unless = ", unless one of these is released"
+		unless = ", unless one of those machines is released"
 	}
 	enough := math.Ceil(used + e.Started + e.Asked)
 	return fmt.Sprintf("%s: nothing more is bought before %s%s, and running machines stay; to buy sooner, have the administrator raise "+

@@ -54,7 +54,7 @@ func TestReserveWithinMonth(t *testing.T) {
 		{
 			reason: "no price is known", asked: []capacity.MachineCost{bill("a", "chat", "m", -1)}, room: 100,
 			want: "namespace a has a monthly budget, and no price is known for big: choose another machine type, or have the administrator " +
-				"add its price",
+				"add a price",
 		},
 		{
 			reason: "machines that run need no budget", spent: 500, err: unknown, held: []capacity.MachineCost{bill("a", "chat", "m", 8)},
@@ -65,7 +65,7 @@ func TestReserveWithinMonth(t *testing.T) {
 			asked: []capacity.MachineCost{bill("a", "chat", "m", 8)}, room: 4,
 			want: "at least 88 % ($88.00) of the monthly budget of $100.00 for namespace a was spent in January 2026 (UTC), and too little " +
 				"is left for an hour of big ($8.00/h) in addition to the first hour of the newest machines ($8.00)" +
-				strings.Replace(raise, "UTC,", "UTC, unless one of these is released,", 1) + "105 or more",
+				strings.Replace(raise, "UTC,", "UTC, unless one of those machines is released,", 1) + "105 or more",
 		},
 		{
 			reason: "half of its hour is spent", spent: 88, held: []capacity.MachineCost{launched(30 * time.Minute)},
@@ -97,7 +97,7 @@ func TestReserveWithinMonth(t *testing.T) {
 		{reason: "unknown costs stop purchases", err: unknown, asked: []capacity.MachineCost{bill("a", "chat", "m", 8)}, want: unknown.Error()},
 		{
 			reason: "the hourly ceiling holds, too", namespace: 7, asked: []capacity.MachineCost{bill("a", "chat", "m", 8)}, room: 7,
-			want: "the administrator's ceiling spending.perNamespace is $7.00/h for namespace a; $8.00/h for big exceeds it by $1.00/h: " +
+			want: "the administrator's ceiling spending.perNamespace is $7.00/h for namespace a; $8.00/h for big exceeds the ceiling by $1.00/h: " +
 				"choose a cheaper machine type, or have the administrator raise the ceiling",
 		},
 	}

@@ -65,20 +65,20 @@ func (e *OverError) Error() string {
 	}
 	limit := fmt.Sprintf("the administrator's ceiling %s is %s%s", e.Kind, usd.PerHour(e.Ceiling), e.of())
 	if e.Asked < 0 {
-		return fmt.Sprintf("%s, and no price is known for %s: choose another machine type, or have the administrator add its price",
+		return fmt.Sprintf("%s, and no price is known for %s: choose another machine type, or have the administrator add a price",
 			limit, e.InstanceType)
 	}
 	if e.Kind == PerCluster {
 		return limit + e.ofCluster()
 	}
-	text := fmt.Sprintf("%s; %s for %s exceeds it by %s", limit, usd.PerHour(e.Asked), e.InstanceType, usd.PerHour(e.By()))
+	text := fmt.Sprintf("%s; %s for %s exceeds the ceiling by %s", limit, usd.PerHour(e.Asked), e.InstanceType, usd.PerHour(e.By()))
 	if len(e.Spenders) > 0 {
 		text += fmt.Sprintf(", because %s is in use by %s", usd.PerHour(e.Used), e.spenders())
 	}
 	if e.Asked > e.Ceiling+tolerance {
 		return text + ": choose a cheaper machine type, or have the administrator raise the ceiling"
 	}
-	return text + ": retries when machines are released; suspend or delete unused Workspaces, choose a cheaper machine type, " +
+	return text + ": the controller retries when machines are released; suspend or delete unused Workspaces, choose a cheaper machine type, " +
 		"or have the administrator raise the ceiling"
 }
 
@@ -88,14 +88,14 @@ func (e *OverError) ofCluster() string {
 	if e.Asked > e.Ceiling+tolerance {
 		return fmt.Sprintf(", too little for %s: choose a cheaper machine type, or have the administrator raise the ceiling", cost)
 	}
-	return fmt.Sprintf(", and too little is left for %s: retries when machines of any namespace are released; "+
+	return fmt.Sprintf(", and too little is left for %s: the controller retries when machines of any namespace are released; "+
 		"choose a cheaper machine type, or have the administrator raise the ceiling", cost)
 }
 
 func (e *OverError) of() string {
 	switch e.Kind {
 	case NamespaceOwn:
-		return fmt.Sprintf(" by the annotation of namespace %s", e.Owner.Namespace)
+		return fmt.Sprintf(" (annotation of namespace %s)", e.Owner.Namespace)
 	case PerNamespace:
 		return fmt.Sprintf(" for namespace %s", e.Owner.Namespace)
 	case PerCluster:

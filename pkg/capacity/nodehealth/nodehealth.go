@@ -126,7 +126,7 @@ func Split(node *corev1.Node) (whole, ofGPUs Fault) {
 // evicted returns the fault that a taint reports.
 func evicted(node *corev1.Node, taint corev1.Taint) Fault {
 	out := Fault{
-		Message:   fmt.Sprintf("node %s has the taint %s: the cloud is about to reclaim its machine", node.Name, taint.Key),
+		Message:   fmt.Sprintf("node %s has the taint %s: the cloud is about to reclaim the node's machine", node.Name, taint.Key),
 		Announced: true,
 	}
 	if taint.TimeAdded != nil {

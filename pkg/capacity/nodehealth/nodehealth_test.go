@@ -59,7 +59,7 @@ func TestOf(t *testing.T) {
 		{
 			reason: "AWS takes a spot machine back", taints: []corev1.Taint{{Key: "sku"}, {Key: "aws-node-termination-handler/spot-itn", TimeAdded: &since}},
 			want: nodehealth.Fault{
-				Message: "node n has the taint aws-node-termination-handler/spot-itn: the cloud is about to reclaim its machine",
+				Message: "node n has the taint aws-node-termination-handler/spot-itn: the cloud is about to reclaim the node's machine",
 				Since:   since.Time, Announced: true,
 			},
 		},

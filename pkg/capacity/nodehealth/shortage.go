@@ -31,12 +31,12 @@ func Shortage(node *corev1.Node, resource corev1.ResourceName) string {
 	if usable.Cmp(has) >= 0 {
 		return ""
 	}
-	return fmt.Sprintf("node %s can allocate %d of its %d %s: its device plugin reports the others as unhealthy",
+	return fmt.Sprintf("node %s can allocate %d of its %d %s: the device plugin reports the other GPUs as unhealthy",
 		node.Name, usable.Value(), has.Value(), resource)
 }
 
 // Concerns returns the fault of a node that matters to pods with a number of requested GPUs. Broken GPUs do not matter
-// while the node offers only the others, and these are enough.
+// while the node does not offer them, and its other GPUs are enough for the pods.
 func Concerns(node *corev1.Node, resource corev1.ResourceName, needed int) Fault {
 	whole, ofGPUs := Split(node)
 	usable := node.Status.Allocatable[resource]

@@ -30,18 +30,18 @@ func TestShortage(t *testing.T) {
 		{reason: "the device plugin has not registered yet", has: devices("cpu", "8"), can: devices("cpu", "8"), resource: gpu},
 		{
 			reason: "one GPU is broken", has: devices(gpu, "4"), can: devices(gpu, "3"), resource: gpu,
-			wantShortage: "node n can allocate 3 of its 4 nvidia.com/gpu: its device plugin reports the others as unhealthy",
+			wantShortage: "node n can allocate 3 of its 4 nvidia.com/gpu: the device plugin reports the other GPUs as unhealthy",
 		},
 		{
 			reason: "all are broken", has: devices(gpu, "4"), can: devices("cpu", "7"), resource: gpu,
-			wantShortage: "node n can allocate 0 of its 4 nvidia.com/gpu: its device plugin reports the others as unhealthy",
+			wantShortage: "node n can allocate 0 of its 4 nvidia.com/gpu: the device plugin reports the other GPUs as unhealthy",
 		},
 		{reason: "the kubelet keeps some processor time", has: devices("cpu", "8"), can: devices("cpu", "7"), resource: gpu},
 		{reason: "other devices are not this Workspace's", has: devices("example.com/nic", "2"), can: devices("example.com/nic", "1"), resource: gpu},
 		{reason: "a plan without GPUs lacks none", has: devices(gpu, "4"), can: devices(gpu, "3")},
 		{
 			reason: "a slice is broken", has: devices(slice, "2"), can: devices(slice, "1"), resource: slice,
-			wantShortage: "node n can allocate 1 of its 2 nvidia.com/mig-3g.40gb: its device plugin reports the others as unhealthy",
+			wantShortage: "node n can allocate 1 of its 2 nvidia.com/mig-3g.40gb: the device plugin reports the other GPUs as unhealthy",
 		},
 		{
 			reason: "GPUs are about to be divided anew", has: devices(gpu, "4"), can: devices(gpu, "0"), resource: gpu,
@@ -54,7 +54,7 @@ func TestShortage(t *testing.T) {
 		{
 			reason: "GPUs were divided", has: devices(gpu, "4"), can: devices(gpu, "3"), resource: gpu,
 			labels:       map[string]string{"nvidia.com/mig.config.state": "success"},
-			wantShortage: "node n can allocate 3 of its 4 nvidia.com/gpu: its device plugin reports the others as unhealthy",
+			wantShortage: "node n can allocate 3 of its 4 nvidia.com/gpu: the device plugin reports the other GPUs as unhealthy",
 		},
 	}
 	for _, test := range tests {

@@ -43,8 +43,8 @@ func (p *Provisioner) WorkspaceOf(ctx context.Context, event client.Object) type
 	}
 }
 
-// listen adds to awaited machines Karpenter's message why it creates no claim. A pool that is not ready keeps that as
-// its reason, because Karpenter skips such a pool, whatever it reported before.
+// listen adds to awaited machines Karpenter's explanation of why it creates no claim. For a pool that is not ready,
+// this state stays the reason, because Karpenter skips such a pool, whatever its earlier events say.
 func (p *Provisioner) listen(ctx context.Context, owner capacity.Owner, slots []slot) error {
 	heard := map[string]refusal.Condition{} // by pool
 	for i := range slots {

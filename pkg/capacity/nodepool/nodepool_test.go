@@ -309,7 +309,7 @@ func TestWhyThereIsNoClaim(t *testing.T) {
 		{"it waits for pods", false, ready, "NoNodeClaim", "Karpenter has not created a NodeClaim for NodePool NAME yet"},
 		{
 			"the gate may be off", true, ready, "NoNodeClaim",
-			"Karpenter has not created a NodeClaim for NodePool NAME yet; it creates none while its feature gate StaticCapacity is off",
+			"Karpenter has not created a NodeClaim for NodePool NAME yet; Karpenter creates none while its feature gate StaticCapacity is off",
 		},
 		{
 			"its class is not ready", true, func(pool *karpv1.NodePool) {

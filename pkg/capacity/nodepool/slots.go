@@ -157,7 +157,7 @@ func whyAwaited(pool *karpv1.NodePool) (reason, message string) {
 	case !ready.IsTrue():
 		message += ", which is not ready"
 	case pool.Spec.Replicas != nil:
-		message += "; it creates none while its feature gate StaticCapacity is off"
+		message += "; Karpenter creates none while its feature gate StaticCapacity is off"
 	}
 	return refusal.ReasonNoNodeClaim, message
 }

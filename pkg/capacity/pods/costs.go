@@ -74,7 +74,7 @@ func scheduledAt(pod *corev1.Pod) time.Time {
 	return pod.CreationTimestamp.Time
 }
 
-// unpriced is the price of machines that count as free.
+// unpriced marks a machine whose price is unknown. The machine counts as free.
 const unpriced = -1
 
 func (p *Provisioner) price(s *slot) float64 {

@@ -157,7 +157,7 @@ func TestObserve(t *testing.T) {
 			onNode(m)
 			came := refusal.Condition{Status: refusal.StatusTrue, Since: start.Add(age)}
 			m.Launched, m.Registered, m.NodeName, m.Words = true, true, "gpu-1", capacity.Words{Launched: came, Registered: came}
-			m.Reason, m.Message = "", "the device plugin does not advertise its GPUs"
+			m.Reason, m.Message = "", "no device plugin advertises the node's GPUs"
 		})
 	}
 	ordinary := nodeOf("0", 2*time.Minute)
@@ -176,7 +176,7 @@ func TestObserve(t *testing.T) {
 			return plain
 		}()}, nil},
 		{"there is no pod yet", []client.Object{set}, with(func(m *capacity.Machine) {
-			m.Message = "there is no pod yet: kubectl describe statefulset shows why"
+			m.Message = "the StatefulSet has not created the pod yet: kubectl describe statefulset shows why"
 		})},
 		{"a pod waits", []client.Object{set, podOf(set, 2, 0, "")}, with(waits)},
 		{"a pod waits, and was answered", []client.Object{set, podOf(set, 2, 0, ""), &answer}, with(func(m *capacity.Machine) {

@@ -21,7 +21,7 @@ import (
 	"github.com/modelberth/modelberth/pkg/workload"
 )
 
-// asked is the request of a pod. It is on the pod, so the cluster alone shows all machines.
+// asked is the request of a pod. The pod's annotation has it, so the pods in the cluster suffice to list all machines.
 type asked struct {
 	Attempt      int32                `json:"attempt"`
 	InstanceType string               `json:"instanceType"`

@@ -149,7 +149,7 @@ func (v view) machine(s *slot, gpuResource corev1.ResourceName) capacity.Machine
 		out.CreatedAt = s.set.CreationTimestamp.Time
 	}
 	if s.pod == nil {
-		out.Message = "there is no pod yet: kubectl describe statefulset shows why"
+		out.Message = "the StatefulSet has not created the pod yet: kubectl describe statefulset shows why"
 		return out
 	}
 	if s.isLeaving && s.pod.DeletionTimestamp != nil {
@@ -185,7 +185,7 @@ func (v view) wait(out *capacity.Machine, pod *corev1.Pod, node *corev1.Node) {
 	since := node.CreationTimestamp.Time
 	out.NodeName = node.Name
 	out.Words = capacity.Words{Launched: done(since), Registered: done(since)}
-	out.Reason, out.Message = "", "the device plugin does not advertise its GPUs"
+	out.Reason, out.Message = "", "no device plugin advertises the node's GPUs"
 }
 
 // describe adds the node's state.

@@ -99,8 +99,8 @@ func ExcludedDaemonSets(daemonSets []appsv1.DaemonSet) string {
 		return ""
 	}
 	slices.Sort(excluded)
-	return fmt.Sprintf("the taint %s=UID:%s keeps DaemonSet %s off the machine, because it tolerates only %s: "+
-		"add the toleration {key: %[1]s, operator: Exists, effect: %[2]s} to it",
+	return fmt.Sprintf("the taint %s=UID:%s keeps DaemonSet %s off the machine, because the DaemonSet tolerates only "+
+		"%s: add the toleration {key: %[1]s, operator: Exists, effect: %[2]s} to the DaemonSet",
 		v1beta1.TaintKeyWorkspace, corev1.TaintEffectNoSchedule, strings.Join(excluded, ", "), ours().ToString())
 }
 

@@ -30,8 +30,8 @@ func TestTaintKeepsNoDaemonSetAway(t *testing.T) {
 	everything := corev1.Toleration{Operator: corev1.TolerationOpExists}
 	ours := corev1.Toleration{Key: key, Operator: corev1.TolerationOpExists, Effect: corev1.TaintEffectNoSchedule}
 	sentence := func(names string) string {
-		return "the taint modelberth.dev/workspace-uid=UID:NoSchedule keeps DaemonSet " + names + " off the machine, because it tolerates only " +
-			"sku=gpu:NoSchedule: add the toleration {key: modelberth.dev/workspace-uid, operator: Exists, effect: NoSchedule} to it"
+		return "the taint modelberth.dev/workspace-uid=UID:NoSchedule keeps DaemonSet " + names + " off the machine, because the DaemonSet tolerates only " +
+			"sku=gpu:NoSchedule: add the toleration {key: modelberth.dev/workspace-uid, operator: Exists, effect: NoSchedule} to the DaemonSet"
 	}
 	tests := []struct {
 		reason     string

@@ -72,7 +72,7 @@ func (d Disk) onAzure(class *unstructured.Unstructured) string {
 	if float64(d.GiB)*gbPerGiB <= float64(size) {
 		return ""
 	}
-	return fmt.Sprintf("%s %q gives its machines an OS disk of %d GB%s, but weights and image need %d GiB: set its spec.osDiskSizeGB to %.0f or more",
+	return fmt.Sprintf("%s %q gives its machines an OS disk of %d GB%s, but weights and image need %d GiB: set spec.osDiskSizeGB of the class to %.0f or more",
 		class.GetKind(), class.GetName(), size, isDefault, d.GiB, math.Ceil(float64(d.GiB)*gbPerGiB/podsShare))
 }
 
@@ -86,9 +86,9 @@ func (d Disk) onAWS(class *unstructured.Unstructured) string {
 	if !isKnown || float64(d.GiB) <= size {
 		return ""
 	}
-	way := fmt.Sprintf("map a root volume of %.0fGi or more in its spec.blockDeviceMappings (ebs.volumeSize)", math.Ceil(float64(d.GiB)/podsShare))
+	way := fmt.Sprintf("map a root volume of %.0fGi or more in spec.blockDeviceMappings of the class (ebs.volumeSize)", math.Ceil(float64(d.GiB)/podsShare))
 	if d.LocalGiB >= float64(d.GiB) {
-		way += fmt.Sprintf(", or set its spec.instanceStorePolicy to RAID0, which uses the machine's local disks (%.0f GiB in total)",
+		way += fmt.Sprintf(", or set spec.instanceStorePolicy of the class to RAID0, which uses the machine's local disks (%.0f GiB in total)",
 			d.LocalGiB)
 	}
 	return fmt.Sprintf("%s %q gives its machines a root volume of %.0f GiB, but weights and image need %d GiB: %s",

@@ -30,26 +30,26 @@ func TestLacksDisk(t *testing.T) {
 		{
 			"the default of Azure is too small", aks + "spec: {}", 120, 894,
 			`AKSNodeClass "gpu" gives its machines an OS disk of 128 GB, the default, but weights and image need 120 GiB: ` +
-				`set its spec.osDiskSizeGB to 152 or more`,
+				`set spec.osDiskSizeGB of the class to 152 or more`,
 		},
 		{"a larger one does", aks + "spec: {osDiskSizeGB: 512}", 400, 0, ""},
 		{
 			"so large a one does not", aks + "spec: {osDiskSizeGB: 512}", 500, 0,
 			`AKSNodeClass "gpu" gives its machines an OS disk of 512 GB, but weights and image need 500 GiB: ` +
-				`set its spec.osDiskSizeGB to 632 or more`,
+				`set spec.osDiskSizeGB of the class to 632 or more`,
 		},
 		{"a size that is none", aks + "spec: {osDiskSizeGB: large}", 500, 0, ""},
 
 		{
 			"the default of AWS is too small, and the machine has local disks", ec2 + "spec: {amiFamily: AL2023}", 60, 600,
 			`EC2NodeClass "gpu" gives its machines a root volume of 20 GiB, but weights and image need 60 GiB: map a root volume of 71Gi ` +
-				`or more in its spec.blockDeviceMappings (ebs.volumeSize), or set its spec.instanceStorePolicy to RAID0, which uses the ` +
+				`or more in spec.blockDeviceMappings of the class (ebs.volumeSize), or set spec.instanceStorePolicy of the class to RAID0, which uses the ` +
 				`machine's local disks (600 GiB in total)`,
 		},
 		{
 			"the local disks would be too small, too", ec2 + "spec: {blockDeviceMappings: [{deviceName: /dev/xvda, ebs: {volumeSize: 50Gi}}]}", 60, 30,
 			`EC2NodeClass "gpu" gives its machines a root volume of 50 GiB, but weights and image need 60 GiB: map a root volume of 71Gi ` +
-				`or more in its spec.blockDeviceMappings (ebs.volumeSize)`,
+				`or more in spec.blockDeviceMappings of the class (ebs.volumeSize)`,
 		},
 		{"the root volume does", ec2 + "spec: {blockDeviceMappings: [{ebs: {volumeSize: 100Gi}}]}", 60, 0, ""},
 		{"local disks are joined, and do", ec2 + "spec: {instanceStorePolicy: RAID0}", 60, 600, ""},
@@ -62,13 +62,13 @@ func TestLacksDisk(t *testing.T) {
 			"local disks would be joined, but the machine has none",
 			ec2 + "spec: {instanceStorePolicy: RAID0, blockDeviceMappings: [{ebs: {volumeSize: 50Gi}}]}", 60, 0,
 			`EC2NodeClass "gpu" gives its machines a root volume of 50 GiB, but weights and image need 60 GiB: map a root volume of 71Gi ` +
-				`or more in its spec.blockDeviceMappings (ebs.volumeSize)`,
+				`or more in spec.blockDeviceMappings of the class (ebs.volumeSize)`,
 		},
 		{
 			"of several the one that is called root counts",
 			ec2 + "spec: {blockDeviceMappings: [{ebs: {volumeSize: 500Gi}}, {rootVolume: true, ebs: {volumeSize: 50Gi}}]}", 60, 0,
 			`EC2NodeClass "gpu" gives its machines a root volume of 50 GiB, but weights and image need 60 GiB: map a root volume of 71Gi ` +
-				`or more in its spec.blockDeviceMappings (ebs.volumeSize)`,
+				`or more in spec.blockDeviceMappings of the class (ebs.volumeSize)`,
 		},
 		{"of several any may be the one", ec2 + "spec: {blockDeviceMappings: [{ebs: {volumeSize: 5Gi}}, {ebs: {volumeSize: 500Gi}}]}", 60, 0, ""},
 		{"a snapshot says how large it is", ec2 + "spec: {blockDeviceMappings: [{ebs: {snapshotID: snap-1}}]}", 60, 0, ""},

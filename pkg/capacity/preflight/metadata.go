@@ -40,11 +40,11 @@ func ExposesMetadata(class *unstructured.Unstructured) string {
 	}
 	switch {
 	case tokens != awsDefaultTokens: // the hop limit applies only to responses with a token
-		return fmt.Sprintf("%s %q lets pods read the credentials of the machine's role from its metadata: "+
-			"set its spec.metadataOptions.httpTokens to required and httpPutResponseHopLimit to 1", class.GetKind(), class.GetName())
+		return fmt.Sprintf("%s %q lets pods read the credentials of the machine's role from the metadata service: "+
+			"set spec.metadataOptions.httpTokens of the class to required and httpPutResponseHopLimit to 1", class.GetKind(), class.GetName())
 	case hops > awsDefaultHops:
-		return fmt.Sprintf("%s %q lets pods read the credentials of the machine's role from its metadata, %d hops away: "+
-			"set its spec.metadataOptions.httpPutResponseHopLimit to 1", class.GetKind(), class.GetName(), hops)
+		return fmt.Sprintf("%s %q lets pods read the credentials of the machine's role from the metadata service, %d hops away: "+
+			"set spec.metadataOptions.httpPutResponseHopLimit of the class to 1", class.GetKind(), class.GetName(), hops)
 	default:
 		return ""
 	}

@@ -15,9 +15,9 @@ import (
 
 func TestMetadataWithinReachOfPodsIsWarnedOf(t *testing.T) {
 	const (
-		reads  = `EC2NodeClass "gpu" lets pods read the credentials of the machine's role from its metadata`
-		tokens = reads + ": set its spec.metadataOptions.httpTokens to required and httpPutResponseHopLimit to 1"
-		hops   = reads + ", 2 hops away: set its spec.metadataOptions.httpPutResponseHopLimit to 1"
+		reads  = `EC2NodeClass "gpu" lets pods read the credentials of the machine's role from the metadata service`
+		tokens = reads + ": set spec.metadataOptions.httpTokens of the class to required and httpPutResponseHopLimit to 1"
+		hops   = reads + ", 2 hops away: set spec.metadataOptions.httpPutResponseHopLimit of the class to 1"
 	)
 	for _, test := range []struct{ reason, class, want string }{
 		{"Karpenter's defaults keep pods away", ec2 + "spec: {}", ""},

@@ -147,7 +147,7 @@ func (c *Checker) checkNodes(ctx context.Context) error {
 		return nil
 	}
 	return &progress.WaitingError{After: retry, Message: nothingBought + fmt.Sprintf(
-		"none of the cluster's own nodes is Ready (0 of %d): the cluster is starting, or its control plane has lost contact with their kubelets; run kubectl "+
+		"none of the cluster's own nodes is Ready (0 of %d): the cluster is starting, or the control plane has lost contact with the kubelets; run kubectl "+
 			"get nodes; the controller continues once a node is Ready", others)}
 }
 

@@ -121,7 +121,7 @@ func TestCheck(t *testing.T) {
 	tolerant := plugin(corev1.Toleration{Key: v1beta1.TaintKey, Operator: corev1.TolerationOpExists})
 	ours := map[string]string{v1beta1.LabelWorkspaceUID: "uid-2"}
 	silent := []client.Object{someNode("system-1", corev1.ConditionUnknown, nil), someNode("system-2", "", nil)}
-	unsettled := nothing + "none of the cluster's own nodes is Ready (0 of 2): the cluster is starting, or its control plane has lost contact with their kubelets; run kubectl " +
+	unsettled := nothing + "none of the cluster's own nodes is Ready (0 of 2): the cluster is starting, or the control plane has lost contact with the kubelets; run kubectl " +
 		"get nodes; the controller continues once a node is Ready"
 	tests := []struct {
 		reason string

@@ -29,7 +29,7 @@ func (c *Choice) CheckBeside(made *revision.Revision) error {
 		return nil
 	}
 	if c.Machines.AreRetired() {
-		return &acquire.RecreateError{Why: "the capacity back end has changed since they were bought"}
+		return &acquire.RecreateError{Why: "the capacity back end has changed since their purchase"}
 	}
 	if !c.IsAnswering {
 		return &acquire.RecreateError{Why: "the model on them is not answering"}

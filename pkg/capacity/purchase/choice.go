@@ -144,7 +144,7 @@ func (c *Choice) takeTurn(made *revision.Revision) error {
 		return nil
 	}
 	c.Ledger.Forget(c.Workspace.UID)
-	return &progress.WaitingError{Message: "another Workspace has just requested " + plan.InstanceType + ": waiting for its result before requesting the same machine type", IsBrief: true}
+	return &progress.WaitingError{Message: "another Workspace has just requested " + plan.InstanceType + ": waiting for the result of that request before requesting the same machine type", IsBrief: true}
 }
 
 // SameMachines reports whether two plans request the same machines.
@@ -153,9 +153,9 @@ func SameMachines(a, b *planner.Plan) bool {
 		acquire.Place(a.Zones) == acquire.Place(b.Zones) && slices.Equal(a.NodeNames, b.NodeNames)
 }
 
-// First makes the first plan from some inputs. former is the previous plan, or nil. It stays if only the limit on the
-// price was lowered and the held machines suffice. Cooldowns do not count for offers with held machines, because these
-// need not be bought.
+// First makes the first plan from some inputs. former is the previous plan, or nil. That plan stays if only the limit
+// on the price was lowered and the held machines suffice. Cooldowns do not count for offers with held machines, because
+// these need not be bought.
 func (c *Choice) First(ctx context.Context, former *revision.Revision) (*revision.Revision, error) {
 	if former != nil && revision.OnlyLowersPrice(c.Inputs, former.Inputs) && c.Attempts.Suffice(c.Machines, &former.Revision) {
 		return &revision.Revision{Revision: former.Revision}, nil

@@ -76,7 +76,7 @@ var pair = ranked{
 func TestHelp(t *testing.T) {
 	const (
 		sooner  = "to retry sooner, allow more machine types, or use a cluster in another region; "
-		retry   = ": once you have it, set the annotation modelberth.dev/retry-capacity to a new value"
+		retry   = ": once you have the quota, set the annotation modelberth.dev/retry-capacity to a new value"
 		noQuota = "to retry sooner, allow more machine types, capacity types or zones, or use a cluster in another region"
 	)
 	left := func(name string, cause refusal.Cause) cooldown.Exclusion {

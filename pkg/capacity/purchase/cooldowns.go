@@ -110,7 +110,7 @@ func (c *Choice) help(asked planner.Request, excluded []cooldown.Exclusion, caus
 		return helpFor(cause)
 	}
 	return fmt.Sprintf("to retry sooner, allow more machine types, or use a cluster in another region; "+
-		"a larger quota would allow %s: once you have it, set the annotation %s to a new value", opened.Summary(), v1beta1.AnnotationRetryCapacity)
+		"a larger quota would allow %s: once you have the quota, set the annotation %s to a new value", opened.Summary(), v1beta1.AnnotationRetryCapacity)
 }
 
 // wordsAbout quotes the latest attempt of this Workspace that caused an exclusion; empty if another Workspace caused

@@ -30,7 +30,7 @@ func (c *Choice) planLimits() (planning.Limits, error) {
 func (c *Choice) ceiling(ceilings ledger.Ceilings, hasOwn bool) planner.Ceiling {
 	kind, limit := ceilings.Lowest()
 	lowest := planner.Ceiling{
-		HourlyPrice: limit, Name: fmt.Sprintf("the administrator's ceiling %s of", kind), Help: "have the administrator raise it",
+		HourlyPrice: limit, Name: fmt.Sprintf("the administrator's ceiling %s of", kind), Help: "have the administrator raise the ceiling",
 	}
 	usual := planner.Ceiling{
 		HourlyPrice: c.Limits.MaxHourlyPrice, Name: "this installation's default limit of",

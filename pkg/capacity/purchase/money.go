@@ -114,8 +114,8 @@ func (c *Choice) Short(over *ledger.OverError) *progress.WaitingError {
 	return wait
 }
 
-// ShortUntil returns the error for a lack of money until the cooldown of a cheaper machine ends. That machine must be
-// within the remaining money, if only in place of the serving ones.
+// ShortUntil returns the error for a lack of money until the cooldown of a cheaper machine ends. The remaining money
+// must pay for that machine, at least if it replaces the serving machines.
 func (c *Choice) ShortUntil(ctx context.Context, over *ledger.OverError, excluded []cooldown.Exclusion) error {
 	budget := c.Budget()
 	room := budget.Room(over)

@@ -41,7 +41,7 @@ func (c *Choice) month() func() (ledger.Month, error) {
 		if c.Costs == nil {
 			return ledger.Month{}, &progress.StalledError{
 				Reason: v1beta1.ReasonMonthlyBudgetUnknown,
-				Message: fmt.Sprintf("nothing is bought: namespace %s has a monthly budget, and this installation keeps no cost ledger: "+
+				Message: fmt.Sprintf("nothing is bought: namespace %s has a monthly budget, and this installation has no cost ledger: "+
 					"have the administrator set the chart's cost.enabled, or remove the namespace's annotation %s",
 					c.Workspace.Namespace, v1beta1.AnnotationMonthlyBudget),
 			}

@@ -84,9 +84,9 @@ func unanswered(o Observation, deadline time.Time) Verdict {
 	case o.Launched.Reason == ReasonNoNodeClaim:
 		return silent(TimedOut, OneOffering, o, trim(o.Launched.Message))
 	case isRetraction(o.Launched.Reason):
-		return silent(TimedOut, OneOffering, o, trim(fmt.Sprintf("no %s joined by %s: %s", name, by, o.Launched.Message)))
+		return silent(TimedOut, OneOffering, o, trim(fmt.Sprintf("no %s joined the cluster by %s: %s", name, by, o.Launched.Message)))
 	case o.Provider == ClusterAutoscaler:
-		v := silent(TimedOut, OneOffering, o, fmt.Sprintf("no %s joined by %s, and no autoscaler reacted to the pending pod", name, by))
+		v := silent(TimedOut, OneOffering, o, fmt.Sprintf("no %s joined the cluster by %s, and no autoscaler reacted to the pending pod", name, by))
 		v.Fix = "check that cluster autoscaler runs and has a node group of this machine type, or add such a node"
 		return v
 	default:
@@ -258,8 +258,8 @@ func silent(cause Cause, breadth Breadth, o Observation, message string) Verdict
 	}
 }
 
-// InPart returns the verdict on a machine of an attempt that got some of its machines. The refusal becomes a guess: a
-// refusal of the third machine proves nothing about a request for one.
+// InPart returns the verdict on a machine of an attempt that got some of its machines. The refusal becomes a guess: the
+// refusal of a third machine proves nothing about a request for a single machine.
 func (v Verdict) InPart() Verdict {
 	switch v.Cause {
 	case NoCapacity, Quota, NotOffered, TimedOut, Unknown:

@@ -16,7 +16,7 @@ const (
 	// mostGuesses limits the doubling of a guess to this multiple of its cooldown: a Workspace with only one suitable
 	// machine type needs that type soon after it is available again.
 	mostGuesses = 10
-	// forgetAfter is how long after a cooldown a further refusal still counts as one in a row.
+	// forgetAfter is how long after a cooldown a further refusal still counts as consecutive.
 	forgetAfter = 24 * time.Hour
 )
 

@@ -17,7 +17,7 @@ import (
 const mostHistories = 4096
 
 // Cooldowns remembers refused offers. The zero Cooldowns is empty. The cost of a repeated Learn of the same attempt
-// does not depend on the size of the memory. It is not safe for concurrent use.
+// does not depend on the size of the memory. Cooldowns is not safe for concurrent use.
 type Cooldowns struct {
 	// places are the histories, by the names of their scopes. An offer has at most three such names.
 	places map[string]places

@@ -13,7 +13,7 @@ import (
 const (
 	devicePluginFix = "install a device plugin or GPU operator that tolerates the taint of these nodes"
 	requestFix      = "several machine types were refused without a clear reason: check whether the requested disk " +
-		"or a requirement of the node class exceeds what they offer"
+		"or a requirement of the node class exceeds what these types offer"
 )
 
 // Escalate changes the cause once GPUs never appeared on a second machine type: the cluster is then at fault, not the
