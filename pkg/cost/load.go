@@ -47,13 +47,13 @@ func (l *Load) Problem() string {
 	days := func(d time.Duration) string { return fmt.Sprintf("%.1f", d.Hours()/24) }
 	switch {
 	case l.Serving < leastServing:
-		return fmt.Sprintf("its model answered for %s days on the present machines, and advice takes %s", days(l.Serving), days(leastServing))
+		return fmt.Sprintf("the model answered for only %s days on the present machines, and advice requires %s", days(l.Serving), days(leastServing))
 	case l.Hourly < leastHourly:
-		return fmt.Sprintf("its model answered for %.0f of the last 48 hours, and advice takes %.0f", l.Hourly.Hours(), leastHourly.Hours())
+		return fmt.Sprintf("the model answered for only %.0f of the last 48 hours, and advice requires %.0f", l.Hourly.Hours(), leastHourly.Hours())
 	case l.Output == 0:
-		return "no tokens were counted: if nobody uses it, suspend it; otherwise check cost.countTokens"
+		return "no tokens were counted: if nobody uses the model, suspend the Workspace; otherwise check the chart's value cost.countTokens"
 	case l.Output < leastTokens:
-		return fmt.Sprintf("only %d output tokens were counted, and advice takes %d", l.Output, leastTokens)
+		return fmt.Sprintf("only %d output tokens were counted, and advice requires %d", l.Output, leastTokens)
 	default:
 		return ""
 	}

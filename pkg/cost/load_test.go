@@ -74,10 +74,10 @@ func TestLoadProblem(t *testing.T) {
 		want   string
 	}{
 		{func(*cost.Load) {}, ""},
-		{func(l *cost.Load) { l.Serving -= time.Hour * 12 }, "its model answered for 2.5 days on the present machines, and advice takes 3.0"},
-		{func(l *cost.Load) { l.Hourly = time.Hour }, "its model answered for 1 of the last 48 hours, and advice takes 24"},
-		{func(l *cost.Load) { l.Output = 0 }, "no tokens were counted: if nobody uses it, suspend it; otherwise check cost.countTokens"},
-		{func(l *cost.Load) { l.Output-- }, "only 99999 output tokens were counted, and advice takes 100000"},
+		{func(l *cost.Load) { l.Serving -= time.Hour * 12 }, "the model answered for only 2.5 days on the present machines, and advice requires 3.0"},
+		{func(l *cost.Load) { l.Hourly = time.Hour }, "the model answered for only 1 of the last 48 hours, and advice requires 24"},
+		{func(l *cost.Load) { l.Output = 0 }, "no tokens were counted: if nobody uses the model, suspend the Workspace; otherwise check the chart's value cost.countTokens"},
+		{func(l *cost.Load) { l.Output-- }, "only 99999 output tokens were counted, and advice requires 100000"},
 	} {
 		t.Run(fmt.Sprint(i), func(t *testing.T) {
 			load := enough

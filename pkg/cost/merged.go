@@ -9,9 +9,10 @@ import (
 	"time"
 )
 
-// Merged returns a ledger with the merged costs of a namespace that its copy has and the other parts of the ledger lack,
-// by month. The copy adds up the merged accounts of all parts. It may also merge accounts that are still apart in their
-// part; those count as costs of the part, unless they are newer than the copy. So the result has no costs of the parts.
+// Merged returns a ledger with the merged costs of a namespace, by month, that the namespace's copy has and the given
+// parts of the ledger lack. The copy has the sum of the merged accounts of all parts. It may also have merged accounts
+// that are still separate in their part: Merged subtracts these, unless they are newer than the copy. So no cost of the
+// parts is counted twice.
 func Merged(copied *Ledger, namespace string, parts []*Ledger) *Ledger {
 	out := New()
 	out.Seen = copied.Seen

@@ -38,7 +38,7 @@ type Engines interface {
 	Tokens(ctx context.Context, engine string, at engineprobe.Endpoint) (engineprobe.Tokens, error)
 }
 
-// Speeds records how fast an engine in a pod of a Workspace serves.
+// Speeds records the speed of the engine in a Workspace's pod.
 type Speeds interface {
 	Note(ws *v1beta1.Workspace, pod types.UID, at time.Time, read *engineprobe.Speed)
 }

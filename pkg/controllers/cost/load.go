@@ -105,7 +105,7 @@ func (s *shard) isLost() bool {
 func (k *Keeper) resume(ctx context.Context, known, read *shard) {
 	why := read.failure
 	if why == nil {
-		why = errors.New("it is gone")
+		why = errors.New("its ConfigMap is gone")
 	}
 	log.FromContext(ctx).Error(why, "somebody deleted or damaged a part of the cost ledger: writing it again from memory",
 		"namespace", k.Namespace, "configMap", known.name)
@@ -175,8 +175,8 @@ func (k *Keeper) merged(ctx context.Context, missing []int, copies map[string]*c
 		case isReadable:
 			out[namespace] = merged
 		default:
-			log.FromContext(ctx).Error(errors.New("another part cannot be read"), "a part of the cost ledger is gone, and continues without the "+
-				"costs that were merged into "+cost.Others, "namespace", namespace)
+			log.FromContext(ctx).Error(errors.New("another part of the cost ledger cannot be read"), "the ConfigMap of a part of the cost ledger is gone: the part "+
+				"continues without the costs that were merged into "+cost.Others, "namespace", namespace)
 		}
 	}
 	return out

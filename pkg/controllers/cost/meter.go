@@ -36,10 +36,10 @@ func Register(registry prometheus.Registerer, k *Keeper, byWorkspace bool) error
 			[]string{"namespace", "action"}, nil),
 		parts: prometheus.NewDesc("modelberth_cost_ledger_damaged_parts",
 			"Parts of the cost ledger by state: unreadable (their ConfigMap cannot be read, and nothing is bought in namespaces with a monthly "+
-				"budget) or restored (their ConfigMap was gone or damaged, and they continue from the memory of the controller or from the copies).",
+				"budget) or restored (their ConfigMap was gone or damaged, and the controller rebuilt it from its memory or from the copies in the namespaces).",
 			[]string{"state"}, nil),
 		unstored: prometheus.NewDesc("modelberth_cost_unstored_seconds",
-			"Age in seconds of the oldest change to the cost ledger that is not yet stored in the cluster.", nil, nil),
+			"Age in seconds of the oldest change to the cost ledger that is not stored in the cluster yet.", nil, nil),
 	}
 	err := registry.Register(m)
 	if former, again := errors.AsType[prometheus.AlreadyRegisteredError](err); again {

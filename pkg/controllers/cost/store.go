@@ -167,7 +167,7 @@ func (k *Keeper) write(ctx context.Context, i int, now time.Time) error {
 	version, err := k.put(ctx, s, data)
 	if apierrors.IsConflict(err) || apierrors.IsNotFound(err) || apierrors.IsAlreadyExists(err) {
 		s.isOvertaken, s.content = true, former // nothing was written
-		return fmt.Errorf("storing the cost ledger (it will be read again): %w", err)
+		return fmt.Errorf("storing the cost ledger, which another client has changed or deleted: %w", err)
 	}
 	if err != nil {
 		return fmt.Errorf("storing the cost ledger in ConfigMap %s/%s: %w", k.Namespace, s.name, err)
