@@ -68,7 +68,7 @@ type order struct {
 	done time.Time
 }
 
-// Queue holds the Services to write. After a restart it is empty: callers find a Service missing, and order it again.
+// Queue holds the Services to write. After a restart it is empty: callers that miss a Service order it again.
 type Queue struct {
 	applier Applier
 	clock   clock.PassiveClock

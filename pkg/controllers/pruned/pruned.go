@@ -41,13 +41,13 @@ func Check(schema Schema, definitions ...string) string {
 	if name == crd.Workspaces {
 		effect = "nothing is bought or changed"
 	}
-	return fmt.Sprintf("the CustomResourceDefinition %s lacks %s: another tool replaced it, for example an add-on manager with KAITO's, or it is "+
-		"older than this controller. Until it is restored, %s, and running models continue. Have an administrator stop that tool, and apply "+
+	return fmt.Sprintf("the CustomResourceDefinition %s lacks %s: another tool replaced the definition, for example with KAITO's, or the definition "+
+		"is older than this controller. Until the definition is restored, %s, and running models continue. Have an administrator stop that tool, and apply "+
 		"the CustomResourceDefinitions of this version: run helm upgrade --take-ownership with its chart, or kubectl apply with the chart's "+
 		"files/crds", name, crd.Words(missing), effect)
 }
 
-// Reports remembers the objects for which this process has published an event about pruned fields.
+// Reports records the objects for which this process has published an event about pruned fields.
 type Reports struct {
 	mu   sync.Mutex
 	uids map[types.UID]struct{}

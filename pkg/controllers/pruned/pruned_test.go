@@ -27,7 +27,7 @@ func (s schema) Missing(definitions ...string) (string, []string) {
 
 func TestCheck(t *testing.T) {
 	const (
-		cause = ": another tool replaced it, for example an add-on manager with KAITO's, or it is older than this controller. Until it is restored, "
+		cause = ": another tool replaced the definition, for example with KAITO's, or the definition is older than this controller. Until the definition is restored, "
 		fix   = ", and running models continue. Have an administrator stop that tool, and apply the CustomResourceDefinitions of this version: " +
 			"run helm upgrade --take-ownership with its chart, or kubectl apply with the chart's files/crds"
 	)

@@ -145,7 +145,7 @@ func TestLostMachineThatMayNotBeBoughtEndsNothing(t *testing.T) {
 		lost    *v1beta1.LostClaim
 		want    string
 	}{
-		{"one is lost, and its type is forbidden", []string{"B"}, &v1beta1.LostClaim{UID: "b"}, "a lost A may not be bought again"},
+		{"one is lost, and its type is forbidden", []string{"B"}, &v1beta1.LostClaim{UID: "b"}, "no machine of type A may be bought to replace the lost one"},
 		{"one is lost, and its type is allowed", []string{"A", "B"}, &v1beta1.LostClaim{UID: "b"}, ""},
 		{"none is lost: what runs stays", []string{"B"}, nil, ""},
 	}

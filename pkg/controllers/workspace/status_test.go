@@ -187,10 +187,10 @@ func TestStatus(t *testing.T) {
 			surging(s)
 			s.Revision.Plan.InstanceType = "Standard_ND96asr_v4"
 		}},
-		{reason: "it serves as the spec asks for, and the cloud is about to reclaim its machine", change: func(s *scope.Scope) {
+		{reason: "it serves as the spec asks for, and the cloud is about to reclaim the node's machine", change: func(s *scope.Scope) {
 			surging(s)
 			s.Revision = s.Previous
-			s.Surge.Fault = "node node-1 has the taint x: the cloud is about to reclaim its machine"
+			s.Surge.Fault = "node node-1 has the taint x: the cloud is about to reclaim the node's machine"
 		}},
 		{reason: "it serves, and no other plan can be had", change: func(s *scope.Scope) {
 			surging(s)

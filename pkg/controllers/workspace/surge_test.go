@@ -190,7 +190,7 @@ func TestBeside(t *testing.T) {
 		},
 		{
 			"a price is not known", priced(-1), purchase.Limits{MaxHourlyPrice: 6}, "the serving machines are released first: this installation's " +
-				"default limit of $6.00/h leaves no room for Standard_NC24ads_A100_v4 in addition to Standard_NC24ads_A100_v4, because a price is unknown",
+				"default limit of $6.00/h leaves no room for Standard_NC24ads_A100_v4 in addition to Standard_NC24ads_A100_v4, because one of the two prices is unknown",
 		},
 		{"a price is not known, and nobody asks", priced(-1), purchase.Limits{}, ""},
 		{"nothing is held", func(s *scope.Scope) { limited("1")(s); s.Surge.Serving = 0 }, purchase.Limits{}, ""},

@@ -90,7 +90,7 @@ func (e *Executor) awaitReplacements(s *scope.Scope, open *v1beta1.Attempt) erro
 	}
 	return &progress.WaitingError{
 		Reason: lost.Reason,
-		Message: fmt.Sprintf("%s: %s; the other machines stay, and the controller buys again after %s",
+		Message: fmt.Sprintf("%s: %s; the other machines stay, and the controller buys a replacement after %s",
 			open.Claims[i].Name, lost.Message, progress.Clock(excluded[0].Until)),
 		After: max(excluded[0].Until.Sub(now), acquire.ShortestLook),
 	}

@@ -178,8 +178,8 @@ func (g *Guard) IsOurs(ctx context.Context, set *appsv1.StatefulSet, isPlanned b
 }
 
 // Release deletes the machines of KAITO's controller for a Workspace, and returns the names of the remaining ones. Both
-// controllers use the same finalizer, so this one must do KAITO's cleanup. Release makes no request unless the cache or
-// the Workspace shows traces of KAITO.
+// controllers use the same finalizer, so Modelberth's controller must do KAITO's cleanup. Release makes no request
+// unless the cache or the Workspace shows traces of KAITO.
 func (g *Guard) Release(ctx context.Context, seen Seen) ([]string, error) {
 	if g.Machines == nil {
 		return nil, nil

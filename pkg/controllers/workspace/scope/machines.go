@@ -44,7 +44,7 @@ func (s *Scope) AwaitRelease(left []string) error {
 	message := fmt.Sprintf("%s: %s; ", last.InstanceType, last.Message)
 	switch {
 	case !refusal.Cause(last.Reason).NeedsPerson():
-		message += "the controller requests the next best machine type once they are gone: "
+		message += "the controller requests the next best machine type once the present machines are gone: "
 	case last.Fix != "":
 		message += last.Fix + "; "
 	}

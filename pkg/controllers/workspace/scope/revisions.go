@@ -75,8 +75,8 @@ func (s *Scope) IsRepair() bool {
 		s.Workspace.Status.LatestReadyRevision == s.Revision.Name
 }
 
-// LastAccepted returns the newest revision with the inputs of the accepted one. So far, perhaps only the open attempt
-// names the accepted revision, because it is written before the status of the plan.
+// LastAccepted returns the newest revision with the inputs of the accepted one. Perhaps only the open attempt names the
+// accepted revision yet, because the attempt is written before the plan's status.
 func (s *Scope) LastAccepted() *revision.Revision {
 	accepted := s.Accepted()
 	if accepted == nil {
