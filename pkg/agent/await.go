@@ -37,7 +37,7 @@ func (e *AwaitError) Unwrap() error { return e.Err }
 
 // errNotIsolated is the obstacle until the controller has checked the isolation. The engine opens ports that execute
 // whatever they receive, so it must not start before.
-var errNotIsolated = errors.New("the controller has not yet verified that other pods cannot reach this one")
+var errNotIsolated = errors.New("the controller has not yet verified that other pods cannot reach this pod")
 
 // gate delays the engine after its files are complete: until a given time, until the controller has verified the
 // group's isolation, and until the members that the engine needs at its start listen.

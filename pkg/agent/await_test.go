@@ -39,7 +39,7 @@ func TestGate(t *testing.T) {
 		},
 		{
 			reason: "a member that never does", opens: map[string]time.Duration{"a:1": time.Minute, "b:1": time.Hour}, wantAfter: 16 * time.Minute,
-			want: "the member at b:1 is still not listening after 15m0s (connection refused): check that pod's state, image and node",
+			want: "the member at b:1 is still not listening after 15m0s (connection refused): check the state, the image and the node of the member's pod",
 		},
 	} {
 		t.Run(tc.reason, func(t *testing.T) {

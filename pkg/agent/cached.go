@@ -17,7 +17,7 @@ import (
 const waitForOther = 500 * time.Millisecond
 
 // errOtherStalled is the obstacle if another pod holds a file and makes no progress with it.
-var errOtherStalled = errors.New("another pod is fetching it into the cache, but makes no progress")
+var errOtherStalled = errors.New("another pod is fetching the file into the cache, but makes no progress")
 
 // isCached reports whether the cache has a verified file. If so, it links the file.
 func (f *Fetcher) isCached(ctx context.Context, t target) (bool, error) {

@@ -8,6 +8,6 @@
 // user then reads. A file gets its final name only after its checksum matched. Until then, it is NAME.partial.
 //
 // It must not know Kubernetes. Its inputs are flags, a directory, a hub and a clock. Its outputs are an HTTP port, an
-// exit code and a termination message. The message alone uses a field of the Workspace, the one with the token, because
-// users of Workspaces read it. The package must not know models or engines: a file is bytes with a checksum.
+// exit code and a termination message. Only that message names a field of the Workspace, modelAccessSecret, because
+// users of Workspaces read the message. The package must not know models or engines: a file is bytes with a checksum.
 package agent

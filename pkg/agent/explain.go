@@ -66,15 +66,15 @@ func explainPresent(err error, s source) Termination {
 	switch {
 	case errors.As(err, &absent) && absent.Found < 0:
 		return Termination{ReasonNotFound, fmt.Sprintf(
-			"there is no file %q in %s: put the model's files there, or correct the path", absent.Path, s.dest)}
+			"there is no file %q in %s: copy the model's files there, or correct the path", absent.Path, s.dest)}
 	case errors.As(err, &absent) && absent.Want == 0:
-		return Termination{ReasonNotFound, fmt.Sprintf("file %q in %s is empty: put the file there again", absent.Path, s.dest)}
+		return Termination{ReasonNotFound, fmt.Sprintf("file %q in %s is empty: copy the file there again", absent.Path, s.dest)}
 	case errors.As(err, &absent):
 		return Termination{ReasonChecksumMismatch, fmt.Sprintf(
-			"file %q in %s has %d bytes instead of %d: put the whole file there", absent.Path, s.dest, absent.Found, absent.Want)}
+			"file %q in %s has %d bytes instead of %d: copy the whole file there", absent.Path, s.dest, absent.Found, absent.Want)}
 	case errors.As(err, &checksum):
 		return Termination{ReasonChecksumMismatch, fmt.Sprintf(
-			"file %q in %s has %s %s instead of %s: put the right file there, or correct the expected checksum",
+			"file %q in %s has %s %s instead of %s: copy the right file there, or correct the expected checksum",
 			checksum.File.Path, s.dest, checksum.Want.Algorithm, checksum.Got, checksum.Want.Hex)}
 	case errors.As(err, &storage):
 		return Termination{ReasonStorageFailed, fmt.Sprintf(
@@ -89,7 +89,7 @@ func explainLoss(l *members.LossError) Termination {
 		reason = ReasonMemberReplaced
 	}
 	return Termination{reason, l.Error() +
-		": all pods of the group are replaced and load the model again; if this repeats, check that pod's last state and node"}
+		": all pods of the group are replaced and load the model again; if this repeats, check the last state and the node of the member's pod"}
 }
 
 func explainAwait(e *AwaitError) Termination {
@@ -101,7 +101,7 @@ func explainAwait(e *AwaitError) Termination {
 		}
 	}
 	return Termination{ReasonMemberAbsent, fmt.Sprintf(
-		"the member at %s is still not listening%s (%v): check that pod's state, image and node", e.Address, waited, what)}
+		"the member at %s is still not listening%s (%v): check the state, the image and the node of the member's pod", e.Address, waited, what)}
 }
 
 func explainFetch(err error, s source) Termination {
@@ -130,12 +130,12 @@ func explainFetch(err error, s source) Termination {
 			other.Path, s, other.Want.Algorithm, other.Got, other.Want.Hex)}
 	case errors.As(err, &unverifiable):
 		return Termination{ReasonChecksumMismatch, fmt.Sprintf(
-			"file %q of %s cannot be verified, because %s publishes no %s for it: specify its SHA-256, or use a hub that publishes it",
+			"file %q of %s cannot be verified, because %s publishes no %s for the file: specify the file's SHA-256, or use another hub",
 			unverifiable.File.Path, s, s.endpoint, unverifiable.Lacks)}
 	case errors.As(err, &full):
 		return Termination{ReasonDiskFull, fmt.Sprintf(
-			"file %q of %s does not fit: %s needs %s more, but has %s free: use a volume or machine with a larger disk",
-			full.Path, s, s.dest, humanBytes(full.Need), humanBytes(full.Free))}
+			"file %q of %s needs %s more space on %s, which has only %s free: use a volume or machine with a larger disk",
+			full.Path, s, humanBytes(full.Need), s.dest, humanBytes(full.Free))}
 	case errors.As(err, &unpacked):
 		return Termination{ReasonDiskFull, explainUnpacked(unpacked, s)}
 	case errors.As(err, &storage):
@@ -164,9 +164,9 @@ func explainUnauthorized(e *hub.UnauthorizedError, s source) string {
 	case s.isImage:
 		return what + ": check that the artifact exists, and provide credentials with read access in a Secret of type kubernetes.io/dockerconfigjson"
 	case e.Gated && e.TokenSent:
-		return what + ": accept the model's conditions on its page with the account that the token belongs to"
+		return what + ": accept the model's conditions on the model's page with the account that the token belongs to"
 	case e.Gated:
-		return what + ": accept the model's conditions on its page, and put your account's token into the Secret in modelAccessSecret (key HF_TOKEN)"
+		return what + ": accept the model's conditions on the model's page, and put your account's token into the Secret in modelAccessSecret (key HF_TOKEN)"
 	case e.TokenSent:
 		return what + ": check that the repository exists, and that the token (key HF_TOKEN of the Secret in modelAccessSecret) is valid and may read it"
 	}
@@ -176,7 +176,7 @@ func explainUnauthorized(e *hub.UnauthorizedError, s source) string {
 func explainNotFound(e *hub.NotFoundError, s source) string {
 	switch e.Missing {
 	case "repository":
-		return fmt.Sprintf("%s has no repository %q%s: correct its name", s.endpoint, s.repo, said(e.Message))
+		return fmt.Sprintf("%s has no repository %q%s: correct the repository's name", s.endpoint, s.repo, said(e.Message))
 	case "revision":
 		names := "branch, tag or commit"
 		if s.isImage {

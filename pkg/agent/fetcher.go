@@ -233,7 +233,7 @@ func (f *Fetcher) fetch(ctx context.Context, t target) error {
 		if !errors.Is(err, errNoRoom) {
 			return err
 		}
-		f.config.Log.Warn("the cache is full, fetching without it", "file", t.file.Path, "bytes", t.size)
+		f.config.Log.Warn("the cache is full, fetching the file without the cache", "file", t.file.Path, "bytes", t.size)
 	}
 	if err := f.fetchTo(ctx, t, own); err != nil {
 		return err

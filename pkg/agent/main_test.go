@@ -298,7 +298,7 @@ func TestGivesUp(t *testing.T) {
 			"a gated model", refuse(403, "GatedRepo"),
 			[]string{"--file", "a"},
 			1,
-			&Termination{ReasonUnauthorized, `HUB refused "org/model" at revision "main" with status 403: accept the model's conditions on its page with the account that the token belongs to`},
+			&Termination{ReasonUnauthorized, `HUB refused "org/model" at revision "main" with status 403: accept the model's conditions on the model's page with the account that the token belongs to`},
 		},
 		{
 			"a file that is not there", nil,

@@ -23,8 +23,8 @@ const (
 )
 
 // errSpoilt is recorded if a damaged file cannot be replaced.
-var errSpoilt = errors.New("the cached file has changed since it was verified, but another pod uses it: " +
-	"delete the pods that use it, and check the volume")
+var errSpoilt = errors.New("the cached file has changed since its verification, but another pod uses the file: " +
+	"delete the pods that use the file, and check the volume")
 
 // obstacle returns the reason why a pod waits for other users of a file.
 func (c *Cache) obstacle(key string) error {

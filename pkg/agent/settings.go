@@ -104,7 +104,7 @@ func Parse(args []string, getenv func(string) string, usage io.Writer) (Settings
 	flags.StringVar(&s.CAFile, "ca-file", "", "PEM file with additional certificate authorities")
 	flags.StringVar(&s.Cache, "cache", "", "cache that pods share, mounted at the same path for the engine; the files in --dest are links into it")
 	flags.StringVar(&s.CacheDirectory, "cache-directory", "", "directory to create in the cache, for the engine's compiled code")
-	flags.Func("cache-limit-gib", "limit of the cache, `N` GiB; default: the size of its volume", s.setCacheLimit)
+	flags.Func("cache-limit-gib", "size limit of the cache, `N` GiB; default: the size of the cache's volume", s.setCacheLimit)
 	flags.BoolVar(&s.CacheVerifyWhole, "cache-verify-whole", false, "hash the whole of each cached file at each use, instead of a sample")
 	s.Unpack = oci.Limits{Bytes: defaultUnpackGiB << 30, Entries: defaultUnpackEntries}
 	unpack := fmt.Sprintf("limit of the archives of one artifact, `N` GiB (default %d)", defaultUnpackGiB)
@@ -162,7 +162,7 @@ func (g *Group) define(flags *flag.FlagSet) {
 		g.Await = append(g.Await, v)
 		return nil
 	})
-	flags.StringVar(&g.ProbeListen, "probe-listen", "", "address on which the agent answers every client with the name of its pod")
+	flags.StringVar(&g.ProbeListen, "probe-listen", "", "address on which the agent returns the name of its pod to any client")
 	flags.Func("hold-while", "`FILE=VALUE`: the engine does not start while the file is missing, empty or has this value", func(v string) error {
 		file, value, ok := strings.Cut(v, "=")
 		if !ok || !filepath.IsAbs(file) || value == "" {
@@ -205,7 +205,7 @@ func appendTo(list *[]string) func(string) error {
 func (s *Settings) check() error {
 	switch {
 	case s.Cache != "" && !filepath.IsAbs(s.Cache):
-		return fmt.Errorf("--cache is %q: give an absolute path, because links point there", s.Cache)
+		return fmt.Errorf("--cache is %q: give an absolute path, because the files in --dest are links into the cache", s.Cache)
 	case s.Cache == "" && s.CacheLimit != 0:
 		return errors.New("--cache-limit-gib has no effect without --cache: name a directory")
 	case s.CacheDirectory != "" && (s.Cache == "" || !filepath.IsLocal(s.CacheDirectory)):

@@ -50,12 +50,12 @@ type Target struct {
 // parseTarget parses a verb and its flags, and returns the remaining arguments.
 func parseTarget(args []string, usage io.Writer) (t Target, rest []string, err error) {
 	if !slices.Contains([]string{verbFetch, verbVerify, verbResolve}, args[0]) {
-		return t, nil, fmt.Errorf("argument %q is unexpected: give %q, %q or %q there, or nothing", args[0], verbFetch, verbVerify, verbResolve)
+		return t, nil, fmt.Errorf("unexpected argument %q: remove it, or give %q, %q or %q instead", args[0], verbFetch, verbVerify, verbResolve)
 	}
 	t = Target{Resolves: args[0] == verbResolve, IsThere: args[0] == verbVerify, SHA256: map[string]hub.Digest{}, Sizes: map[string]int64{}}
 	flags := flag.NewFlagSet(args[0], flag.ContinueOnError)
 	flags.SetOutput(usage)
-	flags.StringVar(&t.Name, "for", defaultName, "kind of the files, in one word")
+	flags.StringVar(&t.Name, "for", defaultName, "name of the files in messages, one word such as weights")
 	flags.StringVar(&t.Dest, "dest", defaultDest, "directory of the files")
 	flags.Func("file", "`PATH` of a file; repeat for more", func(v string) error {
 		t.Files = append(t.Files, v)
@@ -128,7 +128,7 @@ func (t *Target) check() error {
 		}
 	}
 	if t.Dest == "" || t.Name == "" {
-		return errors.New("--dest or --for is empty: name a directory and what it holds")
+		return errors.New("--dest or --for is empty: give a directory and the kind of its files")
 	}
 	return nil
 }
@@ -138,7 +138,7 @@ func checkTargets(targets []Target) error {
 	seen := map[string]bool{}
 	for _, t := range targets {
 		if t.Resolves && len(targets) > 1 {
-			return fmt.Errorf("%q is given with other targets: it must be the only one", verbResolve)
+			return fmt.Errorf("%q is given with other targets: it must be the only target", verbResolve)
 		}
 		dest := filepath.Clean(t.Dest)
 		if seen[dest] {

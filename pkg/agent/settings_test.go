@@ -160,7 +160,7 @@ func TestParseRefusesPodFlags(t *testing.T) {
 		{"a size without a file", []string{"verify", "--file", "a", "--size", "12"}, "is not of the form PATH=BYTES"},
 		{"a size to fetch", []string{"fetch", "--repo", "o/n", "--file", "a", "--size", "a=1"}, "flag provided but not defined"},
 		{"a repository to verify", []string{"verify", "--repo", "o/n"}, "flag provided but not defined"},
-		{"another verb", []string{"push"}, `argument "push" is unexpected`},
+		{"another verb", []string{"push"}, `unexpected argument "push"`},
 		{"two targets in one place", slices.Concat(fetch, fetch), `--dest "/models" is given twice`},
 	} {
 		t.Run(tc.reason, func(t *testing.T) {
@@ -188,7 +188,7 @@ func TestParseRefusesTargets(t *testing.T) {
 		{"a checksum of no file", []string{"--repo", "o/n", "--file", "a", "--sha256", "b=" + strings.Repeat("a", 64)}, `--sha256 names "b"`},
 		{"half a checksum", []string{"--repo", "o/n", "--file", "a", "--sha256", "a=abc"}, "is not a SHA-256"},
 		{"a checksum without a file", []string{"--repo", "o/n", "--file", "a", "--sha256", "abc"}, "is not of the form PATH=HEX"},
-		{"a stray argument", []string{"--repo", "o/n", "--file", "a", "b"}, `argument "b" is unexpected`},
+		{"a stray argument", []string{"--repo", "o/n", "--file", "a", "b"}, `unexpected argument "b"`},
 		{"files and a selection", []string{"--repo", "o/n", "--file", "a", "--weights", "*"}, "do not name files with --file and --sha256 too"},
 		{"a selection without weights", []string{"--repo", "o/n", "--include", "*.json"}, "--weights is missing"},
 		{"a pattern that is none", []string{"--repo", "o/n", "--weights", "[a"}, `"[a" is not a pattern such as *.safetensors`},

@@ -18,7 +18,7 @@ import (
 // Permanent errors that a probe wraps.
 var (
 	// ErrGone means that there is no process to wait for.
-	ErrGone = errors.New("nothing answers there")
+	ErrGone = errors.New("no process answers")
 	// ErrUnreported means that the process answers, but does not report its number of requests.
 	ErrUnreported = errors.New("the number of requests is unknown")
 )

@@ -53,7 +53,7 @@ func Gauges(client *http.Client, from Source) func(context.Context) (bool, error
 		}
 		sum, found, err := sumOf(io.LimitReader(resp.Body, maxMetrics), from.Gauges)
 		if err == nil && !found {
-			return false, fmt.Errorf("%w: %s has none of %q", ErrUnreported, from.URL, from.Gauges)
+			return false, fmt.Errorf("%w: %s has none of the metrics %q", ErrUnreported, from.URL, from.Gauges)
 		}
 		return sum > 0, err
 	}

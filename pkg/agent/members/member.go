@@ -38,10 +38,10 @@ type member struct {
 func (m member) hears(self, answer Identity, at time.Time) (member, *LossError) {
 	switch {
 	case answer.Group != self.Group:
-		return m.unheard(fmt.Errorf("a pod of group number %d answers under its name", answer.Group), at)
+		return m.unheard(fmt.Errorf("a pod of group number %d answers under the member's name", answer.Group), at)
 	case answer.ID == self.ID:
 		// The name resolves to this pod. If it named another member before, DNS is out of date.
-		return m.unheard(errors.New("its name resolves to this pod"), at)
+		return m.unheard(errors.New("the member's name resolves to this pod"), at)
 	case m.id == "" || m.id == answer.ID:
 		return member{id: answer.ID, answered: at}, nil
 	}
@@ -65,7 +65,7 @@ func (m member) unheard(err error, at time.Time) (member, *LossError) {
 type LossError struct {
 	// Name of the member, and Was, the ID in its first answer.
 	Name, Was string
-	// Is has the ID of the pod that answers in its place; empty if none does.
+	// Is has the ID of the pod that answers at the member's address; empty if no pod answers.
 	Is string
 	// Silent is the time without an answer, and Last the reason.
 	Silent time.Duration

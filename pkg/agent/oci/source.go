@@ -151,7 +151,7 @@ func (s *Source) check(f hub.File, r hub.Range, resp *http.Response) error {
 	if resp.StatusCode == http.StatusOK {
 		return &hub.UnreachableError{
 			Endpoint: s.Registry(), File: f, Status: resp.StatusCode,
-			Err: errors.New("it ignores byte ranges: use a registry that supports them"),
+			Err: errors.New("the registry ignores byte ranges: use a registry that supports them"),
 		}
 	}
 	return s.explain(f, transport.CheckError(resp, http.StatusPartialContent))

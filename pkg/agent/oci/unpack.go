@@ -114,7 +114,7 @@ func moveUp(root *os.Root) error {
 	}
 	entries, err := fs.ReadDir(root.FS(), from)
 	if err != nil {
-		return fmt.Errorf("the layers hold no files: %w", err)
+		return fmt.Errorf("the layers contain no files: %w", err)
 	}
 	for _, entry := range entries {
 		if err := errors.Join(root.RemoveAll(entry.Name()), root.Rename(from+"/"+entry.Name(), entry.Name())); err != nil {
