@@ -30,8 +30,8 @@ func outOfMemory(in *Input, pod *corev1.Pod) (Finding, bool) {
 			asked = "requests " + request.String()
 		}
 		return finding(v1beta1.ReasonContainerOOMKilled,
-			"container %q of pod %q was killed because node %q ran out of main memory (it %s): "+
-				"raise inference.pod.memory, or allow a machine type with more",
+			"container %q of pod %q was killed because node %q ran out of main memory (the container "+
+				"%s): raise inference.pod.memory, or allow a machine type with more",
 			status.Name, pod.Name, pod.Spec.NodeName, asked), true
 	}
 	return Finding{}, false

@@ -6,8 +6,8 @@
 //
 // It decides which of several symptoms a user should read first. The sentences are stable: they omit times, counters,
 // back-offs and ports. A server that keeps failing in the same way has the same finding, so the controller writes it
-// once. The known messages of engines are data in signatures.yaml. The package must not know clients or planning. Of
-// the way pods are built, it knows only the names of containers.
+// once. The known messages of engines are data in signatures.yaml. The package must not know clients or planning. It
+// depends on the names of containers, and on nothing else of how pods are built.
 package diagnosis
 
 import (

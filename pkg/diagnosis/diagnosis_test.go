@@ -180,7 +180,7 @@ func TestInference(t *testing.T) {
 		{
 			"an image that is not there",
 			one(engine(waiting("ErrImagePull", `rpc error: code = NotFound desc = failed to pull and unpack image "registry.example/engine:1": not found`))),
-			finding("ImagePullError", `node "node-a" cannot pull image "registry.example/engine:1" of container "chat", because the registry does not have it: correct the image's name`),
+			finding("ImagePullError", `node "node-a" cannot pull image "registry.example/engine:1" of container "chat", because the registry does not have the image: correct the image's name`),
 		},
 		{
 			"the agent's image, from a registry that wants to know who asks",
@@ -190,7 +190,7 @@ func TestInference(t *testing.T) {
 		{
 			"a registry that is not reached",
 			one(engine(waiting("ErrImagePull", `dial tcp: lookup registry.example on 10.0.0.10:53: no such host`))),
-			finding("ImagePullError", `node "node-a" cannot pull image "registry.example/engine:1" of container "chat", because the registry cannot be reached from there (dial tcp: lookup registry.example on 10.0.0.10:53: no such host): check the name, the node's network and the registry's certificate, or use a registry that the nodes reach`),
+			finding("ImagePullError", `node "node-a" cannot pull image "registry.example/engine:1" of container "chat", because the node cannot reach the registry (dial tcp: lookup registry.example on 10.0.0.10:53: no such host): check the image's name, the node's network and the registry's certificate, or use a registry that the nodes reach`),
 		},
 		{
 			"no image reference",
@@ -231,12 +231,12 @@ func TestInference(t *testing.T) {
 		{
 			"too little main memory",
 			one(engine(waiting("CrashLoopBackOff", ""), terminated(137, "OOMKilled", ""))),
-			finding("ContainerOOMKilled", `container "chat" of pod "chat-0" was killed because node "node-a" ran out of main memory (it requests none): raise inference.pod.memory, or allow a machine type with more`),
+			finding("ContainerOOMKilled", `container "chat" of pod "chat-0" was killed because node "node-a" ran out of main memory (the container requests none): raise inference.pod.memory, or allow a machine type with more`),
 		},
 		{
 			"the agent was killed for memory",
 			one(fetching(terminated(137, "OOMKilled", ""))),
-			finding("ContainerOOMKilled", `container "weights" of pod "chat-0" was killed because node "node-a" ran out of main memory (it requests none): raise inference.pod.memory, or allow a machine type with more`),
+			finding("ContainerOOMKilled", `container "weights" of pod "chat-0" was killed because node "node-a" ran out of main memory (the container requests none): raise inference.pod.memory, or allow a machine type with more`),
 		},
 		{
 			"the engine's first error tells why it ended",
@@ -330,7 +330,7 @@ func TestInference(t *testing.T) {
 				pod(),
 				pod(func(p *corev1.Pod) { p.Name = "chat-1" }, engine(waiting("ErrImageNeverPull", ""))),
 			}},
-			finding("ImagePullError", `node "node-a" cannot pull image "registry.example/engine:1" of container "chat", because it is not on the node and the pull policy is Never: load it there, or set workspaceImagePullPolicy to IfNotPresent in the chart's values`),
+			finding("ImagePullError", `node "node-a" cannot pull image "registry.example/engine:1" of container "chat", because it is not on the node and the pull policy is Never: load the image onto the node, or set workspaceImagePullPolicy to IfNotPresent in the chart's values`),
 		},
 	} {
 		t.Run(tc.reason, func(t *testing.T) {

@@ -77,13 +77,13 @@ func pullFailureOf(reason, message string) pullFailure {
 		return plain("it is not an image reference", "")
 	case reason == "ErrImageNeverPull":
 		return plain("it is not on the node and the pull policy is Never",
-			"load it there, or set workspaceImagePullPolicy to IfNotPresent in the chart's values")
+			"load the image onto the node, or set workspaceImagePullPolicy to IfNotPresent in the chart's values")
 	case reason == "SignatureValidationFailed":
 		return plain("its signature is not accepted", "use a signed image, or change the node's policy")
 	case has("no match for platform", "no matching manifest"):
 		return pullFailure{
 			reason: v1beta1.ReasonWrongArchitecture, what: "it has no build for the node's processor",
-			next: "name an image for that processor, or allow machine types with another one",
+			next: "name an image for that processor, or allow machine types with another processor",
 		}
 	case has("unauthorized", "401", "403", "denied", "authorization failed", "authentication required", "no basic auth"):
 		return of("the registry refuses access", "correct the name, give the node's identity read access, or name "+
@@ -91,12 +91,12 @@ func pullFailureOf(reason, message string) pullFailure {
 	case has("toomanyrequests", "429", "rate limit"):
 		return of("the registry limits the rate of pulls", "pull with an account, or from a mirror")
 	case has("not found", "manifest unknown", "notfound"):
-		return plain("the registry does not have it", "")
+		return plain("the registry does not have the image", "")
 	case has("no space left"):
 		return plain("the node's disk is full", "allow a machine type with a larger disk")
 	case has("no such host", "timeout", "connection refused", "no route", "dial ", "deadline exceeded", "tls", "x509", "eof"):
-		return of("the registry cannot be reached from there",
-			"check the name, the node's network and the registry's certificate, or use a registry that the nodes reach")
+		return of("the node cannot reach the registry",
+			"check the image's name, the node's network and the registry's certificate, or use a registry that the nodes reach")
 	default:
 		return of("the pull fails", "kubectl describe pod shows the registry's answer")
 	}

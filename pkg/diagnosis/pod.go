@@ -38,8 +38,8 @@ func unschedulable(in *Input, pod *corev1.Pod) (Finding, bool) {
 	return Finding{}, false
 }
 
-// lacking compares a pod with the machines bought for it. It returns the first obstacle on the first Ready machine with
-// one: a taint that the pod does not tolerate, or a resource that the machine has too little of.
+// lacking compares a pod with the machines bought for it. It returns the first obstacle on a Ready machine: a taint
+// that the pod does not tolerate, or a resource that the machine has too little of.
 func lacking(pod *corev1.Pod, nodes []corev1.Node) (why, next string) {
 	for _, node := range byName(nodes) {
 		if !isReady(node) {

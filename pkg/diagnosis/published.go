@@ -105,11 +105,11 @@ func refusedPod(in *Input) (Finding, bool) {
 func WayPast(words string) string {
 	switch {
 	case strings.Contains(words, "exceeded quota"):
-		return "raise the ResourceQuota of the namespace, or free some of it"
+		return "raise the ResourceQuota of the namespace, or delete unused objects"
 	case strings.Contains(words, "must specify limits."): // inference.pod has no limits
 		return "add a LimitRange with defaults to the namespace"
 	case strings.Contains(words, "must specify"): // a quota or a policy requires a setting of inference.pod
-		return "set it in inference.pod, or add a LimitRange with defaults to the namespace"
+		return "set that resource in inference.pod, or add a LimitRange with defaults to the namespace"
 	case strings.Contains(words, "PodSecurity"):
 		return "change inference.pod or inference.template to meet the Pod Security level of the namespace, or have the administrator lower the level"
 	case strings.Contains(words, "denied the request"):

@@ -110,7 +110,7 @@ func TestPublishedWarnings(t *testing.T) {
 				`requested: requests.nvidia.com/gpu=1, used: requests.nvidia.com/gpu=4, limited: requests.nvidia.com/gpu=4`),
 			finding(v1beta1.ReasonPodRefused, `the cluster rejects the pod (pods "chat-0" is forbidden: exceeded quota: small, `+
 				`requested: requests.nvidia.com/gpu=1, used: requests.nvidia.com/gpu=4, limited: requests.nvidia.com/gpu=4): `+
-				`raise the ResourceQuota of the namespace, or free some of it`),
+				`raise the ResourceQuota of the namespace, or delete unused objects`),
 		},
 		{
 			"a quota of limits, which inference.pod cannot set", nil,

@@ -79,12 +79,12 @@ func TestSymptoms(t *testing.T) {
 		{
 			"an image for another processor",
 			one(engine(waiting("ErrImagePull", `rpc error: code = NotFound desc = failed to pull and unpack image "x": no match for platform in manifest: not found`))),
-			finding("WrongArchitecture", `node "node-a" cannot pull image "registry.example/engine:1" of container "chat", because it has no build for the node's processor: name an image for that processor, or allow machine types with another one`),
+			finding("WrongArchitecture", `node "node-a" cannot pull image "registry.example/engine:1" of container "chat", because it has no build for the node's processor: name an image for that processor, or allow machine types with another processor`),
 		},
 		{
 			"a program for another processor that the runtime does not start",
 			one(engine(waiting("CrashLoopBackOff", ""), terminated(128, "StartError", `failed to create containerd task: exec: "/app/llama-server": exec format error`))),
-			finding("WrongArchitecture", `container "chat" of pod "chat-0" cannot start, because image registry.example/engine:1 is not built for the machine's processor: set inference.engine.image to a build for it, or allow machine types with another processor`),
+			finding("WrongArchitecture", `container "chat" of pod "chat-0" cannot start, because image registry.example/engine:1 is not built for the machine's processor: set inference.engine.image to a build for that processor, or allow machine types with another processor`),
 		},
 		{
 			"a registry that wants to be asked less",
@@ -108,7 +108,7 @@ func TestSymptoms(t *testing.T) {
 		{
 			"a node out of memory, with what was asked for",
 			one(asks(corev1.ResourceMemory, "64Gi", ""), engine(waiting("CrashLoopBackOff", ""), terminated(137, "OOMKilled", ""))),
-			finding("ContainerOOMKilled", `container "chat" of pod "chat-0" was killed because node "node-a" ran out of main memory (it requests 64Gi): raise inference.pod.memory, or allow a machine type with more`),
+			finding("ContainerOOMKilled", `container "chat" of pod "chat-0" was killed because node "node-a" ran out of main memory (the container requests 64Gi): raise inference.pod.memory, or allow a machine type with more`),
 		},
 		{
 			"killed from outside, by whatever it was",
