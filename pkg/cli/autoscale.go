@@ -50,8 +50,8 @@ func newSimulate(w World) *cobra.Command {
 	s := &simulateCommand{}
 	cmd := &cobra.Command{
 		Use:   "simulate -f FILE --trace TRACE",
-		Short: "Replay requests against an InferenceSet's autoscaling, before you apply it",
-		Long: `Replay requests against an InferenceSet's autoscaling, before you apply it.
+		Short: "Replay requests against the autoscaling of an InferenceSet that is not applied yet",
+		Long: `Replay requests against the autoscaling of an InferenceSet that is not applied yet.
 
 The policy in the file sets the number of replicas. Engines are as fast as the planner predicts, and a replica is
 ready one start-up time (--start-up) after the policy requests it. For comparison, the same requests are replayed
@@ -73,7 +73,7 @@ A replica costs its plan's price from the time when the policy requests it until
 	f.StringVarP(&s.file, "filename", "f", "", "manifest with one InferenceSet; - is the standard input (required)")
 	f.StringVar(&s.trace, "trace", "", "CSV file of requests, or bursty, diurnal or long-tail (required)")
 	f.StringVar(&s.svg, "svg", "", "SVG file for a chart of the replicas")
-	f.DurationVar(&s.startUp, "start-up", 5*time.Minute, "time from the creation of a replica to its first answer; a Workspace's status.startup shows the measured one")
+	f.DurationVar(&s.startUp, "start-up", 5*time.Minute, "time from the creation of a replica to its first answer; a Workspace's status.startup shows the measured time")
 	f.DurationVar(&s.ttft, "ttft", 0, "goal for the time to the first token (default: the policy's target, or 5s)")
 	f.Float64Var(&s.percentile, "percentile", 95, "percentage of the requests that must reach the goal")
 	f.Float64Var(&s.load, "load", 5, "load of a generated trace, as the average number of busy replicas")
@@ -235,9 +235,9 @@ func (s *simulateCommand) requests(
 		trace, isWhole := shapes[i].Generate(s.load*each/d.speed.ServiceTime(mean, each), s.seed)
 		switch {
 		case len(trace) == 0:
-			return nil, nil, usageError("--load %s generates no requests: raise it", digits(s.load))
+			return nil, nil, usageError("--load %s generates no requests: raise --load", digits(s.load))
 		case !isWhole:
-			return nil, nil, usageError("--load %s generates more than %d requests: lower it", digits(s.load), len(trace))
+			return nil, nil, usageError("--load %s generates more than %d requests: lower --load", digits(s.load), len(trace))
 		}
 		return trace, &shapes[i], nil
 	}

@@ -42,7 +42,7 @@ func newCost(w World) *cobra.Command {
 		Long: `Show the cost of Workspaces' machines, by state: starting, serving, idle (served before), wasted (never served)
 or leaked (the Workspace is gone). Prices are those on the day of purchase, without discounts. The administrator
 turns the ledger on with the chart's value cost.enabled. Monthly budgets of namespaces are shown with
-their use, if you have the right to read the namespaces.
+their use, if you may read the namespaces.
 
 Without -A, the command reads the copy of the ledger that the controller keeps in your namespace (the chart's
 cost.publish); you need permission to read ConfigMaps there. With -A, it reads the ledger of all namespaces from the

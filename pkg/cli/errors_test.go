@@ -135,7 +135,7 @@ func TestErrors(t *testing.T) {
 		},
 		{
 			"more stages than layers", "estimate --model small --gpu B-80 --pp 64", 2,
-			"kubectl berth estimate: --pp is 64, but the model has only 32 layers: each stage needs at least one",
+			"kubectl berth estimate: --pp is 64, but the model has only 32 layers: each stage needs at least one layer",
 		},
 		{
 			"machines that GPUs do not fill", "estimate --model small --gpu B-80 --gpus 4 --nodes 3", 2,

@@ -290,7 +290,7 @@ func (e *estimateCommand) layout(known *catalog.Catalog, gpu *sku.GPU, layers in
 	case gpu.Whole != "" && each > 1:
 		return l, usageError("--gpu: %s is a slice of a GPU, but a model cannot spread over slices: leave out --gpus, --tp, --pp and --dp", gpu.Name)
 	case l.PP > layers:
-		return l, usageError("--pp is %d, but the model has only %s: each stage needs at least one", l.PP, count(layers, "layer"))
+		return l, usageError("--pp is %d, but the model has only %s: each stage needs at least one layer", l.PP, count(layers, "layer"))
 	case cmp.Or(e.gpus, each)%l.Nodes != 0:
 		return l, usageError("--nodes is %d, which does not divide %s", l.Nodes, count(cmp.Or(e.gpus, each), "GPU"))
 	}

@@ -40,7 +40,7 @@ func newModels(w World) *cobra.Command {
 	f.StringVar(&c.quantization, "quantization", "", "only models with weights in this format, such as fp8")
 	f.IntVar(&c.context, "min-context", 0, "only models with a context of at least this many tokens")
 	f.BoolVar(&c.gated, "gated", false, "only models that need a token, or with --gated=false only models that do not")
-	f.BoolVar(&c.served, "served", false, "only models with weights that an engine can load, of those that this version of Modelberth supports")
+	f.BoolVar(&c.served, "served", false, "only models whose weights an engine of this version can load")
 	c.catalogFlags.bind(cmd, w)
 	c.output.bind(cmd, true)
 	return cmd

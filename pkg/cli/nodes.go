@@ -35,7 +35,7 @@ func readNodes(file string, stdin io.Reader) (*nodesThere, error) {
 	}
 	out, err := parseNodes(data)
 	if err != nil {
-		return nil, usageError("--nodes %s: %w; write it with %s", file, err, howToList)
+		return nil, usageError("--nodes %s: %w; write the file with %s", file, err, howToList)
 	}
 	return out, nil
 }

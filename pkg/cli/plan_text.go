@@ -25,7 +25,7 @@ func (p *planCommand) describe(out page, a *answer) error {
 	}
 	out.line("")
 	if a.model == nil {
-		out.fact("pods", fmt.Sprintf("your own, one on each machine; the plan knows only that each needs %s",
+		out.fact("pods", fmt.Sprintf("your own template, one pod on each machine; each pod requests %s",
 			count(plan.GPUsPerNode, "GPU")))
 	} else {
 		p.describeModel(out, a)

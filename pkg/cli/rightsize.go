@@ -214,7 +214,7 @@ func (r *rightsizeCommand) advise(ctx context.Context, cluster *Cluster, ws *v1b
 // current returns the accepted revision of a Workspace, or the reason why there is no advice.
 func (*rightsizeCommand) current(ctx context.Context, cluster *Cluster, ws *v1beta1.Workspace) (*pinned, string) {
 	if ws.Inference == nil || ws.Inference.Template != nil {
-		return nil, "the planner does not know its model"
+		return nil, "the catalogue has no facts about its model"
 	}
 	revisions, err := cluster.revisions(ctx, ws)
 	if err != nil {

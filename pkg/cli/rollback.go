@@ -260,7 +260,7 @@ func (r *rollbackCommand) write(ctx context.Context, w World, cluster *Cluster, 
 			return worded(err, "Workspace "+key(p.ws))
 		}
 	}
-	_, err := fmt.Fprintf(w.Out, "Done. To watch it: kubectl berth status %s -n %s --watch\n", p.ws.Name, p.ws.Namespace)
+	_, err := fmt.Fprintf(w.Out, "Done. To watch the rollout: kubectl berth status %s -n %s --watch\n", p.ws.Name, p.ws.Namespace)
 	return err
 }
 

@@ -12,7 +12,7 @@ import (
 // returns an error unless one of the keys made the signature. It does not contact a registry.
 func Signed(keys []Key, payload, value []byte) (string, error) {
 	if !slices.ContainsFunc(keys, func(key Key) bool { return key.hasSigned(payload, value) }) {
-		return "", errors.New("none of the keys made the signature")
+		return "", errors.New("the signature was made with none of the trusted keys")
 	}
 	digests, err := simpleSigning(payload)
 	if err != nil {

@@ -78,7 +78,7 @@ func checkKAITO(e *examination) {
 		for _, container := range d.Spec.Template.Spec.Containers {
 			if takeover.IsControllerImage(container.Image) && d.Status.AvailableReplicas > 0 {
 				e.warn("KAITORunning", named("Deployment", d.Namespace, d.Name),
-					"it runs "+container.Image+"; Modelberth does not touch its Workspaces",
+					"it runs "+container.Image+"; Modelberth does not change the Workspaces that KAITO's controller serves",
 					fmt.Sprintf("once no Workspace needs KAITO: kubectl scale deployment %s --namespace=%s --replicas=0",
 						d.Name, d.Namespace))
 			}

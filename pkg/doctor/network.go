@@ -34,7 +34,7 @@ func checkIsolation(e *examination) {
 	})
 	if !isKnown && !enforces && e.snapshot.isRead("DaemonSet") {
 		e.warn("NetworkPolicyUncertain", "", "no DaemonSet is a network plug-in that is known to enforce NetworkPolicies",
-			"install one, or test yours with a model on several machines: its engines start only if NetworkPolicies keep the controller from them")
+			"install one, or test your network plug-in with a model on several machines: its engines start only if NetworkPolicies keep the controller from them")
 	}
 }
 

@@ -68,7 +68,7 @@ func checkQuotas(e *examination) {
 			hard, used := quota.Status.Hard[resource], quota.Status.Used[resource]
 			switch {
 			case isGPU && hard.IsZero():
-				e.fail("QuotaForbidsGPUs", object, string(resource)+" is limited to 0", describe+"; raise it, or move the Workspace")
+				e.fail("QuotaForbidsGPUs", object, string(resource)+" is limited to 0", describe+"; raise the limit, or move the Workspace")
 			case (isPods || isGPU) && used.Cmp(hard) >= 0:
 				e.warn("QuotaUsedUp", object, fmt.Sprintf("%s of %s %s are used: no further Workspace can start",
 					used.String(), hard.String(), resource), describe)

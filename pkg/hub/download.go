@@ -93,7 +93,7 @@ func (c *Client) checkRange(f File, r Range, resp *http.Response) error {
 		}
 		return &UnreachableError{
 			Endpoint: origin(resp.Request.URL), File: f, Status: resp.StatusCode,
-			Err: errors.New("it ignores byte ranges: use a hub that supports them"),
+			Err: errors.New("the hub ignores byte ranges: use a hub that supports them"),
 		}
 	case http.StatusPartialContent:
 		want := fmt.Sprintf("bytes %d-%d/", r.Start, r.End-1)

@@ -39,7 +39,8 @@ func (c *Client) ReadJSON(ctx context.Context, f File, most int64) (content []by
 }
 
 // Stream passes a whole file of at most the given size to read. It returns the file's commit, empty if the hub does not
-// name it. It has the deadline of a metadata call. An error of the transfer takes precedence over an error of read.
+// name it. Stream as a whole has the deadline of a metadata call. An error of the transfer takes precedence over an
+// error of read.
 func (c *Client) Stream(ctx context.Context, f File, most int64, read func(io.Reader) error) (commit string, err error) {
 	header, err := c.fetch(ctx, answer{f, c.resolveURL(f), most}, "file", read)
 	if err != nil {

@@ -202,7 +202,7 @@ func unpackFile(root *os.Root, name string, content io.Reader) (err error) {
 		return err
 	}
 	if got := hex.EncodeToString(sum.Sum(nil)); path.Dir(name) == blobs && path.Base(name) != got {
-		return fmt.Errorf("its checksum is %s: the bundle is damaged, download it again", got)
+		return fmt.Errorf("its checksum is %s: the bundle is damaged; download the bundle again", got)
 	}
 	return nil
 }

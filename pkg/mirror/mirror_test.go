@@ -191,11 +191,11 @@ func TestVerify(t *testing.T) {
 		{reason: "another key has signed", make: func(m *made) {
 			digest := m.image("a:1")
 			m.sign("a", digest, digest)
-		}, foreign: true, want: "none of the keys made the signature"},
+		}, foreign: true, want: "the signature was made with none of the trusted keys"},
 		{reason: "the signature is no signature", make: func(m *made) {
 			digest := m.image("a:1")
 			m.image("a:sha256-" + digest.Hex + ".sig")
-		}, want: "none of the keys made the signature"},
+		}, want: "the signature was made with none of the trusted keys"},
 	}
 	for _, test := range tests {
 		t.Run(test.reason, func(t *testing.T) {

@@ -28,7 +28,7 @@ import (
 // deadline limits the wait for the API server. By default, Prometheus waits 10 s for an answer.
 const deadline = 10 * time.Second
 
-// ErrBusy means that too many reviews wait for their turn, and another one would not get it within the deadline. No
+// ErrBusy means that too many reviews are waiting, so that another review would not start within the deadline. No
 // request went to the API server.
 var ErrBusy = errors.New("too many reviews are waiting")
 
@@ -135,10 +135,10 @@ func specOf(user *authenticationv1.UserInfo) authorizationv1.SubjectAccessReview
 	return authorizationv1.SubjectAccessReviewSpec{User: user.Username, UID: user.UID, Groups: user.Groups, Extra: extra}
 }
 
-// Guard admits a request if its bearer token belongs to a user who may send it, like the API server's own /metrics.
-// controller-runtime's filters.WithAuthenticationAndAuthorization does the same, but links CEL, gRPC and OpenTelemetry:
-// the program would grow by half, and its memory by 20 MB. It also answers an invalid token with 500, and logs an error
-// each time. Guard calls failed with the error of a review that got no answer.
+// Guard admits a request if its bearer token belongs to a user who may send that request, as the API server does for
+// its own /metrics. controller-runtime's filters.WithAuthenticationAndAuthorization does the same, but links CEL, gRPC
+// and OpenTelemetry: the program would grow by half, and its memory by 20 MB. It also answers an invalid token with
+// 500, and logs an error each time. Guard calls failed with the error of a review that got no answer.
 func (r *Reviews) Guard(next http.Handler, failed func(error)) http.Handler {
 	return http.HandlerFunc(func(w http.ResponseWriter, req *http.Request) {
 		status, err := r.review(req.Context(), req)

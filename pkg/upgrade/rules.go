@@ -153,8 +153,8 @@ func (r *Rules) CheckDefinition(installed *unstructured.Unstructured) []Finding 
 		if known.versions[version] == nil {
 			out = append(out, Finding{
 				Problem: VersionLost, Kind: installed.GetKind(), Name: installed.GetName(), Rule: ruleSchema,
-				Message: fmt.Sprintf("objects may be stored in version %s, which the new CustomResourceDefinition "+
-					"does not have, so the API server rejects it", version),
+				Message: fmt.Sprintf("objects may be stored in version %s, which the new CustomResourceDefinition does "+
+					"not have, so the API server rejects the new definition", version),
 			})
 		}
 	}

@@ -92,7 +92,7 @@ func (c inspector) inspect(ctx context.Context, repo, revision string) (Descript
 	d := Description{Model: facts.Model(repo, at.Revision), Architecture: facts.Architecture, Notes: facts.Notes}
 	d.Model.Gated, d.Model.License = info.Gated, info.License
 	if facts.WeightBytes == 0 {
-		d.Notes = append(d.Notes, "the repository does not publish the size of its weights: it is computed from the model's shape")
+		d.Notes = append(d.Notes, "the repository does not publish the size of its weights: the size is computed from the model's shape")
 	}
 	return d, info.License, nil
 }

@@ -174,7 +174,7 @@ func TestInspect(t *testing.T) {
 			repository{apiPath: api, "config.json": config, treePath: `[{"type": "file", "path": "pytorch_model.bin"}]`},
 			Description{
 				Model: described(testCommit, 0, func(m *model.Model) { m.Artifacts[0].WeightBasis = model.BytesEstimated }),
-				Notes: []string{"the repository does not publish the size of its weights: it is computed from the model's shape"},
+				Notes: []string{"the repository does not publish the size of its weights: the size is computed from the model's shape"},
 			},
 		},
 		{
@@ -341,7 +341,7 @@ func TestCatalogueAcceptsParsedConfigs(t *testing.T) {
 	}
 }
 
-const way = "pass its config.json with --config FILE on the command line, or describe it in a catalogue overlay in a cluster"
+const way = "pass the model's config.json with --config FILE on the command line, or describe the model in a catalogue overlay in a cluster"
 
 // Pins the messages for people. HUB stands for the hub's address.
 func TestDescribeErrors(t *testing.T) {
@@ -376,11 +376,11 @@ func TestDescribeErrors(t *testing.T) {
 	}{
 		{"no id", "../etc", "", "", nil, `model "../etc": not a model id: want ORG/NAME`},
 		{"no organisation", "gpt", "", "", nil, `model "gpt": not a model id: want ORG/NAME`},
-		{"unknown", "org/other", "", "", file("", ""), `model "org/other": HUB has no such model: check its spelling, or ` + way},
-		{"unknown revision", "", "v9", "", refuse(404, "RevisionNotFound"), `model "org/model": HUB has no revision "v9" of it: check the branch, tag or commit`},
+		{"unknown", "org/other", "", "", file("", ""), `model "org/other": HUB has no such model: check the spelling, or ` + way},
+		{"unknown revision", "", "v9", "", refuse(404, "RevisionNotFound"), `model "org/model": HUB has no revision "v9" of this model: check the branch, tag or commit`},
 		{
 			"unknown to a mirror without an API", "", "", "", func(w http.ResponseWriter, r *http.Request) { http.NotFound(w, r) },
-			`model "org/model": HUB has no such model: check its spelling, or ` + way,
+			`model "org/model": HUB has no such model: check the spelling, or ` + way,
 		},
 		{
 			"gated, no token", "", "", "", refuse(401, gatedHeader),

@@ -25,7 +25,7 @@ type Error struct {
 func (e *Error) Unwrap() error { return e.Err }
 
 // wayOut is the remedy: how to plan for a model without the hub.
-const wayOut = "pass its config.json with --config FILE on the command line, or describe it in a catalogue overlay in a cluster"
+const wayOut = "pass the model's config.json with --config FILE on the command line, or describe the model in a catalogue overlay in a cluster"
 
 func (e *Error) Error() string {
 	if missing, ok := errors.AsType[*hub.NotFoundError](e.Err); ok {
@@ -59,12 +59,12 @@ func (e *Error) Error() string {
 func (e *Error) missing(missing *hub.NotFoundError) string {
 	switch {
 	case missing.Missing == "revision":
-		return fmt.Sprintf("model %q: %s has no revision %q of it: check the branch, tag or commit", e.Repo, e.Endpoint, e.Revision)
+		return fmt.Sprintf("model %q: %s has no revision %q of this model: check the branch, tag or commit", e.Repo, e.Endpoint, e.Revision)
 	case missing.File.Path == "config.json" && missing.Missing == "file":
 		return fmt.Sprintf("model %q: it has no config.json at revision %q, so its weights are unknown: name the repository with the original weights, or %s",
 			e.Repo, e.Revision, wayOut)
 	}
-	return fmt.Sprintf("model %q: %s has no such model: check its spelling, or %s", e.Repo, e.Endpoint, wayOut)
+	return fmt.Sprintf("model %q: %s has no such model: check the spelling, or %s", e.Repo, e.Endpoint, wayOut)
 }
 
 func (e *Error) refused(refused *hub.UnauthorizedError) string {
