@@ -278,7 +278,7 @@ func newReconciler(
 		return nil, err
 	}
 	config.Catalog = known
-	if o.DescribeModels { // without permission, the controller contacts nothing outside the cluster
+	if o.DescribeModels { // without permission, the controller never contacts the hub
 		config.Hub = describe.NewCache(o.HubEndpoint, hub.NewHTTPClient(o.Workers), config.Clock)
 		if config.AdapterRanks, err = adapterRanks(o.HubEndpoint); err != nil {
 			return nil, err

@@ -333,7 +333,7 @@ func (at site) nodeClaims(class v1beta1.NodeClassReference) *nodeclaim.Provision
 	return nodeclaim.New(at.cached, at.live, class)
 }
 
-// nodePools returns the back end for static or dynamic NodePools. For dynamic NodePools, events tell why Karpenter
+// nodePools returns the back end for static or dynamic NodePools. For dynamic NodePools, events show why Karpenter
 // creates no machine.
 func (at site) nodePools(ctx context.Context, o options.Controller) (*nodepool.Provisioner, []watch.Source, error) {
 	claims := at.nodeClaims(o.NodeClasses[0])

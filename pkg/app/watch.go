@@ -35,8 +35,8 @@ func readable(ctx context.Context, config *rest.Config, scheme *runtime.Scheme, 
 		workspaces.SetGroupVersionKind(v1beta1.GroupVersion().WithKind("WorkspaceList"))
 		err := live.List(ctx, workspaces, client.InNamespace(namespace), client.Limit(1))
 		if apierrors.IsForbidden(err) {
-			log.FromContext(ctx).Info("not watching a namespace, because the controller may not read its workspaces: if it exists, "+
-				"upgrade the chart's release to create its role", "namespace", namespace)
+			log.FromContext(ctx).Info("not watching a namespace, because the controller may not read its workspaces: if the namespace exists, "+
+				"upgrade the chart's release to create the namespace's Role", "namespace", namespace)
 			continue
 		}
 		if err != nil {

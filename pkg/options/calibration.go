@@ -29,7 +29,7 @@ func (c *Calibration) bind(flags *flag.FlagSet) {
 	flags.BoolVar(&c.OwnStarts, "calibrate-from-starts", true,
 		"lower the KV cache of plans if engines of the same model in the same namespace started with less than planned")
 	flags.BoolVar(&c.OwnSpeeds, "calibrate-from-speeds", true,
-		"lower the speed of plans if engines of the same model in the same namespace served more slowly than predicted, as far as autoscaling or the cost ledger reads their metrics")
+		"lower the predicted speed of plans if engines of the same model in the same namespace were slower than predicted; this applies to engines whose metrics are read for autoscaling or for the cost ledger")
 	flags.Func("calibration-key", "public key that may sign calibration files, in base64: signature.key of a file; repeatable",
 		func(value string) error {
 			keys, err := calibration.DecodeKeys([]string{value})

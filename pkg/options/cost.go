@@ -51,7 +51,7 @@ func (c *Cost) bind(flags *flag.FlagSet) {
 		return nil
 	})
 	flags.BoolVar(&c.Publish, "cost-publish", true,
-		"copy the costs of each namespace into its ConfigMap modelberth-cost, for everyone with permission to read ConfigMaps there")
+		"copy the costs of each namespace into the ConfigMap modelberth-cost of that namespace, for everyone with permission to read ConfigMaps there")
 	flags.BoolVar(&c.CountTokens, "cost-count-tokens", true, "count tokens: read the engines' counters once in each --cost-interval")
 	flags.BoolVar(&c.MetricsByWorkspace, "cost-metrics-by-workspace", false,
 		"label the cost metrics with the names of Workspaces; each Workspace then adds a dozen series")

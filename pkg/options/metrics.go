@@ -19,7 +19,7 @@ type Metrics struct {
 }
 
 func (m *Metrics) bind(flags *flag.FlagSet) {
-	flags.StringVar(&m.Address, "metrics-bind-address", ":8443", "address of the metrics endpoint; 0 turns it off")
+	flags.StringVar(&m.Address, "metrics-bind-address", ":8443", "address of the metrics endpoint; 0 turns the endpoint off")
 	flags.BoolVar(&m.Insecure, "metrics-insecure", false,
 		"serve metrics over plain HTTP without authentication; by default, over HTTPS to clients with the RBAC "+
 			"permission to get /metrics")

@@ -170,7 +170,7 @@ func (o *Controller) Bind(flags *flag.FlagSet) {
 	flags.StringVar(&o.HubEndpoint, "hub-endpoint", "https://huggingface.co", "URL of the Hugging Face-compatible hub")
 	flags.BoolVar(&o.DescribeModels, "describe-models", false,
 		"query the hub for models that are not in the catalogue, for the commits of weights and for the ranks of "+
-			"adapters; if false, the controller connects to nothing outside the cluster")
+			"adapters; if false, the controller never contacts the hub")
 	o.bindNetwork(flags)
 	o.Weights.bind(flags)
 	o.Artifacts.bind(flags)
@@ -222,7 +222,7 @@ func (o *Controller) bindCapacity(flags *flag.FlagSet) {
 
 // bindElection declares the flags for leader election.
 func (o *Controller) bindElection(flags *flag.FlagSet) {
-	flags.BoolVar(&o.LeaderElect, "leader-elect", false, "elect a leader; required for several replicas")
+	flags.BoolVar(&o.LeaderElect, "leader-elect", false, "elect a leader; required if the controller has several replicas")
 	flags.StringVar(&o.LeaderElectionNamespace, "leader-election-namespace", "", "namespace of the Lease; empty means the pod's namespace")
 	flags.StringVar(&o.LeaseName, "lease-name", DefaultLeaseName, "name of the Lease; each installation in a namespace needs its own")
 }

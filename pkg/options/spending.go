@@ -33,8 +33,8 @@ func (s *Spending) bind(flags *flag.FlagSet) {
 	flags.Float64Var(&s.PerWorkspace, "spending-per-workspace", DefaultPerWorkspace,
 		"ceiling for the machines of one Workspace, in USD per hour")
 	flags.Float64Var(&s.PerNamespace, "spending-per-namespace", DefaultPerNamespace,
-		"ceiling for the machines of one namespace, in USD per hour; the namespace's annotation "+
-			"modelberth.dev/spending-ceiling overrides it")
+		"ceiling for the machines of one namespace, in USD per hour; the namespace's annotation modelberth.dev/spending-ceiling "+
+			"overrides this ceiling")
 	flags.Float64Var(&s.Cluster, "spending-cluster", DefaultCluster, "ceiling for all machines together, in USD per hour")
 	flags.BoolVar(&s.Unlimited, "spending-unlimited", false, "lift the three ceilings")
 	flags.Float64Var(&s.DefaultMaxHourlyPrice, "default-max-hourly-price", 0,

@@ -43,8 +43,8 @@ func (w *Watch) SeesNodes() bool { return len(w.Namespaces) == 0 || w.PodsOfNode
 
 func (w *Watch) validate(backEnd string) []error {
 	if backEnd == BackendExisting && !w.SeesNodes() {
-		return []error{errors.New("--capacity-backend=existing with --watch-namespace requires --watch-pods-of-nodes: set it, or " +
-			"choose another back end")}
+		return []error{errors.New("--capacity-backend=existing with --watch-namespace requires --watch-pods-of-nodes: set that flag, " +
+			"or choose another back end")}
 	}
 	return nil
 }
