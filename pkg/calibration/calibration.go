@@ -118,7 +118,7 @@ func (f *File) Sign(key ed25519.PrivateKey) error {
 // Verify checks that one of the given keys signed the file. The key in the file only says which one.
 func (f *File) Verify(keys []ed25519.PublicKey) error {
 	if f.Signature == nil {
-		return errors.New("it has no signature: kubectl berth bench --export signs with --sign-key")
+		return errors.New("it has no signature: export the file with kubectl berth bench --export and --sign-key")
 	}
 	value, err := base64.StdEncoding.Strict().DecodeString(f.Signature.Value)
 	if err != nil {
@@ -135,9 +135,9 @@ func (f *File) Verify(keys []ed25519.PublicKey) error {
 		if ed25519.Verify(key, content, value) {
 			return nil
 		}
-		return errors.New("its content does not match its signature: measure again, or restore the original file")
+		return errors.New("its content does not match its signature: restore the original file, or measure again")
 	}
-	return fmt.Errorf("signature.key: %s is not one of the trusted keys: if you trust its owner, add it to calibration.keys in the chart's values or to --calibration-key",
+	return fmt.Errorf("signature.key: %s is not one of the trusted keys: if you trust the owner of this key, add the key to calibration.keys in the chart's values or to --calibration-key",
 		wording.Clip(f.Signature.Key, longestKey))
 }
 

@@ -421,7 +421,7 @@ func TestEngineFlagsAreChecked(t *testing.T) {
 		{"values of a bool", "{kind: bool,", "{kind: bool, values: [x],", `flags.a.values: [x] must be absent: only a string, an int or a size can have them`},
 		{"several values of a bool", "{kind: bool,", "{kind: bool, many: true,", `flags.a.many: true must be absent: a bool has no value, and JSON has lists of its own`},
 		{"a negation of what is no bool", "{kind: int,", "{kind: int, negations: [no-c],", `flags.c.negations: [no-c] must be absent: only a bool can be switched off`},
-		{"a spelling of two flags", "aliases: [b]", "aliases: [c]", `flags.c: "c" is a spelling of a too`},
+		{"a spelling of two flags", "aliases: [b]", "aliases: [c]", `flags.c: "c" is also a spelling of a`},
 		{"a leading dash", "aliases: [b]", "aliases: [--b]", `flags.a: "--b" must be a flag's name without dashes`},
 		{"a reserved flag that does not exist", "flags: [a]", "flags: [b]", `reserved[0].flags: "b" is not one of flags`},
 		{"a flag that is reserved twice", "flags: [a]", "flags: [a, a]", `reserved[0].flags: "a" is reserved twice`},

@@ -82,7 +82,7 @@ func (c *check) flags(e Engine) {
 		for _, spelling := range slices.Concat([]string{name}, flag.Aliases, flag.Negations) {
 			c.text(field, spelling, isName, "must be a flag's name without dashes")
 			if other, taken := owner[spelling]; taken {
-				c.fail(field, fmt.Sprintf("%q", spelling), "is a spelling of "+other+" too")
+				c.fail(field, fmt.Sprintf("%q", spelling), "is also a spelling of "+other)
 			}
 			owner[spelling] = name
 		}

@@ -261,6 +261,6 @@ func (c *check) vision(v model.Vision) {
 		{"taps", v.Taps, 0, mostLayers},
 	})
 	if (v.VideoTokens == 0) != (v.VideoPairs == 0) {
-		c.fail("shape.vision.videoPairs", v.VideoPairs, "must be there if and only if videoTokens is")
+		c.fail("shape.vision.videoPairs", v.VideoPairs, "must be set if and only if videoTokens is")
 	}
 }

@@ -5,8 +5,8 @@ package engine
 
 import "strings"
 
-// MergeEnv merges the user's variables into ours. A variable that both have keeps our place with the user's value. The
-// others follow ours.
+// MergeEnv merges the user's variables into ours. A variable that both lists have keeps our place and gets the user's
+// value. The user's other variables follow ours.
 func MergeEnv(ours, users []EnvVar) []EnvVar {
 	return over(ours, users, func(v EnvVar) string { return v.Name })
 }

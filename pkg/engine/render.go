@@ -10,8 +10,8 @@ import (
 	"github.com/modelberth/modelberth/pkg/catalog"
 )
 
-// Merge merges the user's settings into ours. A setting that both have keeps our place with the user's value. The
-// others follow ours.
+// Merge merges the user's settings into ours. A setting that both lists have keeps our place and gets the user's value.
+// The user's other settings follow ours.
 func Merge(ours, users []Setting) []Setting {
 	return over(ours, users, func(s Setting) string { return s.Name })
 }

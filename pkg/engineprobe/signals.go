@@ -65,7 +65,7 @@ type Amount struct{ Tokens, Requests float64 }
 
 func amount(s Sum) Amount { return Amount{Tokens: s.Seconds, Requests: s.Count} }
 
-// Sum is the total of a number of times.
+// Sum is a number of times, and their total.
 type Sum struct{ Seconds, Count float64 }
 
 // Signals returns the load of an engine at an endpoint, within two seconds. engine is its name in the catalogue.

@@ -170,7 +170,7 @@ func TestLook(t *testing.T) {
 			state{Basis: v1beta1.BasisMeasured, Used: 1, Refused: 2, Changes: 2},
 			[]string{
 				`calibration file \"b.yaml\": signature.key: ` + calibration.EncodeKey(public('b')) +
-					" is not one of the trusted keys: if you trust its owner, add it to calibration.keys in the chart's values or to --calibration-key",
+					" is not one of the trusted keys: if you trust the owner of this key, add the key to calibration.keys in the chart's values or to --calibration-key",
 				`calibration file \"c.yaml\": error unmarshaling JSON: while decoding JSON: json: unknown field \"colour\"`,
 			},
 		},
@@ -178,7 +178,7 @@ func TestLook(t *testing.T) {
 			"the good one is spoiled",
 			map[string]string{"a.yaml": strings.Replace(good, "tpotMs: 32", "tpotMs: 31.9", 1)},
 			state{Basis: v1beta1.BasisEstimated, Refused: 1, Changes: 3},
-			[]string{"its content does not match its signature: measure again, or restore the original file"},
+			[]string{"its content does not match its signature: restore the original file, or measure again"},
 		},
 		{"it is mended", map[string]string{"a.yaml": good}, state{Basis: v1beta1.BasisMeasured, Used: 1, Changes: 4}, nil},
 		{"it is emptied", map[string]string{}, state{Basis: v1beta1.BasisEstimated, Changes: 5}, nil},

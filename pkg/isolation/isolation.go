@@ -103,8 +103,8 @@ func (p Prober) probe(ctx context.Context, m Member) Finding {
 	dialError := (*blockedError)(nil)
 	switch err := p.identify(ctx, m, p.PeerPort); {
 	case err == nil:
-		return Finding{Exposed, fmt.Sprintf("the controller's pod reached port %d of pod %s, although the pod's NetworkPolicy "+
-			"admits only its peers", p.PeerPort, m.Name)}
+		return Finding{Exposed, fmt.Sprintf("the controller's pod reached port %d of pod %s, although the NetworkPolicy of that pod admits "+
+			"only the other pods of its group", p.PeerPort, m.Name)}
 	case !errors.As(err, &dialError):
 		return Finding{Unknown, fmt.Sprintf("pod %s accepts connections on port %d but does not answer as expected: %v", m.Name, p.PeerPort, err)}
 	}

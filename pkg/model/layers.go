@@ -309,7 +309,7 @@ func (s Shape) Params() int64 {
 	return s.count(Layers.Params)
 }
 
-// ActiveParams returns the number of parameters that work on a token. It counts the embeddings whole.
+// ActiveParams returns the number of parameters that the model uses for one token. It counts the embeddings whole.
 func (s Shape) ActiveParams() int64 {
 	return s.count(Layers.ActiveParams)
 }

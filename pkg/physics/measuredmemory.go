@@ -13,7 +13,7 @@ import (
 
 // mostLack is the largest part of a GPU's memory by which a start may have less KV cache than the law says. The law was
 // off by 2.6 GiB of 80 GiB after a release with large changes. A start that is further off had another set-up, or is
-// made up to make plans fail.
+// false and meant to make plans fail.
 const mostLack = 0.08
 
 // Starts returns the runs that report the memory at their start.

@@ -148,7 +148,7 @@ func (r *Request) templateGPUs() int {
 // lacksRoom explains why a node's free resources are too small for every form of the model; "" if they suffice for one.
 func (d *modelDemand) lacksRoom(n *Node, m *machine) string {
 	if e := d.forms[0].engine; n.FreeVCPUs < e.CPUs || n.FreeMemoryGiB < float64(e.MemoryGiB) {
-		return fmt.Sprintf("%s and %.0f GiB of main memory are free, but engine %s needs %d and %d",
+		return fmt.Sprintf("%s and %.0f GiB of main memory are free, but engine %s needs %d CPUs and %d GiB",
 			count(n.FreeVCPUs, "vCPU"), n.FreeMemoryGiB, e.Name, e.CPUs, e.MemoryGiB)
 	}
 	disk := 0

@@ -115,7 +115,7 @@ func TestPlansOnExistingNodes(t *testing.T) {
 					verdict("type-G-12-PCIe", 1, "does not fit by 5.5 GiB per GPU at 8192 tokens × 1", "tiny"),
 					verdict("type-G-40", 1, "no GPU is free: 2 GPUs in use", "busy"),
 					verdict("type-G-40", 1, "is cordoned", "cordoned"),
-					verdict("type-G-40", 1, "1 vCPU and 256 GiB of main memory are free, but engine engine needs 2 and 4", "cramped"),
+					verdict("type-G-40", 1, "1 vCPU and 256 GiB of main memory are free, but engine engine needs 2 CPUs and 4 GiB", "cramped"),
 					verdict("type-G-40", 1, "needs 19 GiB of disk for image and weights, but has 18 free", "full-disk", "full-disk-2"),
 					verdict("type-Old-40", 1, "engine engine needs compute capability 7.5, Old-40 has 7.0", "old"),
 				},

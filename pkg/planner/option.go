@@ -40,8 +40,8 @@ func (o *option) perMillion() float64 {
 type outcome struct {
 	// options meet the demand and the constraints, best first.
 	options []*option
-	// usual is the best option with sequences of the usual length, and short the demand with shorter ones. They are nil
-	// unless the best of the options has shorter sequences; usual also is if nothing holds the usual length.
+	// usual is the best option with sequences of the usual length, and short the demand with shorter ones. Both are nil
+	// unless the best of the options has shorter sequences. usual is also nil if no option holds the usual length.
 	usual *option
 	short *modelDemand
 	// tooDear are options that only the price limit excludes, cheapest first.

@@ -12,7 +12,7 @@ func APIKeyProblem(key []byte) string {
 	case len(key) == 0:
 		return "is missing"
 	case strings.TrimSpace(string(key)) != string(key):
-		return "has a space or a line break around it: write it with printf %s or kubectl create secret, not with echo"
+		return "begins or ends with a space or a line break: write the key with printf %s or kubectl create secret, not with echo"
 	case strings.ContainsFunc(string(key), func(r rune) bool { return r <= ' ' || r >= 0x7f || r == ',' }):
 		return "has a space, a comma or another character that is invalid in a header: use letters, digits, dashes and underscores"
 	default:

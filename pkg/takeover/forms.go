@@ -47,7 +47,8 @@ func IsPool(object metav1.Object, ws types.NamespacedName) bool {
 	return labels[LabelManagedBy] == ManagedBy && hasOwner(labels, ws) && isPoolName(object.GetName(), ws) && !isOurs(labels)
 }
 
-// IsPoolClaim reports whether an object has the form of a NodeClaim of such a NodePool, which may be deleted by now.
+// IsPoolClaim reports whether an object has the form of a NodeClaim of a NodePool that KAITO's controller made for the
+// Workspace. The NodePool may be deleted by now.
 func IsPoolClaim(object metav1.Object, ws types.NamespacedName) bool {
 	labels := object.GetLabels()
 	pool := labels[LabelNodePool]

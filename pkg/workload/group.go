@@ -68,7 +68,8 @@ func groupSet(set *appsv1.StatefulSet, group Group) *appsv1.StatefulSet {
 	return set
 }
 
-// GroupOf reads the recorded state from the leader's StatefulSet. Without one, it returns the first incarnation.
+// GroupOf reads the recorded state from the leader's StatefulSet. Without that StatefulSet, it returns the first
+// incarnation.
 func GroupOf(leader *appsv1.StatefulSet) Group {
 	group := Group{Number: 1}
 	if leader == nil {

@@ -83,7 +83,7 @@ func targetPort(ws *v1beta1.Workspace) int32 {
 // SetService returns the endpoint of an InferenceSet: port 80 of the first pod of each of its Workspaces, once the pod
 // is ready. Each Workspace gives its pods the label that the Service selects.
 //
-// The inference is that of the set's Workspaces; after a rollback, the spec has another one.
+// The inference must be that of the set's Workspaces: after a rollback, it differs from the spec's.
 func SetService(set *v1beta1.InferenceSet, inference *v1beta1.InferenceSpec) *corev1.Service {
 	target := targetPort(&v1beta1.Workspace{Inference: inference})
 	return &corev1.Service{

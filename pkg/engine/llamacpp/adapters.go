@@ -38,7 +38,7 @@ func adapters(in engine.Input) []engine.Setting {
 func checkAdapters(in engine.Input) error {
 	for _, a := range in.Adapters {
 		if !strings.HasSuffix(a.Path, ".gguf") {
-			return fmt.Errorf("inference.adapters: engine llamacpp loads %s from one GGUF file: name it in path, such as adapter.gguf", a.Name)
+			return fmt.Errorf("inference.adapters: engine llamacpp loads %s from one GGUF file: name that file in path, such as adapter.gguf", a.Name)
 		}
 	}
 	return nil

@@ -55,7 +55,7 @@ func TestAdapters(t *testing.T) {
 func TestAdapterNeedsItsFile(t *testing.T) {
 	in := input(preset(t), 1)
 	in.Adapters = []engine.Adapter{{Name: "a", Dir: "/mnt/adapter/a", Strength: 1}}
-	const want = "inference.adapters: engine llamacpp loads a from one GGUF file: name it in path, such as adapter.gguf"
+	const want = "inference.adapters: engine llamacpp loads a from one GGUF file: name that file in path, such as adapter.gguf"
 	if _, err := llamacpp.Command(in); err == nil || err.Error() != want {
 		t.Errorf("error %v, want %s", err, want)
 	}

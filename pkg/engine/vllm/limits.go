@@ -160,8 +160,8 @@ func checkDashes(data catalog.Engine, users []engine.Setting) error {
 			values = strings.Fields(setting.Value)
 		}
 		if slices.ContainsFunc(values, func(v string) bool { return strings.HasPrefix(v, "-") }) {
-			return fmt.Errorf("flag %q of engine %s has a value that begins with a dash, so its parser takes it for a flag: "+
-				"use another value", setting.Name, data.Name)
+			return fmt.Errorf("flag %q of engine %s has a value that begins with a dash, so the engine's parser takes the value for "+
+				"a flag: use another value", setting.Name, data.Name)
 		}
 	}
 	return nil

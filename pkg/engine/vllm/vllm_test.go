@@ -388,15 +388,15 @@ func TestCommandRefuses(t *testing.T) {
 		{"JSON that is none", args("limit-mm-per-prompt", "image=2"), `inference.engine.args: flag "limit-mm-per-prompt" of engine vllm needs JSON, not "image=2"`},
 		{
 			"a value that smuggles a flag in", args("allowed-media-domains", "a --trust-remote-code"),
-			`flag "allowed-media-domains" of engine vllm has a value that begins with a dash, so its parser takes it for a flag: use another value`,
+			`flag "allowed-media-domains" of engine vllm has a value that begins with a dash, so the engine's parser takes the value for a flag: use another value`,
 		},
 		{
 			"the same as one value", args("chat-template", "--trust-remote-code"),
-			`flag "chat-template" of engine vllm has a value that begins with a dash, so its parser takes it for a flag: use another value`,
+			`flag "chat-template" of engine vllm has a value that begins with a dash, so the engine's parser takes the value for a flag: use another value`,
 		},
 		{
 			"a fraction that its parser takes for a flag", args("watermark", "-0.5"),
-			`flag "watermark" of engine vllm has a value that begins with a dash, so its parser takes it for a flag: use another value`,
+			`flag "watermark" of engine vllm has a value that begins with a dash, so the engine's parser takes the value for a flag: use another value`,
 		},
 		{"tools without a parser", args("enable-auto-tool-choice", ""), `flag enable-auto-tool-choice of engine vllm needs tool-call-parser: set it to the name of a parser`},
 		{"outputs without requests", args("enable-log-outputs", ""), `flag enable-log-outputs of engine vllm also needs enable-log-requests: set both`},
