@@ -91,7 +91,7 @@ type Attempt struct {
 	// +kubebuilder:validation:MaxLength=512
 	// +optional
 	Scope string `json:"scope,omitempty"`
-	// cooldown is how long the scope is excluded after a first refusal; it grows with every further one.
+	// cooldown is how long the scope is excluded after a first refusal; it grows with every further refusal.
 	// +optional
 	Cooldown *metav1.Duration `json:"cooldown,omitempty"`
 	// guessed is true if the request itself may be the cause. Other Workspaces of the namespace then avoid the
@@ -136,7 +136,7 @@ type AttemptClaim struct {
 	// none.
 	// +optional
 	GPUsSparedSince *metav1.Time `json:"gpusSparedSince,omitempty"`
-	// lost is the machine of this name that was lost or refused last; another one replaces it.
+	// lost is the previous machine of this name, which was lost or refused; another machine replaces it.
 	// +optional
 	Lost *LostClaim `json:"lost,omitempty"`
 }

@@ -68,7 +68,7 @@ type AutoscalingPace struct {
 	// window is how long the demand must point in one direction before the number of replicas changes.
 	// +optional
 	Window *metav1.Duration `json:"window,omitempty"`
-	// replicas is the most that may be added or deleted in each period; unset means no limit.
+	// replicas is the largest number of replicas that may be added or deleted in each period; unset means no limit.
 	// +optional
 	Replicas *int32 `json:"replicas,omitempty"`
 	// period is the length of each period. Unset means 1m.

@@ -53,7 +53,7 @@ const (
 	ReasonNotSupported         = "NotSupported"
 	// ReasonAPIPruned: the API server drops fields of Workspaces or InferenceSets.
 	ReasonAPIPruned = "APIPruned"
-	// ReasonServedByKAITO: KAITO's controller serves the Workspace, and this one leaves it alone.
+	// ReasonServedByKAITO: KAITO's controller serves the Workspace, and Modelberth does not change it.
 	ReasonServedByKAITO = "ServedByKAITO"
 	// ReasonFrozen: the Workspace was taken over from KAITO's controller, and runs unchanged until its spec
 	// changes.
@@ -160,8 +160,8 @@ const (
 	StagePlanned = "Planned"
 	// StageMachine ends when all machines are usable.
 	StageMachine = "Machine"
-	// StageWeights ends when every file of the model is on all machines; pods are scheduled and start
-	// the agent in it.
+	// StageWeights ends when every file of the model is on all machines. It includes the scheduling of the pods and the
+	// start of the agent.
 	StageWeights = "Weights"
 	// StageImage ends when the engine's image is there and its containers run.
 	StageImage = "Image"

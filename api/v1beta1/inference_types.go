@@ -130,7 +130,7 @@ type OCIVerification struct {
 	// +kubebuilder:validation:MaxLength=16384
 	// +optional
 	PublicKey string `json:"publicKey,omitempty"`
-	// publicKeyConfigMap names a ConfigMap in the Workspace's namespace with the key in cosign.pub.
+	// publicKeyConfigMap names a ConfigMap in the Workspace's namespace. Its entry cosign.pub has the public key.
 	// +kubebuilder:validation:MaxLength=253
 	// +optional
 	PublicKeyConfigMap string `json:"publicKeyConfigMap,omitempty"`
@@ -259,8 +259,8 @@ type EngineSpec struct {
 	// +listType=atomic
 	// +optional
 	Env []EngineEnv `json:"env,omitempty"`
-	// apiKeySecret names a Secret in the Workspace's namespace. Its value API_KEY is the key that the engine
-	// requires from its clients. It reaches the engine as an environment variable.
+	// apiKeySecret names a Secret in the Workspace's namespace. The Secret's value API_KEY is the key that the engine
+	// requires from its clients. The engine gets the key as an environment variable.
 	// +kubebuilder:validation:MaxLength=253
 	// +optional
 	APIKeySecret string `json:"apiKeySecret,omitempty"`

@@ -24,9 +24,9 @@ const (
 	ConditionAvailable = "Available"
 	// ConditionScalingLimited reports whether the set creates fewer replicas than the spec names.
 	ConditionScalingLimited = "ScalingLimited"
-	// ConditionAutoUpgrade reports the effect of spec.autoUpgrade. It is absent if nobody asks for upgrades.
+	// ConditionAutoUpgrade reports the effect of spec.autoUpgrade. It is absent if upgrades are not enabled.
 	ConditionAutoUpgrade = "AutoUpgrade"
-	// ConditionAutoscaling reports what sets spec.replicas by demand. It is absent if nobody asks for that.
+	// ConditionAutoscaling reports how autoscaling sets spec.replicas. It is absent without an autoscaling policy.
 	ConditionAutoscaling = "Autoscaling"
 	// ConditionInferenceSetDeleting is KAITO's: it reports the deletion of the set.
 	ConditionInferenceSetDeleting = "InferenceSetDeleting"
@@ -40,15 +40,15 @@ const (
 
 	// ReasonReplicasReady: as many replicas answer as the spec names, all with the current template.
 	ReasonReplicasReady = "ReplicasReady"
-	// ReasonReplicasNotReady: some do not answer yet.
+	// ReasonReplicasNotReady: some replicas do not answer yet.
 	ReasonReplicasNotReady = "ReplicasNotReady"
 	// ReasonReplicaBlocked: a replica waits for a person.
 	ReasonReplicaBlocked = "ReplicaBlocked"
-	// ReasonReplicaRefused: the API server, or a policy, does not admit a Workspace of the template.
+	// ReasonReplicaRefused: the API server rejects a Workspace made from the template.
 	ReasonReplicaRefused = "ReplicaRefused"
 	// ReasonReplicaAvailable: at least one replica answers.
 	ReasonReplicaAvailable = "ReplicaAvailable"
-	// ReasonNoReplicaAvailable: none answers.
+	// ReasonNoReplicaAvailable: no replica answers.
 	ReasonNoReplicaAvailable = "NoReplicaAvailable"
 	// ReasonScaledToZero: the spec names no replicas.
 	ReasonScaledToZero = "ScaledToZero"
@@ -56,19 +56,20 @@ const (
 	ReasonScalingDown = "ScalingDown"
 	// ReasonRollingOut: replicas with a former template are being replaced.
 	ReasonRollingOut = "RollingOut"
-	// ReasonRolloutStopped: a replica with the current template does not become ready, and the others keep the
-	// former one.
+	// ReasonRolloutStopped: a replica with the current template does not become ready, and the replicas that the
+	// rollout did not reach keep the previous template.
 	ReasonRolloutStopped = "RolloutStopped"
-	// ReasonRolledBack: the current template failed, and the replicas have the previous one again.
+	// ReasonRolledBack: the template in spec failed, and the replicas return, or have returned, to the previous
+	// template.
 	ReasonRolledBack = "RolledBack"
 	// ReasonWithinLimits: no limit keeps the set from creating replicas.
 	ReasonWithinLimits = "WithinLimits"
-	// ReasonNodeCountLimit: spec.nodeCountLimit does.
+	// ReasonNodeCountLimit: spec.nodeCountLimit keeps the set from creating a replica.
 	ReasonNodeCountLimit = "NodeCountLimit"
 
 	// ReasonFollowsDemand: the controller sets spec.replicas by demand.
 	ReasonFollowsDemand = "FollowsDemand"
-	// ReasonAtZero: it keeps no replica until a request comes.
+	// ReasonAtZero: autoscaling keeps no replica until a request arrives.
 	ReasonAtZero = "AtZero"
 	// ReasonAtMaximum and ReasonAtPriceCap: a bound of the policy is below the demand.
 	ReasonAtMaximum  = "AtMaximum"

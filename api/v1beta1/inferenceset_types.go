@@ -57,7 +57,7 @@ type InferenceSetSpec struct {
 	// +optional
 	OnDemandReplicas int32 `json:"onDemandReplicas,omitempty"`
 	// nodeCountLimit is the maximum number of machines of all Workspaces together. The set creates no Workspace beyond
-	// it. Lowering it deletes none.
+	// this limit. A lower limit deletes no Workspace.
 	// +optional
 	NodeCountLimit int `json:"nodeCountLimit,omitempty"`
 	// autoscaling is a policy for the number of replicas by demand. The controller then sets replicas and reports its
@@ -74,7 +74,7 @@ type InferenceSetSpec struct {
 	// +kubebuilder:default={type: RollingUpdate, rollingUpdate: {maxUnavailable: 1}}
 	// +optional
 	UpdateStrategy InferenceSetUpdateStrategy `json:"updateStrategy,omitempty"`
-	// autoUpgrade is stored for KAITO's manifests. Modelberth never upgrades a model on its own.
+	// autoUpgrade has no effect: it exists for KAITO's manifests. Modelberth never upgrades a model on its own.
 	// +optional
 	AutoUpgrade *AutoUpgradeSpec `json:"autoUpgrade,omitempty"`
 }
@@ -151,11 +151,12 @@ type InferenceSetRollingUpdate struct {
 	Partition *int32 `json:"partition,omitempty"`
 	// maxUnavailable is how many Workspaces may be unready for the update: a number, or a percentage of replicas,
 	// rounded up. With 0, a new Workspace becomes ready before an old one is deleted. Unset means 1. The last ready
-	// Workspace is always replaced in this way.
+	// Workspace is always replaced as with 0.
 	// +optional
 	MaxUnavailable *intstr.IntOrString `json:"maxUnavailable,omitempty"`
-	// canaryWeight is the percentage of the router's requests for the Workspaces with the new template, while partition
-	// keeps others on the previous one. If it is unset, the router balances by load. Needs rollback. Modelberth only.
+	// canaryWeight is the percentage of the router's requests that go to Workspaces with the new template, while
+	// partition keeps other Workspaces on the previous template. If it is unset, the router balances by load. Needs
+	// rollback. Modelberth only.
 	// +optional
 	CanaryWeight *int32 `json:"canaryWeight,omitempty"`
 	// minReadySeconds is how many seconds a Workspace with a new template must be ready before the rollout continues.
@@ -171,8 +172,8 @@ type InferenceSetRollingUpdate struct {
 // RollbackSpec decides when a rollout has failed: a Workspace with the new template gets no plan, its engine fails in a
 // way that neither a restart nor another machine mends, it does not answer in time, or the API server rejects it.
 type RollbackSpec struct {
-	// progressDeadline is how long a Workspace with the new template may take until it has been ready for
-	// minReadySeconds, from the time when it has its machines. Unset means 1h.
+	// progressDeadline limits the time in which a Workspace with the new template must have been ready for
+	// minReadySeconds. The time begins when the Workspace has its machines. Unset means 1h.
 	// +optional
 	ProgressDeadline *metav1.Duration `json:"progressDeadline,omitempty"`
 }
@@ -246,7 +247,8 @@ type InferenceSetStatus struct {
 	// updateStrategy.rollingUpdate.rollback. Modelberth only.
 	// +optional
 	Rollout *RolloutStatus `json:"rollout,omitempty"`
-	// canary is what the router reads of a rollout with canaryWeight, while partition keeps it. Modelberth only.
+	// canary is the split of requests that the router reads. It is set while canaryWeight is set and partition keeps
+	// Workspaces on the previous template. Modelberth only.
 	// +optional
 	Canary *CanaryStatus `json:"canary,omitempty"`
 	// performance holds benchmark results of KAITO.
@@ -259,7 +261,7 @@ type InferenceSetStatus struct {
 
 // RolloutStatus is the state of a new template.
 type RolloutStatus struct {
-	// revision names the template, as a ControllerRevision of it would be named.
+	// revision is the name that the ControllerRevision of the template has or would have.
 	// +kubebuilder:validation:MaxLength=253
 	Revision string `json:"revision"`
 	// startTime is when the rollout began.
@@ -268,17 +270,18 @@ type RolloutStatus struct {
 	// Workspace has its machines, if that is later.
 	// +optional
 	UpdateTime *metav1.Time `json:"updateTime,omitempty"`
-	// availableReplicas is the number of Workspaces with the template that have been ready for minReadySeconds. It is not
-	// kept after a failure.
+	// availableReplicas is the number of Workspaces with the template that have been ready for minReadySeconds; unset
+	// after a failure.
 	// +optional
 	AvailableReplicas int32 `json:"availableReplicas,omitempty"`
 	// progressTime is when availableReplicas last changed. The deadline starts again then.
 	// +optional
 	ProgressTime *metav1.Time `json:"progressTime,omitempty"`
-	// refusedTime is since when the API server rejects Workspaces for what the template contains; unset while it does not.
+	// refusedTime is when the API server began to reject Workspaces because of the template; unset while it rejects
+	// none.
 	// +optional
 	RefusedTime *metav1.Time `json:"refusedTime,omitempty"`
-	// failedTime is when the rollout failed and the rollback began; unset while it has not failed.
+	// failedTime is when the rollout failed and the rollback began; unset before.
 	// +optional
 	FailedTime *metav1.Time `json:"failedTime,omitempty"`
 	// message explains the failure.

@@ -23,8 +23,8 @@ const (
 	LabelWorkspaceUID = "modelberth.dev/workspace-uid"
 	// LabelMachineOrdinal counts the machines of a Workspace from 0.
 	LabelMachineOrdinal = "modelberth.dev/machine-ordinal"
-	// LabelMachineAttempt is the number of a machine's attempt. Pods that moved between the machines of two
-	// attempts select it.
+	// LabelMachineAttempt is the number of a machine's attempt. Pods that have moved from one attempt's machines to
+	// another's select this label.
 	LabelMachineAttempt = "modelberth.dev/machine-attempt"
 	// LabelInferenceSet is on children of an InferenceSet.
 	LabelInferenceSet = "inferenceset.kaito.sh/created-by"
@@ -56,7 +56,7 @@ const (
 	AnnotationPerformanceMode      = "kaito.sh/performance-mode"
 	AnnotationUseLocalWeights      = "kaito.sh/use-local-weights"
 	AnnotationModelStreaming       = "kaito.sh/model-streaming"
-	// For model mirrors and streaming. This version stores them and does not act on them.
+	// Annotations for model mirrors and streaming. This version stores them without effect.
 	AnnotationModelMirrorStorageClass = "kaito.sh/model-mirror-storage-class"
 	AnnotationStreamingServiceAccount = "kaito.sh/streaming-service-account"
 	AnnotationStaticModelMirror       = "inference.kaito.sh/static-model-mirror"
@@ -103,11 +103,11 @@ const AnnotationAdopted = "modelberth.dev/adopted"
 
 // The ConfigMaps with the cost of machines.
 const (
-	// LabelCost is on all of them.
+	// LabelCost is on all of these ConfigMaps.
 	LabelCost = "modelberth.dev/cost"
 	// CostConfigMap is the copy in a namespace with Workspaces.
 	CostConfigMap = "modelberth-cost"
-	// CostLedgerKey is their key.
+	// CostLedgerKey is the key of the ledger in these ConfigMaps.
 	CostLedgerKey = "ledger.json"
 )
 
@@ -124,14 +124,15 @@ const (
 	// AnnotationGroup is on the pods of a model on several machines: the number of their group. Each replacement of
 	// the group has a new number.
 	AnnotationGroup = "modelberth.dev/group"
-	// AnnotationGroupNotBefore is beside it after failures in a row: when the engines may start at the earliest.
+	// AnnotationGroupNotBefore is beside AnnotationGroup after several failures in a row: the earliest start of the
+	// engines.
 	AnnotationGroupNotBefore = "modelberth.dev/group-not-before"
 	// AnnotationGroupFailures is how many groups failed in a row, AnnotationGroupFailure the reason of the last
 	// failure. They are on the StatefulSet of the group's leader.
 	AnnotationGroupFailures = "modelberth.dev/group-failures"
 	AnnotationGroupFailure  = "modelberth.dev/group-failure"
-	// AnnotationIsolation is on the pods of a group. Their engines wait while it is IsolationRequired; the controller
-	// replaces it once strangers are found not to reach them.
+	// AnnotationIsolation is on the pods of a group. The engines wait while its value is IsolationRequired. The
+	// controller changes the value once it has verified that other pods cannot reach the group.
 	AnnotationIsolation = "modelberth.dev/isolation"
 	// AnnotationAppliedHash is the hash of the object as it was last applied.
 	AnnotationAppliedHash = "modelberth.dev/applied-hash"
@@ -142,7 +143,7 @@ const (
 	AnnotationMachine = "modelberth.dev/machine"
 	// AnnotationDoNotDisrupt keeps Karpenter from voluntary disruption.
 	AnnotationDoNotDisrupt = "karpenter.sh/do-not-disrupt"
-	// AnnotationSafeToEvict keeps cluster autoscaler from it.
+	// AnnotationSafeToEvict keeps cluster autoscaler from removing the node.
 	AnnotationSafeToEvict = "cluster-autoscaler.kubernetes.io/safe-to-evict"
 	// AnnotationNodes is on revisions with existing nodes: their names, and the share of each.
 	AnnotationNodes = "modelberth.dev/nodes"

@@ -188,7 +188,7 @@ type PlanStatus struct {
 type PlanPerformance struct {
 	// inputTokens is the length of a typical prompt.
 	InputTokens int32 `json:"inputTokens"`
-	// outputTokens is the length of its answer.
+	// outputTokens is the length of the answer.
 	OutputTokens int32 `json:"outputTokens"`
 	// concurrency is the number of such requests at any time.
 	Concurrency int32 `json:"concurrency"`
@@ -221,7 +221,7 @@ type PlanMemory struct {
 	Total string `json:"total"`
 	// weights of the model.
 	Weights string `json:"weights"`
-	// kvCache for concurrency sequences of maxModelLen tokens.
+	// kvCache holds as many sequences of maxModelLen tokens as concurrency says.
 	KVCache string `json:"kvCache"`
 	// overhead of activations, graphs and libraries.
 	Overhead string `json:"overhead"`
@@ -274,7 +274,7 @@ type EngineStatus struct {
 	// weights of one replica of the model, in GiB; unset if the engine does not report them.
 	// +optional
 	Weights *EngineFigure `json:"weights,omitempty"`
-	// kvCacheTokens in the KV cache of one replica; unset if the engine does not report them.
+	// kvCacheTokens is the size of one replica's KV cache, in tokens; unset if the engine does not report it.
 	// +optional
 	KVCacheTokens *EngineFigure `json:"kvCacheTokens,omitempty"`
 	// speed of the served requests; unset before there were enough of them under a steady load.
@@ -297,7 +297,7 @@ type EngineSpeed struct {
 	InputTokens int32 `json:"inputTokens"`
 	// outputTokens is the mean length of an answer.
 	OutputTokens int32 `json:"outputTokens"`
-	// requests that were finished in that time.
+	// requests is the number of finished requests behind these means.
 	Requests int64 `json:"requests"`
 	// tokens is the number of tokens over which the time was measured.
 	Tokens int64 `json:"tokens"`
