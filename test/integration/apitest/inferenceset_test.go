@@ -187,7 +187,7 @@ func TestScalingAnnotations(t *testing.T) {
 		},
 		{
 			"nobody asks for scaling", "{name: phi, annotations: {scaledobject.kaito.sh/threshold: '1'}}", bare,
-			`the annotations scaledobject.kaito.sh/ have no effect without scaledobject.kaito.sh/auto-provision: "true": set it, or remove them`,
+			`annotations with the prefix scaledobject.kaito.sh/ have no effect without scaledobject.kaito.sh/auto-provision: "true": set that annotation, or remove the others`,
 		},
 		{
 			"one of roles", "{name: phi, annotations: {scaledobject.kaito.sh/auto-provision: 'true', scaledobject.kaito.sh/decode-threshold: '1'}}", bare,

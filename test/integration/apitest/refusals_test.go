@@ -792,22 +792,22 @@ inference: {preset: {name: m}}`,
 		{
 			reason: "a container has a name",
 			body:   "inference: {template: {spec: {containers: [{image: a}]}}}",
-			want:   "ValidatingAdmissionPolicy 'modelberth-workspaces' with binding 'modelberth-workspaces' denied request: inference.template.spec has a container without a name, or with one that is not made of at most 63 lower-case letters, digits and dashes: name every container",
+			want:   "ValidatingAdmissionPolicy 'modelberth-workspaces' with binding 'modelberth-workspaces' denied request: inference.template.spec has a container without a name, or with an invalid name: name every container, with at most 63 lower-case letters, digits and dashes",
 		},
 		{
 			reason: "a container's name is a label",
 			body:   "inference: {template: {spec: {containers: [{name: My_Server, image: a}]}}}",
-			want:   "ValidatingAdmissionPolicy 'modelberth-workspaces' with binding 'modelberth-workspaces' denied request: inference.template.spec has a container without a name, or with one that is not made of at most 63 lower-case letters, digits and dashes: name every container",
+			want:   "ValidatingAdmissionPolicy 'modelberth-workspaces' with binding 'modelberth-workspaces' denied request: inference.template.spec has a container without a name, or with an invalid name: name every container, with at most 63 lower-case letters, digits and dashes",
 		},
 		{
 			reason: "a container is an object",
 			body:   "inference: {template: {spec: {containers: [5]}}}",
-			want:   "ValidatingAdmissionPolicy 'modelberth-workspaces' with binding 'modelberth-workspaces' denied request: inference.template.spec has a container without a name, or with one that is not made of at most 63 lower-case letters, digits and dashes: name every container",
+			want:   "ValidatingAdmissionPolicy 'modelberth-workspaces' with binding 'modelberth-workspaces' denied request: inference.template.spec has a container without a name, or with an invalid name: name every container, with at most 63 lower-case letters, digits and dashes",
 		},
 		{
 			reason: "containers differ in name, init containers too",
 			body:   "inference: {template: {spec: {containers: [{name: a, image: a}], initContainers: [{name: a, image: a}]}}}",
-			want:   "ValidatingAdmissionPolicy 'modelberth-workspaces' with binding 'modelberth-workspaces' denied request: inference.template.spec has two containers with the same name: give each its own",
+			want:   "ValidatingAdmissionPolicy 'modelberth-workspaces' with binding 'modelberth-workspaces' denied request: inference.template.spec has two containers with the same name: give each container a name of its own",
 		},
 		{
 			reason: "a container has an image",
