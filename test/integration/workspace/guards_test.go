@@ -315,7 +315,7 @@ func gpuShortage(t *testing.T, c *climber) {
 	c.clock.step(2*time.Minute + time.Second)
 	c.patch(t, ws, nil)
 	c.until(t, ws, "1 "+cheap+" Lost", "2 "+cheap)
-	const want = "can allocate 0 of its 1 nvidia.com/gpu: its device plugin reports the others as unhealthy"
+	const want = "can allocate 0 of its 1 nvidia.com/gpu: the device plugin reports the other GPUs as unhealthy"
 	if message := ws.Status.Attempts[0].Message; !strings.Contains(message, want) {
 		t.Errorf("message %q does not contain %q", message, want)
 	}
@@ -333,7 +333,7 @@ func sparedGPUs(t *testing.T, c *climber) {
 	node := ws.Status.WorkerNodes[0]
 	c.allocate(t, node, "3")
 	c.reportOn(t, node, "SysLogsGPUFallenOff", corev1.ConditionTrue)
-	const stays = "can allocate 3 of its 4 nvidia.com/gpu: its device plugin reports the others as unhealthy; the plan needs 1, so the machine stays"
+	const stays = "can allocate 3 of its 4 nvidia.com/gpu: the device plugin reports the other GPUs as unhealthy; the plan needs 1, so the machine stays"
 	eventually(t, "the condition names the broken GPU", func() (bool, string) {
 		err := c.client.Get(t.Context(), client.ObjectKeyFromObject(ws), ws)
 		nodes := condition(ws, v1beta1.ConditionNodesReady)

@@ -264,7 +264,7 @@ func poolForbidden(t *testing.T, c *climber, isStatic bool) {
 	c.loseOne(t, ws)
 	c.until(t, ws, "1 "+cheap+" Released", "2 "+dear)
 	c.untilServing(t, ws)
-	if got := ws.Status.Attempts[0].Message; !isStatic && !strings.Contains(got, "a lost "+cheap+" may not be bought again") {
+	if got := ws.Status.Attempts[0].Message; !isStatic && !strings.Contains(got, "no machine of type "+cheap+" may be bought to replace the lost one") {
 		t.Errorf("attempt 1 ended with %q, want it to say why", got)
 	}
 	c.remove(t, ws)

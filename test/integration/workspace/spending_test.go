@@ -49,7 +49,7 @@ func TestSpendingCeiling(t *testing.T) {
 	w.untilCondition(t, second, v1beta1.ConditionNodeClaimReady, metav1.ConditionFalse, v1beta1.ReasonSpendingCeiling)
 	message := meta.FindStatusCondition(second.Status.Conditions, v1beta1.ConditionNodeClaimReady).Message
 	for _, part := range []string{
-		"spending.perNamespace is $4.00/h for namespace " + namespace, "$3.67/h for " + dear + " exceeds it by $3.35/h", "first ($3.67/h)",
+		"spending.perNamespace is $4.00/h for namespace " + namespace, "$3.67/h for " + dear + " exceeds the ceiling by $3.35/h", "first ($3.67/h)",
 	} {
 		if !strings.Contains(message, part) {
 			t.Errorf("message %q lacks %q", message, part)
@@ -92,7 +92,7 @@ func TestPlansKeepToLimits(t *testing.T) {
 			"a plan that no ceiling will ever allow",
 			options.Spending{PerNamespace: 3},
 			func(namespace, name string) *v1beta1.Workspace { return named(namespace, name, dear) },
-			"above the administrator's ceiling spending.perNamespace of $3.00/h: have the administrator raise it",
+			"above the administrator's ceiling spending.perNamespace of $3.00/h: have the administrator raise the ceiling",
 		},
 		{
 			"the default limit",
@@ -152,7 +152,7 @@ func TestCeilingOfNamespace(t *testing.T) {
 	w.untilCondition(t, ws, v1beta1.ConditionPlanned, metav1.ConditionFalse, v1beta1.ReasonSpendingCeilingInvalid)
 	limit("3")
 	w.untilCondition(t, ws, v1beta1.ConditionPlanned, metav1.ConditionFalse, v1beta1.ReasonNoMachineAllowed)
-	want := "above the administrator's ceiling modelberth.dev/spending-ceiling of $3.00/h: have the administrator raise it"
+	want := "above the administrator's ceiling modelberth.dev/spending-ceiling of $3.00/h: have the administrator raise the ceiling"
 	if message := condition(ws, v1beta1.ConditionPlanned).Message; !strings.Contains(message, want) {
 		t.Errorf("message %q lacks %q", message, want)
 	}
