@@ -59,7 +59,7 @@ func TestOpen(t *testing.T) {
 		{"the last byte", serveContent(data), Range{999, 1000}, data[999:], ""},
 		{"all of it", serveContent(data), Range{0, 1000}, data, ""},
 		{"a server without ranges serves a beginning, and we stop where we meant to", whole, Range{0, 10}, data[:10], ""},
-		{"a server without ranges cannot resume", whole, Range{10, 20}, nil, "it ignores byte ranges"},
+		{"a server without ranges cannot resume", whole, Range{10, 20}, nil, "the hub ignores byte ranges"},
 		{"another range than asked", shifted, Range{10, 20}, nil, `requested bytes 10-19 and got content range "bytes 0-9/1000"`},
 		{"a file shorter than promised", serveContent(data), Range{990, 1010}, nil, `got content range "bytes 990-999/1000"`},
 		{"past the end", serveContent(data), Range{2000, 2001}, nil, "416 Requested Range Not Satisfiable"},

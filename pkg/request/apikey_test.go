@@ -14,8 +14,8 @@ func TestAPIKeyProblem(t *testing.T) {
 	for _, tc := range []struct{ reason, key, want string }{
 		{"a key", "sk-0123_ABC.~+/=", ""},
 		{"nothing", "", "is missing"},
-		{"the line break that echo leaves", "sk-0123\n", "line break around it"},
-		{"a blank in front", " sk-0123", "space or a line break around it"},
+		{"the line break that echo leaves", "sk-0123\n", "with a space or a line break"},
+		{"a blank in front", " sk-0123", "begins or ends with a space"},
 		{"two keys to llama.cpp", "sk-0123,sk-4567", "a comma"},
 		{"two headers", "sk-0123\r\nHost: other", "invalid in a header"},
 		{"letters beyond ASCII", "schlüssel", "invalid in a header"},

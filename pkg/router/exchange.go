@@ -188,7 +188,7 @@ func (x *exchange) admit(*http.Request, []byte) *openai.Error {
 	bill, excess := x.client.Admit(x.router.clock.Now(), x.fields.PromptTokens())
 	if excess != nil {
 		return openai.Errorf(http.StatusTooManyRequests, openai.CodeRateLimit,
-			"%q has reached the limit of %s: try again later", x.client.Group(), excess.Limit).After(excess.Wait)
+			"client %q has reached its limit of %s: try again later", x.client.Group(), excess.Limit).After(excess.Wait)
 	}
 	x.bill = bill
 	return nil

@@ -225,7 +225,7 @@ status: {storedVersions: [v1alpha0, v1beta1]}
 	want := []upgrade.Finding{{
 		Problem: upgrade.VersionLost, Kind: "CustomResourceDefinition", Name: "workspaces.kaito.sh", Rule: "schema",
 		Message: "objects may be stored in version v1alpha0, which the new CustomResourceDefinition " +
-			"does not have, so the API server rejects it",
+			"does not have, so the API server rejects the new definition",
 	}}
 	if diff := cmp.Diff(want, rules.CheckDefinition(&installed[0])); diff != "" {
 		t.Errorf("(-want +got):\n%s", diff)

@@ -39,7 +39,7 @@ func TestParse(t *testing.T) {
 		{"no namespace is no right", data("key", secret), Key{}, `the key in Secret "n" is not used: namespaces: missing; name the namespaces whose models the key may use, or "*"`},
 		{"a mistyped limit would be none", data("key", secret, "namespaces", "a", "requestPerMinute", "1"), Key{}, `the key in Secret "n" is not used: requestPerMinute: unknown field`},
 		{"a limit of nothing", data("key", secret, "namespaces", "a", "tokensPerMinute", "0"), Key{}, `the key in Secret "n" is not used: tokensPerMinute: "0" is not a number from 1 to 2147483647`},
-		{"a key that can be guessed", data("key", "secret", "namespaces", "a"), Key{}, `the key in Secret "n" is not used: key: it has 6 characters: at least 16 are needed`},
+		{"a key that can be guessed", data("key", "secret", "namespaces", "a"), Key{}, `the key in Secret "n" is not used: key: the key has 6 characters: at least 16 are needed`},
 		{"an empty list would allow everything", data("key", secret, "namespaces", "a", "models", " "), Key{}, `the key in Secret "n" is not used: models: empty; name models, or remove the field to allow all models`},
 		{"a broken pattern would allow nothing", data("key", secret, "namespaces", "a", "models", "[a"), Key{}, `the key in Secret "n" is not used: models: "[a" is not a pattern`},
 		{"no key", data("namespaces", "a"), Key{}, `the key in Secret "n" is not used: key: missing`},

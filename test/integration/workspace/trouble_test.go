@@ -103,7 +103,7 @@ func TestNothingIsBought(t *testing.T) {
 			},
 		},
 		{
-			reason: "a key that no client can send", want: v1beta1.ReasonSecretNotFound, message: "has a space or a line break around it",
+			reason: "a key that no client can send", want: v1beta1.ReasonSecretNotFound, message: "begins or ends with a space or a line break",
 			beside: []client.Object{&corev1.Secret{Data: map[string][]byte{"API_KEY": []byte("k\n")}}},
 			change: func(ws *v1beta1.Workspace) {
 				ws.Inference.Engine = &v1beta1.EngineSpec{APIKeySecret: ws.Name}
