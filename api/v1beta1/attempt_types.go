@@ -172,7 +172,7 @@ type LostClaim struct {
 	// creationTime is the time of the request; absent if unknown.
 	// +optional
 	CreationTime *metav1.Time `json:"creationTime,omitempty"`
-	// time when it was found lost or refused.
+	// time when the machine was found lost or refused.
 	Time metav1.Time `json:"time"`
 	// reason of the loss: a value as in the reason of an attempt.
 	// +kubebuilder:validation:MaxLength=128

@@ -29,8 +29,8 @@ func newVerifier(t Target, root *os.Root, c clock.PassiveClock, log *slog.Logger
 	return &verifier{target: t, volume: newVolume(root), tracker: newTracker(c, t.Files), log: log}
 }
 
-// AbsentError is returned if a file is missing from its volume. Found is -1 if there is none, else its wrong size.
-// Want is 0 if any size but 0 is right.
+// AbsentError is returned if a file is missing from its volume. Found is the wrong size of the file, or -1 if there is
+// no file. Want is 0 if any size but 0 is right.
 type AbsentError struct {
 	Path        string
 	Want, Found int64

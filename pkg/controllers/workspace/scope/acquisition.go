@@ -21,7 +21,8 @@ type Acquisition struct {
 	Surge acquire.Surge
 	// Recreates is the reason to release the serving machines before others are acquired; empty if there is none.
 	Recreates string
-	// AsksAgain reports whether machines of the same kind replace the released ones. Then their loss rules nothing out.
+	// AsksAgain reports whether machines of the same kind replace the released ones. Then the loss of the released
+	// machines excludes no offer.
 	AsksAgain bool
 	// IsMended reports whether the obstacle that stopped the last attempt is repaired.
 	IsMended bool
