@@ -100,7 +100,7 @@ func neverServes(t *testing.T, c *climber) {
 	c.untilCondition(t, ws, v1beta1.ConditionStalled, metav1.ConditionTrue, v1beta1.ReasonCannotServe)
 	message := condition(ws, v1beta1.ConditionStalled).Message
 	for _, part := range []string{
-		"no pod was ready on them for 6h", "they have cost about $", "the registry does not have the image", "change the spec, suspend and resume the Workspace",
+		"no pod was ready on them for 6h", "at a cost of about $", "the registry does not have the image", "change the spec, suspend and resume the Workspace",
 	} {
 		if !strings.Contains(message, part) {
 			t.Errorf("the condition %q does not contain %q", message, part)
