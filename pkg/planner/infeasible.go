@@ -144,28 +144,37 @@ func (p *Planner) closest(misfits []Verdict) Verdict {
 // relaxations are the parts of a request that the search for a remedy may drop.
 type relaxations struct{ quantization, objectives, machines bool }
 
-// alternatively describes one change of the request that makes it feasible.
+// alternatively describes changes of the request that make it feasible: replicas, which keep the precision of the
+// weights, and fewer bits. If neither helps, it describes another change.
 func (p *Planner) alternatively(r Request, try relaxations) string {
 	if r.Model == nil {
 		return p.anotherMachine(r, try)
 	}
-	if try.quantization {
-		relaxed := r
-		relaxed.Constraints.AllowedQuantizations = nil
-		for _, a := range r.Model.Artifacts {
-			relaxed.Constraints.AllowedQuantizations = append(relaxed.Constraints.AllowedQuantizations, a.Quantization)
-		}
-		if o, ok := p.best(relaxed); ok && !o.layout.form.artifact.Native {
-			return fmt.Sprintf("; with inference.engine.allowedQuantizations: [%s] it works on %s",
-				o.layout.form.artifact.Quantization, priced(o))
-		}
-	}
+	ways := ""
 	if try.objectives {
-		if way := cmp.Or(p.byReplicas(r), p.byLess(r)); way != "" {
-			return way
-		}
+		ways = p.byReplicas(r)
 	}
-	return p.anotherMachine(r, try)
+	if try.quantization {
+		ways += p.byFewerBits(r)
+	}
+	if ways == "" && try.objectives {
+		ways = p.byLess(r)
+	}
+	return cmp.Or(ways, p.anotherMachine(r, try))
+}
+
+// byFewerBits describes the weights in fewer bits that make the request feasible.
+func (p *Planner) byFewerBits(r Request) string {
+	relaxed := r
+	relaxed.Constraints.AllowedQuantizations = nil
+	for _, a := range r.Model.Artifacts {
+		relaxed.Constraints.AllowedQuantizations = append(relaxed.Constraints.AllowedQuantizations, a.Quantization)
+	}
+	o, ok := p.best(relaxed)
+	if !ok || o.layout.form.artifact.Native {
+		return ""
+	}
+	return fmt.Sprintf("; with inference.engine.allowedQuantizations: [%s] it works on %s", o.layout.form.artifact.Quantization, priced(o))
 }
 
 // byLess describes the shorter sequences that make the request feasible. It keeps the user's concurrency; if the user

@@ -4,7 +4,10 @@
 package planner_test
 
 import (
+	"math"
+	"regexp"
 	"slices"
+	"strconv"
 	"strings"
 	"testing"
 
@@ -91,5 +94,53 @@ func TestReplicasOfARefusalKeepUp(t *testing.T) {
 		if err == nil || !strings.Contains(err.Error(), "an InferenceSet of ") {
 			t.Errorf("%s: %v, want replicas", name, err)
 		}
+	}
+}
+
+// The set for a rate costs no more than sets of other machine types, whose layouts for a larger part of the rate may keep
+// up with more requests than those for a few.
+func TestReplicasForARateCostLeast(t *testing.T) {
+	const rate = 300.0
+	words := regexp.MustCompile(`an InferenceSet of (\d+) replicas .*? serves it on (\S+) \(\$([\d.]+)/h\) each`)
+	m, err := realCatalog(t).ResolveModel("gpt-oss-120b")
+	if err != nil {
+		t.Fatal(err)
+	}
+	p := planner.New(realCatalog(t), planner.Settings{Clouds: []string{"azure"}})
+	_, err = p.Plan(planner.Request{Model: &m, Objectives: planner.Objectives{RequestsPerSecond: rate}})
+	found := words.FindStringSubmatch(err.Error())
+	if found == nil {
+		t.Fatalf("%v, want replicas", err)
+	}
+	replicas, _ := strconv.Atoi(found[1])
+	price, _ := strconv.ParseFloat(found[3], 64)
+	for _, other := range []string{"Standard_NC24ads_A100_v4", "Standard_NC48ads_A100_v4", "Standard_NC96ads_A100_v4", "Standard_NC40ads_H100_v5"} {
+		for _, part := range []float64{1, 2, 5, 10.5, 20, 40} {
+			plan, err := p.Plan(planner.Request{
+				Model: &m, Objectives: planner.Objectives{RequestsPerSecond: part},
+				Constraints: planner.Constraints{InstanceTypes: []string{other}},
+			})
+			if total := math.Ceil(rate/part) * plan.HourlyPrice; err == nil && total < float64(replicas)*price-0.01 {
+				t.Errorf("%v for %g requests/s each cost $%.2f/h in all on %s, less than %d × $%.2f on %s", math.Ceil(rate/part), part, total,
+					other, replicas, price, found[2])
+			}
+		}
+	}
+}
+
+// A load beyond one deployment is answered with replicas that keep the precision, before fewer bits.
+func TestReplicasComeBeforeFewerBits(t *testing.T) {
+	m, err := realCatalog(t).ResolveModel("llama-3.1-8b-instruct")
+	if err != nil {
+		t.Fatal(err)
+	}
+	p := planner.New(realCatalog(t), planner.Settings{Clouds: []string{"aws"}})
+	_, err = p.Plan(planner.Request{Model: &m, Objectives: planner.Objectives{RequestsPerSecond: 300}})
+	if err == nil {
+		t.Fatal("one deployment keeps up with 300 requests per second")
+	}
+	set, bits := strings.Index(err.Error(), "an InferenceSet of "), strings.Index(err.Error(), "allowedQuantizations: [")
+	if set < 0 || bits < set {
+		t.Errorf("%v; want replicas, and then fewer bits", err)
 	}
 }

@@ -62,14 +62,36 @@ func (s sideBySide) total() float64 { return s.price * float64(s.replicas) }
 // mostReplicas exceeds any sensible number of replicas.
 const mostReplicas = 1_000_000
 
+// largerParts bounds the number of larger parts of a rate to try.
+const largerParts = 3
+
+// leastRate is a rate with which every deployment of known speed keeps up.
+const leastRate = 0.01
+
 // forRate returns the cheapest set of deployments that keeps up with the request's rate, if the request has one.
 func (v division) forRate() (sideBySide, bool) {
 	rate, one := v.whole.Objectives.RequestsPerSecond, v.whole
 	if rate == 0 {
 		return sideBySide{}, false
 	}
-	one.Objectives.RequestsPerSecond = min(rate, 0.01)
-	best := v.cheapest(one, func(d *modelDemand, o *option) float64 { return rate / d.capacity(o) })
+	withLayoutsFor := func(part float64) sideBySide {
+		one.Objectives.RequestsPerSecond = part
+		return v.cheapest(one, func(d *modelDemand, o *option) float64 { return rate / d.capacity(o) })
+	}
+	best := withLayoutsFor(min(rate, leastRate))
+	if best.option == nil {
+		return best, false
+	}
+	// A layout planned for few requests keeps up with few, so try the layouts for larger parts too.
+	part := rate / float64(best.replicas)
+	for range largerParts {
+		if part *= 2; part >= rate {
+			break
+		}
+		if s := withLayoutsFor(part); s.option != nil && s.before(best) {
+			best = s
+		}
+	}
 	return v.verified(best, func(share *Objectives, replicas int) string {
 		// Round up, because all parts together must reach the whole rate.
 		share.RequestsPerSecond = math.Ceil(100*rate/float64(replicas)) / 100
