@@ -5,6 +5,7 @@ package physics_test
 
 import (
 	"bytes"
+	"cmp"
 	"encoding/csv"
 	"fmt"
 	"math"
@@ -45,6 +46,14 @@ func (s started) number(t *testing.T, column string) float64 {
 		t.Fatalf("row %s, column %s: %v", s["id"], column, err)
 	}
 	return number
+}
+
+// release returns the engine's release; empty if the log names none.
+func (s started) release() string {
+	if version := strings.TrimLeft(s["vllm_version"], "~"); strings.HasPrefix(version, "0.") {
+		return version
+	}
+	return ""
 }
 
 func (s started) failed() bool { return strings.HasPrefix(s["note"], "FAILS") }
@@ -170,10 +179,7 @@ type start struct {
 
 func startOf(t *testing.T, row started) start {
 	t.Helper()
-	version := strings.TrimLeft(row["vllm_version"], "~")
-	if !strings.HasPrefix(version, "0.") {
-		version = "0.11" // rows without a version are older than the release that counts graphs
-	}
+	version := cmp.Or(row.release(), "0.11") // rows without a release are older than the one that counts graphs
 	out := start{
 		gpu:    sku.GPU{Class: row["gpu"], MemoryGiB: row.number(t, "gpu_total_gib")},
 		layout: physics.Layout{TP: int(row.number(t, "tp")), PP: 1, DP: 1, Nodes: 1},

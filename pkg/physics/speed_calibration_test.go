@@ -57,6 +57,8 @@ func (s *score) add(b *bench, p physics.Pace) {
 	compare(&s.tokens, p.OutputTokensPerSecond, b.tokens)
 	if !b.burst {
 		compare(&s.tpot, p.TPOT, b.tpot)
+	}
+	if !b.burst && b.noTTFT == "" {
 		compare(&s.ttft, p.TTFT, b.ttft)
 	}
 }
@@ -128,6 +130,32 @@ func TestSpeedCalibration(t *testing.T) {
 				t.Errorf("the median error of %s, rows %s, is %.1f %%, want at most %v %%", bound.figure, tc.name, got, bound.percent)
 			}
 		}
+	}
+}
+
+// The times to the first token that are not compared, with their errors and the reasons.
+func TestTimesNotCompared(t *testing.T) {
+	used, far := map[string]bool{}, errs{}
+	for _, b := range measured(benches(t)) {
+		if b.noTTFT == "" || b.burst || math.IsNaN(b.ttft) {
+			continue
+		}
+		p := b.pace()
+		used[b.noTTFT] = true
+		t.Logf("%-14s %s on %s, %d/%d x %d: TTFT %.0f ms, predicted %.0f (%+.0f %%): %s", b.id, b.run.model, b.gpu, b.input, b.output,
+			b.concurrency, b.ttft, p.TTFT, 100*(p.TTFT/b.ttft-1), b.noTTFT)
+		if b.input > longestFitted {
+			far = append(far, p.TTFT/b.ttft-1)
+		}
+	}
+	for _, of := range readNotCompared(t) {
+		if !used[of.Reason] {
+			t.Errorf("%s has no row: remove it from throughput-ttft.yaml", of.Source)
+		}
+	}
+	t.Logf("figure: TTFT of prompts longer than any fitted one, %d rows: from %+.0f to %+.0f %%", len(far), 100*slices.Min(far), 100*slices.Max(far))
+	if slices.Min(far) < 0 {
+		t.Errorf("the law promises an earlier first token than measured: %+.0f %%", 100*slices.Min(far))
 	}
 }
 

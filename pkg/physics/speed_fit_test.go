@@ -55,7 +55,8 @@ func TestLeaveOneLabOut(t *testing.T) {
 		others := slices.DeleteFunc(fitted, func(b *bench) bool { return b.lab() == lab })
 		fitSpeed(t, speed, others, fittedConstants())
 		s := scoresBy(of, (*bench).lab)[lab]
-		t.Logf("figure: fitted without %s, %d of its rows: TPOT %v, TTFT %v, tokens/s %v", lab, len(of), s.tpot, s.ttft, s.tokens)
+		t.Logf("figure: fitted without %s, %d of its rows: %d TPOT %v, %d TTFT %v, tokens/s %v", lab, len(of), len(s.tpot), s.tpot,
+			len(s.ttft), s.ttft, s.tokens)
 		*speed = was
 	}
 }
@@ -124,6 +125,8 @@ func (b *bench) distance() float64 {
 	}
 	if !b.burst {
 		add(1, p.TPOT, b.tpot)
+	}
+	if !b.burst && b.noTTFT == "" {
 		add(0.4, p.TTFT, b.ttft)
 	}
 	return sum

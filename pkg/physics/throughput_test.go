@@ -34,6 +34,8 @@ type run struct {
 	unnamed string
 	// burst: all requests were sent at once, and no others after them.
 	burst bool
+	// noTTFT is the reason why the time to the first token is not compared with the law; empty if it is.
+	noTTFT string
 }
 
 // waits reports whether sequences waited for memory. Without a queue, no row takes so long to the first token.
@@ -98,7 +100,7 @@ func readRuns(t testing.TB) []run {
 	for i, name := range lines[0] {
 		columns[name] = i
 	}
-	setups := readSetups(t)
+	setups, apart := readSetups(t), readNotCompared(t)
 	var runs []run
 	for _, line := range lines[1:] {
 		text := func(column string) string {
@@ -131,6 +133,7 @@ func readRuns(t testing.TB) []run {
 			tokens: number("out_tok_s_replica"), ttft: number("ttft_ms"), tpot: number("tpot_ms"),
 		}
 		r.set(setups)
+		r.judgeTTFT(apart)
 		r.wholeExperts = text("ep") > "1" || strings.Contains(r.flags, "--enable-expert-parallel")
 		r.burst = strings.HasPrefix(text("concurrency"), "inf")
 		open, _, _ := strings.Cut(strings.TrimLeft(text("concurrency"), "infclosed-p( ~"), " ")
@@ -162,6 +165,37 @@ func readSetups(t testing.TB) (out []setup) {
 		t.Fatal(err)
 	}
 	return out
+}
+
+// notCompared is a source whose times to the first token are not compared with the law.
+type notCompared struct{ Source, Reason string }
+
+func readNotCompared(t testing.TB) (out []notCompared) {
+	t.Helper()
+	data, err := os.ReadFile("testdata/throughput-ttft.yaml")
+	if err != nil {
+		t.Fatal(err)
+	}
+	if err := yaml.UnmarshalStrict(data, &out); err != nil {
+		t.Fatal(err)
+	}
+	return out
+}
+
+// longestFitted is the longest prompt of the rows that decide on the constants of the time to the first token.
+const longestFitted = 8192
+
+// judgeTTFT sets the reason why a row's time to the first token is not compared.
+func (r *run) judgeTTFT(apart []notCompared) {
+	for _, of := range apart {
+		if strings.Contains(r.source, of.Source) {
+			r.noTTFT = of.Reason
+			return
+		}
+	}
+	if r.input > longestFitted {
+		r.noTTFT = "no fitted row has prompts that long"
+	}
 }
 
 // set adds the settings of InferenceX to a row.
