@@ -25,7 +25,7 @@ func (p *Planner) advice(r Request, d demand, found outcome) []string {
 	var out []string
 	for _, text := range []string{
 		p.fewerBits(r, m, chosen), p.smallerCache(r, m, chosen), m.slice(chosen), m.perToken(options),
-		cmp.Or(found.longer(m), m.whole(options)), m.elsewhere(found), found.sideBySide(division{p, r}.forRate()),
+		cmp.Or(found.longer(m), p.whole(r, m, chosen)), m.elsewhere(found), found.sideBySide(division{p, r}.forRate()),
 	} {
 		if text != "" {
 			out = append(out, wording.Clip(text, longestWarning))
@@ -154,8 +154,9 @@ func (p *Planner) smallerCache(r Request, d *modelDemand, chosen *option) string
 // perToken advises a machine that costs more per hour and notably less per token.
 func (g *goals) perToken(found []*option) string {
 	chosen, best := found[0], found[0]
+	atAnyLoad := !g.target.concurrencySet && chosen.layout.load.Rate == 0
 	for _, o := range found[1:] {
-		if o.nodeNames == nil && o.perMillion() > 0 && o.perMillion() < best.perMillion() {
+		if o.nodeNames == nil && o.perMillion() > 0 && o.perMillion() < best.perMillion() && !(atAnyLoad && o.layout.lowered) {
 			best = o
 		}
 	}
@@ -163,27 +164,27 @@ func (g *goals) perToken(found []*option) string {
 	if !comparesHours(g.optimizeFor) || chosen.nodeNames != nil || best == chosen || is > was*(1-notable) {
 		return ""
 	}
+	set := "inference.objectives.optimizeFor: Throughput"
+	if atAnyLoad { // alone, Throughput would plan for as many requests as possible
+		set += fmt.Sprintf(" and inference.objectives.concurrency: %d", best.layout.load.Concurrency)
+	}
 	return fmt.Sprintf("%s serves the same load for %s per million output tokens instead of %s, at %.3g ms per token instead of "+
-		"%.3g: for a steady load, set inference.objectives.optimizeFor: Throughput",
-		priced(best), usd.Significant(is), usd.Significant(was), best.layout.pace.TPOT, chosen.layout.pace.TPOT)
+		"%.3g: for a steady load, set %s",
+		priced(best), usd.Significant(is), usd.Significant(was), best.layout.pace.TPOT, chosen.layout.pace.TPOT, set)
 }
 
-// whole advises the cheapest machine that holds the whole target, if the chosen one holds less.
-func (g *goals) whole(found []*option) string {
-	if !found[0].layout.lowered {
+// whole advises the plan for the whole target, as if the user set it, if the chosen option holds less.
+func (p *Planner) whole(r Request, d *modelDemand, chosen *option) string {
+	if !chosen.layout.lowered {
 		return ""
 	}
-	var best *option
-	for _, o := range found[1:] {
-		if !o.layout.lowered && o.nodeNames == nil && o.price >= 0 && (best == nil || byPrice(o, best) < 0) {
-			best = o
-		}
-	}
-	if best == nil {
+	r.Objectives.MaxModelLen, r.Objectives.Concurrency = d.target.length, d.target.concurrency
+	o, ok := p.best(r)
+	if !ok || o.nodeNames != nil || o.price < 0 {
 		return ""
 	}
 	return fmt.Sprintf("%s holds %s: set inference.objectives.maxModelLen: %d and inference.objectives.concurrency: %d to get it",
-		priced(best), g.target, g.target.length, g.target.concurrency)
+		priced(o), d.target, d.target.length, d.target.concurrency)
 }
 
 // elsewhere advises a machine that has no price in this region and would beat the chosen one at its price in another

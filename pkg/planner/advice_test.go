@@ -4,7 +4,10 @@
 package planner_test
 
 import (
+	"fmt"
+	"regexp"
 	"slices"
+	"strconv"
 	"strings"
 	"testing"
 
@@ -154,5 +157,48 @@ func TestPricesPerTokenCompareUnderOneLoad(t *testing.T) {
 					plan.Performance.Concurrency, tc.want)
 			}
 		})
+	}
+}
+
+// Whoever follows the advice on the whole target or on the price of a token gets the machine that it names.
+func TestAdviceGivesItsMachine(t *testing.T) {
+	c := realCatalog(t)
+	whole := regexp.MustCompile(`^(.+) \(\$[\d.]+/h\) holds .*: set inference\.objectives\.maxModelLen: (\d+) and inference\.objectives\.concurrency: (\d+) to get it$`)
+	token := regexp.MustCompile(`^(.+) \(\$[\d.]+/h\) serves the same load .*: Throughput and inference\.objectives\.concurrency: (\d+)$`)
+	followed := 0
+	for _, cloud := range []string{"aws", "azure", "gcp"} {
+		p := planner.New(c, planner.Settings{Clouds: []string{cloud}})
+		for _, m := range c.Models() {
+			plan, err := p.Plan(planner.Request{Model: &m})
+			if err != nil {
+				continue
+			}
+			for _, advice := range plan.Advice {
+				var o planner.Objectives
+				machine := ""
+				if words := whole.FindStringSubmatch(advice); words != nil {
+					machine = words[1]
+					o.MaxModelLen, _ = strconv.Atoi(words[2])
+					o.Concurrency, _ = strconv.Atoi(words[3])
+				} else if words := token.FindStringSubmatch(advice); words != nil {
+					machine, o.OptimizeFor = words[1], v1beta1.OptimizeForThroughput
+					o.Concurrency, _ = strconv.Atoi(words[2])
+				} else {
+					continue
+				}
+				followed++
+				got, err := p.Plan(planner.Request{Model: &m, Objectives: o})
+				takes := got.InstanceType
+				if got.Nodes > 1 {
+					takes = fmt.Sprintf("%d × %s", got.Nodes, takes)
+				}
+				if err != nil || takes != machine {
+					t.Errorf("%s on %s: %q; with %+v, the plan takes %s, error %v", m.Name, cloud, advice, o, takes, err)
+				}
+			}
+		}
+	}
+	if followed < 20 {
+		t.Errorf("followed %d pieces of advice, want at least 20", followed)
 	}
 }
