@@ -80,7 +80,8 @@ func (g *goals) mostPrecise(options []*option) (*option, bool) {
 }
 
 // consented returns the options for a request that allows more forms than d does, best first. All cost notably less
-// than the chosen one. It does not try machine types whose price alone is higher.
+// than the chosen one. There are none if the objective would prefer an option that saves less. It does not try machine
+// types whose price alone is too high for the objective.
 func (p *Planner) consented(relaxed Request, d *modelDemand, chosen *option) []*option {
 	more, err := p.modelDemand(relaxed)
 	if err != nil {
@@ -99,17 +100,22 @@ func (p *Planner) consented(relaxed Request, d *modelDemand, chosen *option) []*
 		return nil
 	}
 	var found outcome
+	most := chosen.price * (1 - notable)
+	preferred := most * (1 + more.objective.Premium)
 	for i := range candidates {
 		m := &candidates[i]
 		paid, reason := p.allowed(c, m)
-		if price := m.priceAs(paid); reason == "" && price >= 0 && price <= chosen.price*(1-notable) {
+		if price := m.priceAs(paid); reason == "" && price >= 0 && price <= preferred {
 			p.consider(more, c, m, &found)
 		}
 	}
-	found.options = slices.DeleteFunc(found.options, func(o *option) bool { return o.price > chosen.price*(1-notable) })
+	found.options = slices.DeleteFunc(found.options, func(o *option) bool { return o.price > preferred })
 	found.rank(more)
 	found.capLatency(more, c)
-	return found.options
+	if len(found.options) > 0 && found.options[0].price > most {
+		return nil
+	}
+	return slices.DeleteFunc(found.options, func(o *option) bool { return o.price > most })
 }
 
 // notable is the part of a price that advice must save. A smaller saving is within the error of an estimated speed. It

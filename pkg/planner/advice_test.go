@@ -160,11 +160,13 @@ func TestPricesPerTokenCompareUnderOneLoad(t *testing.T) {
 	}
 }
 
-// Whoever follows the advice on the whole target or on the price of a token gets the machine that it names.
+// Whoever follows advice gets the machine that it names.
 func TestAdviceGivesItsMachine(t *testing.T) {
 	c := realCatalog(t)
 	whole := regexp.MustCompile(`^(.+) \(\$[\d.]+/h\) holds .*: set inference\.objectives\.maxModelLen: (\d+) and inference\.objectives\.concurrency: (\d+) to get it$`)
 	token := regexp.MustCompile(`^(.+) \(\$[\d.]+/h\) serves the same load .*: Throughput and inference\.objectives\.concurrency: (\d+)$`)
+	bits := regexp.MustCompile(`the model would run on (.+) \(\$[\d.]+/h\) instead of .*: allow them with inference\.engine\.allowedQuantizations: \[(\S+)\]$`)
+	cache := regexp.MustCompile(`the model would run on (.+) \(\$[\d.]+/h\) instead of .*: allow it with inference\.engine\.allowedKVCacheTypes: \[(\S+)\]$`)
 	followed := 0
 	for _, cloud := range []string{"aws", "azure", "gcp"} {
 		p := planner.New(c, planner.Settings{Clouds: []string{cloud}})
@@ -174,26 +176,29 @@ func TestAdviceGivesItsMachine(t *testing.T) {
 				continue
 			}
 			for _, advice := range plan.Advice {
-				var o planner.Objectives
-				machine := ""
+				r, machine := planner.Request{Model: &m}, ""
 				if words := whole.FindStringSubmatch(advice); words != nil {
 					machine = words[1]
-					o.MaxModelLen, _ = strconv.Atoi(words[2])
-					o.Concurrency, _ = strconv.Atoi(words[3])
+					r.Objectives.MaxModelLen, _ = strconv.Atoi(words[2])
+					r.Objectives.Concurrency, _ = strconv.Atoi(words[3])
 				} else if words := token.FindStringSubmatch(advice); words != nil {
-					machine, o.OptimizeFor = words[1], v1beta1.OptimizeForThroughput
-					o.Concurrency, _ = strconv.Atoi(words[2])
+					machine, r.Objectives.OptimizeFor = words[1], v1beta1.OptimizeForThroughput
+					r.Objectives.Concurrency, _ = strconv.Atoi(words[2])
+				} else if words := bits.FindStringSubmatch(advice); words != nil {
+					machine, r.Constraints.AllowedQuantizations = words[1], words[2:]
+				} else if words := cache.FindStringSubmatch(advice); words != nil {
+					machine, r.Constraints.AllowedKVCacheTypes = words[1], words[2:]
 				} else {
 					continue
 				}
 				followed++
-				got, err := p.Plan(planner.Request{Model: &m, Objectives: o})
+				got, err := p.Plan(r)
 				takes := got.InstanceType
 				if got.Nodes > 1 {
 					takes = fmt.Sprintf("%d × %s", got.Nodes, takes)
 				}
 				if err != nil || takes != machine {
-					t.Errorf("%s on %s: %q; with %+v, the plan takes %s, error %v", m.Name, cloud, advice, o, takes, err)
+					t.Errorf("%s on %s: %q; with %+v, %+v, the plan takes %s, error %v", m.Name, cloud, advice, r.Objectives, r.Constraints, takes, err)
 				}
 			}
 		}
