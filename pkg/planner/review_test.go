@@ -98,7 +98,7 @@ func (r *review) page(t *testing.T) string {
 			t.Fatal(err)
 		}
 		o := j.Objectives
-		plan, err := planner.New(c, planner.Settings{Clouds: []string{j.Cloud}}).Plan(planner.Request{Model: &m, Objectives: planner.Objectives{
+		plan, err := planner.New(c, planner.Settings{Clouds: []string{j.Cloud}, NoRDMA: true}).Plan(planner.Request{Model: &m, Objectives: planner.Objectives{
 			MaxModelLen: o.MaxModelLen, Concurrency: o.Concurrency, OptimizeFor: o.OptimizeFor,
 			TimeToFirstToken: o.TimeToFirstToken.Duration, TimePerOutputToken: o.TimePerOutputToken.Duration,
 		}})
@@ -153,7 +153,7 @@ func (r *review) head() string {
 	var out strings.Builder
 	fmt.Fprintf(&out, `# Plans under review
 
-How good are the plans? This page has %d of them, for well-known models on three clouds in their reference regions. For each, a reviewer read the plan with its alternatives and advice, and compared the prices. "Right" in the column "verdict" means that no other machine of the region is clearly better for the objectives. [How a plan is made](planning.md) has the rules.
+How good are the plans? This page has %d of them, for well-known models on three clouds in their reference regions, with the default settings of `+"`kubectl berth plan`"+`. For each, a reviewer read the plan with its alternatives and advice, and compared the prices. "Right" in the column "verdict" means that no other machine of the region is clearly better for the objectives. [How a plan is made](planning.md) has the rules.
 
 A test keeps the page up to date: `+"`go test ./pkg/planner -run Reviewed -update`"+` writes the figures of this version. The test fails if a plan has other machines than at its review, until somebody judges the plan again in `+"`pkg/planner/testdata/review.yaml`"+`.
 
