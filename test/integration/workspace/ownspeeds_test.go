@@ -152,8 +152,7 @@ func TestEnginesTeachTheirSpeed(t *testing.T) {
 	}
 }
 
-// giveAddress gives a Workspace's pod an address, as a kubelet does, and then changes an annotation, so that the
-// controller looks at the Workspace before it would on its own.
+// giveAddress gives a Workspace's pod an address, as a kubelet does.
 func (w *world) giveAddress(t *testing.T, ws *v1beta1.Workspace, address string) {
 	t.Helper()
 	pod := &corev1.Pod{ObjectMeta: metav1.ObjectMeta{Namespace: ws.Namespace, Name: ws.Name + "-0"}}
