@@ -89,6 +89,10 @@ func tellStory(t *testing.T, starting, serving, ending []blow) {
 	<-struck
 	ws := waitReadyDespite(t, ns, "demo")
 	clients := enterService(t, ws)
+	// While the controller manager is down, a Service gets no endpoints, but the Workspace is Ready.
+	waitFor(t, "the Service to answer", seenTimeout, func(ctx context.Context) (bool, error) {
+		return clients.once(ctx, loadAnswer, false).err == "", nil
+	})
 	load := clients.startClients(t, 2, loadPause, 10)
 	struck = strike(t, "first request", serving)
 	pause(t.Context(), usualService)
