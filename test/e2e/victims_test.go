@@ -88,17 +88,17 @@ func stop(ctx context.Context, name string) error {
 	return unix.Kill(pid, unix.SIGCONT)
 }
 
-// lastMachine returns the first process of the newest machine. Often it is the model's.
-func lastMachine(ctx context.Context) (int, error) {
+// machine returns the first process of the newest machine, often the model's, or of the oldest one.
+func machine(ctx context.Context, oldest bool) (int, error) {
 	status, err := askCloud(ctx)
 	if err != nil {
 		return 0, err
 	}
-	var newest time.Time
+	var at time.Time
 	pid := 0
 	for _, machine := range status.Machines {
-		if machine.PID > 1 && machine.Created.After(newest) {
-			newest, pid = machine.Created, machine.PID
+		if machine.PID > 1 && (pid == 0 || machine.Created.Before(at) == oldest) {
+			at, pid = machine.Created, machine.PID
 		}
 	}
 	if pid == 0 {
@@ -107,9 +107,10 @@ func lastMachine(ctx context.Context) (int, error) {
 	return pid, nil
 }
 
-// killKubelet kills the kubelet of a machine. Its pods go on.
+// killKubelet kills the kubelet of the oldest machine, on which the controller runs. On the model's machine, the pod would
+// be not Ready, and its Service without an endpoint, until the new kubelet has probed it.
 func killKubelet(ctx context.Context) error {
-	machine, err := lastMachine(ctx)
+	machine, err := machine(ctx, true)
 	if err != nil {
 		return err
 	}
@@ -140,7 +141,7 @@ func killKubelet(ctx context.Context) error {
 
 // isolateMachine drops the packets of a machine to the API server for a while. Its pods go on, and serve.
 func isolateMachine(ctx context.Context) error {
-	machine, err := lastMachine(ctx)
+	machine, err := machine(ctx, false)
 	if err != nil {
 		return err
 	}
