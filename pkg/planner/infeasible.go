@@ -155,26 +155,12 @@ func (p *Planner) alternatively(r Request, try relaxations) string {
 		ways = p.byReplicas(r)
 	}
 	if try.quantization {
-		ways += p.byFewerBits(r)
+		ways += division{p, r}.byFewerBits()
 	}
 	if ways == "" && try.objectives {
 		ways = p.byLess(r)
 	}
 	return cmp.Or(ways, p.anotherMachine(r, try))
-}
-
-// byFewerBits describes the weights in fewer bits that make the request feasible.
-func (p *Planner) byFewerBits(r Request) string {
-	relaxed := r
-	relaxed.Constraints.AllowedQuantizations = nil
-	for _, a := range r.Model.Artifacts {
-		relaxed.Constraints.AllowedQuantizations = append(relaxed.Constraints.AllowedQuantizations, a.Quantization)
-	}
-	o, ok := p.best(relaxed)
-	if !ok || o.layout.form.artifact.Native {
-		return ""
-	}
-	return fmt.Sprintf("; with inference.engine.allowedQuantizations: [%s] it works on %s", o.layout.form.artifact.Quantization, priced(o))
 }
 
 // byLess describes the shorter sequences that make the request feasible. It keeps the user's concurrency; if the user

@@ -59,6 +59,20 @@ func (s sideBySide) before(other sideBySide) bool {
 // total returns the price per hour of all replicas.
 func (s sideBySide) total() float64 { return s.price * float64(s.replicas) }
 
+// byFewerBits describes the weights in fewer bits that make the request feasible.
+func (v division) byFewerBits() string {
+	relaxed := v.whole
+	relaxed.Constraints.AllowedQuantizations = nil
+	for _, a := range relaxed.Model.Artifacts {
+		relaxed.Constraints.AllowedQuantizations = append(relaxed.Constraints.AllowedQuantizations, a.Quantization)
+	}
+	o, ok := v.planner.best(relaxed)
+	if !ok || o.layout.form.artifact.Native {
+		return ""
+	}
+	return fmt.Sprintf("; with inference.engine.allowedQuantizations: [%s] it works on %s", o.layout.form.artifact.Quantization, priced(o))
+}
+
 // mostReplicas exceeds any sensible number of replicas.
 const mostReplicas = 1_000_000
 
