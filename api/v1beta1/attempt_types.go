@@ -113,7 +113,7 @@ type AttemptClaim struct {
 	// name of the NodeClaim.
 	// +kubebuilder:validation:MaxLength=253
 	Name string `json:"name"`
-	// uid of the NodeClaim; empty while a lost machine is not bought again.
+	// uid of the NodeClaim; empty from the loss of a machine until its replacement has been requested.
 	// +kubebuilder:validation:MaxLength=64
 	UID string `json:"uid"`
 	// creationTime of the NodeClaim.
@@ -132,8 +132,8 @@ type AttemptClaim struct {
 	// while it lacks none.
 	// +optional
 	GPUsMissingSince *metav1.Time `json:"gpusMissingSince,omitempty"`
-	// gpusSparedSince is when the node began to lack allocatable GPUs that the plan does not need; absent while it lacks
-	// none.
+	// gpusSparedSince is when GPUs of the node became unallocatable while the remaining ones were still enough for the plan;
+	// absent if there are no such GPUs.
 	// +optional
 	GPUsSparedSince *metav1.Time `json:"gpusSparedSince,omitempty"`
 	// lost is the previous machine of this name, which was lost or refused; another machine replaces it.
@@ -174,7 +174,7 @@ type LostClaim struct {
 	CreationTime *metav1.Time `json:"creationTime,omitempty"`
 	// time when the machine was found lost or refused.
 	Time metav1.Time `json:"time"`
-	// reason of the loss: a value as in the reason of an attempt.
+	// reason of the loss: one of the values of an attempt's reason.
 	// +kubebuilder:validation:MaxLength=128
 	Reason string `json:"reason"`
 	// message about the loss; for a refusal, in the cloud's own words if it gave any.

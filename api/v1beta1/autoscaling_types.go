@@ -27,7 +27,8 @@ type AutoscalingSpec struct {
 	// idles that long costs as much as another start.
 	// +optional
 	ScaleDown *AutoscalingPace `json:"scaleDown,omitempty"`
-	// schedules raise or lower the bounds at recurring times. Later schedules take precedence over earlier ones.
+	// schedules raise or lower the bounds at recurring times. If several apply at
+	// once, the last one in the list that sets a bound wins.
 	// +kubebuilder:validation:MaxItems=16
 	// +listType=map
 	// +listMapKey=name

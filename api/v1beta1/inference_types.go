@@ -320,13 +320,14 @@ const (
 
 // ObjectivesSpec has the required size and speed.
 type ObjectivesSpec struct {
-	// maxModelLen is the context of every sequence, in tokens. Unset targets the smaller of the model's context and
-	// 8192.
+	// maxModelLen is the context of every sequence, in tokens. If it is unset, the planner aims for the smaller of the
+	// model's context and 8192, and may accept less.
 	// +kubebuilder:validation:Minimum=1
 	// +kubebuilder:validation:Maximum=100000000
 	// +optional
 	MaxModelLen *int32 `json:"maxModelLen,omitempty"`
-	// concurrency is the number of sequences with maxModelLen tokens that must fit at once. Unset targets 4.
+	// concurrency is the number of sequences of maxModelLen tokens that must fit at once. If it is unset, the planner aims
+	// for 4, and may accept fewer.
 	// +kubebuilder:validation:Minimum=1
 	// +kubebuilder:validation:Maximum=1000000
 	// +optional

@@ -46,7 +46,7 @@ type DataDestination struct {
 	// +kubebuilder:validation:MaxLength=1024
 	// +optional
 	Image string `json:"image,omitempty"`
-	// imagePushSecret names the Secret to push image with.
+	// imagePushSecret names the Secret for pushing image.
 	// +kubebuilder:validation:MaxLength=253
 	// +optional
 	ImagePushSecret string `json:"imagePushSecret,omitempty"`

@@ -182,7 +182,7 @@ func (f *Fetcher) isThere(ctx context.Context, t target) (bool, error) {
 	f.tracker.set(fetch.FileProgress{Path: path, Stage: fetch.StageVerifying, Bytes: info.Size(), TotalBytes: info.Size()})
 	err = (place{f.volume, path}).hash(ctx, t, f.stall.moved)
 	if errors.As(err, new(*hub.ChecksumError)) {
-		f.config.Log.Info("file on the volume differs, fetching it again", "file", path)
+		f.config.Log.Info("file on the volume does not match its checksum, fetching it again", "file", path)
 		return false, errors.Join(f.volume.remove(path), f.volume.remove(path+markerSuffix))
 	}
 	if err != nil {

@@ -26,7 +26,7 @@ import (
 
 // errSchemaRestored ends the process, so that it reads all objects again. Its cache may hold pruned objects. Their
 // resource versions do not change when the API server returns the fields again, so a watch would not update them.
-var errSchemaRestored = errors.New("a CustomResourceDefinition has all fields again: restarting to read its objects")
+var errSchemaRestored = errors.New("the API server no longer prunes fields of Workspaces or InferenceSets: restarting to read complete objects")
 
 // definitions are the fields of our CustomResourceDefinitions, and the caches of the definitions by their names.
 type definitions struct {

@@ -151,7 +151,8 @@ func (p *Policy) boundsAt(now time.Time, lead time.Duration) bounds {
 	return out
 }
 
-// scheduled returns the limits that the schedules set for a moment. Later schedules override earlier ones.
+// scheduled returns the limits that the schedules set for a moment. If several apply, the last one in
+// the list that sets a bound wins.
 func (p *Policy) scheduled(at time.Time) bounds {
 	out := bounds{min: p.Min, max: p.Max}
 	for i := range p.Schedules {

@@ -53,7 +53,7 @@ type CostSource interface {
 	LiveMachineCosts(ctx context.Context) ([]MachineCost, error)
 }
 
-// Surger is a back end that may distinguish the machines of two attempts. Then both can have machines at once.
+// Surger is a back end that may be able to tell apart the machines of two attempts. Then both can have machines at once.
 type Surger interface {
 	// CanSurge reports whether it distinguishes them for a Workspace.
 	CanSurge(owner Owner) bool

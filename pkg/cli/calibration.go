@@ -70,7 +70,7 @@ func (e *export) bind(cmd *cobra.Command, w World) {
 	f := cmd.Flags()
 	f.StringVar(&e.file, "export", "", "signed calibration file to add the result to")
 	f.StringVar(&e.signKey, "sign-key", "", "file with the Ed25519 private key in PEM, for --export: openssl genpkey -algorithm ed25519")
-	f.StringVar(&e.gpu, "gpu", "", "name of the GPU in the catalogue, for --export (default: that of the plan's machine type)")
+	f.StringVar(&e.gpu, "gpu", "", "name of the GPU in the catalogue, for --export (default: the GPU of the plan's machine type)")
 	f.StringVar(&e.source, "source", "", "source of the measurement, for --export (default: kubectl berth bench)")
 	_ = cmd.MarkFlagFilename("export", "yaml", "yml")
 	_ = cmd.MarkFlagFilename("sign-key", "pem")

@@ -27,8 +27,9 @@ func newHistory(w World) *cobra.Command {
 	cmd := &cobra.Command{
 		Use:   "history NAME",
 		Short: "List the revisions of a Workspace: plan, price and changes",
-		Long: `List the revisions of a Workspace, oldest first: the plan, the price, and the changes to the spec, an annotation
-or the ConfigMap. An asterisk marks the current revision.`,
+		Long: `List the revisions of a Workspace, oldest first. Each has its plan, its price, and the changes since the revision
+before it: to the spec, to annotations that affect the plan or the pods, and to the ConfigMap that inference.config
+names. An asterisk marks the current revision.`,
 		Example: `  kubectl berth history my-model
   kubectl berth history my-model -o json`,
 		Args: cobra.ExactArgs(1),

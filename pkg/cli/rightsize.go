@@ -53,11 +53,11 @@ func newRightsize(w World) *cobra.Command {
 		Short: "Advise on cheaper machines for Workspaces, from their observed load",
 		Long: fmt.Sprintf(`Advise on cheaper machines for Workspaces, from their observed load. The command changes nothing.
 
-The cost ledger (the chart's cost.enabled) has the tokens of each engine: per hour for the last two days, and per day
+The cost ledger (the chart's cost.enabled) has the token counts of each engine: per hour for the last two days, and per day
 for the time before. For each Workspace on bought machines, the command makes a new plan with the controller's
 planner and settings: for %d times the rate of the busiest hour, and for requests of the length that the present plan
 assumes. The new plan keeps the spec's context, precision, placement, limits and required speed, but not its
-machine types, number of machines and concurrency. The command advises the new plan if it is at least %.0f %% cheaper
+machine types, number of machines and concurrency. The command recommends the new plan if it is at least %.0f %% cheaper
 than the present one at today's price.
 
 There is no advice if the Workspace has run on its present machines for less than three days, if its model answered
@@ -240,7 +240,7 @@ func rateOf(load *cost.Load, assumed *planner.Performance) float64 {
 	return math.Ceil(headroom*rate*digits) / digits
 }
 
-// compareCheaper plans for a rate. It advises the new plan if that is cheaper than the present plan at today's prices.
+// compareCheaper plans for a rate. It recommends the new plan if that is cheaper than the present plan at today's prices.
 func (r *rightsizeCommand) compareCheaper(ctx context.Context, current *pinned, rate float64, out *sizing) {
 	source, limits := made(current.Inputs), planning.Limits{Ceiling: r.ceiling}
 	source.Namespace, source.Name = out.Namespace, out.Name

@@ -79,7 +79,7 @@ func (l *Ledger) Open() map[State]int {
 	return out
 }
 
-// Namespaces returns the namespaces with accounts, sorted.
+// Namespaces returns the namespaces with accounts or machines, sorted.
 func (l *Ledger) Namespaces() []string {
 	seen := map[string]bool{}
 	for key := range l.accounts {

@@ -101,7 +101,8 @@ func (h *horizon) spread(from time.Time, millis int64, yield func(label string, 
 	}
 }
 
-// Period returns the time of a label. The label of everything older than the kept periods has zero times.
+// Period returns the begin and the end of the period that a label names; ok is false for any other text. The empty label
+// stands for everything older than the kept periods: its begin and end are zero.
 func Period(label string) (begin, end time.Time, ok bool) {
 	if label == "" {
 		return time.Time{}, time.Time{}, true

@@ -80,8 +80,8 @@ func startupTimeout(_ *Input, pod *corev1.Pod) (Finding, bool) {
 			continue
 		}
 		return finding(v1beta1.ReasonStartupTimeout,
-			"container %q of pod %q did not answer %s within %s of its start and restarts: "+
-				"kubectl logs --previous %s -c %s shows its progress; a machine type with a faster disk, or a smaller model, starts sooner",
+			"container %q of pod %q did not answer %s within %s of its start, so the kubelet restarts it: "+
+				"kubectl logs --previous %s -c %s shows how far it got; a faster disk (another machine type) or a smaller model shortens the start",
 			status.Name, pod.Name, probed(container.StartupProbe), allowed, pod.Name, status.Name), true
 	}
 	return Finding{}, false

@@ -123,7 +123,7 @@ func TestSymptoms(t *testing.T) {
 		{
 			"a start that the kubelet gave up",
 			one(probedFor, engine(waiting("CrashLoopBackOff", ""), lasted(time.Hour+5*time.Second, 137, "loading"))),
-			finding("StartupTimeout", `container "chat" of pod "chat-0" did not answer /health within 1h0m0s of its start and restarts: kubectl logs --previous chat-0 -c chat shows its progress; a machine type with a faster disk, or a smaller model, starts sooner`),
+			finding("StartupTimeout", `container "chat" of pod "chat-0" did not answer /health within 1h0m0s of its start, so the kubelet restarts it: kubectl logs --previous chat-0 -c chat shows how far it got; a faster disk (another machine type) or a smaller model shortens the start`),
 		},
 		{
 			"an error of its own at that time is not the kubelet's doing",

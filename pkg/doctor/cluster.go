@@ -58,7 +58,8 @@ func checkDefinitions(e *examination) {
 		}
 		if definition.GetDeletionTimestamp() != nil {
 			e.fail("CRDTerminating", called(definition), "it is being deleted, and all its objects with it",
-				"find and stop the deletion; when the objects are gone: "+install)
+				"a deletion cannot be undone: find out what deleted it, so that it does not happen again; once the "+
+					"CustomResourceDefinition is gone: "+install+" --set=crds.install=true")
 			continue
 		}
 		if status, _, message := condition(definition, "Established"); status != "True" {

@@ -17,8 +17,9 @@ import (
 // bindDedication declares when machines get the taint of their Workspace.
 func (o *Controller) bindDedication(flags *flag.FlagSet) {
 	flags.StringVar((*string)(&o.Dedication), "dedicated-taint", string(preflight.Auto),
-		"when to taint machines with modelberth.dev/workspace-uid, to keep other pods off them: Auto (unless a DaemonSet "+
-			"tolerates sku=gpu but not this taint), Enabled (always, and buy nothing while there is such a DaemonSet) or Disabled")
+		"whether to taint machines with modelberth.dev/workspace-uid, to keep other pods off them: Auto taints unless that would "+
+			"keep off a DaemonSet that tolerates sku=gpu; Enabled always taints, and buys nothing while the taint would keep off "+
+			"such a DaemonSet; Disabled never taints")
 	flags.Func("daemonset-namespace", "namespace whose DaemonSets count as device plugins and for --dedicated-taint; name only "+
 		"namespaces in which administrators alone may write; repeatable; a trailing * matches a prefix; default: none", o.addDaemonSetNamespace)
 }

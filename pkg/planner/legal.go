@@ -43,7 +43,7 @@ func CannotSplit(s *model.Shape, q *model.Quantization, parts int, whole bool) s
 }
 
 func needsCapability(what, need string, gpu *sku.GPU) string {
-	return fmt.Sprintf("%s needs compute capability %s, %s has %s", what, need, gpu.Class, gpu.ComputeCapability)
+	return fmt.Sprintf("%s needs compute capability %s, but %s has %s", what, need, gpu.Class, gpu.ComputeCapability)
 }
 
 // isSparse reports whether the model has sparse attention: an indexer chooses the tokens.
@@ -67,7 +67,7 @@ func cannotChoose(e *catalog.Engine, s *model.Shape, kvType string, gpu *sku.GPU
 			return ""
 		}
 	}
-	return fmt.Sprintf("sparse attention runs on compute capability %s, %s has %s", orList(runs), gpu.Class, gpu.ComputeCapability)
+	return fmt.Sprintf("sparse attention needs compute capability %s, but %s has %s", orList(runs), gpu.Class, gpu.ComputeCapability)
 }
 
 // cannotKeep explains why a GPU has no kernels for a type of KV cache, or why the type does not suit the model.

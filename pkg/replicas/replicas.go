@@ -69,7 +69,7 @@ type Replica struct {
 	IsFailing bool
 	// Starting is since when it has its machines, if it does not answer; zero if it answers or has none.
 	Starting time.Time
-	// IsSteady: it uses no spot machines, and the set needs it for that.
+	// IsSteady: it is one of the replicas that are to use no spot machines (spec.onDemandReplicas).
 	IsSteady bool
 	// Load is its number of running and waiting requests, if IsLoadKnown.
 	Load        float64

@@ -266,7 +266,7 @@ func TestReadTrace(t *testing.T) {
 			"",
 		},
 		"empty":          {"no header", "", nil, "empty"},
-		"no requests":    {"a header alone", "time,input,output\n", nil, "no requests"},
+		"no requests":    {"a header alone", "time,input,output\n", nil, "no request with output tokens"},
 		"missing column": {"the error names the column and other names for it", "time,input\n1,2\n", nil, "no column output"},
 		"bad number":     {"the error has the line", "time,input,output\n1,2,3\n1,x,3\n", nil, `line 3: "x"`},
 		"negative":       {"tokens are not negative", "time,input,output\n1,2,-3\n", nil, "line 2"},

@@ -145,7 +145,7 @@ func parseTokens(text string) (int, error) {
 // normalized sorts the requests and shifts their times so that the first is zero.
 func normalized(requests []Request) ([]Request, error) {
 	if len(requests) == 0 {
-		return nil, errors.New("the trace has no requests with an answer")
+		return nil, errors.New("the trace has no request with output tokens")
 	}
 	slices.SortStableFunc(requests, func(a, b Request) int { return cmp.Compare(a.At, b.At) })
 	first := requests[0].At

@@ -180,7 +180,7 @@ func (v *view) words(p problem) string {
 
 func (f *facts) stopped(c count) string {
 	return fmt.Sprintf("The rollout has stopped, and the replicas that it did not reach keep the previous template. %s. "+
-		"Fix the cause, or restore the previous template", strings.TrimSuffix(c.stuck.words(c.stuck.blocked), "."))
+		"Fix the cause, or set spec.template back to the previous template", strings.TrimSuffix(c.stuck.words(c.stuck.blocked), "."))
 }
 
 // rolledBack explains why the replicas have another template than the spec.
@@ -189,7 +189,7 @@ func (f *facts) rolledBack() string {
 	if f.decision.IsRolling || f.fails() {
 		progress = "return to the previous template"
 	}
-	return fmt.Sprintf("spec.template failed, and the replicas %s. %s. Correct spec.template, or restore the previous template",
+	return fmt.Sprintf("spec.template failed, and the replicas %s. %s. Correct spec.template, or set it back to the previous template",
 		progress, strings.TrimSuffix(f.rollout.Message, "."))
 }
 

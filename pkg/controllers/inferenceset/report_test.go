@@ -87,10 +87,10 @@ func TestConditions(t *testing.T) {
 			"Available=True ReplicaAvailable: http://chat.team leads to 1 of 2 replicas",
 		}},
 		{"a rollout stops", pass{set: set(), views: []view{old(ready("a")), blocked("b")}, decision: rolling}, problem{}, []string{
-			"Ready=False RolloutStopped: 1/2 replicas are ready, for $3.67/h in all. The rollout has stopped, and the replicas that it did not reach keep the previous template. Workspace b: SpendingCeiling: the namespace's ceiling is $10.00/h: raise it. Fix the cause, or restore the previous template",
-			"InferenceSetReady=False inferencesetNotReady: 1/2 replicas are ready, for $3.67/h in all. The rollout has stopped, and the replicas that it did not reach keep the previous template. Workspace b: SpendingCeiling: the namespace's ceiling is $10.00/h: raise it. Fix the cause, or restore the previous template",
+			"Ready=False RolloutStopped: 1/2 replicas are ready, for $3.67/h in all. The rollout has stopped, and the replicas that it did not reach keep the previous template. Workspace b: SpendingCeiling: the namespace's ceiling is $10.00/h: raise it. Fix the cause, or set spec.template back to the previous template",
+			"InferenceSetReady=False inferencesetNotReady: 1/2 replicas are ready, for $3.67/h in all. The rollout has stopped, and the replicas that it did not reach keep the previous template. Workspace b: SpendingCeiling: the namespace's ceiling is $10.00/h: raise it. Fix the cause, or set spec.template back to the previous template",
 			"Available=True ReplicaAvailable: http://chat.team leads to 1 of 2 replicas",
-			"Stalled=True RolloutStopped: The rollout has stopped, and the replicas that it did not reach keep the previous template. Workspace b: SpendingCeiling: the namespace's ceiling is $10.00/h: raise it. Fix the cause, or restore the previous template",
+			"Stalled=True RolloutStopped: The rollout has stopped, and the replicas that it did not reach keep the previous template. Workspace b: SpendingCeiling: the namespace's ceiling is $10.00/h: raise it. Fix the cause, or set spec.template back to the previous template",
 		}},
 		{"one waits for machines, and tries again", pass{set: set(), views: []view{ready("a"), short("b")}}, problem{}, []string{
 			"Ready=False ReplicaBlocked: 1/2 replicas are ready, for $3.67/h in all. Workspace b: NoCapacity: sold out until 14:05",
@@ -120,16 +120,16 @@ func TestConditions(t *testing.T) {
 			"ScalingLimited=True NodeCountLimit: the number of machines in use is 1, and another replica would exceed spec.nodeCountLimit (1): raise the limit, or lower spec.replicas",
 		}},
 		{"a new template failed, and the replicas return to the previous one", rolledBack(old(starting("a")), true), problem{}, []string{
-			"Ready=False RolledBack: 1/2 replicas are ready, for $3.67/h in all. spec.template failed, and the replicas return to the previous template. Workspace a: EngineArgsRefused: no such flag. Correct spec.template, or restore the previous template. Workspace a: Progressing: waiting for a machine",
-			"InferenceSetReady=False inferencesetNotReady: 1/2 replicas are ready, for $3.67/h in all. spec.template failed, and the replicas return to the previous template. Workspace a: EngineArgsRefused: no such flag. Correct spec.template, or restore the previous template. Workspace a: Progressing: waiting for a machine",
+			"Ready=False RolledBack: 1/2 replicas are ready, for $3.67/h in all. spec.template failed, and the replicas return to the previous template. Workspace a: EngineArgsRefused: no such flag. Correct spec.template, or set it back to the previous template. Workspace a: Progressing: waiting for a machine",
+			"InferenceSetReady=False inferencesetNotReady: 1/2 replicas are ready, for $3.67/h in all. spec.template failed, and the replicas return to the previous template. Workspace a: EngineArgsRefused: no such flag. Correct spec.template, or set it back to the previous template. Workspace a: Progressing: waiting for a machine",
 			"Available=True ReplicaAvailable: http://chat.team leads to 1 of 2 replicas",
-			"Stalled=True RolledBack: spec.template failed, and the replicas return to the previous template. Workspace a: EngineArgsRefused: no such flag. Correct spec.template, or restore the previous template",
+			"Stalled=True RolledBack: spec.template failed, and the replicas return to the previous template. Workspace a: EngineArgsRefused: no such flag. Correct spec.template, or set it back to the previous template",
 		}},
 		{"they have it again", rolledBack(ready("a"), false), problem{}, []string{
-			"Ready=False RolledBack: 2/2 replicas are ready, for $7.34/h in all. spec.template failed, and the replicas have the previous template again. Workspace a: EngineArgsRefused: no such flag. Correct spec.template, or restore the previous template",
-			"InferenceSetReady=False inferencesetNotReady: 2/2 replicas are ready, for $7.34/h in all. spec.template failed, and the replicas have the previous template again. Workspace a: EngineArgsRefused: no such flag. Correct spec.template, or restore the previous template",
+			"Ready=False RolledBack: 2/2 replicas are ready, for $7.34/h in all. spec.template failed, and the replicas have the previous template again. Workspace a: EngineArgsRefused: no such flag. Correct spec.template, or set it back to the previous template",
+			"InferenceSetReady=False inferencesetNotReady: 2/2 replicas are ready, for $7.34/h in all. spec.template failed, and the replicas have the previous template again. Workspace a: EngineArgsRefused: no such flag. Correct spec.template, or set it back to the previous template",
 			"Available=True ReplicaAvailable: http://chat.team leads to 2 of 2 replicas",
-			"Stalled=True RolledBack: spec.template failed, and the replicas have the previous template again. Workspace a: EngineArgsRefused: no such flag. Correct spec.template, or restore the previous template",
+			"Stalled=True RolledBack: spec.template failed, and the replicas have the previous template again. Workspace a: EngineArgsRefused: no such flag. Correct spec.template, or set it back to the previous template",
 		}},
 		{"a set that is being deleted", pass{
 			set:   set(func(s *v1beta1.InferenceSet) { s.DeletionTimestamp = &metav1.Time{Time: time.Unix(1, 0)} }),

@@ -110,7 +110,7 @@ func checkLayout(plan planner.Plan) error {
 	case plan.GPUsPerNode < 1:
 		return errors.New("rendering vllm: the plan has no GPU")
 	case min(plan.TensorParallel, plan.PipelineParallel, plan.DataParallel) < 1:
-		return fmt.Errorf("rendering vllm: the plan is %d × %d × %d GPUs (tensor, pipeline and data parallel)",
+		return fmt.Errorf("rendering vllm: the plan has tensor, pipeline and data parallelism %d, %d and %d: each must be at least 1",
 			plan.TensorParallel, plan.PipelineParallel, plan.DataParallel)
 	case len(plan.StageLayers) > 0 && len(plan.StageLayers) != plan.PipelineParallel:
 		return fmt.Errorf("rendering vllm: the plan divides the layers over %d stages and has %d stages", len(plan.StageLayers), plan.PipelineParallel)

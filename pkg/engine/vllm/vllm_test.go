@@ -416,7 +416,7 @@ func TestCommandRefuses(t *testing.T) {
 		{"a plan without GPUs", func(in *engine.Input) { in.Plan.GPUsPerNode = 0 }, "rendering vllm: the plan has no GPU"},
 		{
 			"a plan of no shape", func(in *engine.Input) { in.Plan.TensorParallel = 0 },
-			"rendering vllm: the plan is 0 × 1 × 1 GPUs (tensor, pipeline and data parallel)",
+			"rendering vllm: the plan has tensor, pipeline and data parallelism 0, 1 and 1: each must be at least 1",
 		},
 		{
 			"a plan without room", func(in *engine.Input) { in.Plan.MaxNumSeqs = 0 },
