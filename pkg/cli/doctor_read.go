@@ -112,6 +112,10 @@ func sources() []source {
 			GroupVersionKind: schema.GroupVersionKind{Version: "v1", Kind: "Pod"},
 			labels:           client.MatchingLabels{"app.kubernetes.io/name": "modelberth"},
 		},
+		source{ // with the chart's nameOverride
+			GroupVersionKind: schema.GroupVersionKind{Version: "v1", Kind: "Pod"},
+			labels:           client.MatchingLabels{"app.kubernetes.io/part-of": "modelberth"},
+		},
 		source{
 			GroupVersionKind: schema.GroupVersionKind{Group: "apps", Version: "v1", Kind: "StatefulSet"},
 			labels:           client.HasLabels{"kaito.sh/workspace"},

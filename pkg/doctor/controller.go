@@ -19,7 +19,7 @@ func checkController(e *examination) {
 	}
 	all := e.controllers()
 	if len(all) == 0 {
-		e.fail("ControllerMissing", "", "no Deployment has the label "+appName+"=modelberth", install)
+		e.fail("ControllerMissing", "", "no Deployment has the label "+appName+"="+product, install)
 	}
 	for i := range all {
 		d := &all[i]
@@ -27,7 +27,7 @@ func checkController(e *examination) {
 		if d.Spec.Replicas != nil {
 			wanted = *d.Spec.Replicas
 		}
-		logs := fmt.Sprintf("kubectl describe pods --namespace=%s --selector=%s=modelberth", d.Namespace, appName)
+		logs := fmt.Sprintf("kubectl describe pods --namespace=%s --selector=%s=%s", d.Namespace, appName, d.Labels[appName])
 		switch {
 		case wanted == 0:
 			e.fail("ControllerScaledToZero", object, "spec.replicas is 0",
@@ -45,7 +45,7 @@ func checkController(e *examination) {
 func (e *examination) explainPods(d *appsv1.Deployment) bool {
 	found := false
 	for _, pod := range typed[corev1.Pod](e.snapshot, "Pod") {
-		if pod.Namespace != d.Namespace || pod.Labels[appName] != "modelberth" {
+		if pod.Namespace != d.Namespace || !isOurs(pod.Labels) {
 			continue
 		}
 		object := named("Pod", pod.Namespace, pod.Name)
@@ -105,7 +105,7 @@ func checkPolicies(e *examination) {
 		bound[name] = true
 	}
 	for _, policy := range e.snapshot.of("ValidatingAdmissionPolicy") {
-		if policy.GetLabels()[appName] == "modelberth" && !bound[policy.GetName()] &&
+		if isOurs(policy.GetLabels()) && !bound[policy.GetName()] &&
 			e.snapshot.isRead("ValidatingAdmissionPolicyBinding") {
 			e.fail("PolicyNotBound", called(&policy), "no ValidatingAdmissionPolicyBinding names it, so it has no effect",
 				install+" --set=policies.install=true")

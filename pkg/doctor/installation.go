@@ -13,9 +13,16 @@ import (
 const (
 	// install is the command that installs missing parts of the chart.
 	install = "helm upgrade --install modelberth charts/modelberth --namespace=modelberth-system --reset-then-reuse-values"
-	// appName is the label of the controller's objects.
+	// appName is the label of the controller's objects. If the chart's nameOverride changes it, partOf identifies them.
 	appName = "app.kubernetes.io/name"
+	partOf  = "app.kubernetes.io/part-of"
+	product = "modelberth"
 )
+
+// isOurs reports whether labels are those of the controller's objects.
+func isOurs(labels map[string]string) bool {
+	return labels[appName] == product || labels[partOf] == product
+}
 
 func (e *examination) deployments() []appsv1.Deployment {
 	return typed[appsv1.Deployment](e.snapshot, "Deployment")
@@ -23,7 +30,7 @@ func (e *examination) deployments() []appsv1.Deployment {
 
 // controllers returns the Deployments of Modelberth's controller.
 func (e *examination) controllers() []appsv1.Deployment {
-	return slices.DeleteFunc(e.deployments(), func(d appsv1.Deployment) bool { return d.Labels[appName] != "modelberth" })
+	return slices.DeleteFunc(e.deployments(), func(d appsv1.Deployment) bool { return !isOurs(d.Labels) })
 }
 
 // setting returns the values of a flag of the controller.

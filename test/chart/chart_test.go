@@ -21,6 +21,7 @@ import (
 	appsv1 "k8s.io/api/apps/v1"
 	corev1 "k8s.io/api/core/v1"
 	networkingv1 "k8s.io/api/networking/v1"
+	policyv1 "k8s.io/api/policy/v1"
 	rbacv1 "k8s.io/api/rbac/v1"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/labels"
@@ -252,6 +253,7 @@ func TestRefusals(t *testing.T) {
 		{"limits of tokens without an audience", append(complete, "--set", "router.tokens.requestsPerMinute=5"), "router.tokens has limits but no audience"},
 		{"a router without an image", append(complete, "--set", "router.enabled=true"), "router.image.repository is empty"},
 		{"a certificate for plain HTTP", append(complete, "--set", "metrics.insecure=true,metrics.certificateSecret=tls"), "metrics.certificateSecret has no effect"},
+		{"a name that no label can have", append(complete, "--set", "nameOverride=Work space"), "/nameOverride"},
 		{"a Kubernetes that is too old", append(complete, "--kube-version", "1.30.9"), "chart requires kubeVersion"},
 	}
 	for _, c := range cases {
@@ -305,6 +307,49 @@ func TestArbitraryUID(t *testing.T) {
 			if of := pod.Containers[i].SecurityContext; of.RunAsUser != nil || of.RunAsGroup != nil {
 				t.Errorf("container %s names a user: %v", pod.Containers[i].Name, of)
 			}
+		}
+	}
+}
+
+// TestNameOverride checks that tools find the controller by the name of KAITO's, that its own objects still select its pods,
+// and that a label of the user changes neither.
+func TestNameOverride(t *testing.T) {
+	rendered, err := template(t, "--values", "testdata/router.values.yaml", "--set", "networkPolicy.enabled=true,nameOverride=workspace",
+		"--set", `commonLabels.app\.kubernetes\.io/part-of=platform`)
+	if err != nil {
+		t.Fatal(err)
+	}
+	deployments := find[*appsv1.Deployment](t, rendered)
+	at := slices.IndexFunc(deployments, func(d *appsv1.Deployment) bool { return d.Name == "modelberth" })
+	if at < 0 {
+		t.Fatal("the Deployment has another name")
+	}
+	pods := labels.Set(deployments[at].Spec.Template.Labels)
+	for where, got := range map[string]labels.Set{"Deployment": deployments[at].Labels, "pods": pods} {
+		want := labels.Set{"app.kubernetes.io/name": "workspace", "app.kubernetes.io/part-of": "modelberth"}
+		if !labels.SelectorFromSet(want).Matches(got) {
+			t.Errorf("labels of the %s are %v, want %v", where, got, want)
+		}
+	}
+	selectors := map[string]labels.Set{"Deployment": deployments[at].Spec.Selector.MatchLabels}
+	for _, service := range find[*corev1.Service](t, rendered) {
+		if service.Name == "modelberth-metrics" {
+			selectors["Service"] = service.Spec.Selector
+		}
+	}
+	for _, policy := range find[*networkingv1.NetworkPolicy](t, rendered) {
+		if policy.Name == "modelberth" {
+			selectors["NetworkPolicy"] = policy.Spec.PodSelector.MatchLabels
+		}
+	}
+	for _, budget := range find[*policyv1.PodDisruptionBudget](t, rendered) {
+		if budget.Name == "modelberth" {
+			selectors["PodDisruptionBudget"] = budget.Spec.Selector.MatchLabels
+		}
+	}
+	for _, kind := range []string{"Deployment", "Service", "NetworkPolicy", "PodDisruptionBudget"} {
+		if selectors[kind] == nil || !labels.SelectorFromSet(selectors[kind]).Matches(pods) {
+			t.Errorf("the %s selects %v, and the pods have %v", kind, selectors[kind], pods)
 		}
 	}
 }

@@ -19,7 +19,7 @@ SPDX-License-Identifier: Apache-2.0
 
 {{/* The labels that the Deployment's pods are selected by: they can never change. */}}
 {{- define "modelberth.selectorLabels" -}}
-app.kubernetes.io/name: {{ .Chart.Name }}
+app.kubernetes.io/name: {{ .Values.nameOverride | default .Chart.Name }}
 app.kubernetes.io/instance: {{ .Release.Name }}
 {{- end }}
 
@@ -28,7 +28,12 @@ helm.sh/chart: {{ printf "%s-%s" .Chart.Name .Chart.Version | replace "+" "_" }}
 {{ include "modelberth.selectorLabels" . }}
 app.kubernetes.io/version: {{ .Chart.AppVersion | quote }}
 app.kubernetes.io/managed-by: {{ .Release.Service }}
-{{- with .Values.commonLabels }}
+{{- /* kubectl berth doctor finds the controller by its name, or by this label. */}}
+{{- $renamed := ne (.Values.nameOverride | default .Chart.Name) .Chart.Name }}
+{{- if $renamed }}
+app.kubernetes.io/part-of: {{ .Chart.Name }}
+{{- end }}
+{{- with omit .Values.commonLabels ($renamed | ternary "app.kubernetes.io/part-of" "") }}
 {{ toYaml . }}
 {{- end }}
 {{- end }}
