@@ -26,6 +26,10 @@ const (
 	// (karpenter-provider-aws v1.10.0, DefaultEBS in pkg/providers/amifamily).
 	awsDefaultGiB = 20
 
+	// autoMode is the API group of EKS Auto Mode. Its NodeClass has the size of the disk in spec.ephemeralStorage.size
+	// (Amazon EKS user guide, "Create a Node Class").
+	autoMode = "eks.amazonaws.com"
+
 	// podsShare is the share of a disk for pods and images: a kubelet evicts pods when a tenth is left, and the system
 	// needs some space, too. It affects only the recommended size.
 	podsShare = 0.85
@@ -53,6 +57,9 @@ func LacksDisk(class *unstructured.Unstructured, need Disk) string {
 	case refusal.KarpenterAzure:
 		return need.onAzure(class)
 	case refusal.KarpenterAWS:
+		if gvk.Group == autoMode {
+			return need.onAutoMode(class)
+		}
 		return need.onAWS(class)
 	case refusal.UnknownProvider, refusal.GPUProvisioner: // a claim for gpu-provisioner requests its disk size
 	}
@@ -93,6 +100,22 @@ func (d Disk) onAWS(class *unstructured.Unstructured) string {
 	}
 	return fmt.Sprintf("%s %q gives its machines a root volume of %.0f GiB, but weights and image need %d GiB: %s",
 		class.GetKind(), class.GetName(), size, d.GiB, way)
+}
+
+// onAutoMode is LacksDisk for a NodeClass of EKS Auto Mode. It counts the local disks of the machine type, too, because
+// the image decides whether pods use them.
+func (d Disk) onAutoMode(class *unstructured.Unstructured) string {
+	text, _, err := unstructured.NestedString(class.Object, "spec", "ephemeralStorage", "size")
+	volume, parseErr := resource.ParseQuantity(text)
+	if err != nil || parseErr != nil {
+		return ""
+	}
+	size := float64(volume.Value()) / bytesPerGiB
+	if float64(d.GiB) <= max(size, d.LocalGiB) {
+		return ""
+	}
+	return fmt.Sprintf("%s %q gives its machines %.0f GiB of ephemeral storage, but weights and image need %d GiB: "+
+		"set its spec.ephemeralStorage.size to %.0fGi or more", class.GetKind(), class.GetName(), size, d.GiB, math.Ceil(float64(d.GiB)/podsShare))
 }
 
 func (d Disk) onLocalDisk(class *unstructured.Unstructured, isKnown bool) string {

@@ -16,6 +16,8 @@ import (
 const (
 	aks = "apiVersion: karpenter.azure.com/v1beta1\nkind: AKSNodeClass\nmetadata: {name: gpu}\n"
 	ec2 = "apiVersion: karpenter.k8s.aws/v1\nkind: EC2NodeClass\nmetadata: {name: gpu}\n"
+	// auto is a NodeClass of EKS Auto Mode.
+	auto = "apiVersion: eks.amazonaws.com/v1\nkind: NodeClass\nmetadata: {name: gpu}\n"
 )
 
 func TestLacksDisk(t *testing.T) {
@@ -72,6 +74,14 @@ func TestLacksDisk(t *testing.T) {
 		},
 		{"of several any may be the one", ec2 + "spec: {blockDeviceMappings: [{ebs: {volumeSize: 5Gi}}, {ebs: {volumeSize: 500Gi}}]}", 60, 0, ""},
 		{"a snapshot says how large it is", ec2 + "spec: {blockDeviceMappings: [{ebs: {snapshotID: snap-1}}]}", 60, 0, ""},
+		{"Auto Mode has another field for the size", auto + "spec: {ephemeralStorage: {size: 160Gi}}", 150, 0, ""},
+		{
+			"the size in Auto Mode is too small", auto + "spec: {ephemeralStorage: {size: 80Gi}}", 150, 125,
+			`NodeClass "gpu" gives its machines 80 GiB of ephemeral storage, but weights and image need 150 GiB: ` +
+				`set its spec.ephemeralStorage.size to 177Gi or more`,
+		},
+		{"pods of Auto Mode may use the local disks", auto + "spec: {ephemeralStorage: {size: 80Gi}}", 150, 600, ""},
+		{"Auto Mode without a size", auto + "spec: {}", 150, 0, ""},
 		{"an image of one's own may bring any size", ec2 + "spec: {amiFamily: Custom}", 60, 0, ""},
 		{"a mapping that is none", ec2 + "spec: {blockDeviceMappings: [large]}", 60, 0, ""},
 		{"a policy that is none", ec2 + "spec: {instanceStorePolicy: 5}", 60, 0, ""},
