@@ -5,22 +5,18 @@ package docs
 
 import (
 	"bytes"
-	"context"
 	"flag"
 	"fmt"
 	"go/ast"
 	"go/parser"
 	"go/token"
-	"io/fs"
 	"os"
-	"os/exec"
 	"path/filepath"
 	"regexp"
 	"slices"
 	"strconv"
 	"strings"
 	"testing"
-	"time"
 
 	"github.com/google/go-cmp/cmp"
 	"sigs.k8s.io/yaml"
@@ -29,6 +25,7 @@ import (
 	"github.com/modelberth/modelberth/pkg/cli"
 	"github.com/modelberth/modelberth/pkg/options"
 	"github.com/modelberth/modelberth/presets"
+	"github.com/modelberth/modelberth/test/docs/pages"
 )
 
 const root = "../.."
@@ -120,19 +117,10 @@ func reasonsIn(t *testing.T, path string) []string {
 	return values
 }
 
-// pages are the pages of the documentation, by path from the root.
-func pages(t *testing.T) map[string]string {
+// readPages returns the pages of the documentation, by path from the root.
+func readPages(t *testing.T) map[string]string {
 	t.Helper()
-	out := map[string]string{}
-	for _, name := range []string{"README.md", "CONTRIBUTING.md"} {
-		out[name] = read(t, name)
-	}
-	err := fs.WalkDir(os.DirFS(root), "docs", func(path string, entry fs.DirEntry, err error) error {
-		if err == nil && !entry.IsDir() && filepath.Ext(path) == ".md" {
-			out[path] = read(t, path)
-		}
-		return err
-	})
+	out, err := pages.Read(root)
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -147,7 +135,7 @@ func anchor(heading string) string {
 
 // TestLinks follows every link that stays within the repository.
 func TestLinks(t *testing.T) {
-	all := pages(t)
+	all := readPages(t)
 	headings := regexp.MustCompile(`(?m)^#+ (.+)$`)
 	links := regexp.MustCompile(`\]\(([^)\s]+)\)`)
 	checked := 0
@@ -183,19 +171,9 @@ func TestLinks(t *testing.T) {
 	}
 }
 
-// block is a fenced block of a page.
-type block struct{ page, language, text string }
-
-func blocks(t *testing.T) []block {
+func blocks(t *testing.T) []pages.Block {
 	t.Helper()
-	var out []block
-	fence := regexp.MustCompile("(?ms)^```(\\w*)\n(.*?)\n```$")
-	for page, text := range pages(t) {
-		for _, match := range fence.FindAllStringSubmatch(text, -1) {
-			out = append(out, block{page: page, language: match[1], text: match[2]})
-		}
-	}
-	return out
+	return pages.Blocks(readPages(t))
 }
 
 // TestMakeTargets checks that every target named in a page exists.
@@ -205,7 +183,7 @@ func TestMakeTargets(t *testing.T) {
 		targets[match[1]] = true
 	}
 	named := 0
-	for page, text := range pages(t) {
+	for page, text := range readPages(t) {
 		for _, match := range regexp.MustCompile("(?m)(?:^|`|\" )make ([a-z0-9-]+)").FindAllStringSubmatch(text, -1) {
 			named++
 			if !targets[match[1]] {
@@ -222,8 +200,8 @@ func TestMakeTargets(t *testing.T) {
 func TestManifests(t *testing.T) {
 	texts := map[string]string{}
 	for i, b := range blocks(t) {
-		if b.language == "yaml" {
-			texts[fmt.Sprintf("%s, block %d", b.page, i)] = b.text
+		if b.Language == "yaml" {
+			texts[fmt.Sprintf("%s, block %d", b.Page, i)] = b.Text
 		}
 	}
 	for _, pattern := range []string{"examples/*.yaml", "examples/bad/*.yaml"} {
@@ -265,9 +243,9 @@ var update = flag.Bool("update", false, "write what commands print into the page
 func TestConsole(t *testing.T) {
 	ran := 0
 	for _, b := range blocks(t) {
-		command, _, _ := strings.Cut(b.text, "\n")
+		command, _, _ := strings.Cut(b.Text, "\n")
 		args, found := strings.CutPrefix(command, "$ kubectl berth ")
-		if b.language != "console" || !found {
+		if b.Language != "console" || !found {
 			continue
 		}
 		ran++
@@ -277,54 +255,18 @@ func TestConsole(t *testing.T) {
 		})
 		printed := command + "\n" + strings.TrimRight(out.String(), "\n")
 		if *update {
-			path := filepath.Join(root, b.page)
-			if err := os.WriteFile(path, []byte(strings.Replace(read(t, b.page), b.text, printed, 1)), 0o600); err != nil {
+			path := filepath.Join(root, b.Page)
+			if err := os.WriteFile(path, []byte(strings.Replace(read(t, b.Page), b.Text, printed, 1)), 0o600); err != nil {
 				t.Fatal(err)
 			}
 			continue
 		}
-		if diff := cmp.Diff(b.text, printed); diff != "" {
+		if diff := cmp.Diff(b.Text, printed); diff != "" {
 			t.Errorf("%s shows something else than `%s` prints; if that is right, run this with -update (-page +printed):\n%s",
-				b.page, command, diff)
+				b.Page, command, diff)
 		}
 	}
 	if ran == 0 {
 		t.Error("no command was found: does the test still know what they look like?")
-	}
-}
-
-// renderChart runs one command line of a page.
-func renderChart(t *testing.T, b block, line string) {
-	t.Helper()
-	ctx, cancel := context.WithTimeout(t.Context(), time.Minute)
-	defer cancel()
-	command := exec.CommandContext(ctx, "bash", "-euo", "pipefail", "-c", line)
-	command.Dir = root
-	command.Env = append(command.Environ(), "REGISTRY=registry.example/modelberth")
-	if out, err := command.CombinedOutput(); err != nil {
-		t.Errorf("%s: %v: %s\n%s", b.page, err, out, b.text)
-	}
-}
-
-// TestInstallCommands renders the chart with each install command of the pages, as a shell passes it on.
-func TestInstallCommands(t *testing.T) {
-	helm := os.Getenv("HELM")
-	if helm == "" {
-		t.Fatal(`HELM names no helm binary: run this through make test-unit, or after: eval "$(make env)"`)
-	}
-	ran := 0
-	for _, b := range blocks(t) {
-		rest, found := strings.CutPrefix(b.text, "helm upgrade --install ")
-		if b.language != "sh" || !found {
-			continue
-		}
-		ran++
-		// A released chart differs from the tree's in its version and in its images alone, as hack/release tests.
-		rest = strings.Replace(rest, "oci://$REGISTRY/charts/modelberth --version=0.1.0",
-			"charts/modelberth --set=registry=$REGISTRY,image.repository=modelberth-controller,agentImage.repository=modelberth-agent", 1)
-		renderChart(t, b, helm+" template --kube-version=1.35.4 "+rest)
-	}
-	if ran < 2 {
-		t.Errorf("%d install commands were found, want one for each cloud", ran)
 	}
 }
