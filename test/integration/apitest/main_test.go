@@ -45,6 +45,8 @@ type server struct {
 	client.Client
 	config   *rest.Config
 	warnings *warnings
+	// kubeconfig is that of an administrator.
+	kubeconfig []byte
 }
 
 var api *server
@@ -95,7 +97,15 @@ func start(environment *envtest.Environment) error {
 	if err != nil {
 		return err
 	}
-	api = &server{Client: c, config: config, warnings: heard}
+	admin, err := environment.AddUser(envtest.User{Name: "admin", Groups: []string{"system:masters"}}, nil)
+	if err != nil {
+		return err
+	}
+	kubeconfig, err := admin.KubeConfig()
+	if err != nil {
+		return err
+	}
+	api = &server{Client: c, config: config, warnings: heard, kubeconfig: kubeconfig}
 
 	ctx, cancel := context.WithTimeout(context.Background(), 2*settle)
 	defer cancel()
