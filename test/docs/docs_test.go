@@ -10,6 +10,7 @@ import (
 	"go/ast"
 	"go/parser"
 	"go/token"
+	"io/fs"
 	"os"
 	"path/filepath"
 	"regexp"
@@ -174,6 +175,47 @@ func TestLinks(t *testing.T) {
 func blocks(t *testing.T) []pages.Block {
 	t.Helper()
 	return pages.Blocks(readPages(t))
+}
+
+// TestIndex checks that the index by task links every page next to it.
+func TestIndex(t *testing.T) {
+	all := readPages(t)
+	for page := range all {
+		name, found := strings.CutPrefix(page, "docs/")
+		if found && !strings.Contains(name, "/") && name != "README.md" && !strings.Contains(all["docs/README.md"], "]("+name) {
+			t.Errorf("docs/README.md does not link %s", name)
+		}
+	}
+}
+
+// TestNamedTests checks that every test named in a page exists.
+func TestNamedTests(t *testing.T) {
+	declared := map[string]bool{}
+	declaration := regexp.MustCompile(`(?m)^func (Test\w+)\(`)
+	err := fs.WalkDir(os.DirFS(root), ".", func(path string, _ fs.DirEntry, err error) error {
+		if err != nil || !strings.HasSuffix(path, "_test.go") {
+			return err
+		}
+		for _, match := range declaration.FindAllStringSubmatch(read(t, path), -1) {
+			declared[match[1]] = true
+		}
+		return nil
+	})
+	if err != nil {
+		t.Fatal(err)
+	}
+	named := 0
+	for page, text := range readPages(t) {
+		for _, match := range regexp.MustCompile("`(Test\\w+)`").FindAllStringSubmatch(text, -1) {
+			named++
+			if !declared[match[1]] {
+				t.Errorf("%s names the test %s, which does not exist", page, match[1])
+			}
+		}
+	}
+	if named < 10 {
+		t.Errorf("only %d tests were found in the pages: does the test still know what they look like?", named)
+	}
 }
 
 // TestMakeTargets checks that every target named in a page exists.
