@@ -24,31 +24,15 @@ import (
 
 const chart = "charts/modelberth"
 
-// programs returns those that the pages may call. Another one is a typing mistake, or has no check here yet. The
-// integration tests check kubectl.
-func programs(t *testing.T) []string {
-	t.Helper()
-	out := []string{
-		"kubectl", "kubectl-berth", "bin/kubectl-berth", "helm", "make", "cosign", "curl", "date", "git", "grep", "jq", "openssl", "sha256sum",
-	}
-	for _, script := range []string{"hack/images.sh", "hack/install-deps.sh"} {
-		if _, err := os.Stat(filepath.Join(root, script)); err != nil {
-			t.Fatal(err)
-		}
-		out = append(out, script)
-	}
-	return out
-}
-
 // TestShellBlocks runs the shell commands of all pages with recorders in place of programs. It parses each call of
-// kubectl berth as the command does, and renders the chart for each helm upgrade.
+// kubectl berth as the command does, and renders the chart for each helm upgrade. The integration tests run kubectl.
 func TestShellBlocks(t *testing.T) {
 	seen := map[string]int{}
 	for _, b := range blocks(t) {
 		if b.Language != "sh" || strings.HasPrefix(b.Text, "#!") {
 			continue
 		}
-		calls, err := pages.Record(t.Context(), b, programs(t), pages.Variables())
+		calls, err := pages.Record(t.Context(), b)
 		if err != nil {
 			t.Errorf("%s: %v\n%s", b.Page, err, b.Text)
 		}

@@ -33,7 +33,7 @@ exit 0
 // Record runs a block of shell commands, with a recorder in place of each program. It returns the calls, in no
 // particular order. Programs with a slash in their name belong to the repository. It returns an error if the block
 // fails, for example because it calls another program.
-func Record(ctx context.Context, b Block, programs, environment []string) (calls []Call, err error) {
+func Record(ctx context.Context, b Block) (calls []Call, err error) {
 	bash, err := exec.LookPath("bash")
 	if err != nil {
 		return nil, err
@@ -49,7 +49,7 @@ func Record(ctx context.Context, b Block, programs, environment []string) (calls
 			return nil, err
 		}
 	}
-	for _, program := range programs {
+	for _, program := range programs() {
 		at := filepath.Join(path, program)
 		if strings.Contains(program, "/") {
 			at = filepath.Join(work, program)
@@ -63,7 +63,7 @@ func Record(ctx context.Context, b Block, programs, environment []string) (calls
 	}
 	command := exec.CommandContext(ctx, bash, "-euo", "pipefail", "-c", b.Text)
 	command.Dir = work
-	command.Env = append([]string{"PATH=" + path, "RECORD=" + record}, environment...)
+	command.Env = append([]string{"PATH=" + path, "RECORD=" + record}, variables()...)
 	if out, err := command.CombinedOutput(); err != nil || len(out) > 0 {
 		return nil, fmt.Errorf("running it: %w: %s", err, out)
 	}
@@ -96,7 +96,15 @@ func read(record string) ([]Call, error) {
 	return out, nil
 }
 
-// Variables returns the environment that the commands of the pages expect.
-func Variables() []string {
+// programs returns those that the pages may call. Another one is a typing mistake, or has no check yet.
+func programs() []string {
+	return []string{
+		"kubectl", "kubectl-berth", "bin/kubectl-berth", "helm", "make", "hack/images.sh", "hack/install-deps.sh",
+		"cosign", "curl", "date", "git", "grep", "jq", "openssl", "sha256sum",
+	}
+}
+
+// variables returns the environment that the commands of the pages expect.
+func variables() []string {
 	return []string{"REGISTRY=registry.example/modelberth", "KEY=key", "HF_TOKEN=hf_token", "PASSWORD=password"}
 }
