@@ -170,12 +170,39 @@ type InferenceSetRollingUpdate struct {
 }
 
 // RollbackSpec decides when a rollout has failed: a Workspace with the new template gets no plan, its engine fails in a
-// way that neither a restart nor another machine mends, it does not answer in time, or the API server rejects it.
+// way that neither a restart nor another machine mends, it does not answer in time, or the API server rejects it. With
+// comparison, a rollout also fails if the new template serves worse.
 type RollbackSpec struct {
 	// progressDeadline limits the time in which a Workspace with the new template must have been ready for
 	// minReadySeconds. The time begins when the Workspace has its machines. Unset means 1h.
 	// +optional
 	ProgressDeadline *metav1.Duration `json:"progressDeadline,omitempty"`
+	// comparison makes a rollout fail if the new template serves the router's requests worse than the previous one. The
+	// rollout waits for the result. If it is unset, the templates are not compared. Needs the router of the chart.
+	// +optional
+	Comparison *ComparisonSpec `json:"comparison,omitempty"`
+}
+
+// ComparisonSpec is how much worse a new template may serve. Only a difference beyond chance counts.
+type ComparisonSpec struct {
+	// maxErrorIncrease is how many percentage points more of the requests may fail. Unset means 5.
+	// +optional
+	MaxErrorIncrease *int32 `json:"maxErrorIncrease,omitempty"`
+	// maxTimeToFirstTokenIncrease is by how many percent the time to the first token of streams may increase. If it is
+	// unset, this time is not compared.
+	// +optional
+	MaxTimeToFirstTokenIncrease *int32 `json:"maxTimeToFirstTokenIncrease,omitempty"`
+	// maxTimePerOutputTokenIncrease is by how many percent the time per output token of streams may increase. If it is
+	// unset, this time is not compared.
+	// +optional
+	MaxTimePerOutputTokenIncrease *int32 `json:"maxTimePerOutputTokenIncrease,omitempty"`
+	// minRequests is how many requests each template needs before there is a result. Unset means 100.
+	// +optional
+	MinRequests *int32 `json:"minRequests,omitempty"`
+	// deadline is how long a rollout waits for the result while both templates have ready Workspaces. Then it goes on
+	// without one. Unset means 15m.
+	// +optional
+	Deadline *metav1.Duration `json:"deadline,omitempty"`
 }
 
 // UpgradeStrategy is how KAITO upgrades the base image of Workspaces.
@@ -247,8 +274,8 @@ type InferenceSetStatus struct {
 	// updateStrategy.rollingUpdate.rollback. Modelberth only.
 	// +optional
 	Rollout *RolloutStatus `json:"rollout,omitempty"`
-	// canary is the split of requests that the router reads. It is set while canaryWeight is set and partition keeps
-	// Workspaces on the previous template. Modelberth only.
+	// canary is what the router reads of a rollout while both templates have Workspaces: with canaryWeight while
+	// partition keeps Workspaces on the previous template, and with comparison. Modelberth only.
 	// +optional
 	Canary *CanaryStatus `json:"canary,omitempty"`
 	// performance holds benchmark results of KAITO.
@@ -277,6 +304,10 @@ type RolloutStatus struct {
 	// progressTime is when availableReplicas last changed. The deadline starts again then.
 	// +optional
 	ProgressTime *metav1.Time `json:"progressTime,omitempty"`
+	// comparedTime is when the rollout stopped waiting for the comparison with the previous template: it passed, or its
+	// deadline did. Recorded only with updateStrategy.rollingUpdate.rollback.comparison.
+	// +optional
+	ComparedTime *metav1.Time `json:"comparedTime,omitempty"`
 	// refusedTime is when the API server began to reject Workspaces because of the template; unset while it rejects
 	// none.
 	// +optional
@@ -295,8 +326,9 @@ type CanaryStatus struct {
 	// templateHash is the value of the label modelberth.dev/template-hash on the Workspaces with the new template.
 	// +kubebuilder:validation:MaxLength=63
 	TemplateHash string `json:"templateHash"`
-	// weight is the percentage of the requests for these Workspaces.
-	Weight int32 `json:"weight"`
+	// weight is the percentage of the requests for these Workspaces. If it is unset, the router balances by load.
+	// +optional
+	Weight *int32 `json:"weight,omitempty"`
 }
 
 // AutoUpgradeStatus is KAITO's record of upgrades.

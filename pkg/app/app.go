@@ -160,7 +160,7 @@ func settle(ctx context.Context, config *rest.Config, o *options.Controller, hoo
 	if err != nil {
 		return site{}, "", err
 	}
-	at.speeds = speedsOf(*o)
+	at.speeds, at.routers = speedsOf(*o), at.routersOf(o.Routers)
 	o.Clouds, err = cloudsFor(ctx, at.live, o.Clouds, chosen)
 	return at, chosen, err
 }

@@ -31,6 +31,7 @@ import (
 	"github.com/modelberth/modelberth/pkg/capacity/pods"
 	"github.com/modelberth/modelberth/pkg/capacity/refusal"
 	"github.com/modelberth/modelberth/pkg/controllers/autoscaler"
+	"github.com/modelberth/modelberth/pkg/controllers/inferenceset"
 	"github.com/modelberth/modelberth/pkg/controllers/sweep"
 	"github.com/modelberth/modelberth/pkg/controllers/workspace/meter"
 	"github.com/modelberth/modelberth/pkg/controllers/workspace/watch"
@@ -231,6 +232,8 @@ type site struct {
 	speeds *speed.Meter
 	// loads are the requests of autoscaled replicas.
 	loads *autoscaler.Loads
+	// routers count the requests to two templates; nil if none is installed.
+	routers inferenceset.Routers
 	// spent are the costs of all machines.
 	spent capacity.CostSource
 	// costing sets up the cost ledger.

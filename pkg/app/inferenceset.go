@@ -13,10 +13,23 @@ import (
 
 	"github.com/modelberth/modelberth/api/v1beta1"
 	"github.com/modelberth/modelberth/pkg/controllers/inferenceset"
+	"github.com/modelberth/modelberth/pkg/options"
+	"github.com/modelberth/modelberth/pkg/routerprobe"
 )
 
 // step is a task at the start of a leader.
 type step func(context.Context) error
+
+// routersOf returns the reader of the routers; nil if none is installed. Their namespace may not be a watched one.
+func (at site) routersOf(o options.Routers) inferenceset.Routers {
+	if !o.Pods.IsNamed() {
+		return nil
+	}
+	return routerprobe.New(routerprobe.Settings{
+		Namespace: o.Pods.Namespace, Labels: o.Pods.PodLabels, Port: o.Port, IsPlain: o.IsPlain,
+		TokenFile: o.TokenFile, CAFile: o.CAFile, ServerName: o.ServerName,
+	}, at.mgr.GetAPIReader(), at.clock)
+}
 
 // inferenceSets returns the step that sets up the controller of InferenceSets. If the API server does not serve the
 // kind, because the CustomResourceDefinitions are older, the step waits for it.
@@ -32,7 +45,7 @@ func (at site) inferenceSets(ctx context.Context, run controller.Options) (step,
 	config := inferenceset.Config{
 		Client: at.cached, Live: at.live, Namespaces: at.namespaces, Applier: at.applier, Clock: at.clock,
 		Events: at.mgr.GetEventRecorderFor(v1beta1.ManagedBy), Schema: at.definitions.fields,
-		Loads: at.loads,
+		Loads: at.loads, Routers: at.routers,
 	}
 	if at.hooks.Sets != nil {
 		at.hooks.Sets(&config)

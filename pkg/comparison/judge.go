@@ -80,7 +80,7 @@ func Judge(pair Pair, margins Margins, replicas Replicas) Verdict {
 		if each.margin <= 0 {
 			continue
 		}
-		verdict := Verdict{}
+		var verdict Verdict
 		switch {
 		case isUnfair(pair, replicas):
 			verdict = undecided("each replica with the new template gets more requests than one with the previous template, " +

@@ -110,6 +110,8 @@ type Controller struct {
 	SweepKAITO bool
 	// Spending limits purchases.
 	Spending Spending
+	// Routers has the settings for the comparisons of templates.
+	Routers Routers
 	// Cost has the settings of the cost ledger.
 	Cost Cost
 }
@@ -186,6 +188,7 @@ func (o *Controller) Bind(flags *flag.FlagSet) {
 	o.bindDedication(flags)
 	o.Spending.bind(flags)
 	o.Cost.bind(flags)
+	o.Routers.bind(flags)
 }
 
 // bindCapacity declares the flags about the purchase and release of machines.
@@ -264,6 +267,7 @@ func (o *Controller) Validate() error {
 	problems = append(problems, o.validateDeadlines()...)
 	problems = append(problems, o.Spending.validate()...)
 	problems = append(problems, o.Cost.validate()...)
+	problems = append(problems, o.Routers.validate()...)
 	problems = append(problems, o.Weights.validate()...)
 	problems = append(problems, o.Artifacts.validate()...)
 	problems = append(problems, o.Calibration.validate()...)

@@ -43,6 +43,7 @@ func TestParse(t *testing.T) {
 		"--weights-ca-config-map=company-ca", "--weights-https-proxy=http://proxy:3128", "--weights-no-proxy=.corp",
 		"--weights-cache=team-a=models", "--weights-cache-limit-gib=500", "--rdma-resource=rdma/hca_shared_devices_a",
 		"--kv-events-consumer=router-system/app=router,example.com/role=epp",
+		"--router-pods=system/app=router", "--router-token-file=/run/token", "--router-ca-file=/etc/ca.crt", "--router-server-name=router.svc",
 		"--watch-namespace=team-a", "--watch-namespace=team-b", "--watch-namespace=team-a", "--watch-pods-of-nodes",
 		"--calibration-files=/etc/calibration", "--calibration-key=O2onvM62pC1io6jQKm8Nc2UyFXcd4kOmOsBIoYtZ2ik=",
 		"--egress=10.0.0.0/8=443,8443", "--egress=2001:db8::/32", "--media-domain=images.example",
@@ -63,7 +64,11 @@ func TestParse(t *testing.T) {
 		EngineImages: map[string]string{"llamacpp": "registry.example/llama:b1"},
 		HubEndpoint:  "https://huggingface.co",
 		Spending:     options.Spending{PerWorkspace: 150, PerNamespace: 300, Cluster: 600},
-		Cost:         options.Cost{Name: "modelberth-cost", Interval: 5 * time.Minute, Publish: true, CountTokens: true},
+		Routers: options.Routers{
+			Pods: workload.Consumer{Namespace: "system", PodLabels: map[string]string{"app": "router"}}, Port: 8443,
+			TokenFile: "/run/token", CAFile: "/etc/ca.crt", ServerName: "router.svc",
+		},
+		Cost: options.Cost{Name: "modelberth-cost", Interval: 5 * time.Minute, Publish: true, CountTokens: true},
 		Weights: options.Weights{
 			CAConfigMap: "company-ca", HTTPSProxy: "http://proxy:3128", NoProxy: ".corp",
 			Caches: map[string]string{"team-a": "models"}, CacheLimitGiB: 500,
@@ -123,6 +128,16 @@ func TestBadFlags(t *testing.T) {
 		}},
 		{"Karpenter's pools without a NodeClass", []string{"--agent-image=a", "--capacity-backend=nodepool"}, []string{"--node-class is required"}},
 		{"static pools that are not asked for", append(good, "--static-node-pools"), []string{"--static-node-pools needs --capacity-backend=nodepool"}},
+		{"routers without a token", append(good, "--router-pods=a/b=c"), []string{"--router-pods needs either --router-token-file or --router-metrics-insecure"}},
+		{"a token in plain text", append(good, "--router-pods=a/b=c", "--router-token-file=t", "--router-metrics-insecure"), []string{
+			"--router-pods needs either --router-token-file or --router-metrics-insecure",
+		}},
+		{"routers without a port", append(good, "--router-pods=a/b=c", "--router-token-file=t", "--router-metrics-port=0"), []string{
+			"--router-metrics-port must be between 1 and 65535",
+		}},
+		{"an authority for no name", append(good, "--router-pods=a/b=c", "--router-token-file=t", "--router-ca-file=f"), []string{
+			"--router-ca-file and --router-server-name need each other",
+		}},
 		{"an unknown pull policy", append(good, "--image-pull-policy=Sometimes"), []string{`--image-pull-policy is "Sometimes"`}},
 		{"a namespace that no namespace is called", []string{"--watch-namespace=Team"}, []string{`"Team" is not the name of a namespace`}},
 		{"existing nodes of which nobody may see what is free", append(good, "--capacity-backend=existing", "--watch-namespace=a"), []string{

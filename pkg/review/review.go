@@ -139,9 +139,11 @@ func specOf(user *authenticationv1.UserInfo) authorizationv1.SubjectAccessReview
 // its own /metrics. controller-runtime's filters.WithAuthenticationAndAuthorization does the same, but links CEL, gRPC
 // and OpenTelemetry: the program would grow by half, and its memory by 20 MB. It also answers an invalid token with
 // 500, and logs an error each time. Guard calls failed with the error of a review that got no answer.
-func (r *Reviews) Guard(next http.Handler, failed func(error)) http.Handler {
+//
+// With audiences, it admits only tokens for one of them.
+func (r *Reviews) Guard(next http.Handler, failed func(error), audiences ...string) http.Handler {
 	return http.HandlerFunc(func(w http.ResponseWriter, req *http.Request) {
-		status, err := r.review(req.Context(), req)
+		status, err := r.review(req.Context(), req, audiences)
 		if err != nil && req.Context().Err() == nil { // the client is still there
 			failed(err)
 		}
@@ -154,12 +156,12 @@ func (r *Reviews) Guard(next http.Handler, failed func(error)) http.Handler {
 }
 
 // review returns the status for a request.
-func (r *Reviews) review(ctx context.Context, req *http.Request) (int, error) {
+func (r *Reviews) review(ctx context.Context, req *http.Request, audiences []string) (int, error) {
 	scheme, token, _ := strings.Cut(req.Header.Get("Authorization"), " ")
 	if token = strings.TrimSpace(token); token == "" || !strings.EqualFold(scheme, "Bearer") {
 		return http.StatusUnauthorized, nil
 	}
-	user, err := r.User(ctx, token)
+	user, err := r.User(ctx, token, audiences...)
 	if err != nil {
 		return http.StatusServiceUnavailable, err
 	}

@@ -11,6 +11,7 @@ import (
 	"github.com/prometheus/client_golang/prometheus"
 	"k8s.io/utils/clock"
 
+	"github.com/modelberth/modelberth/pkg/comparison"
 	"github.com/modelberth/modelberth/pkg/router/models"
 	"github.com/modelberth/modelberth/pkg/router/usage"
 )
@@ -86,6 +87,8 @@ type recorder struct {
 	status int
 	first  time.Time
 	bytes  int64
+	// body is the time of the first piece of the body, which may be long after the headers.
+	body time.Time
 	// hasBegun: comments were sent, and the headers with them.
 	hasBegun bool
 }
@@ -118,8 +121,11 @@ func (r *recorder) Write(p []byte) (int, error) {
 	if r.status == 0 {
 		r.WriteHeader(http.StatusOK)
 	}
+	if r.body.IsZero() {
+		r.body = r.clock.Now()
+	}
 	if r.first.IsZero() {
-		r.first = r.clock.Now()
+		r.first = r.body
 	}
 	n, err := r.ResponseWriter.Write(p)
 	r.bytes += int64(n)
@@ -144,7 +150,7 @@ func (x *exchange) account(w *recorder, req *http.Request) {
 		m.tokens.WithLabelValues(model, x.client.Group(), "completion").Add(float64(used.Completion))
 	}
 	if model != "" {
-		x.compare(w, used, now)
+		x.compare(w, req, used, now)
 	}
 	x.record(w, req, used, now)
 }
@@ -154,6 +160,7 @@ func (x *exchange) refused(replica string) {
 	if x.work.Canary != nil {
 		status := strconv.Itoa(http.StatusServiceUnavailable)
 		x.router.metrics.canary.requests.WithLabelValues(x.owner.ID(), x.templateOf(replica), status).Inc()
+		x.tally(replica, comparison.Counts{Failed: 1})
 	}
 }
 
@@ -166,9 +173,12 @@ func (x *exchange) templateOf(replica string) string {
 }
 
 // compare counts a request for its template while the model has a canary.
-func (x *exchange) compare(w *recorder, used usage.Tokens, now time.Time) {
+func (x *exchange) compare(w *recorder, req *http.Request, used usage.Tokens, now time.Time) {
 	if x.work.Canary == nil || x.hold == nil {
 		return
+	}
+	if req.Context().Err() == nil { // else the client has left
+		x.tally(x.hold.Replica, x.outcome(w, used, now))
 	}
 	m, model, template := x.router.metrics.canary, x.owner.ID(), x.templateOf(x.hold.Replica)
 	m.requests.WithLabelValues(model, template, strconv.Itoa(x.status(w))).Inc()

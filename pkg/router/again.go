@@ -10,6 +10,7 @@ import (
 	"net/http"
 	"strings"
 
+	"github.com/modelberth/modelberth/pkg/comparison"
 	"github.com/modelberth/modelberth/pkg/router/openai"
 	"github.com/modelberth/modelberth/pkg/router/resume"
 )
@@ -58,6 +59,7 @@ func (x *exchange) again(body []byte) (io.ReadCloser, error) {
 		return nil, err
 	}
 	x.dead = x.hold.Replica
+	x.tally(x.dead, comparison.Counts{Failed: 1})
 	x.hold.Release()
 	everywhere := func(string) bool { return true }
 	if now := x.router.directory.Models().Find(x.owner.ID(), everywhere); now != nil {

@@ -64,6 +64,10 @@ type attempt struct {
 	isFresh bool
 	// isSent: an engine may have begun to work on the request.
 	isSent bool
+	// isRefused: the last replica refused the connection.
+	isRefused bool
+	// placed is when the last replica was chosen.
+	placed time.Time
 	hold   *balance.Hold
 	// plan continues the answer if its replica dies; nil if the router must not continue it.
 	plan *resume.Plan

@@ -79,9 +79,9 @@ func (x *exchange) RoundTrip(req *http.Request) (*http.Response, error) {
 		if hold == nil {
 			break
 		}
-		x.hold = hold
+		x.hold, x.placed = hold, x.router.clock.Now()
 		answer, err := x.send(req, hold.Replica)
-		x.isSent = x.isSent || !isDial(err)
+		x.isSent, x.isRefused = x.isSent || !isDial(err), isDial(err)
 		if err == nil {
 			return answer, nil
 		}

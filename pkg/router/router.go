@@ -74,6 +74,7 @@ type Router struct {
 	anybody   *limit.Client
 	counters  *balance.Counters
 	metrics   *Metrics
+	tallies   tallies
 	log       *slog.Logger
 	clock     clock.WithTicker
 	transport http.RoundTripper

@@ -42,6 +42,15 @@ func pod(name, address string, change ...func(*corev1.Pod)) *corev1.Pod {
 	return out
 }
 
+func portOf(t *testing.T, listener net.Listener) int {
+	t.Helper()
+	address, ok := listener.Addr().(*net.TCPAddr)
+	if !ok {
+		t.Fatalf("the address %s has no port", listener.Addr())
+	}
+	return address.Port
+}
+
 // world has routers on 127.0.0.1, 127.0.0.2 and so on, all on one port.
 type world struct {
 	*Reader
@@ -68,7 +77,7 @@ func newWorld(t *testing.T, settings Settings, pods []client.Object, handlers ..
 		}))
 		_ = server.Listener.Close()
 		server.Listener = listener
-		settings.Port = listener.Addr().(*net.TCPAddr).Port //nolint:forcetypeassert // a TCP listener
+		settings.Port = portOf(t, listener)
 		if settings.IsPlain {
 			server.Start()
 		} else {
@@ -104,12 +113,12 @@ func newWorld(t *testing.T, settings Settings, pods []client.Object, handlers ..
 
 var chat = types.NamespacedName{Namespace: "team", Name: "chat"}
 
-// reports returns a handler that reports one set.
-func reports(template string, served int64) http.HandlerFunc {
+// reports returns a handler that reports two sets, with the template t1.
+func reports(served int64) http.HandlerFunc {
 	return func(w http.ResponseWriter, _ *http.Request) {
 		_ = json.NewEncoder(w).Encode(comparison.Report{Sets: []comparison.Set{
-			{Namespace: "team", Name: "chat", Template: template, Pair: comparison.Pair{New: comparison.Counts{Served: served}}},
-			{Namespace: "other", Name: "chat", Template: template, Pair: comparison.Pair{New: comparison.Counts{Failed: 7}}},
+			{Namespace: "team", Name: "chat", Template: "t1", Pair: comparison.Pair{New: comparison.Counts{Served: served}}},
+			{Namespace: "other", Name: "chat", Template: "t1", Pair: comparison.Pair{New: comparison.Counts{Failed: 7}}},
 		}})
 	}
 }
@@ -118,7 +127,7 @@ func reports(template string, served int64) http.HandlerFunc {
 // not.
 func TestRoutersAreSummed(t *testing.T) {
 	pods := []client.Object{pod("r-1", "127.0.0.1"), pod("r-2", "127.0.0.2")}
-	w := newWorld(t, Settings{}, pods, reports("t1", 10), reports("t1", 20))
+	w := newWorld(t, Settings{}, pods, reports(10), reports(20))
 	want := comparison.Pair{New: comparison.Counts{Served: 30}}
 	for range 3 {
 		if got, err := w.Compare(t.Context(), chat, "t1"); err != nil || got != want {
@@ -131,7 +140,7 @@ func TestRoutersAreSummed(t *testing.T) {
 	if len(w.asked) != 2 || w.lists != 2 {
 		t.Errorf("%d requests and %d lists, want 2 and 2", len(w.asked), w.lists)
 	}
-	w.clock.Step(Interval)
+	w.clock.Step(UsualInterval)
 	if _, err := w.Compare(t.Context(), chat, "t1"); err != nil || len(w.asked) != 4 {
 		t.Errorf("%d requests after the interval (%v), want 4", len(w.asked), err)
 	}
@@ -143,7 +152,7 @@ func TestRoutersAreSummed(t *testing.T) {
 
 // TestOneSilentRouterIsEnough: a router that cannot be read makes all counts unknown, and the words do not change.
 func TestOneSilentRouterIsEnough(t *testing.T) {
-	good := reports("t1", 10)
+	good := reports(10)
 	says := func(text string) http.HandlerFunc {
 		return func(w http.ResponseWriter, _ *http.Request) { _, _ = w.Write([]byte(text)) }
 	}
@@ -200,7 +209,7 @@ func TestOnlyLiveRoutersCount(t *testing.T) {
 		"a pod of a tenant": elsewhere, "a pod without an address": func(pod *corev1.Pod) { pod.Status.PodIP = "" },
 	} {
 		t.Run(reason, func(t *testing.T) {
-			w := newWorld(t, Settings{IsPlain: true}, []client.Object{pod("r-1", "127.0.0.1", change)}, reports("t1", 10))
+			w := newWorld(t, Settings{IsPlain: true}, []client.Object{pod("r-1", "127.0.0.1", change)}, reports(10))
 			if _, err := w.Compare(t.Context(), chat, "t1"); err == nil || err.Error() != errNone.Error() || len(w.asked) > 0 {
 				t.Errorf("error %v after %d requests, want %q", err, len(w.asked), errNone)
 			}
@@ -231,7 +240,7 @@ func TestReplacedRouterIsNotBelieved(t *testing.T) {
 		},
 	} {
 		t.Run(reason, func(t *testing.T) {
-			w := newWorld(t, Settings{IsPlain: true}, []client.Object{pod("r-1", "127.0.0.1"), pod("r-2", "127.0.0.2")}, reports("t1", 10), reports("t1", 10))
+			w := newWorld(t, Settings{IsPlain: true}, []client.Object{pod("r-1", "127.0.0.1"), pod("r-2", "127.0.0.2")}, reports(10), reports(20))
 			w.onList = func(lists int, c client.WithWatch) {
 				if lists == 2 {
 					replace(t, c)
@@ -247,19 +256,19 @@ func TestReplacedRouterIsNotBelieved(t *testing.T) {
 // TestCertificates: with an authority, only a router with its certificate is believed.
 func TestCertificates(t *testing.T) {
 	file := filepath.Join(t.TempDir(), "ca.crt")
-	w := newWorld(t, Settings{CAFile: file, ServerName: "example.com"}, []client.Object{pod("r-1", "127.0.0.1")}, reports("t1", 10))
+	w := newWorld(t, Settings{CAFile: file, ServerName: "example.com"}, []client.Object{pod("r-1", "127.0.0.1")}, reports(10))
 	if got, err := w.Compare(t.Context(), chat, "t1"); err != nil || got.New.Served != 10 {
 		t.Errorf("with the authority: %+v, %v", got, err)
 	}
 	w.settings.ServerName = "router.example"
-	w.clock.Step(Interval)
+	w.clock.Step(UsualInterval)
 	if _, err := w.Compare(t.Context(), chat, "t1"); err == nil || err.Error() != "router r-1 does not answer on port "+strconv.Itoa(w.settings.Port) {
 		t.Errorf("with another name: %v", err)
 	}
 	if err := os.WriteFile(file, []byte("nonsense"), 0o600); err != nil {
 		t.Fatal(err)
 	}
-	w.clock.Step(Interval)
+	w.clock.Step(UsualInterval)
 	if _, err := w.Compare(t.Context(), chat, "t1"); err == nil || !strings.Contains(err.Error(), "ca.crt") {
 		t.Errorf("without the authority: %v", err)
 	}
@@ -271,7 +280,7 @@ func TestManyRouters(t *testing.T) {
 	for i := range mostRouters + 1 {
 		pods = append(pods, pod(fmt.Sprintf("r-%d", i), "127.0.0.1"))
 	}
-	w := newWorld(t, Settings{IsPlain: true}, pods, reports("t1", 10))
+	w := newWorld(t, Settings{IsPlain: true}, pods, reports(10))
 	if _, err := w.Compare(t.Context(), chat, "t1"); err == nil || len(w.asked) > 0 {
 		t.Errorf("error %v after %d requests", err, len(w.asked))
 	}
@@ -279,7 +288,7 @@ func TestManyRouters(t *testing.T) {
 
 // TestEndedPassBlamesNoRouter: a pass that ends says nothing about the routers.
 func TestEndedPassBlamesNoRouter(t *testing.T) {
-	w := newWorld(t, Settings{IsPlain: true}, []client.Object{pod("r-1", "127.0.0.1")}, reports("t1", 10))
+	w := newWorld(t, Settings{IsPlain: true}, []client.Object{pod("r-1", "127.0.0.1")}, reports(10))
 	ctx, cancel := context.WithCancel(t.Context())
 	cancel()
 	if _, err := w.Compare(ctx, chat, "t1"); err == nil {

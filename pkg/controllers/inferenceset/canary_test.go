@@ -10,6 +10,7 @@ import (
 	"github.com/google/go-cmp/cmp"
 	appsv1 "k8s.io/api/apps/v1"
 	"k8s.io/apimachinery/pkg/api/meta"
+	"k8s.io/utils/ptr"
 
 	"github.com/modelberth/modelberth/api/v1beta1"
 )
@@ -35,7 +36,7 @@ func (s *stage) split(t *testing.T) (weight int32, configs []string) {
 			configs = append(configs, ws.Inference.Config)
 		}
 	}
-	return now.Weight, configs
+	return ptr.Deref(now.Weight, -1), configs
 }
 
 func (s *stage) expectSplit(t *testing.T, wantWeight int32, wantConfigs ...string) {

@@ -7,6 +7,7 @@ import (
 	"cmp"
 	"context"
 	"errors"
+	"fmt"
 	"slices"
 	"time"
 
@@ -14,6 +15,7 @@ import (
 	"sigs.k8s.io/controller-runtime/pkg/client"
 
 	"github.com/modelberth/modelberth/api/v1beta1"
+	"github.com/modelberth/modelberth/pkg/comparison"
 	"github.com/modelberth/modelberth/pkg/replicas"
 	"github.com/modelberth/modelberth/pkg/wording"
 )
@@ -38,6 +40,8 @@ type pass struct {
 	hasUpdated bool
 	// canary is the split of the requests between two templates; nil if there is none.
 	canary *v1beta1.CanaryStatus
+	// compared is the comparison of the two.
+	compared compared
 	// missing is set if the previous template cannot be read after a rollback: the set only deletes replicas.
 	missing *waitError
 	// previous is the template of the replicas to restore, and unrestorable the reason why it cannot be read.
@@ -85,6 +89,9 @@ func (r *Reconciler) assess(ctx context.Context, set *v1beta1.InferenceSet, chil
 	p.target = variantsOf(set, target)
 	p.views = p.target.views(set, children, variantsOf(set, spec))
 	r.complete(p)
+	if err := r.compare(ctx, p); err != nil {
+		return nil, err
+	}
 	if p.missing == nil {
 		p.decision = p.decide()
 		if err := r.restore(ctx, p); err != nil {
@@ -137,18 +144,27 @@ func (r *Reconciler) restore(ctx context.Context, p *pass) error {
 }
 
 // split returns the split of the requests between two templates; nil if there is none. It stays during a rollback, so
-// that the failed template does not get more requests than before.
+// that the failed template does not get more requests than before. Without a weight, the router compares the templates
+// and splits nothing.
 func (p *pass) split() *v1beta1.CanaryStatus {
-	if p.spec == nil || policyOf(p.set).Partition == 0 {
+	if p.spec == nil {
 		return nil
 	}
 	weight := p.set.Spec.UpdateStrategy.RollingUpdate.CanaryWeight
+	if policyOf(p.set).Partition == 0 {
+		weight = nil
+	}
+	isCompared := p.hasPrevious() && comparisonOf(p.set) != nil
 	hasCanary := slices.ContainsFunc(p.views, func(v view) bool { return !v.IsLeaving && v.isLabelled })
 	hasOther := slices.ContainsFunc(p.views, func(v view) bool { return !v.IsLeaving && !v.isUpdated })
-	if weight == nil || !hasCanary || !hasOther {
+	if weight == nil && !isCompared || !hasCanary || !hasOther {
 		return nil
 	}
-	return &v1beta1.CanaryStatus{TemplateHash: p.spec.hash, Weight: min(max(0, *weight), 100)}
+	out := &v1beta1.CanaryStatus{TemplateHash: p.spec.hash}
+	if weight != nil {
+		out.Weight = new(min(max(0, *weight), 100))
+	}
+	return out
 }
 
 // complete adds to the views what the Workspaces themselves do not show: their load, and how long they have to stay ready.
@@ -165,7 +181,7 @@ func (r *Reconciler) complete(p *pass) {
 		if proven := v.readySince.Add(minReadyOf(p.set)); proven.After(now) {
 			p.assessAt(proven)
 		} else {
-			v.IsProven = true
+			v.IsProven, v.isAvailable = true, true
 		}
 	}
 }
@@ -212,17 +228,20 @@ func (p *pass) decideRollout(now metav1.Time, settling time.Duration) {
 	}
 	patience := replicas.Patience{Settling: settling, Deadline: deadlineOf(p.set)}
 	failure := replicas.Fails(replicasOf(p.views), p.progress(now), now.Time, patience)
-	if failure.Replica == "" {
+	switch {
+	case failure.Replica != "":
+		p.fail(now, p.failureWords(failure))
+	case p.compared.verdict.State == comparison.Worse:
+		p.fail(now, fmt.Sprintf("%s serves worse than %s: %s", p.spec.name, p.current, p.compared.verdict.Message))
+	default:
 		p.assessAt(failure.Next)
-		return
 	}
-	p.fail(now, p.failureWords(failure))
 }
 
 // fail records the failure of the rollout. Then this pass changes no replica.
 func (p *pass) fail(now metav1.Time, why string) {
 	p.rollout.FailedTime, p.rollout.Message = &now, wording.Clip(why, mostFailure)
-	p.rollout.AvailableReplicas, p.rollout.ProgressTime, p.rollout.RefusedTime = 0, nil, nil
+	p.rollout.AvailableReplicas, p.rollout.ProgressTime, p.rollout.RefusedTime, p.rollout.ComparedTime = 0, nil, nil, nil
 	p.decision = replicas.Decision{IsRolling: p.decision.IsRolling}
 }
 
@@ -230,6 +249,9 @@ func (p *pass) fail(now metav1.Time, why string) {
 func (p *pass) progress(now metav1.Time) replicas.Progress {
 	if p.rollout == nil || p.rollout.Revision != p.spec.name {
 		p.rollout = &v1beta1.RolloutStatus{Revision: p.spec.name, StartTime: now}
+	}
+	if p.compared.endedAt != nil {
+		p.rollout.ComparedTime = p.compared.endedAt
 	}
 	if len(p.decision.Update) > 0 { // new replicas have times of their own
 		p.rollout.UpdateTime = &now
@@ -251,7 +273,7 @@ func (p *pass) progress(now metav1.Time) replicas.Progress {
 func (p *pass) available() int32 {
 	var out int32
 	for i := range p.views {
-		if v := &p.views[i]; v.isUpdated && !v.IsLeaving && v.IsReady && v.IsProven {
+		if v := &p.views[i]; v.isUpdated && !v.IsLeaving && v.isAvailable {
 			out++
 		}
 	}

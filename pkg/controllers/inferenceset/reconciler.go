@@ -63,6 +63,9 @@ type Config struct {
 	Clock      clock.PassiveClock
 	// Loads is nil if no loads are known.
 	Loads Loads
+	// Routers is nil if there is no router. CompareEvery is the time between two looks at them; 0 means 15 seconds.
+	Routers      Routers
+	CompareEvery time.Duration
 	// Settling is how long failures of a new template may be about something else; 0 means two minutes.
 	Settling time.Duration
 	// Schema is nil if the controller does not check for pruned fields.

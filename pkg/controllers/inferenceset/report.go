@@ -145,7 +145,7 @@ func (f *facts) ready(c count) metav1.Condition {
 		return no(v1beta1.ConditionReady, v1beta1.ReasonReplicaBlocked, state+". "+c.blocked.words(c.blocked.blocked))
 	case f.decision.IsRolling:
 		return no(v1beta1.ConditionReady, v1beta1.ReasonRollingOut,
-			fmt.Sprintf("%s, %d of them with the current template: replacing the others%s", state, c.updatedReady, f.waitsFor(c)))
+			fmt.Sprintf("%s, %d of them with the current template: replacing the others%s", state, c.updatedReady, f.waitsFor(c)+f.comparedWords()))
 	case c.live > want:
 		return no(v1beta1.ConditionReady, v1beta1.ReasonScalingDown, fmt.Sprintf("%s: deleting %s", state, workspaces(c.live-want)))
 	case f.decision.IsLimited:
@@ -162,7 +162,10 @@ func (f *facts) canaryWords(c count) string {
 	if f.canary == nil {
 		return ""
 	}
-	return fmt.Sprintf(". The router sends %d%% of the requests to the new template (%d of the replicas)", f.canary.Weight, c.updated)
+	if f.canary.Weight == nil {
+		return fmt.Sprintf(". The router compares the new template (%d of the replicas) with the previous one", c.updated)
+	}
+	return fmt.Sprintf(". The router sends %d%% of the requests to the new template (%d of the replicas)", *f.canary.Weight, c.updated)
 }
 
 // waitsFor returns the end of a sentence, with the reason of the first unready replica.

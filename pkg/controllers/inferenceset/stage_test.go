@@ -37,6 +37,8 @@ type stage struct {
 	events          chan string
 	// reject is the API server's answer to a Workspace; nil if it accepts the Workspace.
 	reject func(*v1beta1.Workspace) error
+	// routers are the routers; nil if there is none.
+	routers Routers
 	// protects is its answer to the deletion of any object; nil if it deletes the object.
 	protects error
 }
@@ -99,7 +101,7 @@ func (s *stage) restart() {
 		s.events = events.Events
 	}
 	events.Events = s.events
-	s.reconciler = New(Config{Client: c, Live: c, Applier: apply.New(c, c, s.clock), Events: events, Clock: s.clock})
+	s.reconciler = New(Config{Client: c, Live: c, Applier: apply.New(c, c, s.clock), Events: events, Clock: s.clock, Routers: s.routers})
 }
 
 // rejects returns the API server's answer to an applied object.

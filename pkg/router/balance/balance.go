@@ -36,15 +36,19 @@ type Request struct {
 	Session uint64
 	// Prefixes are hashes of the prompt's beginning, the shortest first.
 	Prefixes []uint64
-	// Canary has the replicas with a fixed share of the requests; nil if all replicas share them by load.
+	// Canary has the replicas with a new template; nil if all replicas have the same.
 	Canary *Canary
 
 	turn uint64
 }
 
-// Canary is a group of replicas with a fixed share of the requests.
+// Canary is a group of replicas that is compared with the others, or has a fixed share of the requests.
 type Canary struct {
+	// ID identifies the group's template. Clients do not know it.
+	ID       string
 	Replicas []string
+	// IsByLoad: the group has no fixed share.
+	IsByLoad bool
 	// Percent of the requests for the group, from 0 to 100. It applies while both groups have replicas.
 	Percent int
 }
@@ -54,7 +58,7 @@ func (c *Canary) Staying(isCanary bool) *Canary {
 	if c == nil {
 		return nil
 	}
-	out := &Canary{Replicas: c.Replicas}
+	out := &Canary{ID: c.ID, Replicas: c.Replicas}
 	if isCanary {
 		out.Percent = 100
 	}
@@ -151,7 +155,7 @@ func Pick(replicas []string, loads []int, request Request) int {
 
 // group returns the replicas for a request: the canaries or the others. All requests of a session go to one group.
 func group(replicas []string, request Request) []string {
-	if request.Canary == nil {
+	if request.Canary == nil || request.Canary.IsByLoad {
 		return replicas
 	}
 	var canaries, others []string
@@ -168,11 +172,12 @@ func group(replicas []string, request Request) []string {
 	return others
 }
 
-// isBelow is true for that percentage of the sessions, and of the requests without a session.
+// isBelow is true for that percentage of the sessions, and of the requests without a session. The sessions depend on the
+// template: no client is among the first with every new one, or finds out how to get there.
 func isBelow(request Request, percent int) bool {
 	point := request.turn * goldenRatio // multiples of it fill the range evenly
 	if request.Session != 0 {
-		point = mix(request.Session)
+		point = mix(request.Session ^ xxhash.Sum64String(request.Canary.ID))
 	}
 	return point>>32 < uint64(percent)<<32/100
 }

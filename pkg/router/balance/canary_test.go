@@ -25,7 +25,7 @@ func TestCanaryShare(t *testing.T) {
 					counters.Place([]string{"other"}, Request{}).Release()
 				}
 				request := Request{
-					Tokens: 1 + random.IntN(100000), Prefixes: []uint64{random.Uint64()}, Canary: &Canary{canaries, percent},
+					Tokens: 1 + random.IntN(100000), Prefixes: []uint64{random.Uint64()}, Canary: &Canary{Replicas: canaries, Percent: percent},
 				}
 				if request.Canary.Has(counters.Place([]string{"a", "b", "c", "d", "e"}, request).Replica) {
 					got++
@@ -47,7 +47,7 @@ func TestSessionsStayInTheirGroup(t *testing.T) {
 	var routers [2]Counters
 	got := 0
 	for range sessions {
-		request := Request{Session: random.Uint64() | 1, Canary: &Canary{[]string{"a"}, 10}}
+		request := Request{Session: random.Uint64() | 1, Canary: &Canary{Replicas: []string{"a"}, Percent: 10}}
 		isCanary := routers[0].Place([]string{"a", "b", "c"}, request).Replica == "a"
 		for range 3 {
 			request.Prefixes = []uint64{random.Uint64()}
@@ -73,11 +73,11 @@ func TestOneGroupIsEnough(t *testing.T) {
 		want     []string
 	}{
 		{"no canary", []string{"a", "b"}, nil, []string{"a", "b"}},
-		{"the canaries are gone", []string{"b"}, &Canary{[]string{"a"}, 100}, []string{"b"}},
-		{"only canaries are left", []string{"a"}, &Canary{[]string{"a"}, 0}, []string{"a"}},
-		{"no Workspace has the new template yet", []string{"a", "b"}, &Canary{nil, 100}, []string{"a", "b"}},
-		{"none of the requests", []string{"a", "b"}, &Canary{[]string{"a"}, 0}, []string{"b"}},
-		{"all of the requests", []string{"a", "b"}, &Canary{[]string{"a"}, 100}, []string{"a"}},
+		{"the canaries are gone", []string{"b"}, &Canary{Replicas: []string{"a"}, Percent: 100}, []string{"b"}},
+		{"only canaries are left", []string{"a"}, &Canary{Replicas: []string{"a"}, Percent: 0}, []string{"a"}},
+		{"no Workspace has the new template yet", []string{"a", "b"}, &Canary{Replicas: nil, Percent: 100}, []string{"a", "b"}},
+		{"none of the requests", []string{"a", "b"}, &Canary{Replicas: []string{"a"}, Percent: 0}, []string{"b"}},
+		{"all of the requests", []string{"a", "b"}, &Canary{Replicas: []string{"a"}, Percent: 100}, []string{"a"}},
 	}
 	for _, c := range cases {
 		t.Run(c.reason, func(t *testing.T) {
@@ -90,7 +90,7 @@ func TestOneGroupIsEnough(t *testing.T) {
 
 // TestStaying: a stream that goes on elsewhere stays with its template.
 func TestStaying(t *testing.T) {
-	canary := &Canary{[]string{"a", "b"}, 5}
+	canary := &Canary{Replicas: []string{"a", "b"}, Percent: 5}
 	for _, isCanary := range []bool{false, true} {
 		for turn := range uint64(100) {
 			chosen := group([]string{"a", "b", "c"}, Request{Canary: canary.Staying(isCanary), turn: turn})

@@ -12,6 +12,7 @@ import (
 	discoveryv1 "k8s.io/api/discovery/v1"
 	"k8s.io/apimachinery/pkg/api/meta"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/utils/ptr"
 
 	"github.com/modelberth/modelberth/api/v1beta1"
 	"github.com/modelberth/modelberth/pkg/router/balance"
@@ -63,21 +64,17 @@ func Owners(workspaces []v1beta1.Workspace, sets []v1beta1.InferenceSet, slices 
 }
 
 // family is a set with its Workspaces.
-type family struct {
-	models.Owner
-	// templateHash is the label's value of the Workspaces that are canaries.
-	templateHash string
-}
+type family struct{ models.Owner }
 
 // familyOf returns a set without Workspaces.
 func familyOf(set *v1beta1.InferenceSet) *family {
-	out := &family{Owner: models.Owner{
+	out := &family{models.Owner{
 		Namespace: set.Namespace, Name: set.Name, Kind: v1beta1.InferenceSetKind, Created: set.CreationTimestamp.Time,
 		Names: names(set), Problem: problem(set.Status.Conditions, set.Generation),
 		IsWakeable: true, IsAsleep: set.Spec.Replicas != nil && *set.Spec.Replicas == 0,
 	}}
 	if canary := set.Status.Canary; canary != nil && canary.TemplateHash != "" {
-		out.Canary, out.templateHash = &balance.Canary{Percent: int(canary.Weight)}, canary.TemplateHash
+		out.Canary = &balance.Canary{ID: canary.TemplateHash, IsByLoad: canary.Weight == nil, Percent: int(ptr.Deref(canary.Weight, 0))}
 	}
 	return out
 }
@@ -100,7 +97,7 @@ func (f *family) join(ws *v1beta1.Workspace, replicas []string) {
 		}
 	}
 	f.Replicas = append(f.Replicas, replicas...)
-	if f.Canary != nil && ws.Labels[v1beta1.LabelTemplateHash] == f.templateHash {
+	if f.Canary != nil && ws.Labels[v1beta1.LabelTemplateHash] == f.Canary.ID {
 		f.Canary.Replicas = append(f.Canary.Replicas, replicas...)
 	}
 }

@@ -77,14 +77,18 @@ func TestOwners(t *testing.T) {
 	one := func(s discoveryv1.EndpointSlice) []discoveryv1.EndpointSlice { return []discoveryv1.EndpointSlice{s} }
 	ready := workspace("ws", nil, "phi", "adapter")
 	onTrial := *set
-	onTrial.Status.Canary = &v1beta1.CanaryStatus{TemplateHash: "new", Weight: 5}
+	onTrial.Status.Canary = &v1beta1.CanaryStatus{TemplateHash: "new", Weight: new(int32(5))}
 	labelled := func(name, hash string) v1beta1.Workspace {
 		out := workspace(name, set, "set")
 		out.Labels = map[string]string{v1beta1.LabelTemplateHash: hash}
 		return out
 	}
 	split := owner("InferenceSet", "set", []string{"set"}, []string{"10.0.0.1:5000", "10.0.0.2:5000", "10.0.0.3:5000"})
-	split.Canary = &balance.Canary{Replicas: []string{"10.0.0.2:5000"}, Percent: 5}
+	split.Canary = &balance.Canary{ID: "new", Replicas: []string{"10.0.0.2:5000"}, Percent: 5}
+	compared := *set
+	compared.Status.Canary = &v1beta1.CanaryStatus{TemplateHash: "new"}
+	byLoad := split
+	byLoad.Canary = &balance.Canary{ID: "new", Replicas: []string{"10.0.0.2:5000"}, IsByLoad: true}
 	abroad := workspace("ws", set, "set")
 	abroad.Namespace = "b"
 	alone := owner("Workspace", "ws", []string{"set"}, nil)
@@ -113,6 +117,13 @@ func TestOwners(t *testing.T) {
 			[]discoveryv1.EndpointSlice{slice("w1", "10.0.0.1"), slice("w2", "10.0.0.2"), slice("w3", "10.0.0.3")},
 			[]models.Owner{split},
 		},
+		{
+			"two templates without a weight",
+			[]v1beta1.Workspace{workspace("w1", set, "set"), labelled("w2", "new"), labelled("w3", "former")},
+			[]v1beta1.InferenceSet{compared},
+			[]discoveryv1.EndpointSlice{slice("w1", "10.0.0.1"), slice("w2", "10.0.0.2"), slice("w3", "10.0.0.3")},
+			[]models.Owner{byLoad},
+		},
 		{"a set without replicas keeps its name", nil, []v1beta1.InferenceSet{*set}, nil, []models.Owner{asleep}},
 		{"a set at zero sleeps", nil, []v1beta1.InferenceSet{atZero}, nil, []models.Owner{sleeping}},
 		{"a set at zero keeps the name of its preset", nil, []v1beta1.InferenceSet{ofPreset}, nil, []models.Owner{sleepingPreset}},
@@ -138,7 +149,7 @@ func TestOwners(t *testing.T) {
 // TestKept: what the router keeps of the objects is enough to find the canaries.
 func TestKept(t *testing.T) {
 	set := &v1beta1.InferenceSet{ObjectMeta: metav1.ObjectMeta{Namespace: "a", Name: "set", UID: "u"}}
-	set.Status.Canary = &v1beta1.CanaryStatus{TemplateHash: "new", Weight: 5}
+	set.Status.Canary = &v1beta1.CanaryStatus{TemplateHash: "new", Weight: new(int32(5))}
 	ws := workspace("ws", set, "set")
 	ws.Labels = map[string]string{v1beta1.LabelTemplateHash: "new", "team": "a"}
 	anySet, setErr := keepSet(set)

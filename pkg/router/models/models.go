@@ -27,7 +27,7 @@ type Owner struct {
 	Names []string
 	// Replicas are the addresses of the ready pods, HOST:PORT.
 	Replicas []string
-	// Canary has the replicas with a new template and their share of the requests; nil if there is no canary.
+	// Canary has the replicas with a new template and their share of the requests; nil if all have the same template.
 	Canary *balance.Canary
 	// Problem is the reason for clients why no pod answers.
 	Problem Problem

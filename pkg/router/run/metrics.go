@@ -6,6 +6,7 @@ package run
 import (
 	"context"
 	"crypto/tls"
+	"encoding/json"
 	"errors"
 	"fmt"
 	"log/slog"
@@ -17,27 +18,34 @@ import (
 	"k8s.io/client-go/util/cert"
 	"sigs.k8s.io/controller-runtime/pkg/certwatcher"
 
+	"github.com/modelberth/modelberth/pkg/comparison"
 	"github.com/modelberth/modelberth/pkg/review"
 	"github.com/modelberth/modelberth/pkg/router"
 )
 
-// metricsServer returns a server for metrics over TLS. Users need the right to get /metrics, because the metrics name
-// models and keys of all tenants. The returned function reloads the certificate until its context ends.
+// metricsServer returns a server for metrics, and for the comparisons that the controller reads, over TLS. Users need
+// the right to get these paths, because the answers name models and keys of all tenants. The returned function reloads
+// the certificate until its context ends.
 func metricsServer(
-	o *Options, registry *prometheus.Registry, reviews *review.Reviews, log *slog.Logger,
+	o *Options, registry *prometheus.Registry, compared func() comparison.Report, reviews *review.Reviews, log *slog.Logger,
 ) (*http.Server, func(context.Context) error, error) {
 	mux := http.NewServeMux()
-	mux.Handle("GET /metrics", promhttp.HandlerFor(registry, promhttp.HandlerOpts{ErrorHandling: promhttp.ContinueOnError}))
+	metrics, comparisons := promhttp.HandlerFor(registry, promhttp.HandlerOpts{ErrorHandling: promhttp.ContinueOnError}), serves(compared)
 	nothing := func(context.Context) error { return nil }
+	if !o.MetricsInsecure {
+		if reviews == nil {
+			return nil, nil, errors.New("nothing checks who may read the metrics")
+		}
+		failed := func(err error) { log.Error("cannot check the access to metrics", "error", err.Error()) }
+		metrics, comparisons = reviews.Guard(metrics, failed), reviews.Guard(comparisons, failed, comparison.Audience)
+		mux.Handle("/", reviews.Guard(http.NotFoundHandler(), failed))
+	}
+	mux.Handle("GET /metrics", metrics)
+	mux.Handle("GET "+comparison.Path, comparisons)
+	server := router.Server(mux)
 	if o.MetricsInsecure {
-		return router.Server(mux), nothing, nil
+		return server, nothing, nil
 	}
-	if reviews == nil {
-		return nil, nil, errors.New("nothing checks who may read the metrics")
-	}
-	server := router.Server(reviews.Guard(mux, func(err error) {
-		log.Error("cannot check the access to metrics", "error", err.Error())
-	}))
 	server.TLSConfig = &tls.Config{MinVersion: tls.VersionTLS12, NextProtos: []string{"http/1.1"}}
 	if o.MetricsCertDir == "" {
 		own, err := selfSigned()
@@ -53,6 +61,14 @@ func metricsServer(
 	}
 	server.TLSConfig.GetCertificate = watcher.GetCertificate
 	return server, watcher.Start, nil
+}
+
+// serves returns a handler of the comparisons, as JSON.
+func serves(compared func() comparison.Report) http.Handler {
+	return http.HandlerFunc(func(w http.ResponseWriter, _ *http.Request) {
+		w.Header().Set("Content-Type", "application/json")
+		_ = json.NewEncoder(w).Encode(compared()) // the client has left
+	})
 }
 
 // selfSigned returns a self-signed certificate. Clients cannot verify it, but it hides their tokens from passive

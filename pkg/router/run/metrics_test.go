@@ -11,6 +11,7 @@ import (
 	"net/http"
 	"os"
 	"path/filepath"
+	"slices"
 	"testing"
 	"time"
 
@@ -22,10 +23,15 @@ import (
 	clienttesting "k8s.io/client-go/testing"
 	"k8s.io/client-go/util/cert"
 
+	"github.com/modelberth/modelberth/pkg/comparison"
 	"github.com/modelberth/modelberth/pkg/review"
 )
 
-// reviews returns reviews that accept only the token "good", and grant only the right to get /metrics.
+// nothing compares no templates.
+func nothing() comparison.Report { return comparison.Report{} }
+
+// reviews returns reviews that accept the token "good" for the API server, and "comparer" for comparisons. They grant only
+// the rights to get /metrics and the comparisons.
 func reviews(t *testing.T) *review.Reviews {
 	t.Helper()
 	c := &fake.Clientset{}
@@ -37,10 +43,12 @@ func reviews(t *testing.T) *review.Reviews {
 		object := creation.GetObject()
 		switch asked := object.(type) {
 		case *authenticationv1.TokenReview:
-			asked.Status.Authenticated = asked.Spec.Token == "good"
+			isMeant := slices.Contains(asked.Spec.Audiences, comparison.Audience)
+			asked.Status.Authenticated = asked.Spec.Token == "good" && !isMeant || asked.Spec.Token == "comparer" && isMeant
+			asked.Status.Audiences = asked.Spec.Audiences
 		case *authorizationv1.SubjectAccessReview:
 			attributes := asked.Spec.NonResourceAttributes
-			asked.Status.Allowed = attributes != nil && attributes.Path == "/metrics" && attributes.Verb == "get"
+			asked.Status.Allowed = attributes != nil && slices.Contains([]string{"/metrics", comparison.Path}, attributes.Path) && attributes.Verb == "get"
 		}
 		return true, object, nil
 	})
@@ -50,9 +58,15 @@ func reviews(t *testing.T) *review.Reviews {
 // scrape returns the status of a scrape of the metrics with a token.
 func scrape(t *testing.T, o *Options, url, token string) (int, error) {
 	t.Helper()
+	return fetch(t, o, url, "/metrics", token)
+}
+
+// fetch returns the status of a path of the metrics port.
+func fetch(t *testing.T, o *Options, url, path, token string) (int, error) {
+	t.Helper()
 	ctx, cancel := context.WithTimeout(t.Context(), patience)
 	defer cancel()
-	req, err := http.NewRequestWithContext(ctx, http.MethodGet, url+"://"+o.MetricsAddress+"/metrics", http.NoBody)
+	req, err := http.NewRequestWithContext(ctx, http.MethodGet, url+"://"+o.MetricsAddress+path, http.NoBody)
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -82,7 +96,7 @@ func TestMetricsAreGuarded(t *testing.T) {
 	for reason, certDir := range map[string]string{"a certificate of its own": "", "a certificate of a Secret": directory} {
 		t.Run(reason, func(t *testing.T) {
 			o := Options{MetricsAddress: free(t), MetricsCertDir: certDir}
-			server, certificate, err := metricsServer(&o, prometheus.NewRegistry(), reviews(t), slog.New(slog.DiscardHandler))
+			server, certificate, err := metricsServer(&o, prometheus.NewRegistry(), nothing, reviews(t), slog.New(slog.DiscardHandler))
 			if err != nil {
 				t.Fatal(err)
 			}
@@ -103,6 +117,20 @@ func TestMetricsAreGuarded(t *testing.T) {
 					t.Errorf("token %q: %d (%v), want %d", token, status, err, want)
 				}
 			}
+			for _, c := range []struct {
+				path, token string
+				want        int
+			}{
+				{comparison.Path, "comparer", http.StatusOK},
+				{comparison.Path, "good", http.StatusUnauthorized},
+				{comparison.Path, "", http.StatusUnauthorized},
+				{"/metrics", "comparer", http.StatusUnauthorized},
+				{"/", "", http.StatusUnauthorized},
+			} {
+				if status, err := fetch(t, &o, "https", c.path, c.token); err != nil || status != c.want {
+					t.Errorf("%s with token %q: %d (%v), want %d", c.path, c.token, status, err, c.want)
+				}
+			}
 			if status, err := scrape(t, &o, "http", "good"); err == nil && status == http.StatusOK {
 				t.Error("the metrics are served in plain text")
 			}
@@ -119,10 +147,10 @@ func TestMetricsAreGuarded(t *testing.T) {
 // TestMetricsWithoutGuard: a router that cannot check clients, or has no certificate, does not start.
 func TestMetricsWithoutGuard(t *testing.T) {
 	log := slog.New(slog.DiscardHandler)
-	if _, _, err := metricsServer(&Options{}, prometheus.NewRegistry(), nil, log); err == nil {
+	if _, _, err := metricsServer(&Options{}, prometheus.NewRegistry(), nothing, nil, log); err == nil {
 		t.Error("metrics without reviews are served")
 	}
-	if _, _, err := metricsServer(&Options{MetricsCertDir: t.TempDir()}, prometheus.NewRegistry(), reviews(t), log); err == nil {
+	if _, _, err := metricsServer(&Options{MetricsCertDir: t.TempDir()}, prometheus.NewRegistry(), nothing, reviews(t), log); err == nil {
 		t.Error("no error without tls.crt and tls.key")
 	}
 }

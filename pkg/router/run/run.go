@@ -259,7 +259,7 @@ func ServeWith(ctx context.Context, o Options, cluster Cluster, log *slog.Logger
 	var isSynced, isDraining atomic.Bool
 	isReady := func() bool { return isSynced.Load() && !isDraining.Load() }
 	api, probes := router.Server(closing(front, &isDraining)), router.Server(probeHandler(isReady))
-	scrapes, certificate, err := metricsServer(&o, registry, cluster.Reviews, log)
+	scrapes, certificate, err := metricsServer(&o, registry, front.Comparisons, cluster.Reviews, log)
 	if err != nil {
 		return err
 	}

@@ -9,8 +9,11 @@ package usage
 
 import (
 	"bytes"
+	"context"
 	"encoding/json"
+	"errors"
 	"io"
+	"net/http"
 	"sync"
 )
 
@@ -44,9 +47,10 @@ type Reader struct {
 	seen    int    // the following bytes that contain no end of an event
 	err     error
 
-	mu     sync.Mutex
-	tokens Tokens
-	passed int64
+	mu       sync.Mutex
+	tokens   Tokens
+	passed   int64
+	isBroken bool
 }
 
 // NewReader returns a reader of an answer. With strip, it drops the event that has only the usage.
@@ -68,6 +72,13 @@ func (r *Reader) Passed() int64 {
 	return r.passed
 }
 
+// IsBroken reports whether the engine broke the answer off: its connection broke, or it sent an error in the stream.
+func (r *Reader) IsBroken() bool {
+	r.mu.Lock()
+	defer r.mu.Unlock()
+	return r.isBroken
+}
+
 // Close closes the answer.
 func (r *Reader) Close() error { return r.from.Close() }
 
@@ -75,14 +86,14 @@ func (r *Reader) Close() error { return r.from.Close() }
 func (r *Reader) Read(p []byte) (int, error) {
 	if !r.isStream || !r.strip {
 		n, err := r.from.Read(p)
-		r.count(n)
+		r.count(n, err)
 		r.watch(p[:n])
 		return n, err
 	}
 	for r.ready == 0 && r.err == nil {
 		var n int
 		n, r.err = r.from.Read(p)
-		r.count(n)
+		r.count(n, r.err)
 		r.pending = append(r.pending, p[:n]...)
 		r.sift()
 	}
@@ -95,10 +106,12 @@ func (r *Reader) Read(p []byte) (int, error) {
 	return n, nil
 }
 
-func (r *Reader) count(n int) {
+func (r *Reader) count(n int, err error) {
 	r.mu.Lock()
 	defer r.mu.Unlock()
 	r.passed += int64(n)
+	isOurs := errors.Is(err, io.EOF) || errors.Is(err, context.Canceled) || errors.Is(err, context.DeadlineExceeded)
+	r.isBroken = r.isBroken || err != nil && !isOurs
 }
 
 // watch searches passed bytes for the usage. It keeps the unfinished event of a stream, or the end of another answer.
@@ -171,6 +184,11 @@ func endOfEvent(text []byte) int {
 // learn stores the usage in a text, and reports whether the text has one.
 func (r *Reader) learn(text []byte) bool {
 	found, ok := find(text)
+	if r.isStream && isFault(text) {
+		r.mu.Lock()
+		r.isBroken = true
+		r.mu.Unlock()
+	}
 	if !ok {
 		return false
 	}
@@ -179,6 +197,21 @@ func (r *Reader) learn(text []byte) bool {
 	r.tokens.Prompt = max(r.tokens.Prompt, found.Prompt)
 	r.tokens.Completion = max(r.tokens.Completion, found.Completion)
 	return true
+}
+
+// isFault reports whether an event has an error of the engine. vLLM sends one when its engine process dies, after a
+// status of 200.
+func isFault(event []byte) bool {
+	data, ok := bytes.CutPrefix(bytes.TrimSpace(event), []byte(`data:`))
+	if data = bytes.TrimSpace(data); !ok || !bytes.HasPrefix(data, []byte(`{"error":`)) {
+		return false
+	}
+	var fault struct {
+		Error struct {
+			Code int `json:"code"`
+		} `json:"error"`
+	}
+	return json.Unmarshal(data, &fault) == nil && fault.Error.Code >= http.StatusInternalServerError
 }
 
 // find returns the last usage in a text. Quotes in a JSON string are escaped, so text from the model cannot look like a

@@ -10,6 +10,7 @@ import (
 	"strings"
 	"testing"
 
+	"github.com/google/go-cmp/cmp"
 	apiextensionsv1 "k8s.io/apiextensions-apiserver/pkg/apis/apiextensions/v1"
 	"k8s.io/apimachinery/pkg/apis/meta/v1/unstructured"
 	"sigs.k8s.io/controller-runtime/pkg/client"
@@ -123,9 +124,35 @@ func TestTemplatesAreRefusedAsWorkspacesAre(t *testing.T) {
 	}
 }
 
+// TestComparisonsAreKept: no field of a comparison is pruned or changed, in either version.
+func TestComparisonsAreKept(t *testing.T) {
+	installSets(t)
+	for _, version := range []string{"v1beta1", "v1alpha1"} {
+		set := setManifest(t, version, "{name: compared}", `template: {inference: {preset: {name: m}}}
+updateStrategy: {rollingUpdate: {partition: 1, canaryWeight: 5, rollback: {progressDeadline: 30m, comparison: {
+  maxErrorIncrease: 100, maxTimeToFirstTokenIncrease: 1, maxTimePerOutputTokenIncrease: 10000, minRequests: 30, deadline: 1s}}}}`)
+		path := []string{"spec", "updateStrategy", "rollingUpdate"}
+		want, isSet, err := unstructured.NestedMap(set.Object, path...)
+		if err != nil || !isSet {
+			t.Fatal(err)
+		}
+		if err := api.Create(t.Context(), set, client.DryRunAll); err != nil {
+			t.Errorf("%s: %v", version, err)
+			continue
+		}
+		got, _, err := unstructured.NestedMap(set.Object, path...)
+		if diff := cmp.Diff(want, got); diff != "" || err != nil {
+			t.Errorf("%s: %v (-want +got):\n%s", version, err, diff)
+		}
+	}
+}
+
 func TestSetsAreRefused(t *testing.T) {
 	installSets(t)
 	const template = "template: {inference: {preset: {name: m}}}"
+	comparison := func(field string) string {
+		return "updateStrategy: {rollingUpdate: {rollback: {comparison: {" + field + "}}}}\n" + template
+	}
 	tests := []struct{ reason, metadata, spec, want string }{
 		{"the name of a replica is longer", "{name: " + strings.Repeat("a", 47) + "}", template, `has 47 characters, but at most 46 are allowed`},
 		{"a set has a template", "{name: a}", "replicas: 1", "spec.template must be set"},
@@ -142,6 +169,11 @@ func TestSetsAreRefused(t *testing.T) {
 		{"no negative time", "{name: a}", "updateStrategy: {rollingUpdate: {minReadySeconds: -1}}\n" + template, "minReadySeconds must be between 0 and 86400"},
 		{"no time to answer", "{name: a}", "updateStrategy: {rollingUpdate: {rollback: {progressDeadline: 0s}}}\n" + template, "rollback.progressDeadline must be a duration of at least 1s"},
 		{"a time without a unit", "{name: a}", "updateStrategy: {rollingUpdate: {rollback: {progressDeadline: '30'}}}\n" + template, "rollback.progressDeadline must be a duration of at least 1s"},
+		{"no margin of errors", "{name: a}", comparison("maxErrorIncrease: 0"), "comparison.maxErrorIncrease must be a number of percentage points from 1 to 100"},
+		{"no margin of the first token", "{name: a}", comparison("maxTimeToFirstTokenIncrease: -5"), "comparison.maxTimeToFirstTokenIncrease must be a percentage from 1 to 10000"},
+		{"no margin of a token", "{name: a}", comparison("maxTimePerOutputTokenIncrease: 0"), "comparison.maxTimePerOutputTokenIncrease must be a percentage from 1 to 10000"},
+		{"too few requests", "{name: a}", comparison("minRequests: 29"), "comparison.minRequests must be between 30 and 1000000"},
+		{"no time to compare", "{name: a}", comparison("deadline: 0s"), "comparison.deadline must be a duration of at least 1s"},
 		{"no percentage of requests", "{name: a}", "updateStrategy: {rollingUpdate: {canaryWeight: 101, rollback: {}}}\n" + template, "canaryWeight must be a percentage from 0 to 100"},
 		{"a canary needs a previous template", "{name: a}", "updateStrategy: {rollingUpdate: {canaryWeight: 5}}\n" + template, "canaryWeight needs spec.updateStrategy.rollingUpdate.rollback"},
 		{"a window has a schedule", "{name: a}", "autoUpgrade: {maintenanceWindow: {duration: 1h}}\n" + template, "spec.autoUpgrade.maintenanceWindow.schedule must be set"},

@@ -242,7 +242,7 @@ func TestInferenceSetCanary(t *testing.T) {
 			}
 			ready := set.Status.ObservedGeneration == set.Generation && int(set.Status.ReadyReplicas) == replicas &&
 				meta.IsStatusConditionTrue(set.Status.Conditions, v1beta1.ConditionReady)
-			return ready && len(children) == replicas && updated == canaries && labelled == replicas && set.Status.Canary.Weight == 5, setSaying(set)
+			return ready && len(children) == replicas && updated == canaries && labelled == replicas && *set.Status.Canary.Weight == 5, setSaying(set)
 		})
 	}
 	w.edit(t, set, func(spec *v1beta1.InferenceSetSpec) {

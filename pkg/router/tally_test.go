@@ -1,0 +1,172 @@
+// Copyright The Modelberth Authors.
+// SPDX-License-Identifier: Apache-2.0
+
+package router
+
+import (
+	"context"
+	"errors"
+	"io"
+	"net"
+	"net/http"
+	"strings"
+	"testing"
+	"testing/iotest"
+
+	"github.com/google/go-cmp/cmp"
+	"github.com/google/go-cmp/cmp/cmpopts"
+
+	"github.com/modelberth/modelberth/pkg/comparison"
+	"github.com/modelberth/modelberth/pkg/router/balance"
+	"github.com/modelberth/modelberth/pkg/router/hold"
+	"github.com/modelberth/modelberth/pkg/router/models"
+)
+
+// onTrial returns a set whose only replica, or the first of several, has a new template.
+func onTrial(replicas int, template string) models.Owner {
+	out := set("m", replicas)
+	out.Canary = &balance.Canary{ID: template, Replicas: out.Replicas[:1], Percent: 100}
+	return out
+}
+
+// TestWhatCountsAsAFailure: a template is blamed for what its replica or its engine did, and never for what a client did.
+func TestWhatCountsAsAFailure(t *testing.T) {
+	status := func(code int) engines {
+		return func(*http.Request) (*http.Response, error) {
+			return reply(code, "application/json", strings.NewReader(`{}`)), nil
+		}
+	}
+	breaks := func(kind, text string, err error) engines {
+		return func(*http.Request) (*http.Response, error) {
+			return reply(http.StatusOK, kind, io.MultiReader(strings.NewReader(text), iotest.ErrReader(err))), nil
+		}
+	}
+	stream := func(text string) engines {
+		return func(*http.Request) (*http.Response, error) {
+			return reply(http.StatusOK, "text/event-stream", strings.NewReader(text)), nil
+		}
+	}
+	const half = "data: {\"choices\":[{\"text\":\"he\"}]}\n\n"
+	served, failed, nothing := comparison.Counts{Served: 1}, comparison.Counts{Failed: 1}, comparison.Counts{}
+	timed := func(first, each int64) comparison.Counts {
+		return comparison.Counts{Served: 1, FirstToken: comparison.Times{Count: first}, PerToken: comparison.Times{Count: each}}
+	}
+	for _, c := range []struct {
+		reason   string
+		isStream bool
+		engine   engines
+		want     comparison.Counts
+	}{
+		{"an answer", false, status(200), served},
+		{"a stream without a usage", true, stream(wholeStream), timed(1, 0)},
+		{"a stream with a usage", true, stream(half + half + "data: {\"choices\":[],\"usage\":{\"prompt_tokens\":1,\"completion_tokens\":2}}\n\n"), timed(1, 1)},
+		{"the client's mistake", false, status(400), nothing},
+		{"a long queue", false, status(429), nothing},
+		{"a route that the engine does not have", false, status(501), nothing},
+		{"an engine's error", false, status(500), failed},
+		{"an engine that loads its model", false, status(503), failed},
+		{"a refused connection", false, func(*http.Request) (*http.Response, error) {
+			return nil, &net.OpError{Op: "dial", Err: errors.New("refused")}
+		}, failed},
+		{"an engine that dies before its answer", false, func(*http.Request) (*http.Response, error) { return nil, io.ErrUnexpectedEOF }, failed},
+		{"a broken answer", false, breaks("application/json", `{"choi`, io.ErrUnexpectedEOF), failed},
+		{"a broken stream", true, breaks("text/event-stream", half, io.ErrUnexpectedEOF), failed},
+		{"an error in a stream", true, stream(half + "data: {\"error\":{\"message\":\"engine died\",\"code\":500}}\n\n"), failed},
+		{"the client's mistake in a stream", true, stream("data: {\"error\":{\"message\":\"too long\",\"code\":400}}\n\n"), timed(1, 0)},
+		{"an answer that looks like an error", true, stream("data: {\"choices\":[{\"text\":\"{\\\"error\\\":{\\\"code\\\":500}}\"}]}\n\n"), timed(1, 0)},
+		{"a stream longer than the deadline", true, breaks("text/event-stream", half, context.DeadlineExceeded), timed(1, 0)},
+	} {
+		t.Run(c.reason, func(t *testing.T) {
+			h := newHolding(t, hold.Limits{}, func(*holding, *models.Owner) {}, c.engine)
+			h.is(onTrial(1, "t1"))
+			h.send(t.Context(), "m", c.isStream, 10)
+			var got comparison.Pair
+			for _, set := range h.Comparisons().Sets {
+				got = got.Plus(set.Pair)
+			}
+			ignored := cmpopts.IgnoreFields(comparison.Times{}, "Logs", "Squares")
+			if diff := cmp.Diff(comparison.Pair{New: c.want}, got, ignored); diff != "" {
+				t.Errorf("(-want +got):\n%s", diff)
+			}
+		})
+	}
+}
+
+// TestClientsThatLeave: a cancelled request shows nothing about a template.
+func TestClientsThatLeave(t *testing.T) {
+	for _, isStream := range []bool{false, true} {
+		ctx, leave := context.WithCancel(t.Context())
+		h := newHolding(t, hold.Limits{}, func(*holding, *models.Owner) {}, func(req *http.Request) (*http.Response, error) {
+			leave()
+			<-req.Context().Done()
+			return nil, req.Context().Err()
+		})
+		h.is(onTrial(1, "t1"))
+		h.send(ctx, "m", isStream, 10)
+		if got := h.Comparisons(); len(got.Sets) > 0 {
+			t.Errorf("the counts are %+v", got)
+		}
+	}
+}
+
+// TestResumedStreamBlamesTheDeadReplica: each replica of a stream is counted for its own part.
+func TestResumedStreamBlamesTheDeadReplica(t *testing.T) {
+	sent := 0
+	h := newHolding(t, hold.Limits{}, func(*holding, *models.Owner) {}, func(*http.Request) (*http.Response, error) {
+		sent++
+		if sent == 2 {
+			return reply(http.StatusOK, "text/event-stream", strings.NewReader("data: [DONE]\n\n")), nil
+		}
+		half := io.MultiReader(strings.NewReader(`data: {"choices":[{"index":0,"text":"Hello"}]}`+"\n\n"), iotest.ErrReader(io.ErrUnexpectedEOF))
+		return reply(http.StatusOK, "text/event-stream", half), nil
+	})
+	h.settings.Resumes = true
+	h.is(onTrial(2, "t1"))
+	req, got := newStream(t, `{"model":"m","stream":true,"prompt":"x","max_tokens":9}`)
+	serve(h, got, req)
+	want := comparison.Report{Sets: []comparison.Set{{
+		Namespace: "a", Name: "m", Template: "t1",
+		Pair: comparison.Pair{New: comparison.Counts{Failed: 1}, Previous: comparison.Counts{Served: 1}},
+	}}}
+	if diff := cmp.Diff(want, h.Comparisons()); diff != "" {
+		t.Errorf("(-want +got):\n%s", diff)
+	}
+}
+
+// TestCountsBelongToOneTemplate: another template starts from nothing, a late answer for the former one is dropped, and
+// no counts stay when the replicas have one template.
+func TestCountsBelongToOneTemplate(t *testing.T) {
+	var during func()
+	h := newHolding(t, hold.Limits{}, func(*holding, *models.Owner) {}, func(req *http.Request) (*http.Response, error) {
+		if during != nil {
+			during()
+		}
+		return says(req), nil
+	})
+	served := func(template string, want int64) {
+		t.Helper()
+		sets := h.Comparisons().Sets
+		if len(sets) != 1 || sets[0].Template != template || sets[0].New.Served != want {
+			t.Errorf("the counts are %+v, want %d of %s", sets, want, template)
+		}
+	}
+	h.is(onTrial(2, "t1"), owner("a", "other", "o-0:5000"))
+	h.send(t.Context(), "m", false, 10)
+	h.send(t.Context(), "m", false, 10)
+	h.send(t.Context(), "other", false, 10)
+	served("t1", 2)
+	h.is(onTrial(2, "t2"))
+	if sets := h.Comparisons().Sets; len(sets) > 0 {
+		t.Errorf("a new template has the counts %+v", sets)
+	}
+	h.send(t.Context(), "m", false, 10)
+	during = func() { h.is(onTrial(2, "t3")) }
+	h.send(t.Context(), "m", false, 10) // it began with t2
+	during = nil
+	h.send(t.Context(), "m", false, 10)
+	served("t3", 1)
+	h.is(set("m", 2))
+	if sets := h.Comparisons().Sets; len(sets) > 0 || len(h.tallies.byID) > 0 {
+		t.Errorf("without a new template, the counts are %+v", sets)
+	}
+}
