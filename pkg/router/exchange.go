@@ -12,6 +12,7 @@ import (
 
 	"github.com/cespare/xxhash/v2"
 
+	"github.com/modelberth/modelberth/pkg/comparison"
 	"github.com/modelberth/modelberth/pkg/router/balance"
 	"github.com/modelberth/modelberth/pkg/router/body"
 	"github.com/modelberth/modelberth/pkg/router/limit"
@@ -93,6 +94,9 @@ func (r *Router) ServeHTTP(w http.ResponseWriter, req *http.Request) {
 		openai.Write(recorder, err)
 	}
 }
+
+// Comparisons returns the counts of the models whose replicas have two templates.
+func (r *Router) Comparisons() comparison.Report { return r.tallies.report(r.directory.Models()) }
 
 func (x *exchange) serve(w http.ResponseWriter, req *http.Request) *openai.Error {
 	r := x.router

@@ -22,13 +22,13 @@ type tallies struct {
 	byID map[string]*comparison.Set
 }
 
-// Comparisons returns the counts of the models that have two templates now.
-func (r *Router) Comparisons() comparison.Report {
+// report returns the counts of the models that have two templates now.
+func (t *tallies) report(now *models.Table) comparison.Report {
 	out := comparison.Report{Sets: []comparison.Set{}}
-	r.tallies.mu.Lock()
-	defer r.tallies.mu.Unlock()
-	r.tallies.prune(r.directory.Models())
-	for _, set := range r.tallies.byID {
+	t.mu.Lock()
+	defer t.mu.Unlock()
+	t.prune(now)
+	for _, set := range t.byID {
 		out.Sets = append(out.Sets, *set)
 	}
 	slices.SortFunc(out.Sets, func(a, b comparison.Set) int {

@@ -15,7 +15,8 @@ import (
 	"github.com/modelberth/modelberth/api/v1beta1"
 )
 
-// splits edits the template of one replica, and sends it none of the requests, and then all.
+// splits edits the template of one replica, and sends it none of the requests, and then all. The controller reads the
+// routers with its own token, and finds both templates equal.
 func (d *door) splits(t *testing.T, set types.NamespacedName) {
 	patch := func(spec string) {
 		kubectl(t, "patch", "inferenceset", set.Name, "--namespace="+set.Namespace, "--type=merge", "--patch", `{"spec": `+spec+`}`)
@@ -24,6 +25,7 @@ func (d *door) splits(t *testing.T, set types.NamespacedName) {
 		patch(`{"updateStrategy": {"rollingUpdate": {"canaryWeight": ` + weight + `}}}`)
 	}
 	weigh("0")
+	patch(`{"updateStrategy": {"rollingUpdate": {"rollback": {"comparison": {"minRequests": 30}}}}}`)
 	patch(`{"template": {"inference": {"engine": {"env": [{"name": "CANARY", "value": "1"}]}}}}`)
 	start := time.Now()
 	canary := &v1beta1.InferenceSet{}
@@ -41,7 +43,7 @@ func (d *door) splits(t *testing.T, set types.NamespacedName) {
 		weigh(weight)
 		waitFor(t, "the split with the weight "+weight, seenTimeout, func(ctx context.Context) (bool, error) {
 			before := d.predicted(t, pods)
-			for range 16 {
+			for range 30 {
 				d.client.CloseIdleConnections() // the next connection may reach the other router
 				if got, err := d.ask(ctx, keyOfTeam, http.MethodPost, chatPath, chat("pair", 1, false)); err != nil || got.status != http.StatusOK {
 					t.Errorf("a request with the weight %s failed: %v, %+v", weight, err, got)
@@ -55,7 +57,13 @@ func (d *door) splits(t *testing.T, set types.NamespacedName) {
 			return isServing[wantCanary] && !isServing[!wantCanary], nil
 		})
 	}
-	weigh("null")
+	start = time.Now()
+	waitFor(t, "the end of the comparison", seenTimeout, func(ctx context.Context) (bool, error) {
+		err := local.client.Get(ctx, set, canary)
+		return canary.Status.Rollout != nil && canary.Status.Rollout.ComparedTime != nil, err
+	})
+	elapsed(t, "from the last request to the end of the comparison", start)
+	patch(`{"updateStrategy": {"rollingUpdate": {"canaryWeight": null, "rollback": {"comparison": null}}}}`)
 	waitFor(t, "the end of the split", seenTimeout, func(ctx context.Context) (bool, error) {
 		ended := &v1beta1.InferenceSet{}
 		err := local.client.Get(ctx, set, ended)
