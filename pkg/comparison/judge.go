@@ -100,6 +100,9 @@ func Judge(pair Pair, margins Margins, replicas Replicas) Verdict {
 	return out
 }
 
+// Unknown returns the verdict if the counts are unknown.
+func Unknown(reason error) Verdict { return Verdict{State: Undecided, Message: reason.Error()} }
+
 func undecided(format string, args ...any) Verdict {
 	return Verdict{State: Undecided, Message: fmt.Sprintf(format, args...)}
 }

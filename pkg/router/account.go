@@ -177,7 +177,7 @@ func (x *exchange) compare(w *recorder, req *http.Request, used usage.Tokens, no
 	if x.work.Canary == nil || x.hold == nil {
 		return
 	}
-	if req.Context().Err() == nil { // else the client has left
+	if req.Context().Err() == nil || x.answer != nil && x.answer.IsWhole() { // else the client has left before
 		x.tally(x.hold.Replica, x.outcome(w, used, now))
 	}
 	m, model, template := x.router.metrics.canary, x.owner.ID(), x.templateOf(x.hold.Replica)

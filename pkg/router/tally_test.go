@@ -109,6 +109,32 @@ func TestClientsThatLeave(t *testing.T) {
 	}
 }
 
+// TestClientsThatLeaveAfterwards: a client may close its connection as soon as it has the whole answer.
+func TestClientsThatLeaveAfterwards(t *testing.T) {
+	ctx, leave := context.WithCancel(t.Context())
+	h := newHolding(t, hold.Limits{}, func(*holding, *models.Owner) {}, func(*http.Request) (*http.Response, error) {
+		answer := reply(http.StatusOK, "application/json", strings.NewReader(`{}`))
+		answer.Body = closing{answer.Body, leave}
+		return answer, nil
+	})
+	h.is(onTrial(1, "t1"))
+	h.send(ctx, "m", false, 10)
+	if sets := h.Comparisons().Sets; len(sets) != 1 || sets[0].New.Served != 1 {
+		t.Errorf("the counts are %+v, want one answer", sets)
+	}
+}
+
+// closing calls a function when the body is closed.
+type closing struct {
+	io.ReadCloser
+	then func()
+}
+
+func (c closing) Close() error {
+	c.then()
+	return c.ReadCloser.Close()
+}
+
 // TestResumedStreamBlamesTheDeadReplica: each replica of a stream is counted for its own part.
 func TestResumedStreamBlamesTheDeadReplica(t *testing.T) {
 	sent := 0
@@ -160,10 +186,12 @@ func TestCountsBelongToOneTemplate(t *testing.T) {
 		t.Errorf("a new template has the counts %+v", sets)
 	}
 	h.send(t.Context(), "m", false, 10)
-	during = func() { h.is(onTrial(2, "t3")) }
-	h.send(t.Context(), "m", false, 10) // it began with t2
-	during = nil
-	h.send(t.Context(), "m", false, 10)
+	during = func() {
+		during = nil
+		h.is(onTrial(2, "t3"))
+		h.send(t.Context(), "m", false, 10)
+	}
+	h.send(t.Context(), "m", false, 10) // it begins with t2, and ends with t3
 	served("t3", 1)
 	h.is(set("m", 2))
 	if sets := h.Comparisons().Sets; len(sets) > 0 || len(h.tallies.byID) > 0 {

@@ -43,7 +43,7 @@ func (d *door) splits(t *testing.T, set types.NamespacedName) {
 		weigh(weight)
 		waitFor(t, "the split with the weight "+weight, seenTimeout, func(ctx context.Context) (bool, error) {
 			before := d.predicted(t, pods)
-			for range 30 {
+			for range 40 {
 				d.client.CloseIdleConnections() // the next connection may reach the other router
 				if got, err := d.ask(ctx, keyOfTeam, http.MethodPost, chatPath, chat("pair", 1, false)); err != nil || got.status != http.StatusOK {
 					t.Errorf("a request with the weight %s failed: %v, %+v", weight, err, got)

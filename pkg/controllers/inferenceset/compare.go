@@ -101,7 +101,7 @@ func (r *Reconciler) judge(
 		return comparison.Verdict{}, fmt.Errorf("reading the routers: %w", ctx.Err())
 	}
 	if err != nil {
-		return comparison.Verdict{State: comparison.Undecided, Message: err.Error()}, nil
+		return comparison.Unknown(err), nil
 	}
 	return comparison.Judge(pair, margins, ready), nil
 }
@@ -172,5 +172,5 @@ func (p *pass) comparedWords() string {
 	if !p.compared.waits || p.compared.verdict.State == comparison.Worse {
 		return ""
 	}
-	return ". The rollout waits for the comparison of the templates: " + p.compared.verdict.Message
+	return ". The comparison of the templates has no result yet: " + p.compared.verdict.Message
 }

@@ -135,7 +135,7 @@ func TestEqualTemplateIsRolledOut(t *testing.T) {
 	routers.are(99, 0)
 	s.later(t, 10*time.Minute)
 	s.expect(t, v1beta1.ReasonRollingOut, "", "", "better")
-	want := "The rollout waits for the comparison of the templates: the routers have counted fewer than 100 requests to the new template"
+	want := "The comparison of the templates has no result yet: the routers have counted fewer than 100 requests to the new template"
 	if !strings.HasSuffix(s.ready(t), want) {
 		t.Errorf("Ready says %q", s.ready(t))
 	}

@@ -153,7 +153,7 @@ func (f *facts) ready(c count) metav1.Condition {
 	case c.ready < want:
 		return no(v1beta1.ConditionReady, v1beta1.ReasonReplicasNotReady, state+f.waitsFor(c))
 	default:
-		return yes(v1beta1.ConditionReady, v1beta1.ReasonReplicasReady, state+f.canaryWords(c))
+		return yes(v1beta1.ConditionReady, v1beta1.ReasonReplicasReady, state+f.canaryWords(c)+f.comparedWords())
 	}
 }
 

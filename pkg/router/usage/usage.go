@@ -51,6 +51,7 @@ type Reader struct {
 	tokens   Tokens
 	passed   int64
 	isBroken bool
+	isWhole  bool
 }
 
 // NewReader returns a reader of an answer. With strip, it drops the event that has only the usage.
@@ -70,6 +71,13 @@ func (r *Reader) Passed() int64 {
 	r.mu.Lock()
 	defer r.mu.Unlock()
 	return r.passed
+}
+
+// IsWhole reports whether the whole answer has passed. A client may leave right after that.
+func (r *Reader) IsWhole() bool {
+	r.mu.Lock()
+	defer r.mu.Unlock()
+	return r.isWhole
 }
 
 // IsBroken reports whether the engine broke the answer off: its connection broke, or it sent an error in the stream.
@@ -110,6 +118,7 @@ func (r *Reader) count(n int, err error) {
 	r.mu.Lock()
 	defer r.mu.Unlock()
 	r.passed += int64(n)
+	r.isWhole = r.isWhole || errors.Is(err, io.EOF)
 	isOurs := errors.Is(err, io.EOF) || errors.Is(err, context.Canceled) || errors.Is(err, context.DeadlineExceeded)
 	r.isBroken = r.isBroken || err != nil && !isOurs
 }

@@ -60,6 +60,10 @@ func (w *world) newStandInRouter(t *testing.T, set *v1beta1.InferenceSet) (*stan
 	router.counts(0, 0)
 	router.Server = httptest.NewServer(router)
 	t.Cleanup(router.Close)
+	address, ok := router.Listener.Addr().(*net.TCPAddr)
+	if !ok {
+		t.Fatalf("the address %s has no port", router.Listener.Addr())
+	}
 	pod := &corev1.Pod{
 		ObjectMeta: metav1.ObjectMeta{Namespace: w.namespace(t), Name: "router", Labels: map[string]string{"app": "router"}},
 		Spec:       corev1.PodSpec{NodeName: "none", Containers: []corev1.Container{{Name: "router", Image: "router"}}},
@@ -73,7 +77,7 @@ func (w *world) newStandInRouter(t *testing.T, set *v1beta1.InferenceSet) (*stan
 	}
 	return router, routerprobe.Settings{
 		Namespace: pod.Namespace, Labels: pod.Labels, Interval: 50 * time.Millisecond, IsPlain: true,
-		Port: router.Listener.Addr().(*net.TCPAddr).Port, //nolint:forcetypeassert // a TCP listener
+		Port: address.Port,
 	}
 }
 
