@@ -91,9 +91,13 @@ func TestWorseTemplateIsRolledBack(t *testing.T) {
 			if !routers.templates[hash] || len(routers.templates) != 1 {
 				t.Errorf("the templates %v are read, want %s", routers.templates, hash)
 			}
+			before := routers.reads
 			routers.are(20, 80)
 			s.later(t, compareEvery)
 			s.expect(t, v1beta1.ReasonRolledBack, "", "", "")
+			if again := routers.reads - before; again != 2 { // from the cache, and before the write
+				t.Errorf("the routers are read %d times, want 2: not during the rollback", again)
+			}
 			status := s.set(t).Status
 			want := "chat-" + hash + " serves worse than " + status.CurrentRevision + ": 80.0% of 100 requests to the new template failed, " +
 				"but only 0.0% of 1000 to the previous one, and at most 5 percentage points more are allowed"

@@ -64,6 +64,23 @@ func TestSessionsStayInTheirGroup(t *testing.T) {
 	}
 }
 
+// TestSessionsOfACanaryChange: a session that reaches one canary is no more likely to reach the next one.
+func TestSessionsOfACanaryChange(t *testing.T) {
+	random, both := rand.New(rand.NewPCG(1, 2)), 0
+	const sessions = 10000
+	for range sessions {
+		request := Request{Session: random.Uint64() | 1, Canary: &Canary{ID: "one", Percent: 10}}
+		isFirst := isBelow(request, 10)
+		request.Canary = &Canary{ID: "another", Percent: 10}
+		if isFirst && isBelow(request, 10) {
+			both++
+		}
+	}
+	if share := 100 * float64(both) / sessions; math.Abs(share-1) > 0.5 {
+		t.Errorf("%.1f%% of the sessions reach both canaries, want 1%%", share)
+	}
+}
+
 // TestOneGroupIsEnough: the share never leaves a request without a replica.
 func TestOneGroupIsEnough(t *testing.T) {
 	cases := []struct {
@@ -77,6 +94,7 @@ func TestOneGroupIsEnough(t *testing.T) {
 		{"only canaries are left", []string{"a"}, &Canary{Replicas: []string{"a"}, Percent: 0}, []string{"a"}},
 		{"no Workspace has the new template yet", []string{"a", "b"}, &Canary{Replicas: nil, Percent: 100}, []string{"a", "b"}},
 		{"none of the requests", []string{"a", "b"}, &Canary{Replicas: []string{"a"}, Percent: 0}, []string{"b"}},
+		{"no share", []string{"a", "b"}, &Canary{Replicas: []string{"a"}, IsByLoad: true}, []string{"a", "b"}},
 		{"all of the requests", []string{"a", "b"}, &Canary{Replicas: []string{"a"}, Percent: 100}, []string{"a"}},
 	}
 	for _, c := range cases {
