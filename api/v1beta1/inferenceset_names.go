@@ -16,6 +16,14 @@ const AnnotationTemplateMetadata = "modelberth.dev/template-metadata"
 // LabelTemplateHash is on the Workspaces of an InferenceSet with a rollback policy: the hash of their template.
 const LabelTemplateHash = "modelberth.dev/template-hash"
 
+// Suffixes of the objects for gateways. The names are KAITO's.
+const (
+	// SuffixInferencePool follows the set's name in the name of its InferencePool.
+	SuffixInferencePool = "-inferencepool"
+	// SuffixInferencePoolPicker follows the set's name in the name of the Service of its endpoint picker.
+	SuffixInferencePoolPicker = SuffixInferencePool + "-epp"
+)
+
 // Condition types of an InferenceSet, beside Ready and Stalled.
 const (
 	// ConditionInferenceSetReady is KAITO's: it has the status of Ready.

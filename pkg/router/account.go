@@ -194,7 +194,7 @@ func (x *exchange) compare(w *recorder, req *http.Request, used usage.Tokens, no
 // used returns the tokens of the request. It estimates them if the answer has no usage: a client may leave before the
 // first byte, although the engine has already read its whole prompt.
 func (x *exchange) used(w *recorder) usage.Tokens {
-	estimate := usage.Tokens{Prompt: x.fields.PromptTokens()}
+	estimate := usage.Tokens{Prompt: x.prompt}
 	switch {
 	case !x.isSent || isClientError(x.status(w)):
 		return usage.Tokens{} // no engine worked on it
@@ -234,7 +234,7 @@ const promptExtra = 1 << 16
 // report is not trusted. A token has at least one byte of the body or of the answer.
 func (x *exchange) plausible(used usage.Tokens) usage.Tokens {
 	return usage.Tokens{
-		Prompt:     min(used.Prompt, len(x.text)+promptExtra),
+		Prompt:     min(used.Prompt, x.sent+promptExtra),
 		Completion: int(min(int64(used.Completion), x.answer.Passed())),
 	}
 }

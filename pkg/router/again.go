@@ -23,7 +23,7 @@ const (
 
 // planAgain prepares the request so that another replica can continue its answer, if the operator enabled that.
 func (x *exchange) planAgain() *openai.Error {
-	if !x.router.settings.Resumes || !x.fields.Stream || x.route.resumes == 0 {
+	if !x.router.settings.Resumes || !x.fields.Stream || x.route.resumes == 0 || x.pool != nil {
 		return nil
 	}
 	if err := x.content.reserve(int64(len(x.text))); err != nil {

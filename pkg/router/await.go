@@ -126,7 +126,7 @@ func (x *exchange) startsIn() time.Duration {
 // comment keeps the connection of a stream alive. It sends the headers of the answer, so a later failure must be an
 // event.
 func (x *exchange) comment() {
-	if !x.fields.Stream || !x.route.streams {
+	if !x.fields.Stream || !x.route.streams || x.pool != nil { // a proxy sends nothing before the answer
 		return
 	}
 	header := x.writer.Header()

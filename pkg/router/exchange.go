@@ -42,8 +42,12 @@ type exchange struct {
 	// content is the client's body, and text is the body for the replica.
 	content *content
 	text    []byte
+	// prompt is the estimated size of the prompt, in tokens.
+	prompt int
 	// strips: the router removes the usage from the answer, because only the router requested it.
 	strips bool
+	// pool restricts the request to one set; nil for the router's own address.
+	pool *Pool
 	attempt
 	answer *usage.Reader
 	failed *openai.Error
@@ -75,6 +79,8 @@ type attempt struct {
 	// outgoing is the request from the proxy. dead is the replica that died; the continuation avoids it.
 	outgoing *http.Request
 	dead     string
+	// sent is the size of the body for the replica, in bytes.
+	sent int
 }
 
 // ServeHTTP answers a request.
@@ -85,7 +91,12 @@ func (r *Router) ServeHTTP(w http.ResponseWriter, req *http.Request) {
 	// writer without deadlines has no connection.
 	_ = http.NewResponseController(w).SetReadDeadline(x.start.Add(r.settings.BodyTimeout))
 	defer x.account(recorder, req) // also if a replica dies in mid-answer: the proxy then panics
-	if err := x.serve(recorder, req); err != nil {
+	defer x.forget()
+	isDone, err := x.prepare(recorder, req)
+	if err == nil && !isDone {
+		err = x.forward(recorder, req)
+	}
+	if err != nil {
 		x.failed = err
 		if recorder.hasBegun {
 			openai.WriteEvent(recorder, err)
@@ -98,35 +109,43 @@ func (r *Router) ServeHTTP(w http.ResponseWriter, req *http.Request) {
 // Comparisons returns the counts of the models whose replicas have two templates.
 func (r *Router) Comparisons() comparison.Report { return r.tallies.report(r.directory.Models()) }
 
-func (x *exchange) serve(w http.ResponseWriter, req *http.Request) *openai.Error {
+// prepare performs the steps before the choice of a replica. If it is done, it has answered the request.
+func (x *exchange) prepare(w http.ResponseWriter, req *http.Request) (isDone bool, failed *openai.Error) {
 	r := x.router
 	switch method := allowed(req.URL.Path); {
 	case method == "":
-		return openai.Errorf(http.StatusNotFound, openai.CodeUnknownRoute, "the router does not serve path %.100q", req.URL.Path)
+		return false, openai.Errorf(http.StatusNotFound, openai.CodeUnknownRoute, "the router does not serve path %.100q", req.URL.Path)
 	case method != req.Method:
 		w.Header().Set("Allow", method)
-		return openai.Errorf(http.StatusMethodNotAllowed, openai.CodeUnknownRoute, "path %s accepts only method %s", req.URL.Path, method)
+		return false, openai.Errorf(http.StatusMethodNotAllowed, openai.CodeUnknownRoute, "path %s accepts only method %s", req.URL.Path, method)
 	}
 	if err := x.identify(req); err != nil {
-		return err
+		return false, err
 	}
 	if req.Method == http.MethodGet {
-		return x.list(w, req)
+		return true, x.list(w, req)
 	}
 	x.route = routes[req.URL.Path]
 	x.isFresh = x.route.keepsState
 	content, err := r.read(w, req, x.client)
 	if err != nil {
-		return err
+		return false, err
 	}
 	x.content = content
-	defer content.done()
 	for _, step := range []func(*http.Request, []byte) *openai.Error{x.parse, x.find, x.admit, x.await, x.edit} {
 		if err := step(req, content.text); err != nil {
-			return err
+			return false, err
 		}
 	}
-	return x.forward(w, req)
+	return false, nil
+}
+
+// forget releases the memory for the body.
+func (x *exchange) forget() {
+	if x.content != nil {
+		x.content.done()
+	}
+	x.content, x.text, x.fields.Prompt = nil, nil, nil
 }
 
 func (x *exchange) parse(req *http.Request, text []byte) *openai.Error {
@@ -136,6 +155,7 @@ func (x *exchange) parse(req *http.Request, text []byte) *openai.Error {
 	} else {
 		x.fields, err = body.JSON(text)
 	}
+	x.prompt = x.fields.PromptTokens()
 	if err == nil && len(x.fields.Model) <= maxModelName {
 		return nil
 	}
@@ -152,10 +172,10 @@ func (x *exchange) parse(req *http.Request, text []byte) *openai.Error {
 // find sets the owner of the model. For a client, models in namespaces that it may not use do not exist.
 func (x *exchange) find(req *http.Request, _ []byte) *openai.Error {
 	name, table := x.fields.Model, x.router.directory.Models()
-	if err := x.see(req, table.Namespaces(name)); err != nil {
+	if err := x.see(req, x.namespaces(table, name)); err != nil {
 		return err
 	}
-	owner := table.Find(name, x.client.Sees)
+	owner := x.lookUp(table, name)
 	if owner == nil {
 		out := openai.Errorf(http.StatusNotFound, openai.CodeModelNotFound, "there is no model %q: GET /v1/models lists the available models", name)
 		out.Param = "model"
@@ -193,7 +213,7 @@ func unavailable(name string, owner *models.Owner) *openai.Error {
 }
 
 func (x *exchange) admit(*http.Request, []byte) *openai.Error {
-	bill, excess := x.client.Admit(x.router.clock.Now(), x.fields.PromptTokens())
+	bill, excess := x.client.Admit(x.router.clock.Now(), x.prompt)
 	if excess != nil {
 		return openai.Errorf(http.StatusTooManyRequests, openai.CodeRateLimit,
 			"client %q has reached its limit of %s: try again later", x.client.Group(), excess.Limit).After(excess.Wait)

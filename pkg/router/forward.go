@@ -54,19 +54,28 @@ func (x *exchange) rewrite(p *httputil.ProxyRequest) {
 	p.Out.URL = &url.URL{Scheme: "http", Host: "replica", Path: x.route.path}
 	p.Out.Host = ""
 	for _, name := range []string{
-		"Cookie", "Expect", "Upgrade", "Accept-Encoding", "X-Api-Key", HeaderSession,
+		"Expect", "Upgrade",
 		"X-Forwarded-For", "X-Forwarded-Host", "X-Forwarded-Proto", "X-Real-Ip", "Forwarded",
 		"Idempotency-Key", "X-Idempotency-Key", // with these headers, Go's transport would repeat a request
 	} {
 		p.Out.Header.Del(name)
 	}
-	if !x.router.settings.IsOpen {
-		p.Out.Header.Del("Authorization")
+	for _, name := range x.router.withheld() {
+		p.Out.Header.Del(name)
 	}
 	p.Out.ContentLength = int64(len(x.text))
 	p.Out.TransferEncoding = nil
 	p.Out.Trailer = nil
 	p.Out.Body = io.NopCloser(bytes.NewReader(x.text))
+}
+
+// withheld returns the headers of clients that no engine gets. Without Accept-Encoding, the router can read the answers.
+func (r *Router) withheld() []string {
+	out := []string{"Cookie", "Accept-Encoding", "X-Api-Key", HeaderSession}
+	if !r.settings.IsOpen {
+		out = append(out, "Authorization")
+	}
+	return out
 }
 
 // RoundTrip sends the request to a replica. If it cannot connect to that replica, it tries another one.
@@ -116,6 +125,7 @@ func (x *exchange) send(req *http.Request, replica string) (*http.Response, erro
 }
 
 func (x *exchange) sendOver(transport http.RoundTripper, out *http.Request, replica string) (*http.Response, error) {
+	x.sent = len(x.text)
 	out.URL.Host, out.ContentLength = replica, int64(len(x.text))
 	out.GetBody = func() (io.ReadCloser, error) { return io.NopCloser(bytes.NewReader(x.text)), nil }
 	out.Body = io.NopCloser(bytes.NewReader(x.text))

@@ -31,20 +31,20 @@ func (x *exchange) list(w http.ResponseWriter, req *http.Request) *openai.Error 
 	if isModelPath(req.URL.Path) {
 		name = req.URL.Path[len(pathModels)+1:]
 	}
-	if err := x.see(req, table.Namespaces(name)); err != nil {
+	if err := x.see(req, x.namespaces(table, name)); err != nil {
 		return err
 	}
 	client := x.client
 	var out any
 	if name != "" {
-		owner := table.Find(name, client.Sees)
+		owner := x.lookUp(table, name)
 		if owner == nil || !client.Allows(owner.Served(name), owner.ID()) {
 			return openai.Errorf(http.StatusNotFound, openai.CodeModelNotFound, "there is no model %.256q: GET /v1/models lists the available models", name)
 		}
 		out = listedOf(name, owner)
 	} else {
 		data := []listed{}
-		for _, m := range table.List(client.Sees) {
+		for _, m := range x.visible(table) {
 			if client.Allows(m.Owner.Served(m.Name), m.Owner.ID()) {
 				data = append(data, listedOf(m.Name, m.Owner))
 			}

@@ -19,7 +19,7 @@ import (
 // Owner is a Workspace without a set, or a set with its Workspaces.
 type Owner struct {
 	Namespace, Name string
-	// Kind is Workspace or InferenceSet.
+	// Kind is Workspace or KindSet.
 	Kind    string
 	Created time.Time
 	// Names are the names that the engines serve, the main one first. While no engine answers, they are the expected
@@ -34,6 +34,9 @@ type Owner struct {
 	// IsWakeable: waiting requests can start replicas. IsAsleep: the number of replicas is set to 0.
 	IsWakeable, IsAsleep bool
 }
+
+// KindSet is the kind of an owner that is a set.
+const KindSet = "InferenceSet"
 
 // Problem is the reason why an owner has no replicas.
 type Problem struct {
@@ -74,6 +77,7 @@ type Conflict struct {
 type Table struct {
 	byID   map[string]*Owner
 	byName map[string][]*Owner // the oldest first
+	sets   map[string]*Owner   // by ID
 }
 
 // New returns a table of the owners.
@@ -82,12 +86,15 @@ func New(owners []Owner) *Table {
 	slices.SortFunc(sorted, func(a, b Owner) int {
 		return cmp.Or(a.Created.Compare(b.Created), strings.Compare(a.ID(), b.ID()), strings.Compare(a.Kind, b.Kind))
 	})
-	t := &Table{byID: map[string]*Owner{}, byName: map[string][]*Owner{}}
+	t := &Table{byID: map[string]*Owner{}, byName: map[string][]*Owner{}, sets: map[string]*Owner{}}
 	for i := range sorted {
 		owner := &sorted[i]
 		slices.Sort(owner.Replicas)
 		if _, taken := t.byID[owner.ID()]; !taken {
 			t.byID[owner.ID()] = owner
+		}
+		if owner.Kind == KindSet {
+			t.sets[owner.ID()] = owner
 		}
 		for _, name := range owner.Names {
 			if list := t.byName[name]; name != "" && !slices.Contains(list, owner) {
@@ -97,6 +104,9 @@ func New(owners []Owner) *Table {
 	}
 	return t
 }
+
+// Set returns the set with an ID, or nil.
+func (t *Table) Set(id string) *Owner { return t.sets[id] }
 
 // Find returns the oldest owner of a name in the visible namespaces, or nil. If the name is an owner's ID, Find returns
 // that owner.

@@ -33,6 +33,7 @@ const (
 	CodeClientClosed     = "client_closed"
 	CodeReplicaLost      = "replica_lost"
 	CodeUnchecked        = "authentication_unavailable"
+	CodeUnknownPool      = "unknown_pool"
 )
 
 // Error is an answer to a client.

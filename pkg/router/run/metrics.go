@@ -47,20 +47,30 @@ func metricsServer(
 		return server, nothing, nil
 	}
 	server.TLSConfig = &tls.Config{MinVersion: tls.VersionTLS12, NextProtos: []string{"http/1.1"}}
-	if o.MetricsCertDir == "" {
+	reload, err := certify(server.TLSConfig, o.MetricsCertDir)
+	if err != nil {
+		return nil, nil, fmt.Errorf("the certificate for metrics: %w", err)
+	}
+	return server, reload, nil
+}
+
+// certify adds the certificate in a directory to a configuration, or a self-signed one if there is no directory. The
+// returned function reloads the certificate until its context ends.
+func certify(config *tls.Config, dir string) (func(context.Context) error, error) {
+	if dir == "" {
 		own, err := selfSigned()
 		if err != nil {
-			return nil, nil, fmt.Errorf("signing a certificate for metrics: %w", err)
+			return nil, fmt.Errorf("signing: %w", err)
 		}
-		server.TLSConfig.Certificates = []tls.Certificate{own}
-		return server, nothing, nil
+		config.Certificates = []tls.Certificate{own}
+		return func(context.Context) error { return nil }, nil
 	}
-	watcher, err := certwatcher.New(filepath.Join(o.MetricsCertDir, "tls.crt"), filepath.Join(o.MetricsCertDir, "tls.key"))
+	watcher, err := certwatcher.New(filepath.Join(dir, "tls.crt"), filepath.Join(dir, "tls.key"))
 	if err != nil {
-		return nil, nil, fmt.Errorf("reading the certificate for metrics in %s: %w", o.MetricsCertDir, err)
+		return nil, fmt.Errorf("reading %s: %w", dir, err)
 	}
-	server.TLSConfig.GetCertificate = watcher.GetCertificate
-	return server, watcher.Start, nil
+	config.GetCertificate = watcher.GetCertificate
+	return watcher.Start, nil
 }
 
 // serves returns a handler of the comparisons, as JSON.

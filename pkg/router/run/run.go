@@ -48,6 +48,12 @@ type Options struct {
 	MetricsInsecure bool
 	// MetricsCertDir has tls.crt and tls.key for metrics. If it is empty, the router uses a self-signed certificate.
 	MetricsCertDir string
+	// ExtProcAddress is the address for gateways; empty if no gateway asks this router.
+	ExtProcAddress string
+	// ExtProcInsecure serves gateways without TLS.
+	ExtProcInsecure bool
+	// ExtProcCertDir has tls.crt and tls.key for gateways. If it is empty, the router uses a self-signed certificate.
+	ExtProcCertDir string
 	// Tokens are the settings for tokens of ServiceAccounts; without an audience, no tokens are accepted.
 	Tokens         tokens.Settings
 	Scope          discovery.Scope
@@ -66,6 +72,10 @@ func (o *Options) Bind(flags *flag.FlagSet) {
 	flags.BoolVar(&o.MetricsInsecure, "metrics-insecure", false, "serve metrics over plain HTTP without authentication; "+
 		"by default, over HTTPS to clients with the RBAC permission to get /metrics")
 	flags.StringVar(&o.MetricsCertDir, "metrics-cert-dir", "", "directory with tls.crt and tls.key for metrics; "+
+		"default: a self-signed certificate")
+	flags.StringVar(&o.ExtProcAddress, "ext-proc-bind-address", "", "address of the endpoint picker for gateways; default: none")
+	flags.BoolVar(&o.ExtProcInsecure, "ext-proc-insecure", false, "serve gateways without TLS")
+	flags.StringVar(&o.ExtProcCertDir, "ext-proc-cert-dir", "", "directory with tls.crt and tls.key for gateways; "+
 		"default: a self-signed certificate")
 	flags.StringVar(&o.ProbeAddress, "health-probe-bind-address", ":8081", "address of the probes")
 	flags.Func("watch-namespace", "namespace with models; repeatable; default: all", func(name string) error {
@@ -116,7 +126,17 @@ func (o *Options) Validate() error {
 	case o.Settings.BodyBudget/6 < o.Settings.MaxBody: // a key has half: body, outgrown buffer, edited copy
 		return errors.New("--body-memory-bytes must be at least six times --max-body-bytes")
 	}
-	return o.validateTokens()
+	return errors.Join(o.validateTokens(), o.validateExtProc())
+}
+
+func (o *Options) validateExtProc() error {
+	switch {
+	case o.ExtProcAddress == "" && (o.ExtProcInsecure || o.ExtProcCertDir != ""):
+		return errors.New("--ext-proc-insecure and --ext-proc-cert-dir need --ext-proc-bind-address")
+	case o.ExtProcInsecure && o.ExtProcCertDir != "":
+		return errors.New("--ext-proc-cert-dir has no effect with --ext-proc-insecure: remove one of them")
+	}
+	return nil
 }
 
 func (o *Options) validateTokens() error {
@@ -263,14 +283,24 @@ func ServeWith(ctx context.Context, o Options, cluster Cluster, log *slog.Logger
 	if err != nil {
 		return err
 	}
+	gateways, err := newGateways(&o, front, log)
+	if err != nil {
+		return err
+	}
 	// The watch must continue while the last requests finish, so it stops only after the servers.
 	watching, stop := context.WithCancel(context.WithoutCancel(ctx))
 	group, groupCtx := errgroup.WithContext(watching)
-	group.Go(func() error { return cluster.Directory.Run(groupCtx, func() { isSynced.Store(true) }) })
+	group.Go(func() error {
+		return cluster.Directory.Run(groupCtx, func() {
+			isSynced.Store(true)
+			gateways.setReady(true)
+		})
+	})
 	if cluster.Waker != nil {
 		group.Go(func() error { return cluster.Waker.Run(groupCtx) })
 	}
 	group.Go(func() error { return certificate(groupCtx) })
+	group.Go(func() error { return gateways.serve(groupCtx) })
 	group.Go(func() error { return listen(groupCtx, api, o.Address, o.MaxConnections) })
 	group.Go(func() error { return listen(groupCtx, scrapes, o.MetricsAddress, 100) })
 	// Probes have a limit of their own: a client that uses up the connections for metrics must not cause a restart.
@@ -283,11 +313,12 @@ func ServeWith(ctx context.Context, o Options, cluster Cluster, log *slog.Logger
 		case <-ctx.Done():
 		}
 		isDraining.Store(true)
+		gateways.setReady(false)
 		log.Info("draining", "delay", o.DrainDelay.String())
 		wait(groupCtx, o.DrainDelay)
 		ending, cancel := context.WithTimeout(groupCtx, o.Settings.Deadline)
 		defer cancel()
-		return errors.Join(api.Shutdown(ending), scrapes.Close(), probes.Close())
+		return errors.Join(api.Shutdown(ending), gateways.shutdown(ending), scrapes.Close(), probes.Close())
 	})
 	err = group.Wait()
 	stop()
@@ -332,14 +363,12 @@ func wait(ctx context.Context, delay time.Duration) {
 
 // listen serves until the server is shut down.
 func listen(ctx context.Context, server *http.Server, address string, connections int) error {
-	var config net.ListenConfig
-	listener, err := config.Listen(ctx, "tcp", address)
+	limited, err := bind(ctx, address, connections)
 	if err != nil {
-		return fmt.Errorf("listening on %s: %w", address, err)
+		return err
 	}
 	ended := context.AfterFunc(ctx, func() { _ = server.Close() })
 	defer ended()
-	limited := netutil.LimitListener(listener, connections)
 	if server.TLSConfig != nil {
 		limited = tls.NewListener(limited, server.TLSConfig)
 	}
@@ -347,6 +376,16 @@ func listen(ctx context.Context, server *http.Server, address string, connection
 		return fmt.Errorf("serving on %s: %w", address, err)
 	}
 	return nil
+}
+
+// bind listens on an address, for a number of connections.
+func bind(ctx context.Context, address string, connections int) (net.Listener, error) {
+	var config net.ListenConfig
+	listener, err := config.Listen(ctx, "tcp", address)
+	if err != nil {
+		return nil, fmt.Errorf("listening on %s: %w", address, err)
+	}
+	return netutil.LimitListener(listener, connections), nil
 }
 
 func probeHandler(isReady func() bool) http.Handler {

@@ -37,6 +37,9 @@ func TestValidate(t *testing.T) {
 		{"no router", "--open --routers=0", "--routers, --max-connections, --max-body-bytes and --request-deadline must be above 0"},
 		{"no memory for answers", "--open --resume-memory-bytes=0", "--resume-memory-bytes must be above 0"},
 		{"requests that wait", "--open --hold-requests=10", ""},
+		{"gateways", "--open --ext-proc-bind-address=:9002 --ext-proc-cert-dir=/certificate", ""},
+		{"a certificate for no gateway", "--open --ext-proc-cert-dir=/certificate", "--ext-proc-insecure and --ext-proc-cert-dir need --ext-proc-bind-address"},
+		{"a certificate without TLS", "--open --ext-proc-bind-address=:9002 --ext-proc-insecure --ext-proc-cert-dir=/certificate", "--ext-proc-cert-dir has no effect with --ext-proc-insecure: remove one of them"},
 		{"fewer than none", "--open --hold-requests=-1", "--hold-requests must not be below 0"},
 		{"a wait as long as a request", "--open --hold-requests=10 --hold-time=30m", "--hold-bytes must be above 0, and --hold-time between 0 and --request-deadline"},
 		{"a short deadline without waits", "--open --request-deadline=5m", ""},
@@ -122,6 +125,12 @@ type running struct {
 
 func start(t *testing.T, engine http.HandlerFunc) *running {
 	t.Helper()
+	return startWith(t, engine, func(*Options) {})
+}
+
+// startWith is start with other options.
+func startWith(t *testing.T, engine http.HandlerFunc, change func(*Options)) *running {
+	t.Helper()
 	replica := httptest.NewServer(engine)
 	t.Cleanup(replica.Close)
 	var o Options
@@ -129,6 +138,7 @@ func start(t *testing.T, engine http.HandlerFunc) *running {
 	o.Settings.IsOpen, o.MetricsInsecure = true, true
 	o.Routers, o.MaxConnections, o.DrainDelay = 1, 100, 2*time.Second
 	o.Address, o.MetricsAddress, o.ProbeAddress = free(t), free(t), free(t)
+	change(&o)
 	table := models.New([]models.Owner{{
 		Namespace: "a", Name: "m", Names: []string{"m"}, Replicas: []string{strings.TrimPrefix(replica.URL, "http://")},
 	}})

@@ -114,6 +114,25 @@ func (r *Reader) Read(p []byte) (int, error) {
 	return n, nil
 }
 
+// Take reads the next piece of an answer that the caller passes on itself, and returns the bytes that may pass now. A
+// Reader with a source must use Read instead.
+func (r *Reader) Take(piece []byte, isLast bool) []byte {
+	if isLast {
+		r.err = io.EOF
+	}
+	r.count(len(piece), r.err)
+	if !r.isStream || !r.strip {
+		r.watch(piece)
+		return piece
+	}
+	r.pending = append(r.pending, piece...)
+	r.sift()
+	out := bytes.Clone(r.pending[:r.ready])
+	r.pending = r.pending[:copy(r.pending, r.pending[r.ready:])]
+	r.ready = 0
+	return out
+}
+
 func (r *Reader) count(n int, err error) {
 	r.mu.Lock()
 	defer r.mu.Unlock()

@@ -114,3 +114,25 @@ func TestLongEventPasses(t *testing.T) {
 		}
 	}
 }
+
+// TestTake gives an answer in pieces of each size, as a gateway sends it. The result and the usage are those of Read.
+func TestTake(t *testing.T) {
+	const events = "data: {\"choices\":[{}]}\n\ndata: {\"choices\":[],\"usage\":{\"prompt_tokens\":3,\"completion_tokens\":4}}\n\ndata: [DONE]\n\nleft"
+	for _, strips := range []bool{false, true} {
+		for size := 1; size <= len(events); size++ {
+			read := NewReader(io.NopCloser(strings.NewReader(events)), true, strips)
+			want, err := io.ReadAll(read)
+			if err != nil {
+				t.Fatal(err)
+			}
+			taken, got := NewReader(nil, true, strips), ""
+			for at := 0; at < len(events); at += size {
+				end := min(at+size, len(events))
+				got += string(taken.Take([]byte(events[at:end]), end == len(events)))
+			}
+			if diff := cmp.Diff(string(want), got); diff != "" || taken.Tokens() != read.Tokens() || taken.Passed() != read.Passed() {
+				t.Fatalf("strips %v, %d bytes at a time: %v, want %v (-want +got):\n%s", strips, size, taken.Tokens(), read.Tokens(), diff)
+			}
+		}
+	}
+}
