@@ -34,14 +34,14 @@ require (
 	github.com/CycloneDX/cyclonedx-go v0.12.0
 	github.com/envoyproxy/go-control-plane/envoy v1.37.0
 	google.golang.org/grpc v1.79.3
+	sigs.k8s.io/gateway-api v1.4.1
+	sigs.k8s.io/gateway-api-inference-extension v1.3.1
 )
 
 require (
 	github.com/cncf/xds/go v0.0.0-20251210132809-ee656c7534f5 // indirect
 	github.com/envoyproxy/protoc-gen-validate v1.3.0 // indirect
 	github.com/planetscale/vtprotobuf v0.6.1-0.20240319094008-0393e58bdf10 // indirect
-	go.opentelemetry.io/contrib/instrumentation/net/http/otelhttp v0.63.0 // indirect
-	go.opentelemetry.io/otel/exporters/otlp/otlptrace/otlptracegrpc v1.39.0 // indirect
 )
 
 require (

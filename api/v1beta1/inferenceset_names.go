@@ -91,4 +91,9 @@ const (
 	ReasonScaleRefused = "ScaleRefused"
 	// ReasonPolicyInvalid: the policy cannot be read.
 	ReasonPolicyInvalid = "PolicyInvalid"
+
+	// ReasonGatewayRefused is of an event: a gateway does not use the set's route or pool.
+	ReasonGatewayRefused = "GatewayRefused"
+	// ReasonGatewayObjectsFailed is of an event: an object for the gateway cannot be written.
+	ReasonGatewayObjectsFailed = "GatewayObjectsFailed"
 )

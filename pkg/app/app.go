@@ -42,6 +42,7 @@ import (
 	"github.com/modelberth/modelberth/pkg/catalog"
 	"github.com/modelberth/modelberth/pkg/controllers/autoscaler"
 	"github.com/modelberth/modelberth/pkg/controllers/endpoint"
+	"github.com/modelberth/modelberth/pkg/controllers/gateway"
 	"github.com/modelberth/modelberth/pkg/controllers/inferenceset"
 	"github.com/modelberth/modelberth/pkg/controllers/workspace"
 	"github.com/modelberth/modelberth/pkg/controllers/workspace/meter"
@@ -66,7 +67,7 @@ const reconcileDeadline = time.Minute
 func Scheme() (*runtime.Scheme, error) {
 	scheme := runtime.NewScheme()
 	for _, add := range []func(*runtime.Scheme) error{
-		clientgoscheme.AddToScheme, v1beta1.AddToScheme, nodeclaim.AddToScheme,
+		clientgoscheme.AddToScheme, v1beta1.AddToScheme, nodeclaim.AddToScheme, gateway.AddToScheme,
 	} {
 		if err := add(scheme); err != nil {
 			return nil, fmt.Errorf("building the scheme: %w", err)
@@ -134,6 +135,9 @@ func NewManager(ctx context.Context, config *rest.Config, o options.Controller, 
 		Clock:       at.clock,
 	}, o, chosen)
 	if err != nil {
+		return nil, err
+	}
+	if at.pooling, err = at.pools(o.Gateway, controllerOptions(o, hooks)); err != nil {
 		return nil, err
 	}
 	return at.mgr, at.setUp(ctx, reconciler, append(sources, at.workspaceSource()), endpoints, controllerOptions(o, hooks))
@@ -230,6 +234,7 @@ func (at site) setUp(
 		sets,
 		at.costing,
 		scaling,
+		at.pooling,
 		func(context.Context) error { close(at.leads); return nil },
 	)
 }

@@ -10,6 +10,7 @@ import (
 	appsv1 "k8s.io/api/apps/v1"
 	autoscalingv2 "k8s.io/api/autoscaling/v2"
 	corev1 "k8s.io/api/core/v1"
+	discoveryv1 "k8s.io/api/discovery/v1"
 	networkingv1 "k8s.io/api/networking/v1"
 	policyv1 "k8s.io/api/policy/v1"
 	"k8s.io/apimachinery/pkg/api/meta"
@@ -18,6 +19,8 @@ import (
 	"k8s.io/apimachinery/pkg/selection"
 	"sigs.k8s.io/controller-runtime/pkg/cache"
 	"sigs.k8s.io/controller-runtime/pkg/client"
+	inferencev1 "sigs.k8s.io/gateway-api-inference-extension/api/v1"
+	gatewayv1 "sigs.k8s.io/gateway-api/apis/v1"
 
 	"github.com/modelberth/modelberth/api/v1beta1"
 	"github.com/modelberth/modelberth/pkg/apply"
@@ -26,6 +29,7 @@ import (
 	"github.com/modelberth/modelberth/pkg/capacity/nodepool"
 	"github.com/modelberth/modelberth/pkg/capacity/pods"
 	"github.com/modelberth/modelberth/pkg/controllers/autoscaler"
+	"github.com/modelberth/modelberth/pkg/controllers/gateway"
 	"github.com/modelberth/modelberth/pkg/options"
 	"github.com/modelberth/modelberth/pkg/render"
 	"github.com/modelberth/modelberth/pkg/watched"
@@ -50,6 +54,12 @@ func cacheOptions(o options.Controller, chosen backEnd, served kinds) cache.Opti
 		&corev1.Namespace{}:             {Label: namespaces.Named(), Transform: rulesOnly},
 
 		&autoscalingv2.HorizontalPodAutoscaler{}: {Transform: autoscaler.Keep},
+	}
+	if o.Gateway.IsEnabled() {
+		picker := labels.SelectorFromSet(labels.Set{gateway.LabelEndpointPicker: "true"})
+		byObject[&discoveryv1.EndpointSlice{}] = cache.ByObject{Label: picker, Namespaces: namespaces.Cached(o.Gateway.Routers.Namespace)}
+		byObject[&inferencev1.InferencePool{}] = cache.ByObject{Label: managed}
+		byObject[&gatewayv1.HTTPRoute{}] = cache.ByObject{Label: managed}
 	}
 	if served.has(nodeClaimKind()) {
 		byObject[nodeclaim.Object()] = cache.ByObject{Label: machines}

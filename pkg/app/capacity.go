@@ -238,6 +238,8 @@ type site struct {
 	spent capacity.CostSource
 	// costing sets up the cost ledger.
 	costing step
+	// pooling sets up the pools of gateways.
+	pooling step
 	// hooks are empty outside of tests.
 	hooks Hooks
 	// leads is closed once this replica leads and the indexed caches are filled.

@@ -32,6 +32,8 @@ type Controller struct {
 	LeaderElectionNamespace string
 	// LeaseName is the name of the Lease; empty means DefaultLeaseName.
 	LeaseName string
+	// Gateway are the settings for gateways.
+	Gateway Gateway
 	// Watch are the namespaces of the served Workspaces.
 	Watch Watch
 	// Workers is the number of Workspaces that are reconciled at once.
@@ -148,6 +150,7 @@ func (o *Controller) Bind(flags *flag.FlagSet) {
 	flags.StringVar(&o.HealthAddress, "health-probe-bind-address", ":8081", "address of the health endpoints")
 	o.bindElection(flags)
 	o.Watch.bind(flags)
+	o.Gateway.bind(flags)
 	flags.IntVar(&o.Workers, "workers", 32, "number of Workspaces reconciled at once")
 	flags.Float64Var(&o.QPS, "kube-client-qps", 200, "requests per second to the API server")
 	flags.IntVar(&o.Burst, "kube-client-burst", 300, "burst of requests to the API server")
@@ -273,6 +276,7 @@ func (o *Controller) Validate() error {
 	problems = append(problems, o.Calibration.validate()...)
 	problems = append(problems, o.Watch.validate(o.CapacityBackend)...)
 	problems = append(problems, o.validateNetwork()...)
+	problems = append(problems, o.Gateway.validate()...)
 	if !strings.HasPrefix(o.HubEndpoint, "http://") && !strings.HasPrefix(o.HubEndpoint, "https://") {
 		problems = append(problems, fmt.Errorf("--hub-endpoint is %q: it must begin with http:// or https://", o.HubEndpoint))
 	}

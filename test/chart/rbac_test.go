@@ -20,6 +20,7 @@ func installations() []string {
 		"clouds={azure}", "clouds={aws}", "clouds={azure},capacity.backend=nodepool",
 		"clouds={azure},capacity.backend=nodepool,capacity.staticNodePools=true",
 		"clouds={azure},capacity.backend=pods", "clouds={azure},capacity.backend=existing", "clouds={azure},cost.enabled=true",
+		"clouds={azure},router.enabled=true,router.image.repository=x,router.gateway.enabled=true,router.gateway.name=g,router.gateway.namespace=n",
 	}
 }
 
@@ -94,15 +95,21 @@ func grants(t *testing.T, values string) (cluster, namespaced map[string]bool) {
 	}
 	cluster, namespaced = map[string]bool{}, map[string]bool{}
 	for _, role := range find[*rbacv1.ClusterRole](t, rendered) {
-		if isForPeople := len(role.Labels) > 0 && strings.HasPrefix(aggregated(role), "aggregate"); !isForPeople {
+		isForPeople := len(role.Labels) > 0 && strings.HasPrefix(aggregated(role), "aggregate")
+		if !isForPeople && !isOfRouter(role.Labels) {
 			collect(cluster, role.Rules)
 		}
 	}
 	for _, role := range find[*rbacv1.Role](t, rendered) {
-		collect(namespaced, role.Rules)
+		if !isOfRouter(role.Labels) {
+			collect(namespaced, role.Rules)
+		}
 	}
 	return cluster, namespaced
 }
+
+// isOfRouter reports whether a role is the router's.
+func isOfRouter(labels map[string]string) bool { return labels["app.kubernetes.io/name"] == "modelberth-router" }
 
 // aggregated names the target of an aggregated role; empty for other roles.
 func aggregated(role *rbacv1.ClusterRole) string {

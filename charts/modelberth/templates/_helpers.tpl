@@ -152,6 +152,17 @@ namespaceSelector:
 {{- if and .Values.router.metrics.insecure .Values.router.metrics.certificateSecret }}
 {{- $problems = append $problems "router.metrics.certificateSecret has no effect with router.metrics.insecure: remove one of them" }}
 {{- end }}
+{{- with .Values.router.gateway }}
+{{- if and .enabled (not $.Values.router.enabled) }}
+{{- $problems = append $problems "router.gateway needs router.enabled: the routers choose the replicas" }}
+{{- end }}
+{{- if and .enabled (not .namespace) (or .name (not .from)) }}
+{{- $problems = append $problems "router.gateway.namespace is empty: name the namespace of the Gateway" }}
+{{- end }}
+{{- if and .insecure .certificateSecret }}
+{{- $problems = append $problems "router.gateway.certificateSecret has no effect with router.gateway.insecure: remove one of them" }}
+{{- end }}
+{{- end }}
 {{- with .Values.calibration }}
 {{- if ne (empty .configMap) (empty .keys) }}
 {{- $problems = append $problems "calibration needs both configMap and keys: name the ConfigMap with the files, and the public keys of their signers" }}
