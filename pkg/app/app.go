@@ -137,9 +137,6 @@ func NewManager(ctx context.Context, config *rest.Config, o options.Controller, 
 	if err != nil {
 		return nil, err
 	}
-	if at.pooling, err = at.pools(o.Gateway, controllerOptions(o, hooks)); err != nil {
-		return nil, err
-	}
 	return at.mgr, at.setUp(ctx, reconciler, append(sources, at.workspaceSource()), endpoints, controllerOptions(o, hooks))
 }
 
@@ -164,7 +161,7 @@ func settle(ctx context.Context, config *rest.Config, o *options.Controller, hoo
 	if err != nil {
 		return site{}, "", err
 	}
-	at.speeds, at.routers = speedsOf(*o), at.routersOf(o.Routers)
+	at.speeds, at.routers, at.gateways = speedsOf(*o), at.routersOf(o.Routers), o.Gateway
 	o.Clouds, err = cloudsFor(ctx, at.live, o.Clouds, chosen)
 	return at, chosen, err
 }
@@ -225,6 +222,10 @@ func (at site) setUp(
 	if err != nil {
 		return err
 	}
+	pooling, err := at.pools(run)
+	if err != nil {
+		return err
+	}
 	return onceElected(at.mgr,
 		func(ctx context.Context) error { return at.definitions.watch(ctx, at.mgr) }, // before any object is read
 		func(ctx context.Context) error { return at.indexes.make(ctx, at.mgr.GetFieldIndexer()) },
@@ -234,7 +235,7 @@ func (at site) setUp(
 		sets,
 		at.costing,
 		scaling,
-		at.pooling,
+		pooling,
 		func(context.Context) error { close(at.leads); return nil },
 	)
 }

@@ -19,8 +19,6 @@ import (
 	"k8s.io/apimachinery/pkg/selection"
 	"sigs.k8s.io/controller-runtime/pkg/cache"
 	"sigs.k8s.io/controller-runtime/pkg/client"
-	inferencev1 "sigs.k8s.io/gateway-api-inference-extension/api/v1"
-	gatewayv1 "sigs.k8s.io/gateway-api/apis/v1"
 
 	"github.com/modelberth/modelberth/api/v1beta1"
 	"github.com/modelberth/modelberth/pkg/apply"
@@ -55,11 +53,12 @@ func cacheOptions(o options.Controller, chosen backEnd, served kinds) cache.Opti
 
 		&autoscalingv2.HorizontalPodAutoscaler{}: {Transform: autoscaler.Keep},
 	}
-	if o.Gateway.IsEnabled() {
+	if hasGateways(served, o.Gateway) {
 		picker := labels.SelectorFromSet(labels.Set{gateway.LabelEndpointPicker: "true"})
 		byObject[&discoveryv1.EndpointSlice{}] = cache.ByObject{Label: picker, Namespaces: namespaces.Cached(o.Gateway.Routers.Namespace)}
-		byObject[&inferencev1.InferencePool{}] = cache.ByObject{Label: managed}
-		byObject[&gatewayv1.HTTPRoute{}] = cache.ByObject{Label: managed}
+		for _, object := range gateway.Objects(o.Gateway.Gateway.Name != "") {
+			byObject[object] = cache.ByObject{Label: managed}
+		}
 	}
 	if served.has(nodeClaimKind()) {
 		byObject[nodeclaim.Object()] = cache.ByObject{Label: machines}

@@ -131,11 +131,15 @@ func chooseBackEnd(config *rest.Config, o options.Controller) (backEnd, kinds, e
 	if err != nil {
 		return "", nil, err
 	}
+	ofGateways, err := servedForGateways(mapper, o.Gateway)
+	if err != nil {
+		return "", nil, err
+	}
 	chosen, err := choose(served, o.CapacityBackend)
 	if err != nil {
 		return "", nil, err
 	}
-	return chosen, served, checkNodeClasses(o.NodeClasses, chosen)
+	return chosen, append(served, ofGateways...), checkNodeClasses(o.NodeClasses, chosen)
 }
 
 // kinds are Karpenter's kinds in a cluster.
@@ -238,8 +242,8 @@ type site struct {
 	spent capacity.CostSource
 	// costing sets up the cost ledger.
 	costing step
-	// pooling sets up the pools of gateways.
-	pooling step
+	// gateways are the settings for pools of gateways.
+	gateways options.Gateway
 	// hooks are empty outside of tests.
 	hooks Hooks
 	// leads is closed once this replica leads and the indexed caches are filled.

@@ -8,6 +8,7 @@ import (
 	"fmt"
 	"time"
 
+	"k8s.io/apimachinery/pkg/api/meta"
 	"sigs.k8s.io/controller-runtime/pkg/controller"
 	"sigs.k8s.io/controller-runtime/pkg/log"
 
@@ -19,19 +20,40 @@ import (
 // gatewayInterval is the interval between checks whether the kinds of gateways have been installed.
 const gatewayInterval = time.Minute
 
+// servedForGateways returns the kinds of gateways that the API server serves, if the options use any.
+func servedForGateways(mapper meta.RESTMapper, o options.Gateway) (kinds, error) {
+	if !o.IsEnabled() {
+		return nil, nil
+	}
+	var served kinds
+	for _, kind := range gateway.Kinds(o.Gateway.Name != "") {
+		_, err := mapper.RESTMapping(kind.GroupKind(), kind.Version)
+		if err != nil && !meta.IsNoMatchError(err) {
+			return nil, fmt.Errorf("probing for %s: %w", kind.Kind, err)
+		}
+		if err == nil {
+			served = append(served, kind.GroupKind())
+		}
+	}
+	return served, nil
+}
+
+// hasGateways reports whether InferenceSets get pools: the options ask for them, and the API server serves all kinds.
+func hasGateways(served kinds, o options.Gateway) bool {
+	for _, kind := range gateway.Kinds(o.Gateway.Name != "") {
+		if !served.has(kind.GroupKind()) {
+			return false
+		}
+	}
+	return o.IsEnabled()
+}
+
 // pools returns the step that sets up the pools of gateways. If the API server does not serve their kinds, the process
 // restarts once it does.
-func (at site) pools(o options.Gateway, run controller.Options) (step, error) {
-	nothing := func(context.Context) error { return nil }
-	if !o.IsEnabled() {
-		return nothing, nil
-	}
+func (at site) pools(run controller.Options) (step, error) {
+	o := at.gateways
 	for _, kind := range gateway.Kinds(o.Gateway.Name != "") {
-		isServed, err := at.serves(kind)
-		if err != nil {
-			return nil, err
-		}
-		if isServed {
+		if !o.IsEnabled() || at.served.has(kind.GroupKind()) {
 			continue
 		}
 		watch := &installWatch{mapper: at.mgr.GetRESTMapper(), kind: kind.GroupKind(), every: gatewayInterval}
@@ -43,6 +65,9 @@ func (at site) pools(o options.Gateway, run controller.Options) (step, error) {
 				"CustomResourceDefinition", "group", kind.Group, "version", kind.Version, "kind", kind.Kind)
 			return nil
 		}, nil
+	}
+	if !o.IsEnabled() {
+		return func(context.Context) error { return nil }, nil
 	}
 	reconciler := gateway.New(gateway.Config{
 		Client: at.cached, Namespaces: at.namespaces, Applier: at.applier, Events: at.mgr.GetEventRecorderFor(v1beta1.ManagedBy),

@@ -109,7 +109,9 @@ func grants(t *testing.T, values string) (cluster, namespaced map[string]bool) {
 }
 
 // isOfRouter reports whether a role is the router's.
-func isOfRouter(labels map[string]string) bool { return labels["app.kubernetes.io/name"] == "modelberth-router" }
+func isOfRouter(labels map[string]string) bool {
+	return labels["app.kubernetes.io/name"] == "modelberth-router"
+}
 
 // aggregated names the target of an aggregated role; empty for other roles.
 func aggregated(role *rbacv1.ClusterRole) string {

@@ -48,6 +48,15 @@ func Kinds(withRoutes bool) []schema.GroupVersionKind {
 	return out
 }
 
+// Objects returns an empty object of each of these kinds.
+func Objects(withRoutes bool) []client.Object {
+	out := []client.Object{&inferencev1.InferencePool{}}
+	if withRoutes {
+		out = append(out, &gatewayv1.HTTPRoute{})
+	}
+	return out
+}
+
 // SetupWithManager registers the Reconciler and its watches.
 func (r *Reconciler) SetupWithManager(mgr manager.Manager, options controller.Options) error {
 	b := ctrl.NewControllerManagedBy(mgr).

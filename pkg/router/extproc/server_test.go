@@ -256,6 +256,16 @@ func TestRefusals(t *testing.T) {
 	}
 }
 
+func TestTooManyStreams(t *testing.T) {
+	w := begin(t, nil)
+	w.picker.settings.MaxStreams = 0
+	up, down := w.envoy(t, authority).do("POST", "/v1/chat/completions", bearer(keyA), question, engine{})
+	if up != nil || down.status != 503 || !strings.Contains(down.body, "router_overloaded") {
+		t.Errorf("the answer is %d %s", down.status, down.body)
+	}
+	w.settled(t)
+}
+
 func TestListsThePool(t *testing.T) {
 	w := begin(t, nil)
 	up, down := w.envoy(t, authority).do("GET", "/team-a/chat/v1/models", bearer(keyA), "", engine{})

@@ -30,6 +30,9 @@ type gateways struct {
 	certificate func(context.Context) error
 }
 
+// connectionAge is how long a connection of a gateway takes new requests.
+const connectionAge = 10 * time.Minute
+
 // gatewayConnections is the most connections of gateways. Each carries many requests.
 const gatewayConnections = 1000
 
@@ -48,7 +51,11 @@ func newGateways(o *Options, front *router.Router, log *slog.Logger) (*gateways,
 		grpc.InitialWindowSize(64 << 10), grpc.InitialConnWindowSize(1 << 20),
 		grpc.MaxConcurrentStreams(uint32(min(o.MaxConnections, 1<<31-1))), //nolint:gosec // it is above 0
 		grpc.MaxHeaderListSize(32 << 10), grpc.ConnectionTimeout(10 * time.Second),
-		grpc.KeepaliveParams(keepalive.ServerParameters{Time: time.Minute, Timeout: 20 * time.Second}),
+		grpc.KeepaliveParams(keepalive.ServerParameters{
+			Time: time.Minute, Timeout: 20 * time.Second,
+			// A gateway may keep one connection, and so one router, for all its requests.
+			MaxConnectionAge: connectionAge, MaxConnectionAgeGrace: o.Settings.Deadline,
+		}),
 		grpc.KeepaliveEnforcementPolicy(keepalive.EnforcementPolicy{MinTime: 10 * time.Second, PermitWithoutStream: true}),
 	}
 	if !o.ExtProcInsecure {

@@ -290,12 +290,11 @@ func ServeWith(ctx context.Context, o Options, cluster Cluster, log *slog.Logger
 	// The watch must continue while the last requests finish, so it stops only after the servers.
 	watching, stop := context.WithCancel(context.WithoutCancel(ctx))
 	group, groupCtx := errgroup.WithContext(watching)
-	group.Go(func() error {
-		return cluster.Directory.Run(groupCtx, func() {
-			isSynced.Store(true)
-			gateways.setReady(true)
-		})
-	})
+	synced := func() {
+		isSynced.Store(true)
+		gateways.setReady(true)
+	}
+	group.Go(func() error { return cluster.Directory.Run(groupCtx, synced) })
 	if cluster.Waker != nil {
 		group.Go(func() error { return cluster.Waker.Run(groupCtx) })
 	}
@@ -315,14 +314,21 @@ func ServeWith(ctx context.Context, o Options, cluster Cluster, log *slog.Logger
 		isDraining.Store(true)
 		gateways.setReady(false)
 		log.Info("draining", "delay", o.DrainDelay.String())
-		wait(groupCtx, o.DrainDelay)
-		ending, cancel := context.WithTimeout(groupCtx, o.Settings.Deadline)
-		defer cancel()
-		return errors.Join(api.Shutdown(ending), gateways.shutdown(ending), scrapes.Close(), probes.Close())
+		return errors.Join(drain(groupCtx, &o, api, gateways), scrapes.Close(), probes.Close())
 	})
 	err = group.Wait()
 	stop()
 	return err
+}
+
+// drain waits for clients and gateways to leave, and for the last answers.
+func drain(ctx context.Context, o *Options, api *http.Server, gateways *gateways) error {
+	wait(ctx, o.DrainDelay)
+	ending, cancel := context.WithTimeout(ctx, o.Settings.Deadline)
+	defer cancel()
+	var others errgroup.Group
+	others.Go(func() error { return gateways.shutdown(ending) }) // at once: their connections bring new requests until then
+	return errors.Join(api.Shutdown(ending), others.Wait())
 }
 
 // frontDoor returns the router and registers its metrics.

@@ -70,16 +70,25 @@ type world struct {
 	set    *v1beta1.InferenceSet
 }
 
+// kinds are the files with the kinds of gateways.
+func kinds(t *testing.T) []string {
+	t.Helper()
+	return []string{
+		filepath.Join(moduleDir(t, "sigs.k8s.io/gateway-api-inference-extension"), "config/crd/bases/inference.networking.k8s.io_inferencepools.yaml"),
+		filepath.Join(moduleDir(t, "sigs.k8s.io/gateway-api"), "config/crd/standard/gateway.networking.k8s.io_httproutes.yaml"),
+	}
+}
+
 func begin(t *testing.T) *world {
+	t.Helper()
+	return beginWith(t, kinds(t)...)
+}
+
+func beginWith(t *testing.T, definitions ...string) *world {
 	t.Helper()
 	ctrl.SetLogger(logr.Discard())
 	environment := &envtest.Environment{
-		CRDDirectoryPaths: []string{
-			filepath.Join(chartDir, "files", "crds"),
-			filepath.Join(moduleDir(t, "sigs.k8s.io/gateway-api-inference-extension"), "config/crd/bases/inference.networking.k8s.io_inferencepools.yaml"),
-			filepath.Join(moduleDir(t, "sigs.k8s.io/gateway-api"), "config/crd/standard/gateway.networking.k8s.io_httproutes.yaml"),
-		},
-		ErrorIfCRDPathMissing: true,
+		CRDDirectoryPaths: append(definitions, filepath.Join(chartDir, "files", "crds")), ErrorIfCRDPathMissing: true,
 	}
 	config, err := environment.Start()
 	if err != nil {
@@ -403,9 +412,9 @@ func TestGuards(t *testing.T) {
 	}
 }
 
-// TestController runs the whole controller: it watches the routers, and starts without the kinds.
-func TestController(t *testing.T) {
-	w := begin(t)
+// run runs the whole controller until the test ends.
+func (w *world) run(t *testing.T) {
+	t.Helper()
 	overlay, err := filepath.Abs("../../../examples/local-catalog")
 	if err != nil {
 		t.Fatal(err)
@@ -428,6 +437,22 @@ func TestController(t *testing.T) {
 			t.Error(err)
 		}
 	})
+}
+
+// TestWithoutKinds: in a cluster without gateways, the controller serves the set.
+func TestWithoutKinds(t *testing.T) {
+	w := beginWith(t)
+	w.run(t)
+	eventually(t, "a Service", func() (bool, string) {
+		err := w.admin.Get(t.Context(), client.ObjectKeyFromObject(w.set), &corev1.Service{})
+		return err == nil, fmt.Sprint(err)
+	})
+}
+
+// TestController follows the routers with the whole controller.
+func TestController(t *testing.T) {
+	w := begin(t)
+	w.run(t)
 	addresses := func() string {
 		slice := &discoveryv1.EndpointSlice{}
 		err := w.admin.Get(t.Context(), client.ObjectKey{Namespace: "team-a", Name: "chat-inferencepool-epp-ipv4"}, slice)
