@@ -108,6 +108,27 @@ func (r *Router) ServeHTTP(w http.ResponseWriter, req *http.Request) {
 
 // Comparisons returns the counts of the models whose replicas have two templates.
 func (r *Router) Comparisons() comparison.Report { return r.tallies.report(r.directory.Models()) }
+// Pick performs the steps of a request up to the choice of its replica, for a proxy that forwards the request itself. The
+// request can reach only the set of the pool. The caller must End the result.
+func (r *Router) Pick(req *http.Request, pool *Pool) *Picked {
+	own := &answerWriter{header: http.Header{}}
+	out := &Picked{request: req, recorder: &recorder{ResponseWriter: own, clock: r.clock}}
+	x := &exchange{router: r, start: r.clock.Now(), sender: sender{client: r.anybody}, writer: out.recorder, pool: pool}
+	out.exchange = x
+	isDone, err := x.prepare(out.recorder, req)
+	if err == nil && !isDone {
+		err = x.place()
+	}
+	if err != nil {
+		x.failed = err
+		openai.Write(out.recorder, err)
+	}
+	if err != nil || isDone {
+		out.answer = &Answer{Status: out.recorder.status, Header: own.header, Body: own.body.Bytes()}
+	}
+	own.isIgnored = true // from here on, the proxy has the answer
+	return out
+}
 
 // prepare performs the steps before the choice of a replica. If it is done, it has answered the request.
 func (x *exchange) prepare(w http.ResponseWriter, req *http.Request) (isDone bool, failed *openai.Error) {

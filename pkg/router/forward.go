@@ -60,7 +60,7 @@ func (x *exchange) rewrite(p *httputil.ProxyRequest) {
 	} {
 		p.Out.Header.Del(name)
 	}
-	for _, name := range x.router.withheld() {
+	for _, name := range withheld(x.router.settings.IsOpen) {
 		p.Out.Header.Del(name)
 	}
 	p.Out.ContentLength = int64(len(x.text))
@@ -70,9 +70,9 @@ func (x *exchange) rewrite(p *httputil.ProxyRequest) {
 }
 
 // withheld returns the headers of clients that no engine gets. Without Accept-Encoding, the router can read the answers.
-func (r *Router) withheld() []string {
+func withheld(isOpen bool) []string {
 	out := []string{"Cookie", "Accept-Encoding", "X-Api-Key", HeaderSession}
-	if !r.settings.IsOpen {
+	if !isOpen {
 		out = append(out, "Authorization")
 	}
 	return out

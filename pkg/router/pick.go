@@ -48,28 +48,6 @@ type Picked struct {
 	isEnded  bool
 }
 
-// Pick performs the steps of a request up to the choice of its replica, for a proxy that forwards the request itself. The
-// request can reach only the set of the pool. The caller must End the result.
-func (r *Router) Pick(req *http.Request, pool *Pool) *Picked {
-	own := &answerWriter{header: http.Header{}}
-	out := &Picked{request: req, recorder: &recorder{ResponseWriter: own, clock: r.clock}}
-	x := &exchange{router: r, start: r.clock.Now(), sender: sender{client: r.anybody}, writer: out.recorder, pool: pool}
-	out.exchange = x
-	isDone, err := x.prepare(out.recorder, req)
-	if err == nil && !isDone {
-		err = x.place()
-	}
-	if err != nil {
-		x.failed = err
-		openai.Write(out.recorder, err)
-	}
-	if err != nil || isDone {
-		out.answer = &Answer{Status: out.recorder.status, Header: own.header, Body: own.body.Bytes()}
-	}
-	own.isIgnored = true // from here on, the proxy has the answer
-	return out
-}
-
 // place chooses the replica.
 func (x *exchange) place() *openai.Error {
 	replicas := x.owner.Replicas
@@ -98,7 +76,7 @@ func (p *Picked) Body() []byte { return p.exchange.text }
 func (p *Picked) Forget() { p.exchange.forget() }
 
 // Withheld returns the headers of the request that the replica must not get.
-func (p *Picked) Withheld() []string { return p.exchange.router.withheld() }
+func (p *Picked) Withheld() []string { return withheld(p.exchange.router.settings.IsOpen) }
 
 // Begin records the head of the replica's answer. It returns the headers that the client must not get.
 func (p *Picked) Begin(status int, header http.Header) (withheld []string) {

@@ -290,10 +290,7 @@ func ServeWith(ctx context.Context, o Options, cluster Cluster, log *slog.Logger
 	// The watch must continue while the last requests finish, so it stops only after the servers.
 	watching, stop := context.WithCancel(context.WithoutCancel(ctx))
 	group, groupCtx := errgroup.WithContext(watching)
-	synced := func() {
-		isSynced.Store(true)
-		gateways.setReady(true)
-	}
+	synced := func() { isSynced.Store(true); gateways.setReady(true) }
 	group.Go(func() error { return cluster.Directory.Run(groupCtx, synced) })
 	if cluster.Waker != nil {
 		group.Go(func() error { return cluster.Waker.Run(groupCtx) })
