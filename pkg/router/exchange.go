@@ -46,8 +46,6 @@ type exchange struct {
 	prompt int
 	// strips: the router removes the usage from the answer, because only the router requested it.
 	strips bool
-	// pool restricts the request to one set; nil for the router's own address.
-	pool *Pool
 	attempt
 	answer *usage.Reader
 	failed *openai.Error
@@ -61,6 +59,8 @@ type sender struct {
 	user *tokens.User
 	// bill is the charge of the client; nil until the request is admitted.
 	bill *limit.Bill
+	// pool restricts the request to one set; nil for the router's own address.
+	pool *Pool
 }
 
 // attempt is the state of the request at a replica.
@@ -113,7 +113,7 @@ func (r *Router) Comparisons() comparison.Report { return r.tallies.report(r.dir
 func (r *Router) Pick(req *http.Request, pool *Pool) *Picked {
 	own := &answerWriter{header: http.Header{}}
 	out := &Picked{request: req, recorder: &recorder{ResponseWriter: own, clock: r.clock}}
-	x := &exchange{router: r, start: r.clock.Now(), sender: sender{client: r.anybody}, writer: out.recorder, pool: pool}
+	x := &exchange{router: r, start: r.clock.Now(), sender: sender{client: r.anybody, pool: pool}, writer: out.recorder}
 	out.exchange = x
 	isDone, err := x.prepare(out.recorder, req)
 	if err == nil && !isDone {

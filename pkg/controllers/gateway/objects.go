@@ -89,7 +89,7 @@ func (f *Facts) slices() []*discoveryv1.EndpointSlice {
 		slice := &discoveryv1.EndpointSlice{
 			ObjectMeta: f.meta(f.picker() + "-" + strings.ToLower(string(kind))), AddressType: kind,
 			Ports: []discoveryv1.EndpointPort{{
-				Name: ptr.To(portName), Port: ptr.To[int32](Port), Protocol: ptr.To(corev1.ProtocolTCP),
+				Name: new(portName), Port: ptr.To[int32](Port), Protocol: ptr.To(corev1.ProtocolTCP),
 			}},
 		}
 		slice.Labels[LabelEndpointPicker] = "true"
@@ -115,7 +115,9 @@ func endpoints(of *discoveryv1.EndpointSlice) []discoveryv1.Endpoint {
 	var out []discoveryv1.Endpoint
 	for i := range of.Endpoints {
 		from := &of.Endpoints[i]
-		out = append(out, discoveryv1.Endpoint{Addresses: from.Addresses, Conditions: from.Conditions, NodeName: from.NodeName, Zone: from.Zone})
+		out = append(out, discoveryv1.Endpoint{
+			Addresses: from.Addresses, Conditions: from.Conditions, NodeName: from.NodeName, Zone: from.Zone,
+		})
 	}
 	return out
 }
@@ -145,7 +147,7 @@ func (f *Facts) httpRoute() *gatewayv1.HTTPRoute {
 	byPath.Filters = []gatewayv1.HTTPRouteFilter{{
 		Type: gatewayv1.HTTPRouteFilterURLRewrite,
 		URLRewrite: &gatewayv1.HTTPURLRewriteFilter{Path: &gatewayv1.HTTPPathModifier{
-			Type: gatewayv1.PrefixMatchHTTPPathModifier, ReplacePrefixMatch: ptr.To("/"),
+			Type: gatewayv1.PrefixMatchHTTPPathModifier, ReplacePrefixMatch: new("/"),
 		}},
 	}}
 	var byName []gatewayv1.HTTPRouteMatch
@@ -162,7 +164,7 @@ func (f *Facts) httpRoute() *gatewayv1.HTTPRoute {
 		Spec: gatewayv1.HTTPRouteSpec{
 			CommonRouteSpec: gatewayv1.CommonRouteSpec{ParentRefs: []gatewayv1.ParentReference{{
 				Group: ptr.To[gatewayv1.Group](gatewayv1.GroupName), Kind: ptr.To[gatewayv1.Kind]("Gateway"),
-				Namespace: ptr.To(gatewayv1.Namespace(f.Gateway.Namespace)), Name: gatewayv1.ObjectName(f.Gateway.Name),
+				Namespace: new(gatewayv1.Namespace(f.Gateway.Namespace)), Name: gatewayv1.ObjectName(f.Gateway.Name),
 			}}},
 			Rules: []gatewayv1.HTTPRouteRule{byPath, f.rule(byName...)},
 		},

@@ -312,7 +312,9 @@ func TestAnswers(t *testing.T) {
 // TestLeavesWhileWaiting ends a stream by closing only the gateway's side, as Envoy does if its client has gone.
 func TestLeavesWhileWaiting(t *testing.T) {
 	w := begin(t, func(s *router.Settings) { s.Hold.Requests = 8 }, set("team-a", "chat"))
-	stream, err := extprocv3.NewExternalProcessorClient(w.dial(t, authority)).Process(t.Context())
+	ctx, cancel := context.WithTimeout(t.Context(), patience)
+	defer cancel()
+	stream, err := extprocv3.NewExternalProcessorClient(w.dial(t, authority)).Process(ctx)
 	if err != nil {
 		t.Fatal(err)
 	}

@@ -109,10 +109,10 @@ func beginWith(t *testing.T, definitions ...string) *world {
 		}},
 		AddressType: discoveryv1.AddressTypeIPv4,
 		Endpoints: []discoveryv1.Endpoint{
-			{Addresses: []string{"10.1.0.2"}, Conditions: discoveryv1.EndpointConditions{Ready: ptr.To(false)}},
-			{Addresses: []string{"10.1.0.1"}, Conditions: discoveryv1.EndpointConditions{Ready: ptr.To(true)}},
+			{Addresses: []string{"10.1.0.2"}, Conditions: discoveryv1.EndpointConditions{Ready: new(false)}},
+			{Addresses: []string{"10.1.0.1"}, Conditions: discoveryv1.EndpointConditions{Ready: new(true)}},
 		},
-		Ports: []discoveryv1.EndpointPort{{Name: ptr.To("ext-proc"), Port: ptr.To[int32](9002)}},
+		Ports: []discoveryv1.EndpointPort{{Name: new("ext-proc"), Port: ptr.To[int32](9002)}},
 	})
 	w.set = &v1beta1.InferenceSet{
 		ObjectMeta: metav1.ObjectMeta{Namespace: "team-a", Name: "chat"},
@@ -406,7 +406,7 @@ func TestGuards(t *testing.T) {
 		{orphan, "may create objects only for a Workspace or an InferenceSet"},
 	} {
 		eventually(t, c.want, func() (bool, string) { // a new policy takes effect after a moment
-			err := thief.Create(t.Context(), c.object.DeepCopyObject().(client.Object), client.DryRunAll) //nolint:forcetypeassert // a copy
+			err := thief.Create(t.Context(), c.object, client.DryRunAll)
 			return apierrors.IsForbidden(err) && strings.Contains(err.Error(), c.want), fmt.Sprint(err)
 		})
 	}
