@@ -95,7 +95,7 @@ func TestLongName(t *testing.T) {
 			t.Fatal(err)
 		}
 	}
-	set := &v1beta1.InferenceSet{ObjectMeta: metav1.ObjectMeta{Namespace: "team-a", Name: strings.Repeat("x", 45), UID: "1"}}
+	set := &v1beta1.InferenceSet{ObjectMeta: metav1.ObjectMeta{Namespace: "team-a", Name: strings.Repeat("x", 46), UID: "1"}}
 	events := record.NewFakeRecorder(5)
 	r := New(Config{Client: fake.NewClientBuilder().WithScheme(scheme).WithObjects(set).Build(), Events: events})
 	for range 2 {
@@ -105,7 +105,7 @@ func TestLongName(t *testing.T) {
 		}
 	}
 	want := "Warning GatewayObjectsFailed the Service " + set.Name + "-inferencepool-epp would have more than 63 characters: " +
-		"give the InferenceSet a name of at most 44"
+		"give the InferenceSet a name of at most 45"
 	if got := <-events.Events; got != want {
 		t.Errorf("the event is %q, want %q", got, want)
 	}
