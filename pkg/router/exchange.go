@@ -108,6 +108,7 @@ func (r *Router) ServeHTTP(w http.ResponseWriter, req *http.Request) {
 
 // Comparisons returns the counts of the models whose replicas have two templates.
 func (r *Router) Comparisons() comparison.Report { return r.tallies.report(r.directory.Models()) }
+
 // Pick performs the steps of a request up to the choice of its replica, for a proxy that forwards the request itself. The
 // request can reach only the set of the pool. The caller must End the result.
 func (r *Router) Pick(req *http.Request, pool *Pool) *Picked {

@@ -54,7 +54,7 @@ func (x *exchange) place() *openai.Error {
 	if x.pool.Subset != nil {
 		replicas = slices.DeleteFunc(slices.Clone(replicas), func(name string) bool { return !slices.Contains(x.pool.Subset, name) })
 	}
-	x.hold = x.router.counters.Place(replicas, x.work)
+	x.hold, x.placed = x.router.counters.Place(replicas, x.work), x.router.clock.Now()
 	if x.hold == nil {
 		return openai.Errorf(http.StatusServiceUnavailable, openai.CodeModelUnavailable,
 			"the gateway reaches no ready replica of model %q yet: try again", x.fields.Model).After(retryFailed)

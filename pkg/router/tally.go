@@ -90,7 +90,7 @@ func (x *exchange) tally(replica string, counts comparison.Counts) {
 func (x *exchange) outcome(w *recorder, used usage.Tokens, now time.Time) comparison.Counts {
 	status, isLate := x.status(w), x.failed != nil && x.failed.Code == openai.CodeDeadline
 	switch {
-	case x.isRefused, x.hold.Replica == x.dead:
+	case x.isRefused, x.hold.Replica == x.dead, x.failed != nil && x.failed.Code == openai.CodeClientClosed:
 		return comparison.Counts{}
 	case isLate && !w.body.IsZero(), status == http.StatusNotImplemented, isClientError(status):
 		return comparison.Counts{} // the client asked for too much, or for something else

@@ -198,3 +198,48 @@ func TestCountsBelongToOneTemplate(t *testing.T) {
 		t.Errorf("without a new template, the counts are %+v", sets)
 	}
 }
+
+// TestRequestsBehindAGateway: an answer that a proxy forwards counts, and a request that the proxy gives up shows nothing
+// about the template.
+func TestRequestsBehindAGateway(t *testing.T) {
+	for _, c := range []struct {
+		reason string
+		answer func(*Picked)
+		want   comparison.Counts
+	}{
+		{"a whole stream", func(p *Picked) {
+			p.Begin(http.StatusOK, http.Header{"Content-Type": {"text/event-stream"}})
+			p.Take([]byte(wholeStream), true)
+		}, comparison.Counts{Served: 1, FirstToken: comparison.Times{Count: 1}}},
+		{"an engine's error", func(p *Picked) {
+			p.Begin(http.StatusInternalServerError, http.Header{})
+			p.Take([]byte("{}"), true)
+		}, comparison.Counts{Failed: 1}},
+		{"no answer", func(*Picked) {}, comparison.Counts{}},
+	} {
+		t.Run(c.reason, func(t *testing.T) {
+			h := newHolding(t, hold.Limits{}, func(*holding, *models.Owner) {}, nil)
+			owner := onTrial(1, "t1")
+			h.is(owner)
+			req, err := http.NewRequestWithContext(t.Context(), http.MethodPost, "/v1/chat/completions",
+				strings.NewReader(`{"model": "m", "stream": true, "messages": []}`))
+			if err != nil {
+				t.Fatal(err)
+			}
+			picked := h.Pick(req, &Pool{Namespace: owner.Namespace, Name: owner.Name})
+			if own := picked.Answer(); own != nil {
+				t.Fatalf("the router answers %d %s", own.Status, own.Body)
+			}
+			c.answer(picked)
+			picked.End()
+			var got comparison.Pair
+			for _, set := range h.Comparisons().Sets {
+				got = got.Plus(set.Pair)
+			}
+			ignored := cmpopts.IgnoreFields(comparison.Times{}, "Logs", "Squares")
+			if diff := cmp.Diff(comparison.Pair{New: c.want}, got, ignored); diff != "" {
+				t.Errorf("(-want +got):\n%s", diff)
+			}
+		})
+	}
+}
