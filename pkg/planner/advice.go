@@ -162,7 +162,7 @@ func (g *goals) perToken(found []*option) string {
 	chosen, best := found[0], found[0]
 	atAnyLoad := !g.target.concurrencySet && chosen.layout.load.Rate == 0
 	for _, o := range found[1:] {
-		if o.nodeNames == nil && o.perMillion() > 0 && o.perMillion() < best.perMillion() && !(atAnyLoad && o.layout.lowered) {
+		if o.nodeNames == nil && o.perMillion() > 0 && o.perMillion() < best.perMillion() && (!atAnyLoad || !o.layout.lowered) {
 			best = o
 		}
 	}

@@ -176,7 +176,8 @@ func TestAdviceGivesItsMachine(t *testing.T) {
 				continue
 			}
 			for _, advice := range plan.Advice {
-				r, machine := planner.Request{Model: &m}, ""
+				r := planner.Request{Model: &m}
+				var machine string
 				if words := whole.FindStringSubmatch(advice); words != nil {
 					machine = words[1]
 					r.Objectives.MaxModelLen, _ = strconv.Atoi(words[2])

@@ -139,7 +139,8 @@ func (x *exchange) prepare(w http.ResponseWriter, req *http.Request) (isDone boo
 		return false, openai.Errorf(http.StatusNotFound, openai.CodeUnknownRoute, "the router does not serve path %.100q", req.URL.Path)
 	case method != req.Method:
 		w.Header().Set("Allow", method)
-		return false, openai.Errorf(http.StatusMethodNotAllowed, openai.CodeUnknownRoute, "path %s accepts only method %s", req.URL.Path, method)
+		return false, openai.Errorf(http.StatusMethodNotAllowed, openai.CodeUnknownRoute,
+			"path %s accepts only method %s", req.URL.Path, method)
 	}
 	if err := x.identify(req); err != nil {
 		return false, err
@@ -194,7 +195,7 @@ func (x *exchange) parse(req *http.Request, text []byte) *openai.Error {
 // find sets the owner of the model. For a client, models in namespaces that it may not use do not exist.
 func (x *exchange) find(req *http.Request, _ []byte) *openai.Error {
 	name, table := x.fields.Model, x.router.directory.Models()
-	if err := x.see(req, x.namespaces(table, name)); err != nil {
+	if err := x.see(req, x.pool.namespaces(table, name)); err != nil {
 		return err
 	}
 	owner := x.lookUp(table, name)

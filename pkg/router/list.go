@@ -31,7 +31,7 @@ func (x *exchange) list(w http.ResponseWriter, req *http.Request) *openai.Error 
 	if isModelPath(req.URL.Path) {
 		name = req.URL.Path[len(pathModels)+1:]
 	}
-	if err := x.see(req, x.namespaces(table, name)); err != nil {
+	if err := x.see(req, x.pool.namespaces(table, name)); err != nil {
 		return err
 	}
 	client := x.client

@@ -134,10 +134,10 @@ func (p *Picked) End() {
 	x.account(p.recorder, p.request)
 }
 
-// namespaces returns the namespaces that a name may refer to.
-func (x *exchange) namespaces(table *models.Table, name string) []string {
-	if x.pool != nil {
-		return []string{x.pool.Namespace}
+// namespaces returns the namespaces that a name may refer to, in a pool or at the router's own address.
+func (p *Pool) namespaces(table *models.Table, name string) []string {
+	if p != nil {
+		return []string{p.Namespace}
 	}
 	return table.Namespaces(name)
 }

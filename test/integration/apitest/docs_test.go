@@ -20,8 +20,10 @@ import (
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/apis/meta/v1/unstructured"
 	"sigs.k8s.io/controller-runtime/pkg/client"
+	"sigs.k8s.io/controller-runtime/pkg/envtest"
 
 	"github.com/modelberth/modelberth/test/docs/pages"
+	"github.com/modelberth/modelberth/test/integration/gatewaykinds"
 )
 
 const repository = "../../.."
@@ -53,7 +55,7 @@ func callsOfKubectl(t *testing.T, b pages.Block) []pages.Call {
 // other projects have no definition here.
 func TestManifestsOfPages(t *testing.T) {
 	installSets(t)
-	foreign := []string{"AKSNodeClass", "ComputeClass", "EC2NodeClass", "Kustomization", "NodeClass"}
+	foreign := []string{"AKSNodeClass", "ComputeClass", "DestinationRule", "EC2NodeClass", "Kustomization", "NodeClass"}
 	var manifests []pages.Block
 	manifests = append(manifests, blocksOf(t, "yaml")...)
 	for _, b := range blocksOf(t, "sh") {
@@ -100,6 +102,9 @@ func createAsDryRun(ctx context.Context, object *unstructured.Unstructured) erro
 // right. Commands that write run as a dry run. Their objects need not exist.
 func TestCommandsOfPages(t *testing.T) {
 	installSets(t)
+	if _, err := envtest.InstallCRDs(api.config, envtest.CRDInstallOptions{Paths: gatewaykinds.Files(t), ErrorIfPathMissing: true}); err != nil {
+		t.Fatal(err)
+	}
 	for _, name := range []string{"team-a", "team-b", "modelberth-system"} {
 		createOnce(t, &corev1.Namespace{ObjectMeta: metav1.ObjectMeta{Name: name}})
 	}

@@ -45,6 +45,7 @@ import (
 	"github.com/modelberth/modelberth/pkg/controllers/gateway"
 	"github.com/modelberth/modelberth/pkg/isolation"
 	"github.com/modelberth/modelberth/pkg/options"
+	"github.com/modelberth/modelberth/test/integration/gatewaykinds"
 )
 
 const (
@@ -70,18 +71,9 @@ type world struct {
 	set    *v1beta1.InferenceSet
 }
 
-// kinds are the files with the kinds of gateways.
-func kinds(t *testing.T) []string {
-	t.Helper()
-	return []string{
-		filepath.Join(moduleDir(t, "sigs.k8s.io/gateway-api-inference-extension"), "config/crd/bases/inference.networking.k8s.io_inferencepools.yaml"),
-		filepath.Join(moduleDir(t, "sigs.k8s.io/gateway-api"), "config/crd/standard/gateway.networking.k8s.io_httproutes.yaml"),
-	}
-}
-
 func begin(t *testing.T) *world {
 	t.Helper()
-	return beginWith(t, kinds(t)...)
+	return beginWith(t, gatewaykinds.Files(t)...)
 }
 
 func beginWith(t *testing.T, definitions ...string) *world {
@@ -122,16 +114,6 @@ func beginWith(t *testing.T, definitions ...string) *world {
 	}
 	w.create(t, w.set)
 	return w
-}
-
-// moduleDir returns the directory of a dependency.
-func moduleDir(t *testing.T, module string) string {
-	t.Helper()
-	out, err := exec.CommandContext(t.Context(), "go", "list", "-m", "-f", "{{.Dir}}", module).Output()
-	if err != nil {
-		t.Fatal(err)
-	}
-	return strings.TrimSpace(string(out))
 }
 
 func (w *world) as(t *testing.T, user string) client.Client {
