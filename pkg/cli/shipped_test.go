@@ -49,7 +49,7 @@ func TestEstimateRefuses(t *testing.T) {
 		args         []string
 	}{
 		{
-			"bf16 on a GPU without it", "vllm refuses to start: bf16 needs compute capability 8.0, V100-32 has 7.0",
+			"bf16 on a GPU without it", "vllm refuses to start: bf16 needs compute capability 8.0, but V100-32 has 7.0",
 			[]string{"--model", "Qwen/Qwen3-8B", "--gpu", "V100-32"},
 		},
 		{
@@ -57,11 +57,11 @@ func TestEstimateRefuses(t *testing.T) {
 			[]string{"--model", "microsoft/phi-4", "--gpu", "H100-80-SXM", "--tp", "8"},
 		},
 		{
-			"kernels that there are not", "vllm refuses to start: sparse attention runs on compute capability 9.0, 10.0, 10.3 or 12.0, A100-80 has 8.0",
+			"kernels that there are not", "vllm refuses to start: sparse attention needs compute capability 9.0, 10.0, 10.3 or 12.0, but A100-80 has 8.0",
 			[]string{"--model", "deepseek-ai/DeepSeek-V3.2", "--gpu", "A100", "--tp", "16", "--nodes", "2"},
 		},
 		{
-			"a KV cache that kernels cannot read", "vllm refuses to start: a KV cache in fp8 needs compute capability 8.0, T4 has 7.5",
+			"a KV cache that kernels cannot read", "vllm refuses to start: a KV cache in fp8 needs compute capability 8.0, but T4 has 7.5",
 			[]string{"--model", "Qwen/Qwen3-0.6B", "--dtype", "fp16", "--gpu", "T4", "--kv-dtype", "fp8"},
 		},
 		{

@@ -48,7 +48,7 @@ func TestPlan(t *testing.T) {
 			{InstanceType: "Eight", Nodes: 1, HourlyPrice: 14.692, GPUsPerNode: 1, TensorParallel: 1, PipelineParallel: 1, DataParallel: 1, Reason: "costs more: $14.69/h instead of $2.00/h"},
 		},
 		Rejected: []planner.Verdict{
-			{InstanceType: "Ancient", Nodes: 1, HourlyPrice: 0.1, Reason: "engine engine needs compute capability 7.5, Old-40 has 7.0"},
+			{InstanceType: "Ancient", Nodes: 1, HourlyPrice: 0.1, Reason: "engine engine needs compute capability 7.5, but Old-40 has 7.0"},
 			{InstanceType: "Foreign", Nodes: 1, HourlyPrice: 0.1, Reason: "engine engine needs an NVIDIA GPU of compute capability 7.5, and Other-99 is not one"},
 			{InstanceType: "Retired", Nodes: 1, HourlyPrice: 1, Reason: "cannot be bought: gone since 2020"},
 			{InstanceType: "Small", Nodes: 1, HourlyPrice: 0.5, Reason: "does not fit by 5.5 GiB per GPU at 8192 tokens × 1"},

@@ -117,7 +117,7 @@ func TestPlansOnExistingNodes(t *testing.T) {
 					verdict("type-G-40", 1, "is cordoned", "cordoned"),
 					verdict("type-G-40", 1, "1 vCPU and 256 GiB of main memory are free, but engine engine needs 2 CPUs and 4 GiB", "cramped"),
 					verdict("type-G-40", 1, "needs 19 GiB of disk for image and weights, but has 18 free", "full-disk", "full-disk-2"),
-					verdict("type-Old-40", 1, "engine engine needs compute capability 7.5, Old-40 has 7.0", "old"),
+					verdict("type-Old-40", 1, "engine engine needs compute capability 7.5, but Old-40 has 7.0", "old"),
 				},
 			},
 		},
@@ -169,11 +169,11 @@ func TestPlansOnExistingNodes(t *testing.T) {
 			reason: "no node does",
 			nodes:  nodes{nodeOf("a", "G-12-PCIe", 4, 1), nodeOf("b", "Old-40", 8, 8), nodeOf("c", "G-40", 1, 0)},
 			want: choice{
-				Failed: "DoesNotFit: chat: none of 3 existing nodes is suitable; b: engine engine needs compute capability 7.5, Old-40 has 7.0; " +
+				Failed: "DoesNotFit: chat: none of 3 existing nodes is suitable; b: engine engine needs compute capability 7.5, but Old-40 has 7.0; " +
 					"a: does not fit by 5.2 GiB per GPU at 2048 tokens × 1; c: no GPU is free: 1 GPU in use; set resource.placement.nodeSource: Any to buy machines",
 				Rejected: verdicts{
 					verdict("type-G-12-PCIe", 1, "does not fit by 5.2 GiB per GPU at 2048 tokens × 1", "a"),
-					verdict("type-Old-40", 1, "engine engine needs compute capability 7.5, Old-40 has 7.0", "b"),
+					verdict("type-Old-40", 1, "engine engine needs compute capability 7.5, but Old-40 has 7.0", "b"),
 					verdict("type-G-40", 1, "no GPU is free: 1 GPU in use", "c"),
 				},
 			},

@@ -17,11 +17,11 @@ func TestCannotRun(t *testing.T) {
 	c := realCatalog(t)
 	e, _ := c.Engine("vllm")
 	for _, tc := range []struct{ reason, model, kvType, gpu, want string }{
-		{"the engine's own need", "qwen3-8b", "", "V100-32", "bf16 needs compute capability 8.0, V100-32 has 7.0"},
+		{"the engine's own need", "qwen3-8b", "", "V100-32", "bf16 needs compute capability 8.0, but V100-32 has 7.0"},
 		{"a GPU of another maker", "qwen3-8b", "", "MI300X", "bf16 needs an NVIDIA GPU of compute capability 8.0, and MI300X is not one"},
 		{
 			"no kernels of sparse attention", "deepseek-v3.2", "", "A100-80",
-			"sparse attention runs on compute capability 9.0, 10.0, 10.3 or 12.0, A100-80 has 8.0",
+			"sparse attention needs compute capability 9.0, 10.0, 10.3 or 12.0, but A100-80 has 8.0",
 		},
 		{"kernels", "deepseek-v3.2", "", "H100-80", ""},
 		{"kernels for a later generation", "glm-5", "", "B300", ""},
@@ -33,12 +33,12 @@ func TestCannotRun(t *testing.T) {
 		{"8 bits for them", "deepseek-v3.2", "fp8", "RTX-PRO-6000", ""},
 		{"latent attention that is not sparse runs anywhere", "deepseek-v3-0324", "", "A100-80", ""},
 		{"8 bits on a GPU that has none of them", "qwen3-8b", "fp8", "A100-80", ""},
-		{"nor any kernels", "qwen2.5-7b-instruct", "fp8", "T4", "bf16 needs compute capability 8.0, T4 has 7.5"},
-		{"heads of 96", "phi-3.5-mini-instruct", "fp8", "A100-80", "a KV cache in fp8 needs compute capability 8.9, A100-80 has 8.0"},
-		{"sinks", "gpt-oss-20b", "fp8", "A10", "a KV cache in fp8 needs compute capability 8.9, A10 has 8.6"},
+		{"nor any kernels", "qwen2.5-7b-instruct", "fp8", "T4", "bf16 needs compute capability 8.0, but T4 has 7.5"},
+		{"heads of 96", "phi-3.5-mini-instruct", "fp8", "A100-80", "a KV cache in fp8 needs compute capability 8.9, but A100-80 has 8.0"},
+		{"sinks", "gpt-oss-20b", "fp8", "A10", "a KV cache in fp8 needs compute capability 8.9, but A10 has 8.6"},
 		{"sinks where Triton reads 8 bits", "gpt-oss-20b", "fp8", "L4", ""},
-		{"latent vectors", "deepseek-v3-0324", "fp8", "A100-80", "a KV cache in fp8 needs compute capability 8.9, A100-80 has 8.0"},
-		{"4 bits too early", "qwen3-8b", "nvfp4", "H100-80", "a KV cache in nvfp4 needs compute capability 10.0, H100-80 has 9.0"},
+		{"latent vectors", "deepseek-v3-0324", "fp8", "A100-80", "a KV cache in fp8 needs compute capability 8.9, but A100-80 has 8.0"},
+		{"4 bits too early", "qwen3-8b", "nvfp4", "H100-80", "a KV cache in nvfp4 needs compute capability 10.0, but H100-80 has 9.0"},
 		{"4 bits", "qwen3-8b", "nvfp4", "B200", ""},
 		{
 			"4 bits on another branch of the generation", "qwen3-8b", "nvfp4", "RTX-PRO-6000",

@@ -123,7 +123,7 @@ func TestRefusals(t *testing.T) {
 			planner.Request{Model: modelOf("chat"), Constraints: planner.Constraints{InstanceType: "Ancient"}},
 			planner.InfeasibleError{
 				Reason: v1beta1.ReasonDoesNotFit,
-				Message: "chat on Ancient: engine engine needs compute capability 7.5, Old-40 has 7.0; " +
+				Message: "chat on Ancient: engine engine needs compute capability 7.5, but Old-40 has 7.0; " +
 					"One ($2.00/h) is suitable",
 			},
 		},
