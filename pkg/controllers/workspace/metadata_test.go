@@ -38,7 +38,7 @@ func TestMetadataWarningBlocksNothing(t *testing.T) {
 	}{
 		{"pods are within two hops", nil, []status.Event{{
 			IsWarning: true, Reason: "MetadataExposed", Message: `EC2NodeClass "gpu" lets pods read the credentials of the machine's role from ` +
-				"its metadata, 2 hops away: set spec.metadataOptions.httpPutResponseHopLimit of the class to 1",
+				"the metadata service, 2 hops away: set spec.metadataOptions.httpPutResponseHopLimit of the class to 1",
 		}}},
 		{"the API server does not answer", errors.New("timeout"), nil},
 	} {

@@ -333,7 +333,7 @@ func sparedGPUs(t *testing.T, c *climber) {
 	node := ws.Status.WorkerNodes[0]
 	c.allocate(t, node, "3")
 	c.reportOn(t, node, "SysLogsGPUFallenOff", corev1.ConditionTrue)
-	const stays = "can allocate 3 of its 4 nvidia.com/gpu: the device plugin reports the other GPUs as unhealthy; the plan needs 1, so the machine stays"
+	const stays = "can allocate 3 of its 4 nvidia.com/gpu: the device plugin reports the other GPUs as unhealthy; the plan needs only 1, so the machine stays"
 	eventually(t, "the condition names the broken GPU", func() (bool, string) {
 		err := c.client.Get(t.Context(), client.ObjectKeyFromObject(ws), ws)
 		nodes := condition(ws, v1beta1.ConditionNodesReady)

@@ -118,7 +118,7 @@ func nodesOf(machines []capacity.Machine, plan *planner.Plan, unheard string) me
 			}
 			return lacksGPUs(machine.NodeName, int64(machine.GPUs), plan, replaced(machine))
 		case machine.Spared != "" && machine.Fault.Message == "":
-			spared = cmp.Or(spared, fmt.Sprintf("; %s; the plan needs only %d GPUs, so the machine stays: if a pod fails on a broken GPU, delete the pod",
+			spared = cmp.Or(spared, fmt.Sprintf("; %s; the plan needs only %d, so the machine stays: if a pod fails on a broken GPU, delete the pod",
 				machine.Spared, plan.GPUsPerNode))
 		}
 		ready++

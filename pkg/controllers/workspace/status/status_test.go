@@ -193,9 +193,9 @@ func TestFaultyMachines(t *testing.T) {
 		{
 			reason: "a GPU is broken that the plan does not need", machine: func(m *capacity.Machine) { m.Shortage, m.Spared = lacks, lacks },
 			want: []string{
-				"NodesReady True NodesReady: 1 of 1 nodes ready; " + lacks + "; the plan needs 1, so the machine stays: if a pod fails on a broken " +
+				"NodesReady True NodesReady: 1 of 1 nodes ready; " + lacks + "; the plan needs only 1, so the machine stays: if a pod fails on a broken " +
 					"GPU, delete the pod",
-				"ResourceReady True workspaceResourceStatusSuccess: 1 of 1 nodes ready; " + lacks + "; the plan needs 1, so the machine stays: if a " +
+				"ResourceReady True workspaceResourceStatusSuccess: 1 of 1 nodes ready; " + lacks + "; the plan needs only 1, so the machine stays: if a " +
 					"pod fails on a broken GPU, delete the pod",
 				"Ready True Serving: answers at http://chat.team-a.svc/v1",
 			},
