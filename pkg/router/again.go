@@ -61,8 +61,7 @@ func (x *exchange) again(body []byte) (io.ReadCloser, error) {
 	x.dead = x.hold.Replica
 	x.tally(x.dead, comparison.Counts{Failed: 1})
 	x.hold.Release()
-	everywhere := func(string) bool { return true }
-	if now := x.router.directory.Models().Find(x.owner.ID(), everywhere); now != nil {
+	if now := x.router.directory.Models().Now(x.owner); now != nil {
 		x.owner = now
 	}
 	x.work.Canary = x.owner.Canary.Staying(x.work.Canary.Has(x.dead))

@@ -48,7 +48,7 @@ func (t *tallies) prune(now *models.Table) {
 
 // templateNow returns the new template of a model; empty if all its replicas have the same.
 func templateNow(table *models.Table, id string) string {
-	owner := table.Find(id, func(string) bool { return true })
+	owner := table.Set(id)
 	if owner == nil || owner.Canary == nil {
 		return ""
 	}

@@ -12,6 +12,7 @@ import (
 	"strings"
 	"testing"
 	"testing/iotest"
+	"time"
 
 	"github.com/google/go-cmp/cmp"
 	"github.com/google/go-cmp/cmp/cmpopts"
@@ -196,6 +197,31 @@ func TestCountsBelongToOneTemplate(t *testing.T) {
 	h.is(set("m", 2))
 	if sets := h.Comparisons().Sets; len(sets) > 0 || len(h.tallies.byID) > 0 {
 		t.Errorf("without a new template, the counts are %+v", sets)
+	}
+}
+
+// TestOlderWorkspaceWithTheSameName: a set is counted, and its streams go on with its own replicas, although an older
+// Workspace has its ID.
+func TestOlderWorkspaceWithTheSameName(t *testing.T) {
+	var hosts []string
+	h := newHolding(t, hold.Limits{}, func(*holding, *models.Owner) {}, func(req *http.Request) (*http.Response, error) {
+		if hosts = append(hosts, req.URL.Host); len(hosts) == 2 {
+			return reply(http.StatusOK, "text/event-stream", strings.NewReader("data: [DONE]\n\n")), nil
+		}
+		half := io.MultiReader(strings.NewReader(`data: {"choices":[{"index":0,"text":"Hello"}]}`+"\n\n"), iotest.ErrReader(io.ErrUnexpectedEOF))
+		return reply(http.StatusOK, "text/event-stream", half), nil
+	})
+	h.settings.Resumes = true
+	older, younger := owner("a", "m", "other:5000"), onTrial(2, "t1")
+	older.Names, younger.Created = []string{"other"}, older.Created.Add(time.Second)
+	h.is(older, younger)
+	req, got := newStream(t, `{"model":"m","stream":true,"prompt":"x","max_tokens":9}`)
+	serve(h, got, req)
+	if diff := cmp.Diff([]string{"m-0:5000", "m-1:5000"}, hosts); diff != "" {
+		t.Errorf("replicas (-want +got):\n%s", diff)
+	}
+	if sets := h.Comparisons().Sets; len(sets) != 1 || sets[0].New.Failed != 1 || sets[0].Previous.Served != 1 {
+		t.Errorf("the counts are %+v, want one failure and one answer", sets)
 	}
 }
 

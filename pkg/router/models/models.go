@@ -108,6 +108,17 @@ func New(owners []Owner) *Table {
 // Set returns the set with an ID, or nil.
 func (t *Table) Set(id string) *Owner { return t.sets[id] }
 
+// Now returns the present state of an owner, or nil. Find would return an older owner with the same ID.
+func (t *Table) Now(owner *Owner) *Owner {
+	if owner.Kind == KindSet {
+		return t.sets[owner.ID()]
+	}
+	if now := t.byID[owner.ID()]; now != nil && now.Kind == owner.Kind {
+		return now
+	}
+	return nil
+}
+
 // Find returns the oldest owner of a name in the visible namespaces, or nil. If the name is an owner's ID, Find returns
 // that owner.
 func (t *Table) Find(name string, sees func(namespace string) bool) *Owner {
