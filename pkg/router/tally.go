@@ -78,9 +78,10 @@ func (t *tallies) add(owner *models.Owner, template string, isNew bool, counts c
 	set.Pair = set.Pair.Plus(pair)
 }
 
-// tally counts for the template of a replica while the model has two.
+// tally counts for the template that a replica had when the request began, while the model has two. A replica with another
+// template is another pod.
 func (x *exchange) tally(replica string, counts comparison.Counts) {
-	if canary := x.work.Canary; canary != nil && counts != (comparison.Counts{}) {
+	if canary := x.work.Canary; canary != nil && !canary.IsChanging(replica) && counts != (comparison.Counts{}) {
 		x.router.tallies.add(x.owner, canary.ID, canary.Has(replica), counts, x.router.directory.Models())
 	}
 }

@@ -225,6 +225,39 @@ func TestOlderWorkspaceWithTheSameName(t *testing.T) {
 	}
 }
 
+// TestChangingReplicasCountForNoTemplate: until a replica has replaced its pod, nobody knows which template answers. A
+// request counts for the template that its replica had when the request began.
+func TestChangingReplicasCountForNoTemplate(t *testing.T) {
+	changing := onTrial(1, "t1")
+	changing.Canary.Replicas, changing.Canary.Changing = nil, changing.Replicas
+	var during func()
+	h := newHolding(t, hold.Limits{}, func(*holding, *models.Owner) {}, func(*http.Request) (*http.Response, error) {
+		during()
+		return reply(http.StatusInternalServerError, "application/json", strings.NewReader(`{}`)), nil
+	})
+	for _, c := range []struct {
+		reason        string
+		before, after models.Owner
+		want          []comparison.Set
+	}{
+		{"the old pod answers", changing, changing, []comparison.Set{}},
+		{"the new pod is ready before the old one has answered", changing, onTrial(1, "t1"), []comparison.Set{}},
+		{"the new pod answers", onTrial(1, "t1"), onTrial(1, "t1"), []comparison.Set{
+			{Namespace: "a", Name: "m", Template: "t1", Pair: comparison.Pair{New: comparison.Counts{Failed: 1}}},
+		}},
+		{"the replicas get another template during the answer", set("m", 1), onTrial(1, "t2"), []comparison.Set{}},
+	} {
+		t.Run(c.reason, func(t *testing.T) {
+			h.is(c.before)
+			during = func() { h.is(c.after) }
+			h.send(t.Context(), "m", false, 10)
+			if diff := cmp.Diff(c.want, h.Comparisons().Sets); diff != "" {
+				t.Errorf("(-want +got):\n%s", diff)
+			}
+		})
+	}
+}
+
 // TestRequestsBehindAGateway: an answer that a proxy forwards counts, and a request that the proxy gives up shows nothing
 // about the template.
 func TestRequestsBehindAGateway(t *testing.T) {

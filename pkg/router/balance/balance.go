@@ -47,6 +47,9 @@ type Canary struct {
 	// ID identifies the group's template. Clients do not know it.
 	ID       string
 	Replicas []string
+	// Changing are replicas that are to get the new template, and may still answer with the previous one. They have no part
+	// in the canaries' share, and in no comparison.
+	Changing []string
 	// IsByLoad: the group has no fixed share.
 	IsByLoad bool
 	// Percent of the requests for the group, from 0 to 100. It applies while both groups have replicas.
@@ -58,7 +61,7 @@ func (c *Canary) Staying(isCanary bool) *Canary {
 	if c == nil {
 		return nil
 	}
-	out := &Canary{ID: c.ID, Replicas: c.Replicas}
+	out := &Canary{ID: c.ID, Replicas: c.Replicas, Changing: c.Changing}
 	if isCanary {
 		out.Percent = 100
 	}
@@ -67,6 +70,11 @@ func (c *Canary) Staying(isCanary bool) *Canary {
 
 // Has reports whether a replica is one of the canaries.
 func (c *Canary) Has(replica string) bool { return c != nil && slices.Contains(c.Replicas, replica) }
+
+// IsChanging reports whether the template of a replica is unknown.
+func (c *Canary) IsChanging(replica string) bool {
+	return c != nil && slices.Contains(c.Changing, replica)
+}
 
 // Load is a replica's work in flight.
 type Load struct {

@@ -95,6 +95,8 @@ func TestOneGroupIsEnough(t *testing.T) {
 		{"no Workspace has the new template yet", []string{"a", "b"}, &Canary{Replicas: nil, Percent: 100}, []string{"a", "b"}},
 		{"none of the requests", []string{"a", "b"}, &Canary{Replicas: []string{"a"}, Percent: 0}, []string{"b"}},
 		{"no share", []string{"a", "b"}, &Canary{Replicas: []string{"a"}, IsByLoad: true}, []string{"a", "b"}},
+		{"a changing replica is no canary", []string{"a", "b", "c"}, &Canary{Replicas: []string{"a"}, Changing: []string{"b"}, Percent: 100}, []string{"a"}},
+		{"and keeps its former requests", []string{"a", "b", "c"}, &Canary{Replicas: []string{"a"}, Changing: []string{"b"}, Percent: 0}, []string{"b", "c"}},
 		{"all of the requests", []string{"a", "b"}, &Canary{Replicas: []string{"a"}, Percent: 100}, []string{"a"}},
 	}
 	for _, c := range cases {
@@ -108,7 +110,10 @@ func TestOneGroupIsEnough(t *testing.T) {
 
 // TestStaying: a stream that goes on elsewhere stays with its template.
 func TestStaying(t *testing.T) {
-	canary := &Canary{Replicas: []string{"a", "b"}, Percent: 5}
+	canary := &Canary{Replicas: []string{"a", "b"}, Changing: []string{"c"}, Percent: 5}
+	if !canary.Staying(false).IsChanging("c") {
+		t.Error("a changing replica counts as one with the previous template")
+	}
 	for _, isCanary := range []bool{false, true} {
 		for turn := range uint64(100) {
 			chosen := group([]string{"a", "b", "c"}, Request{Canary: canary.Staying(isCanary), turn: turn})

@@ -97,9 +97,19 @@ func (f *family) join(ws *v1beta1.Workspace, replicas []string) {
 		}
 	}
 	f.Replicas = append(f.Replicas, replicas...)
-	if f.Canary != nil && ws.Labels[v1beta1.LabelTemplateHash] == f.Canary.ID {
+	switch {
+	case f.Canary == nil || ws.Labels[v1beta1.LabelTemplateHash] != f.Canary.ID:
+	case isServing(ws):
 		f.Canary.Replicas = append(f.Canary.Replicas, replicas...)
+	default: // the label changes at once, and the pod may be replaced much later
+		f.Canary.Changing = append(f.Canary.Changing, replicas...)
 	}
+}
+
+// isServing reports whether the pods of a Workspace serve its current spec.
+func isServing(ws *v1beta1.Workspace) bool {
+	ready := meta.FindStatusCondition(ws.Status.Conditions, v1beta1.ConditionReady)
+	return ready != nil && ready.Status == metav1.ConditionTrue && ready.ObservedGeneration == ws.Generation
 }
 
 // served returns the model names at the endpoint. Before the endpoint exists, it returns the preset's name, so that

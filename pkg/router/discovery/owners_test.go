@@ -80,11 +80,20 @@ func TestOwners(t *testing.T) {
 	onTrial.Status.Canary = &v1beta1.CanaryStatus{TemplateHash: "new", Weight: new(int32(5))}
 	labelled := func(name, hash string) v1beta1.Workspace {
 		out := workspace(name, set, "set")
-		out.Labels = map[string]string{v1beta1.LabelTemplateHash: hash}
+		out.Labels, out.Generation = map[string]string{v1beta1.LabelTemplateHash: hash}, 2
+		out.Status.Conditions = []metav1.Condition{{Type: v1beta1.ConditionReady, Status: metav1.ConditionTrue, ObservedGeneration: 2}}
 		return out
 	}
+	starts, unseen := labelled("w2", "new"), labelled("w2", "new")
+	starts.Status.Conditions[0].Status = metav1.ConditionFalse
+	unseen.Generation = 3
+	unknown := labelled("w2", "new")
+	unknown.Status.Conditions = nil
 	split := owner("InferenceSet", "set", []string{"set"}, []string{"10.0.0.1:5000", "10.0.0.2:5000", "10.0.0.3:5000"})
 	split.Canary = &balance.Canary{ID: "new", Replicas: []string{"10.0.0.2:5000"}, Percent: 5}
+	changing := split
+	changing.Canary = &balance.Canary{ID: "new", Changing: split.Canary.Replicas, Percent: 5}
+	three := []discoveryv1.EndpointSlice{slice("w1", "10.0.0.1"), slice("w2", "10.0.0.2"), slice("w3", "10.0.0.3")}
 	compared := *set
 	compared.Status.Canary = &v1beta1.CanaryStatus{TemplateHash: "new"}
 	byLoad := split
@@ -124,6 +133,18 @@ func TestOwners(t *testing.T) {
 			[]discoveryv1.EndpointSlice{slice("w1", "10.0.0.1"), slice("w2", "10.0.0.2"), slice("w3", "10.0.0.3")},
 			[]models.Owner{byLoad},
 		},
+		{
+			"a former pod that serves until the new one is ready", []v1beta1.Workspace{workspace("w1", set, "set"), starts, labelled("w3", "former")},
+			[]v1beta1.InferenceSet{onTrial}, three, []models.Owner{changing},
+		},
+		{
+			"an edit that the Workspace's controller has not seen", []v1beta1.Workspace{workspace("w1", set, "set"), unseen, labelled("w3", "former")},
+			[]v1beta1.InferenceSet{onTrial}, three, []models.Owner{changing},
+		},
+		{
+			"a Workspace without conditions", []v1beta1.Workspace{workspace("w1", set, "set"), unknown, labelled("w3", "former")},
+			[]v1beta1.InferenceSet{onTrial}, three, []models.Owner{changing},
+		},
 		{"a set without replicas keeps its name", nil, []v1beta1.InferenceSet{*set}, nil, []models.Owner{asleep}},
 		{"a set at zero sleeps", nil, []v1beta1.InferenceSet{atZero}, nil, []models.Owner{sleeping}},
 		{"a set at zero keeps the name of its preset", nil, []v1beta1.InferenceSet{ofPreset}, nil, []models.Owner{sleepingPreset}},
@@ -151,7 +172,8 @@ func TestKept(t *testing.T) {
 	set := &v1beta1.InferenceSet{ObjectMeta: metav1.ObjectMeta{Namespace: "a", Name: "set", UID: "u"}}
 	set.Status.Canary = &v1beta1.CanaryStatus{TemplateHash: "new", Weight: new(int32(5))}
 	ws := workspace("ws", set, "set")
-	ws.Labels = map[string]string{v1beta1.LabelTemplateHash: "new", "team": "a"}
+	ws.Labels, ws.Generation = map[string]string{v1beta1.LabelTemplateHash: "new", "team": "a"}, 2
+	ws.Status.Conditions = []metav1.Condition{{Type: v1beta1.ConditionReady, Status: metav1.ConditionTrue, ObservedGeneration: 2}}
 	anySet, setErr := keepSet(set)
 	anyWorkspace, workspaceErr := keepWorkspace(&ws)
 	keptSet, isSet := anySet.(*v1beta1.InferenceSet)
