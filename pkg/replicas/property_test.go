@@ -209,3 +209,30 @@ func TestPartitionHolds(t *testing.T) {
 		}
 	}
 }
+
+// TestHeldRolloutGoesNoFurther: while a rollout is held, no replica gets the current template, and one with the previous
+// template stays ready, whatever the number of replicas becomes.
+func TestHeldRolloutGoesNoFurther(t *testing.T) {
+	for seed := range uint64(worlds) {
+		w := newWorld(seed)
+		w.policy.CanRestore, w.policy.IsHeld, w.policy.IsRollback, w.policy.OnDelete = true, true, false, false
+		w.policy.Replicas, w.policy.MaxUnavailable = 1+w.random.IntN(5), w.random.IntN(6)
+		w.add(Replica{IsCurrent: true, IsReady: true, CanUpdate: true, Nodes: 1})
+		w.add(Replica{IsReady: true, IsProven: true, CanUpdate: true, Nodes: 1})
+		for step := range 60 {
+			if step == 30 {
+				w.policy.Replicas = 1 + w.random.IntN(5)
+			}
+			isCurrent := func(r Replica) bool { return r.IsCurrent }
+			before, d := w.count(isCurrent), Decide(w.policy, w.replicas)
+			w.do(d)
+			if got := w.count(isCurrent); got > before || len(d.Update) > 0 {
+				t.Fatalf("seed %d: %+v gives the current template to %d replicas, had %d, with policy %+v", seed, d, got, before, w.policy)
+			}
+			if w.count(func(r Replica) bool { return !r.IsCurrent && r.IsReady }) == 0 {
+				t.Fatalf("seed %d: %+v leaves no replica with the previous template, with policy %+v", seed, d, w.policy)
+			}
+			w.pass()
+		}
+	}
+}

@@ -33,6 +33,8 @@ type Policy struct {
 	Partition int
 	// CanRestore: the previous template is known, so new replicas can get it.
 	CanRestore bool
+	// IsHeld: the rollout goes no further now. New replicas get the previous template, if it is known.
+	IsHeld bool
 	// IsRollback: the current template is a former one, restored. No replica may keep the failed template.
 	IsRollback bool
 	// NodeLimit is the largest number of machines of all replicas; 0 means no limit.
@@ -154,8 +156,8 @@ func observe(policy Policy, all []Replica) state {
 	}
 	levelPrices(s.live)
 	slices.SortFunc(s.live, bySparing)
-	s.spareKept()
 	s.isRolling = s.toRoll() > 0
+	s.spareKept()
 	return s
 }
 
@@ -182,10 +184,14 @@ func bySparing(a, b Replica) int {
 }
 
 // spareKept puts replicas with the current template before others that are as ready, if there are more of them than a
-// partition admits. Otherwise, scaling down would delete the replicas that keep a former template.
+// partition admits. Otherwise, scaling down would delete the replicas that keep a former template. A rollout that is held
+// keeps one of these.
 func (s *state) spareKept() {
-	kept := s.policy.Kept()
-	excess, order := s.current-(s.policy.Replicas-kept), map[string]int{}
+	kept, most := s.policy.Kept(), s.policy.Replicas
+	if s.policy.IsHeld {
+		kept, most = max(1, kept), most+s.surge()
+	}
+	excess, order := s.current-(most-kept), map[string]int{}
 	if kept == 0 || excess <= 0 {
 		return
 	}
@@ -229,8 +235,11 @@ func (s *state) toRoll() int {
 
 // toRestore returns how many more replicas are to have the previous template, if there is one.
 func (s *state) toRestore() int {
-	if !s.policy.CanRestore {
+	switch {
+	case !s.policy.CanRestore:
 		return 0
+	case s.policy.IsHeld:
+		return s.policy.Replicas
 	}
 	return max(0, s.policy.Kept()-(len(s.live)-s.current))
 }
@@ -258,7 +267,7 @@ func (s *state) canSpare(replica Replica) bool {
 // free one.
 func (s *state) retired() []string {
 	i := slices.IndexFunc(s.live, func(r Replica) bool { return !r.IsCurrent })
-	if i < 0 {
+	if i < 0 || s.policy.IsHeld {
 		return nil
 	}
 	victim := s.live[i]
@@ -272,6 +281,9 @@ func (s *state) retired() []string {
 // roll gives the current template to further replicas. It updates them in place if enough stay ready, and otherwise
 // creates one surplus replica. It stops while too many replicas are unready.
 func (s *state) roll(d *Decision) {
+	if s.policy.IsHeld {
+		return
+	}
 	left, mayUpdate := s.toRoll(), max(1, s.policy.MaxUnavailable)-s.updating
 	for _, replica := range s.live {
 		if replica.IsCurrent {

@@ -120,6 +120,13 @@ func TestDecide(t *testing.T) {
 		{"and no more", Policy{Replicas: 3, MaxUnavailable: 1, Partition: 2}, at("r", "r", "cr"), Decision{}},
 		{"scaling down in a rollout keeps what is ready", Policy{Replicas: 1, MaxUnavailable: 1}, at("rf", "rf", "cr", "c"), Decision{Delete: []string{"d", "b"}, IsRolling: true}},
 
+		{"a rollout that is held updates no other replica", Policy{Replicas: 3, MaxUnavailable: 3, IsHeld: true}, at("cr", "cr", "r"), Decision{IsRolling: true}},
+		{"nor one that is not ready", Policy{Replicas: 3, MaxUnavailable: 3, IsHeld: true}, at("cr", "r", ""), Decision{IsRolling: true}},
+		{"and creates no surplus one", Policy{Replicas: 2, IsHeld: true}, at("cr", "rf"), Decision{IsRolling: true}},
+		{"and deletes none for one without a machine", Policy{Replicas: 2, MaxUnavailable: 2, IsHeld: true}, at("cr", "r", "cm"), Decision{IsRolling: true}},
+		{"and new replicas get the previous template", Policy{Replicas: 5, MaxUnavailable: 1, IsHeld: true, CanRestore: true}, at("cr", "r"), Decision{Create: 3, Restore: 3, IsRolling: true}},
+		{"scaling down leaves one with the previous template", Policy{Replicas: 1, MaxUnavailable: 2, IsHeld: true, CanRestore: true}, at("r", "r", "r", "cr", "cr"), Decision{Delete: []string{"e", "c", "b"}, IsRolling: true}},
+
 		{"the limit of machines allows some", Policy{Replicas: 5, NodeLimit: 3}, at("cr"), Decision{Create: 2, IsLimited: true}},
 		{"machines of those that leave count", Policy{Replicas: 3, NodeLimit: 3}, at("cr", "crl"), Decision{Create: 1, IsLimited: true}},
 		{"replicas of several machines need room for all", Policy{Replicas: 5, NodeLimit: 5}, at("cr2"), Decision{Create: 1, IsLimited: true}},

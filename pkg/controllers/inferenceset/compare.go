@@ -68,15 +68,18 @@ type compared struct {
 }
 
 // compare compares the templates while both have ready replicas. Until the comparison passes, or its deadline does, the
-// replicas with the new template are not proven, so the rollout goes no further. A router that cannot be read only
-// delays it.
+// rollout goes no further. A router that cannot be read only delays it.
 func (r *Reconciler) compare(ctx context.Context, p *pass) error {
 	policy := comparisonOf(p.set)
 	if policy == nil || !p.hasPrevious() || p.isRolledBack() || !p.set.DeletionTimestamp.IsZero() {
 		return nil
 	}
 	ready, since := p.sides()
-	if ready.New == 0 || ready.Previous == 0 {
+	switch {
+	case ready.Previous == 0 || !p.hasReadyNew():
+		return nil
+	case ready.New == 0: // not for long enough
+		p.compared.waits = p.comparedAt() == nil
 		return nil
 	}
 	var err error
@@ -115,14 +118,14 @@ func (p *pass) endComparison(policy *v1beta1.ComparisonSpec, since time.Time, no
 	by := untilOf(policy, was, since)
 	switch state := p.compared.verdict.State; {
 	case state == comparison.Worse:
-		p.hold()
+		p.compared.waits = true
 	case was.ComparedTime != nil:
 		p.compared.endedAt = was.ComparedTime
 	case state == comparison.Passed || !now.Time.Before(by):
 		p.compared.endedAt = &now
 	default:
 		p.assessAt(by)
-		p.hold()
+		p.compared.waits = true
 	}
 }
 
@@ -157,19 +160,23 @@ func (p *pass) sides() (ready comparison.Replicas, since time.Time) {
 	return ready, since
 }
 
-// hold makes the rollout wait for the comparison.
-func (p *pass) hold() {
-	p.compared.waits = true
-	for i := range p.views {
-		if p.views[i].isUpdated {
-			p.views[i].IsProven = false
-		}
+// hasReadyNew reports whether a replica with the new template answers, if only since a moment.
+func (p *pass) hasReadyNew() bool {
+	return slices.ContainsFunc(p.views, func(v view) bool { return v.isLabelled && v.IsReady && !v.IsLeaving })
+}
+
+// comparedAt returns when this rollout stopped waiting for the comparison; nil if it has not.
+func (p *pass) comparedAt() *metav1.Time {
+	was := p.set.Status.Rollout
+	if was == nil || was.Revision != p.spec.name {
+		return nil
 	}
+	return was.ComparedTime
 }
 
 // comparedWords explains for what a rollout waits; empty if it does not wait for the comparison.
 func (p *pass) comparedWords() string {
-	if !p.compared.waits || p.compared.verdict.State == comparison.Worse {
+	if !p.compared.waits || p.compared.verdict.Message == "" || p.compared.verdict.State == comparison.Worse {
 		return ""
 	}
 	return ". The comparison of the templates has no result yet: " + p.compared.verdict.Message

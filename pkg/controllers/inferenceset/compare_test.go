@@ -10,9 +10,11 @@ import (
 	"testing"
 	"time"
 
+	appsv1 "k8s.io/api/apps/v1"
 	"k8s.io/apimachinery/pkg/api/meta"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/types"
+	"k8s.io/apimachinery/pkg/util/intstr"
 
 	"github.com/modelberth/modelberth/api/v1beta1"
 	"github.com/modelberth/modelberth/pkg/comparison"
@@ -163,6 +165,51 @@ func TestEqualTemplateIsRolledOut(t *testing.T) {
 	if routers.reads != reads || s.writes != writes {
 		t.Errorf("a settled set makes %d reads and %d writes", routers.reads-reads, s.writes-writes)
 	}
+}
+
+// TestAllMayBeUnavailable: while the comparison waits, a replica keeps the previous template, and new replicas get it, also
+// if all replicas may be unavailable, and before the new ones have been ready for minReadySeconds.
+func TestAllMayBeUnavailable(t *testing.T) {
+	routers := &counted{templates: map[string]bool{}}
+	s := newStage(t, compares, func(set *v1beta1.InferenceSet) {
+		rolling := set.Spec.UpdateStrategy.RollingUpdate
+		rolling.MaxUnavailable, rolling.MinReadySeconds = new(intstr.FromString("100%")), 60
+	})
+	s.routers = routers
+	s.restart()
+	s.goOn(t)
+	s.later(t, time.Minute)
+	s.edit(t, better)
+	s.goOn(t)
+	s.expect(t, v1beta1.ReasonRollingOut, "", "better", "better")
+	routers.are(10, 0)
+	s.later(t, time.Minute)
+	s.expect(t, v1beta1.ReasonRollingOut, "", "better", "better")
+	s.edit(t, func(spec *v1beta1.InferenceSetSpec) { spec.Replicas = new(int32(5)) })
+	s.goOn(t)
+	s.expect(t, v1beta1.ReasonRollingOut, "", "", "", "better", "better")
+	s.edit(t, func(spec *v1beta1.InferenceSetSpec) { spec.Replicas = new(int32(1)) })
+	s.goOn(t)
+	s.expect(t, v1beta1.ReasonRollingOut, "", "better")
+	routers.are(100, 0)
+	s.later(t, compareEvery)
+	s.expect(t, v1beta1.ReasonReplicasReady, "better") // the surplus one goes
+}
+
+// TestScalingNeedsThePreviousTemplate: without the previous template, the set does not grow while the comparison waits.
+func TestScalingNeedsThePreviousTemplate(t *testing.T) {
+	s, _ := newComparison(t)
+	current := &appsv1.ControllerRevision{ObjectMeta: metav1.ObjectMeta{Namespace: set().Namespace, Name: s.set(t).Status.CurrentRevision}}
+	if err := s.Delete(t.Context(), current); err != nil {
+		t.Fatal(err)
+	}
+	s.edit(t, func(spec *v1beta1.InferenceSetSpec) { spec.Replicas = new(int32(4)) })
+	s.goOn(t)
+	if got := len(s.workspaces(t)); got != 3 || !strings.Contains(s.ready(t), "wait for the deadline of the comparison") {
+		t.Errorf("there are %d replicas, want 3; Ready says %q", got, s.ready(t))
+	}
+	s.later(t, comparedBy)
+	s.expect(t, v1beta1.ReasonReplicasReady, "better", "better", "better", "better")
 }
 
 // TestSilentRoutersDelay: without the routers' counts, a rollout goes on after the deadline, also if the controller

@@ -113,7 +113,7 @@ func (p *pass) decide() replicas.Decision {
 		p.target.retire(p.set.DesiredReplicas(), p.views)
 		policy := policyOf(p.set)
 		policy.IsRollback = p.isRolledBack()
-		policy.CanRestore = p.hasPrevious()
+		policy.CanRestore, policy.IsHeld = p.hasPrevious(), p.compared.waits
 		return replicas.Decide(policy, replicasOf(p.views))
 	}
 	var out replicas.Decision
@@ -130,10 +130,12 @@ func (r *Reconciler) restore(ctx context.Context, p *pass) error {
 	if p.decision.Restore == 0 {
 		return nil
 	}
-	previous, err := r.previous(ctx, p.set, p.current, problem{
-		v1beta1.ReasonReplicaBlocked,
-		"updateStrategy.rollingUpdate.partition requires new Workspaces with the previous template, which cannot be restored: set partition to 0",
-	})
+	lack := "updateStrategy.rollingUpdate.partition requires new Workspaces with the previous template, which cannot be restored: set partition to 0"
+	if p.compared.waits {
+		lack = "While the templates are compared, new Workspaces get the previous template, which cannot be restored: " +
+			"wait for the deadline of the comparison, or remove updateStrategy.rollingUpdate.rollback.comparison"
+	}
+	previous, err := r.previous(ctx, p.set, p.current, problem{v1beta1.ReasonReplicaBlocked, lack})
 	if missing, ok := errors.AsType[*waitError](err); ok {
 		p.unrestorable, err = missing, nil
 		p.decision.Create -= p.decision.Restore
