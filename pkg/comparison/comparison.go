@@ -35,7 +35,7 @@ type Set struct {
 	Pair
 }
 
-// Pair has the counts of the two templates, since the router saw the first replica with the new one.
+// Pair has the counts of the two templates, since the numbers of replicas with each last changed.
 type Pair struct {
 	New      Counts `json:"new"`
 	Previous Counts `json:"previous"`

@@ -11,6 +11,7 @@ import (
 	"time"
 
 	"github.com/modelberth/modelberth/pkg/comparison"
+	"github.com/modelberth/modelberth/pkg/router/balance"
 	"github.com/modelberth/modelberth/pkg/router/models"
 	"github.com/modelberth/modelberth/pkg/router/openai"
 	"github.com/modelberth/modelberth/pkg/router/usage"
@@ -19,7 +20,34 @@ import (
 // tallies count the requests of the models that have two templates, by the ID of the model. The zero value is ready.
 type tallies struct {
 	mu   sync.Mutex
-	byID map[string]*comparison.Set
+	byID map[string]*tally
+}
+
+// tally has the counts of a model under one split. If the sums ran over several, an outage of both templates while most
+// requests reach the new one would make that look worse.
+type tally struct {
+	comparison.Set
+	split balance.Split
+	// ready are the largest numbers of ready replicas with each template. Replicas that crash and return do not change it:
+	// otherwise, they would clear the counts of their failures.
+	ready comparison.Replicas
+}
+
+// isOf reports whether the counts of a model go on for its present owner, which may be nil.
+func (t *tally) isOf(owner *models.Owner) bool {
+	if owner == nil || owner.Canary == nil || owner.Canary.ID != t.Template || owner.Canary.Split != t.split {
+		return false
+	}
+	ready := readyOf(owner)
+	return ready.New <= t.ready.New && ready.Previous <= t.ready.Previous
+}
+
+// readyOf returns how many replicas of an owner answer with each template.
+func readyOf(owner *models.Owner) comparison.Replicas {
+	canary := owner.Canary
+	return comparison.Replicas{
+		New: len(canary.Replicas), Previous: len(owner.Replicas) - len(canary.Replicas) - len(canary.Changing),
+	}
 }
 
 // report returns the counts of the models that have two templates now.
@@ -29,7 +57,7 @@ func (t *tallies) report(now *models.Table) comparison.Report {
 	defer t.mu.Unlock()
 	t.prune(now)
 	for _, set := range t.byID {
-		out.Sets = append(out.Sets, *set)
+		out.Sets = append(out.Sets, set.Set)
 	}
 	slices.SortFunc(out.Sets, func(a, b comparison.Set) int {
 		return cmp.Or(cmp.Compare(a.Namespace, b.Namespace), cmp.Compare(a.Name, b.Name))
@@ -37,39 +65,36 @@ func (t *tallies) report(now *models.Table) comparison.Report {
 	return out
 }
 
-// prune forgets the models that no longer have the counted templates.
+// prune forgets the models that no longer have the counted split.
 func (t *tallies) prune(now *models.Table) {
 	for id, set := range t.byID {
-		if templateNow(now, id) != set.Template {
+		if !set.isOf(now.Set(id)) {
 			delete(t.byID, id)
 		}
 	}
 }
 
-// templateNow returns the new template of a model; empty if all its replicas have the same.
-func templateNow(table *models.Table, id string) string {
-	owner := table.Set(id)
-	if owner == nil || owner.Canary == nil {
-		return ""
+// add adds counts for a split that the request saw. A request may end long after that: under another split, it does not
+// count.
+func (t *tallies) add(seen *models.Owner, canary *balance.Canary, isNew bool, counts comparison.Counts, now *models.Table) {
+	id := seen.ID()
+	owner := now.Set(id)
+	if owner == nil || owner.Canary == nil || owner.Canary.ID != canary.ID || owner.Canary.Split != canary.Split {
+		return
 	}
-	return owner.Canary.ID
-}
-
-// add adds counts for a template that the request saw as the new one. A request may end long after that.
-func (t *tallies) add(owner *models.Owner, template string, isNew bool, counts comparison.Counts, now *models.Table) {
 	t.mu.Lock()
 	defer t.mu.Unlock()
-	set := t.byID[owner.ID()]
-	if set == nil || set.Template != template {
-		if template == "" || templateNow(now, owner.ID()) != template {
-			return
-		}
+	set := t.byID[id]
+	if set == nil || !set.isOf(owner) {
 		t.prune(now)
 		if t.byID == nil {
-			t.byID = map[string]*comparison.Set{}
+			t.byID = map[string]*tally{}
 		}
-		set = &comparison.Set{Namespace: owner.Namespace, Name: owner.Name, Template: template}
-		t.byID[owner.ID()] = set
+		set = &tally{
+			Set:   comparison.Set{Namespace: owner.Namespace, Name: owner.Name, Template: canary.ID},
+			split: canary.Split, ready: readyOf(owner),
+		}
+		t.byID[id] = set
 	}
 	pair := comparison.Pair{Previous: counts}
 	if isNew {
@@ -82,7 +107,7 @@ func (t *tallies) add(owner *models.Owner, template string, isNew bool, counts c
 // template is another pod.
 func (x *exchange) tally(replica string, counts comparison.Counts) {
 	if canary := x.work.Canary; canary != nil && !canary.IsChanging(replica) && counts != (comparison.Counts{}) {
-		x.router.tallies.add(x.owner, canary.ID, canary.Has(replica), counts, x.router.directory.Models())
+		x.router.tallies.add(x.owner, canary, canary.Has(replica), counts, x.router.directory.Models())
 	}
 }
 

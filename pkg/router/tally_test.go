@@ -258,6 +258,56 @@ func TestChangingReplicasCountForNoTemplate(t *testing.T) {
 	}
 }
 
+// TestCountsBelongToOneSplit: counts start again if the numbers of replicas or their share change, and go on if a replica
+// crashes and returns.
+func TestCountsBelongToOneSplit(t *testing.T) {
+	splitBy := func(replicas, canaries int, split balance.Split) models.Owner {
+		out := set("m", replicas)
+		out.Canary = &balance.Canary{ID: "t1", Replicas: out.Replicas[:canaries], Percent: 100, Split: split}
+		return out
+	}
+	begun := balance.Split{New: 1, Previous: 2}
+	var during func()
+	h := newHolding(t, hold.Limits{}, func(*holding, *models.Owner) {}, func(req *http.Request) (*http.Response, error) {
+		if during != nil {
+			during()
+		}
+		return says(req), nil
+	})
+	for _, c := range []struct {
+		reason string
+		after  models.Owner
+		want   int64
+	}{
+		{"nothing changes", splitBy(3, 1, begun), 2},
+		{"a replica crashes", splitBy(2, 1, begun), 2},
+		{"another replica gets the new template", splitBy(3, 1, balance.Split{New: 2, Previous: 1}), 1},
+		{"a replica is added", splitBy(3, 1, balance.Split{New: 1, Previous: 3}), 1},
+		{"another weight", splitBy(3, 1, balance.Split{New: 1, Previous: 2, Percent: 5}), 1},
+		{"another replica is ready for the first time", splitBy(4, 1, begun), 1},
+		{"another replica answers with the new template for the first time", splitBy(3, 2, begun), 1},
+	} {
+		t.Run(c.reason, func(t *testing.T) {
+			h.is(set("m", 1))
+			h.Comparisons() // forgets
+			h.is(splitBy(3, 1, begun))
+			h.send(t.Context(), "m", false, 10)
+			h.is(c.after)
+			h.send(t.Context(), "m", false, 10)
+			h.is(c.after)
+			if sets := h.Comparisons().Sets; len(sets) != 1 || sets[0].New.Served != c.want {
+				t.Errorf("the counts are %+v, want %d", sets, c.want)
+			}
+		})
+	}
+	h.is(splitBy(3, 1, begun))
+	during = func() { h.is(splitBy(3, 1, balance.Split{New: 1, Previous: 3})) }
+	h.send(t.Context(), "m", false, 10)
+	if sets := h.Comparisons().Sets; len(sets) > 0 {
+		t.Errorf("a request of the former split counts: %+v", sets)
+	}
+}
+
 // TestRequestsBehindAGateway: an answer that a proxy forwards counts, and a request that the proxy gives up shows nothing
 // about the template.
 func TestRequestsBehindAGateway(t *testing.T) {

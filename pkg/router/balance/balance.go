@@ -54,14 +54,19 @@ type Canary struct {
 	IsByLoad bool
 	// Percent of the requests for the group, from 0 to 100. It applies while both groups have replicas.
 	Percent int
+	// Split is the composition of the model. Requests under different ones are not added up.
+	Split Split
 }
+
+// Split has the numbers of replicas by template, ready or not, and the new template's share of the requests.
+type Split struct{ New, Previous, Percent int }
 
 // Staying returns the same groups, with all requests for the canaries or none.
 func (c *Canary) Staying(isCanary bool) *Canary {
 	if c == nil {
 		return nil
 	}
-	out := &Canary{ID: c.ID, Replicas: c.Replicas, Changing: c.Changing}
+	out := &Canary{ID: c.ID, Replicas: c.Replicas, Changing: c.Changing, Split: c.Split}
 	if isCanary {
 		out.Percent = 100
 	}

@@ -74,7 +74,10 @@ func familyOf(set *v1beta1.InferenceSet) *family {
 		IsWakeable: true, IsAsleep: set.Spec.Replicas != nil && *set.Spec.Replicas == 0,
 	}}
 	if canary := set.Status.Canary; canary != nil && canary.TemplateHash != "" {
-		out.Canary = &balance.Canary{ID: canary.TemplateHash, IsByLoad: canary.Weight == nil, Percent: int(ptr.Deref(canary.Weight, 0))}
+		percent := int(ptr.Deref(canary.Weight, 0))
+		out.Canary = &balance.Canary{
+			ID: canary.TemplateHash, IsByLoad: canary.Weight == nil, Percent: percent, Split: balance.Split{Percent: percent},
+		}
 	}
 	return out
 }
@@ -97,8 +100,15 @@ func (f *family) join(ws *v1beta1.Workspace, replicas []string) {
 		}
 	}
 	f.Replicas = append(f.Replicas, replicas...)
+	if f.Canary == nil {
+		return
+	}
+	if ws.Labels[v1beta1.LabelTemplateHash] != f.Canary.ID {
+		f.Canary.Split.Previous++
+		return
+	}
+	f.Canary.Split.New++
 	switch {
-	case f.Canary == nil || ws.Labels[v1beta1.LabelTemplateHash] != f.Canary.ID:
 	case isServing(ws):
 		f.Canary.Replicas = append(f.Canary.Replicas, replicas...)
 	default: // the label changes at once, and the pod may be replaced much later

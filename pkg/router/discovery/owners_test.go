@@ -90,14 +90,14 @@ func TestOwners(t *testing.T) {
 	unknown := labelled("w2", "new")
 	unknown.Status.Conditions = nil
 	split := owner("InferenceSet", "set", []string{"set"}, []string{"10.0.0.1:5000", "10.0.0.2:5000", "10.0.0.3:5000"})
-	split.Canary = &balance.Canary{ID: "new", Replicas: []string{"10.0.0.2:5000"}, Percent: 5}
+	split.Canary = &balance.Canary{ID: "new", Replicas: []string{"10.0.0.2:5000"}, Percent: 5, Split: balance.Split{New: 1, Previous: 2, Percent: 5}}
 	changing := split
-	changing.Canary = &balance.Canary{ID: "new", Changing: split.Canary.Replicas, Percent: 5}
+	changing.Canary = &balance.Canary{ID: "new", Changing: split.Canary.Replicas, Percent: 5, Split: split.Canary.Split}
 	three := []discoveryv1.EndpointSlice{slice("w1", "10.0.0.1"), slice("w2", "10.0.0.2"), slice("w3", "10.0.0.3")}
 	compared := *set
 	compared.Status.Canary = &v1beta1.CanaryStatus{TemplateHash: "new"}
 	byLoad := split
-	byLoad.Canary = &balance.Canary{ID: "new", Replicas: []string{"10.0.0.2:5000"}, IsByLoad: true}
+	byLoad.Canary = &balance.Canary{ID: "new", Replicas: []string{"10.0.0.2:5000"}, IsByLoad: true, Split: balance.Split{New: 1, Previous: 2}}
 	abroad := workspace("ws", set, "set")
 	abroad.Namespace = "b"
 	alone := owner("Workspace", "ws", []string{"set"}, nil)
