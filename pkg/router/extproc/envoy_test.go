@@ -35,6 +35,10 @@ type envoy struct {
 	subset       []any
 	// trailers: the request ends with trailers.
 	trailers bool
+	// answerTrailers: the answer ends with trailers.
+	answerTrailers bool
+	// isFirst: the answer is the first that the picker gets to see.
+	isFirst bool
 	// chunk is the size of the pieces of bodies.
 	chunk int
 }
@@ -85,7 +89,7 @@ func (e *envoy) try(method, path string, headers map[string]string, body string,
 		return nil, downstream{}, err
 	}
 	first := requestHeaders(method, path, headers, body == "")
-	first.ProtocolConfig = &extprocv3.ProtocolConfiguration{RequestBodyMode: e.requestMode, ResponseBodyMode: e.responseMode}
+	first.ProtocolConfig = e.config()
 	if e.subset != nil {
 		list, err := structpb.NewList(e.subset)
 		if err != nil {
@@ -107,6 +111,31 @@ func (e *envoy) try(method, path string, headers map[string]string, body string,
 	}
 	down, err := e.answer(stream, answer)
 	return up, down, err
+}
+
+// config is what Envoy adds to the first message of a stream, whichever it is.
+func (e *envoy) config() *extprocv3.ProtocolConfiguration {
+	return &extprocv3.ProtocolConfiguration{RequestBodyMode: e.requestMode, ResponseBodyMode: e.responseMode}
+}
+
+// refuse answers a request itself after some messages of it, as Envoy does if another filter refuses it.
+func (e *envoy) refuse(answer engine, messages ...*extprocv3.ProcessingRequest) (downstream, error) {
+	ctx, cancel := context.WithTimeout(e.t.Context(), patience)
+	defer cancel()
+	stream, err := e.processor.Process(ctx)
+	if err != nil {
+		return downstream{}, err
+	}
+	e.isFirst = len(messages) == 0
+	for i, message := range messages {
+		if i == 0 {
+			message.ProtocolConfig = e.config()
+		}
+		if err := stream.Send(message); err != nil {
+			return downstream{}, err
+		}
+	}
+	return e.answer(stream, answer)
 }
 
 func requestHeaders(method, path string, headers map[string]string, isEnd bool) *extprocv3.ProcessingRequest {
@@ -282,17 +311,31 @@ func (e *envoy) piece(common *extprocv3.CommonResponse, mode modev3.ProcessingMo
 	return string(mutation.GetBody()), false, nil
 }
 
-// answer sends the answer of a replica.
+// answer sends an answer, and then waits for the end of the stream.
 func (e *envoy) answer(stream processStream, answer engine) (downstream, error) {
+	out, err := e.sendAnswer(stream, answer)
+	if err != nil {
+		return out, err
+	}
+	if message, err := stream.Recv(); !errors.Is(err, io.EOF) {
+		return out, fmt.Errorf("after the answer, the stream has %v, %w", message, err)
+	}
+	return out, nil
+}
+
+func (e *envoy) sendAnswer(stream processStream, answer engine) (downstream, error) {
 	out := downstream{headers: maps.Clone(answer.headers)}
 	all := &corev3.HeaderMap{Headers: []*corev3.HeaderValue{{Key: ":status", RawValue: []byte(answer.status)}}}
 	for name, value := range answer.headers {
 		all.Headers = append(all.Headers, &corev3.HeaderValue{Key: name, RawValue: []byte(value)})
 	}
-	err := stream.Send(&extprocv3.ProcessingRequest{Request: &extprocv3.ProcessingRequest_ResponseHeaders{
+	first := &extprocv3.ProcessingRequest{Request: &extprocv3.ProcessingRequest_ResponseHeaders{
 		ResponseHeaders: &extprocv3.HttpHeaders{Headers: all, EndOfStream: answer.body == ""},
-	}})
-	if err != nil {
+	}}
+	if e.isFirst {
+		first.ProtocolConfig = e.config()
+	}
+	if err := stream.Send(first); err != nil {
 		return out, err
 	}
 	message, err := stream.Recv()
@@ -316,22 +359,31 @@ func (e *envoy) answer(stream processStream, answer engine) (downstream, error) 
 }
 
 func (e *envoy) answerBody(stream processStream, text []byte, into *bytes.Buffer) error {
+	isFullDuplex := e.responseMode == modev3.ProcessingMode_FULL_DUPLEX_STREAMED
 	for len(text) > 0 {
 		n := min(e.chunk, len(text))
 		err := stream.Send(&extprocv3.ProcessingRequest{Request: &extprocv3.ProcessingRequest_ResponseBody{
-			ResponseBody: &extprocv3.HttpBody{Body: text[:n], EndOfStream: n == len(text)},
+			ResponseBody: &extprocv3.HttpBody{Body: text[:n], EndOfStream: n == len(text) && !e.answerTrailers},
 		}})
 		if err != nil {
 			return err
 		}
-		if text = text[n:]; e.responseMode == modev3.ProcessingMode_FULL_DUPLEX_STREAMED {
+		if text = text[n:]; isFullDuplex {
 			continue
 		}
 		if _, err := e.readPiece(stream, into); err != nil { // each piece has an answer
 			return err
 		}
 	}
-	for isLast := e.responseMode != modev3.ProcessingMode_FULL_DUPLEX_STREAMED; !isLast; {
+	if e.answerTrailers {
+		err := stream.Send(&extprocv3.ProcessingRequest{Request: &extprocv3.ProcessingRequest_ResponseTrailers{
+			ResponseTrailers: &extprocv3.HttpTrailers{},
+		}})
+		if err != nil {
+			return err
+		}
+	}
+	for isLast := !isFullDuplex && !e.answerTrailers; !isLast; {
 		var err error
 		if isLast, err = e.readPiece(stream, into); err != nil {
 			return err
@@ -340,15 +392,22 @@ func (e *envoy) answerBody(stream processStream, text []byte, into *bytes.Buffer
 	return nil
 }
 
+// readPiece reads the answer to a piece of a body or, at the end, to its trailers.
 func (e *envoy) readPiece(stream processStream, into *bytes.Buffer) (isLast bool, err error) {
 	message, err := stream.Recv()
 	if err != nil {
 		return false, err
 	}
+	if message.GetResponseTrailers() != nil && e.answerTrailers {
+		return true, nil
+	}
 	if message.GetResponseBody() == nil {
 		return false, fmt.Errorf("%T answers the body of an answer", message.GetResponse())
 	}
 	piece, isLast, err := e.piece(message.GetResponseBody().GetResponse(), e.responseMode)
+	if isLast && e.answerTrailers {
+		return false, errors.New("the body ends the answer, but trailers follow")
+	}
 	into.WriteString(piece)
 	return isLast, err
 }

@@ -20,24 +20,51 @@ import (
 // inbox receives the messages of a stream, one at a time. Its context ends with the stream, also while nobody reads: a
 // gateway may end a stream by closing its own side only.
 type inbox struct {
-	ctx      context.Context //nolint:containedctx // it is that of the stream
-	messages chan *extprocv3.ProcessingRequest
-	// isAnswered: the router has answered the messages of the request, so those of the answer may follow.
-	isAnswered atomic.Bool
+	ctx context.Context //nolint:containedctx // it is that of the stream
+	// choice is the context of the choice: it ends also with the first part of an answer of the gateway itself.
+	choice context.Context //nolint:containedctx // as above
+	// requests has the parts of the request, and answers those of the answer.
+	requests, answers chan *extprocv3.ProcessingRequest
+	state             atomic.Int32
 }
+
+// The states of an inbox.
+const (
+	// isOpen: neither the router nor the gateway has decided about the request.
+	isOpen int32 = iota
+	// isDecided: the router has decided. What follows is the answer of the replica.
+	isDecided
+	// isAnsweredByGateway: the gateway sent a part of an answer before the router decided, so the answer is its own: an
+	// earlier filter refused the request, or its body is too large or too slow.
+	isAnsweredByGateway
+)
 
 // newInbox starts to receive. It calls cancel at the end of the stream.
 func newInbox(ctx context.Context, cancel context.CancelFunc, stream extprocv3.ExternalProcessor_ProcessServer) *inbox {
-	out := &inbox{ctx: ctx, messages: make(chan *extprocv3.ProcessingRequest)}
+	choice, giveUp := context.WithCancel(ctx)
+	out := &inbox{
+		ctx: ctx, choice: choice,
+		requests: make(chan *extprocv3.ProcessingRequest), answers: make(chan *extprocv3.ProcessingRequest),
+	}
 	go func() {
 		defer cancel()
+		defer giveUp()
 		for {
 			message, err := stream.Recv() // it ends with the call of Process
-			if err != nil || !out.isAnswered.Load() && isOfAnswer(message) {
-				return // in the second case, the gateway has answered the client itself
+			if err != nil {
+				return
+			}
+			to := out.requests
+			if isOfAnswer(message) {
+				to = out.answers
+				if out.state.CompareAndSwap(isOpen, isAnsweredByGateway) {
+					giveUp()
+				}
+			} else if out.state.Load() == isAnsweredByGateway {
+				continue // nobody reads the rest of the request
 			}
 			select {
-			case out.messages <- message:
+			case to <- message:
 			case <-ctx.Done():
 				return
 			}
@@ -45,6 +72,9 @@ func newInbox(ctx context.Context, cancel context.CancelFunc, stream extprocv3.E
 	}()
 	return out
 }
+
+// decide records that the router has decided about the request. It returns false if the gateway has answered it before.
+func (i *inbox) decide() bool { return i.state.CompareAndSwap(isOpen, isDecided) }
 
 // isOfAnswer reports whether a message is a part of the answer.
 func isOfAnswer(message *extprocv3.ProcessingRequest) bool {
@@ -54,20 +84,22 @@ func isOfAnswer(message *extprocv3.ProcessingRequest) bool {
 // next returns the next message, or nil at the end of the stream.
 func (i *inbox) next() (*extprocv3.ProcessingRequest, error) {
 	select {
-	case message := <-i.messages:
+	case message := <-i.requests:
+		return message, nil
+	case message := <-i.answers:
 		return message, nil
 	case <-i.ctx.Done():
 		return nil, i.ended()
 	}
 }
 
-// ended returns the error for the end of the stream. It is nil only once the router has answered the request: at a clean
-// end before, a gateway would send the request to any replica of the pool, without limits.
+// ended returns the error for the end of the stream. It is nil only once the request is decided or answered: at a clean end
+// before, a gateway would send the request to any replica of the pool, without limits.
 func (i *inbox) ended() error {
 	switch {
 	case errors.Is(i.ctx.Err(), context.DeadlineExceeded):
 		return status.Error(codes.DeadlineExceeded, "the request took too long")
-	case !i.isAnswered.Load():
+	case i.state.Load() == isOpen:
 		return status.Error(codes.Canceled, "the stream ended before the request had a replica")
 	}
 	return nil
@@ -104,7 +136,7 @@ func (b *bodyReader) receive() error {
 	timer := b.clock.NewTimer(b.end.Sub(b.clock.Now()))
 	defer timer.Stop()
 	select {
-	case message := <-b.inbox.messages:
+	case message := <-b.inbox.requests:
 		switch {
 		case message.GetRequestBody() != nil:
 			b.rest, b.isWhole = message.GetRequestBody().GetBody(), message.GetRequestBody().GetEndOfStream()
@@ -116,8 +148,8 @@ func (b *bodyReader) receive() error {
 		return nil
 	case <-timer.C():
 		return os.ErrDeadlineExceeded
-	case <-b.inbox.ctx.Done():
-		return b.inbox.ctx.Err()
+	case <-b.inbox.choice.Done():
+		return b.inbox.choice.Err()
 	}
 }
 

@@ -31,18 +31,16 @@ type modes struct {
 // modesOf returns the modes of a gateway, or why it cannot be served. A gateway that states no modes uses those of the
 // protocol of endpoint pickers.
 func modesOf(first *extprocv3.ProcessingRequest) (out modes, problem string) {
-	if first.GetObservabilityMode() {
-		return modes{}, "the gateway does not wait for answers (observability_mode)"
-	}
 	config := first.GetProtocolConfig()
-	if config == nil {
-		return modes{isFullDuplex: true}, ""
-	}
-	if config.GetRequestBodyMode() != modev3.ProcessingMode_FULL_DUPLEX_STREAMED {
-		return modes{}, "the gateway sends bodies of requests in the mode " + config.GetRequestBodyMode().String() +
+	out.isFullDuplex = config == nil || config.GetResponseBodyMode() == modev3.ProcessingMode_FULL_DUPLEX_STREAMED
+	switch {
+	case first.GetObservabilityMode():
+		problem = "the gateway does not wait for answers (observability_mode)"
+	case config != nil && config.GetRequestBodyMode() != modev3.ProcessingMode_FULL_DUPLEX_STREAMED:
+		problem = "the gateway sends bodies of requests in the mode " + config.GetRequestBodyMode().String() +
 			" instead of FULL_DUPLEX_STREAMED"
 	}
-	return modes{isFullDuplex: config.GetResponseBodyMode() == modev3.ProcessingMode_FULL_DUPLEX_STREAMED}, ""
+	return out, problem
 }
 
 // immediate returns the message with an answer of the router itself.

@@ -113,7 +113,11 @@ func (s *Server) Process(stream extprocv3.ExternalProcessor_ProcessServer) (fail
 		return err
 	}
 	headers := first.GetRequestHeaders()
-	if headers == nil {
+	switch {
+	case isOfAnswer(first):
+		x.modes, _ = modesOf(first)
+		return x.readAnswer(unread{}, first)
+	case headers == nil:
 		return status.Errorf(codes.InvalidArgument, "a stream begins with the headers of a request, not with %T", first.GetRequest())
 	}
 	if isFull {
@@ -123,7 +127,7 @@ func (s *Server) Process(stream extprocv3.ExternalProcessor_ProcessServer) (fail
 	if problem := x.agree(first); problem != nil {
 		return x.refuse(problem)
 	}
-	return x.serve(ctx, headers)
+	return x.serve(headers)
 }
 
 // agree reads the settings of the gateway. It returns an error if this server cannot serve it.

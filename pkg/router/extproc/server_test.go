@@ -9,6 +9,7 @@ import (
 	"log/slog"
 	"math/rand/v2"
 	"net"
+	"strconv"
 	"strings"
 	"sync"
 	"testing"
@@ -333,6 +334,56 @@ func TestLeavesWhileWaiting(t *testing.T) {
 		t.Errorf("the stream ends with %v, %v: a clean end would send the request to any replica", message, err)
 	}
 	w.settled(t)
+}
+
+// TestAnswersOfTheGateway: the gateway answers a request before it has a replica, because another filter refuses it or its
+// body is too large or too slow. The client gets this answer, with its own status.
+func TestAnswersOfTheGateway(t *testing.T) {
+	piece := func(text string, isEnd bool) *extprocv3.ProcessingRequest {
+		return &extprocv3.ProcessingRequest{Request: &extprocv3.ProcessingRequest_RequestBody{
+			RequestBody: &extprocv3.HttpBody{Body: []byte(text), EndOfStream: isEnd},
+		}}
+	}
+	head := func() *extprocv3.ProcessingRequest {
+		return requestHeaders("POST", "/v1/chat/completions", bearer(keyA), false)
+	}
+	refused := engine{status: "401", headers: map[string]string{"set-cookie": "login=1", "www-authenticate": "Basic"}, body: "no valid session"}
+	for _, c := range []struct {
+		reason   string
+		messages func() []*extprocv3.ProcessingRequest
+		answer   engine
+		trailers bool
+	}{
+		{"an earlier filter refuses the request", func() []*extprocv3.ProcessingRequest { return nil }, refused, false},
+		{"without a body", func() []*extprocv3.ProcessingRequest { return nil }, engine{status: "429", headers: map[string]string{"x": "y"}}, false},
+		{"with trailers", func() []*extprocv3.ProcessingRequest { return nil }, refused, true},
+		{"a large answer", func() []*extprocv3.ProcessingRequest { return nil }, engine{status: "400", headers: map[string]string{"x": "y"}, body: strings.Repeat("x", 300<<10)}, false},
+		{"before the body", func() []*extprocv3.ProcessingRequest { return []*extprocv3.ProcessingRequest{head()} }, refused, false},
+		{"in mid-body", func() []*extprocv3.ProcessingRequest {
+			return []*extprocv3.ProcessingRequest{head(), piece(question[:9], false)}
+		}, engine{status: "413", headers: map[string]string{"x": "y"}, body: "too large"}, false},
+		{"while the request waits for a replica", func() []*extprocv3.ProcessingRequest {
+			return []*extprocv3.ProcessingRequest{head(), piece(question, true)}
+		}, engine{status: "504", headers: map[string]string{"x": "y"}, body: "timeout"}, true},
+	} {
+		for _, mode := range []modev3.ProcessingMode_BodySendMode{modev3.ProcessingMode_FULL_DUPLEX_STREAMED, modev3.ProcessingMode_STREAMED} {
+			t.Run(c.reason+" "+mode.String(), func(t *testing.T) {
+				w := begin(t, func(s *router.Settings) { s.Hold.Requests = 8 }, set("team-a", "chat"))
+				gateway := w.envoy(t, authority)
+				gateway.responseMode, gateway.answerTrailers, gateway.chunk = mode, c.trailers, 60<<10
+				got, err := gateway.refuse(c.answer, c.messages()...)
+				if err != nil {
+					t.Fatalf("Envoy would fail the request: %v", err)
+				}
+				code, _ := strconv.Atoi(c.answer.status)
+				want := downstream{status: code, headers: c.answer.headers, body: c.answer.body}
+				if diff := cmp.Diff(want, got, cmp.AllowUnexported(downstream{})); diff != "" {
+					t.Errorf("(-want +got):\n%s", diff)
+				}
+				w.settled(t)
+			})
+		}
+	}
 }
 
 func TestHealth(t *testing.T) {

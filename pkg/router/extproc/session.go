@@ -26,32 +26,51 @@ type session struct {
 	modes  modes
 	pool   *router.Pool
 	picked *router.Picked
+	// reader reads the answer.
+	reader reader
 }
 
+// reader reads an answer, and decides what of it the client gets.
+type reader interface {
+	Begin(status int, header http.Header) (withheld []string)
+	Take(piece []byte, isLast bool) []byte
+}
+
+// unread is the reader of an answer of the gateway itself, which passes unchanged.
+type unread struct{}
+
+// Begin implements reader.
+func (unread) Begin(int, http.Header) []string { return nil }
+
+// Take implements reader.
+func (unread) Take(piece []byte, _ bool) []byte { return piece }
+
 // serve answers a request and then reads its answer.
-func (x *session) serve(ctx context.Context, headers *extprocv3.HttpHeaders) error {
+func (x *session) serve(headers *extprocv3.HttpHeaders) error {
 	body := &bodyReader{
 		inbox: x.inbox, clock: x.server.clock, isWhole: headers.GetEndOfStream(),
 		end: x.server.clock.Now().Add(x.server.settings.BodyTimeout),
 	}
-	request, problem := requestOf(ctx, headers, body, x.pool)
+	request, problem := requestOf(x.inbox.choice, headers, body, x.pool)
 	if problem != nil {
 		return x.refuse(problem)
 	}
 	x.picked = x.server.picker.Pick(request, x.pool)
 	defer x.picked.End()
-	if own := x.picked.Answer(); own != nil {
-		if ctx.Err() != nil {
-			return x.inbox.ended() // nobody waits for the answer
-		}
+	own := x.picked.Answer()
+	switch {
+	case own != nil && x.inbox.ctx.Err() != nil:
+		return x.inbox.ended() // nobody waits for the answer
+	case !x.inbox.decide():
+		return x.readAnswer(unread{}, nil)
+	case own != nil:
 		return x.stream.Send(immediate(own))
 	}
-	x.inbox.isAnswered.Store(true)
 	if err := x.sendRequest(body.hasTrailers); err != nil {
 		return err
 	}
 	x.picked.Forget()
-	return x.readAnswer()
+	return x.readAnswer(x.picked, nil)
 }
 
 // requestOf returns the request of a client. The URL that selects a set, /NAMESPACE/NAME/v1/…, is the path /v1/… here.
@@ -102,15 +121,19 @@ func (x *session) sendRequest(hasTrailers bool) error {
 	}})
 }
 
-// readAnswer passes the answer of the replica on until its end.
-func (x *session) readAnswer() error {
-	hasHeaders := false
+// readAnswer passes an answer on until its end. If first is not nil, the answer begins with it.
+func (x *session) readAnswer(of reader, first *extprocv3.ProcessingRequest) error {
+	x.reader = of
+	message, hasHeaders := first, false
 	for {
-		message, err := x.inbox.next()
-		if err != nil || message == nil {
-			return err
+		if message == nil {
+			var err error
+			if message, err = x.inbox.next(); err != nil || message == nil {
+				return err
+			}
 		}
 		var isEnd bool
+		var err error
 		switch {
 		case message.GetResponseHeaders() != nil && !hasHeaders:
 			hasHeaders = true
@@ -125,6 +148,7 @@ func (x *session) readAnswer() error {
 		if err != nil || isEnd {
 			return err
 		}
+		message = nil
 	}
 }
 
@@ -135,7 +159,7 @@ func (x *session) answerHeaders(message *extprocv3.HttpHeaders) (isEnd bool, err
 		return false, status.Errorf(codes.InvalidArgument, "the answer has the status %.20q", pseudo[":status"])
 	}
 	out := &extprocv3.CommonResponse{}
-	if withheld := x.picked.Begin(code, headers); len(withheld) > 0 {
+	if withheld := x.reader.Begin(code, headers); len(withheld) > 0 {
 		out.HeaderMutation = &extprocv3.HeaderMutation{RemoveHeaders: lower(withheld)}
 	}
 	return message.GetEndOfStream(), x.stream.Send(&extprocv3.ProcessingResponse{Response: &extprocv3.ProcessingResponse_ResponseHeaders{
@@ -145,7 +169,7 @@ func (x *session) answerHeaders(message *extprocv3.HttpHeaders) (isEnd bool, err
 
 func (x *session) answerBody(message *extprocv3.HttpBody) (isEnd bool, err error) {
 	isEnd = message.GetEndOfStream()
-	text := x.picked.Take(message.GetBody(), isEnd)
+	text := x.reader.Take(message.GetBody(), isEnd)
 	if !x.modes.isFullDuplex {
 		return isEnd, x.sendAnswer(replaced(text))
 	}
@@ -165,7 +189,7 @@ func (x *session) sendAnswer(piece *extprocv3.CommonResponse) error {
 
 // answerTrailers passes what is left of the body, and the trailers.
 func (x *session) answerTrailers() error {
-	if text := x.picked.Take(nil, true); len(text) > 0 && x.modes.isFullDuplex {
+	if text := x.reader.Take(nil, true); len(text) > 0 && x.modes.isFullDuplex {
 		for _, piece := range pieces(text, false) {
 			if err := x.sendAnswer(piece); err != nil {
 				return err
