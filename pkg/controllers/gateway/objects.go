@@ -46,6 +46,8 @@ type Facts struct {
 	Names []string
 	// Routers are the EndpointSlices of the routers.
 	Routers []discoveryv1.EndpointSlice
+	// Copies are the set's EndpointSlices of the endpoint picker that exist.
+	Copies []discoveryv1.EndpointSlice
 	// Gateway is the Gateway of the HTTPRoute; empty for none.
 	Gateway types.NamespacedName
 	// MatchModelNames: the HTTPRoute also matches the names of models, which several sets may have.
@@ -82,12 +84,13 @@ func (f *Facts) service() *corev1.Service {
 	return out
 }
 
-// slices returns the EndpointSlices of that Service, one for each kind of address.
+// slices returns the EndpointSlices of that Service, one for each kind of address. A slice that exists becomes empty once
+// no router has such an address: another pod could get the address, and would be the endpoint picker.
 func (f *Facts) slices() []*discoveryv1.EndpointSlice {
 	var out []*discoveryv1.EndpointSlice
 	for _, kind := range []discoveryv1.AddressType{discoveryv1.AddressTypeIPv4, discoveryv1.AddressTypeIPv6} {
 		slice := &discoveryv1.EndpointSlice{
-			ObjectMeta: f.meta(f.picker() + "-" + strings.ToLower(string(kind))), AddressType: kind,
+			ObjectMeta: f.meta(f.picker() + "-" + strings.ToLower(string(kind))), AddressType: kind, Endpoints: []discoveryv1.Endpoint{},
 			Ports: []discoveryv1.EndpointPort{{
 				Name: new(portName), Port: ptr.To[int32](Port), Protocol: ptr.To(corev1.ProtocolTCP),
 			}},
@@ -95,7 +98,7 @@ func (f *Facts) slices() []*discoveryv1.EndpointSlice {
 		slice.Labels[LabelEndpointPicker] = "true"
 		slice.Labels[discoveryv1.LabelServiceName] = f.picker()
 		slice.Labels[discoveryv1.LabelManagedBy] = v1beta1.ManagedBy
-		isServed := false
+		isServed := slices.ContainsFunc(f.Copies, func(each discoveryv1.EndpointSlice) bool { return each.Name == slice.Name })
 		for i := range f.Routers {
 			if f.Routers[i].AddressType == kind {
 				isServed = true

@@ -137,6 +137,12 @@ func (r *Reconciler) observe(ctx context.Context, set *v1beta1.InferenceSet) (*F
 	if err != nil {
 		return nil, fmt.Errorf("listing the EndpointSlices of the routers: %w", err)
 	}
+	copies := &discoveryv1.EndpointSliceList{}
+	err = r.Client.List(ctx, copies, client.InNamespace(set.Namespace),
+		client.MatchingLabels{v1beta1.LabelInferenceSet: set.Name, LabelEndpointPicker: "true"})
+	if err != nil {
+		return nil, fmt.Errorf("listing the EndpointSlices of the set: %w", err)
+	}
 	inference := set.Spec.Template.Inference
 	if len(ours) > 0 && ours[0].Inference != nil { // after a rollback, the spec has another one
 		inference = ours[0].Inference
@@ -144,7 +150,7 @@ func (r *Reconciler) observe(ctx context.Context, set *v1beta1.InferenceSet) (*F
 	owners := discovery.Owners(ours, []v1beta1.InferenceSet{*set}, nil)
 	return &Facts{
 		Set: set, TargetPort: workload.SetService(set, inference).Spec.Ports[0].TargetPort.IntVal,
-		Names: owners[0].Names, Routers: routers.Items, Gateway: r.Gateway, MatchModelNames: r.MatchModelNames,
+		Names: owners[0].Names, Routers: routers.Items, Copies: copies.Items, Gateway: r.Gateway, MatchModelNames: r.MatchModelNames,
 	}, nil
 }
 

@@ -242,6 +242,18 @@ func TestObjects(t *testing.T) {
 		t.Errorf("after the loss of a router: %d writes, endpoints %v", len(counted.applied), slice.Endpoints)
 	}
 
+	if err := w.admin.Delete(t.Context(), &discoveryv1.EndpointSlice{ObjectMeta: metav1.ObjectMeta{Namespace: system, Name: "routers"}}); err != nil {
+		t.Fatal(err)
+	}
+	counted.applied = nil
+	for range 2 {
+		w.reconcile(t, r)
+	}
+	w.get(t, "chat-inferencepool-epp-ipv4", slice)
+	if len(counted.applied) != 1 || len(slice.Endpoints) > 0 {
+		t.Errorf("without a router that has such an address: %d writes, endpoints %v", len(counted.applied), slice.Endpoints)
+	}
+
 	w.refuse(t)
 	for range 3 {
 		w.reconcile(t, r)
