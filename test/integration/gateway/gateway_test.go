@@ -385,6 +385,25 @@ func TestGuards(t *testing.T) {
 			BackendObjectReference: gatewayv1.BackendObjectReference{Name: "own", Port: ptr.To[gatewayv1.PortNumber](80)},
 		}}}}},
 	}}
+	pool := gatewayv1.BackendRef{BackendObjectReference: gatewayv1.BackendObjectReference{
+		Group: ptr.To[gatewayv1.Group](inferencev1.GroupName), Kind: ptr.To[gatewayv1.Kind]("InferencePool"), Name: "chat-inferencepool",
+	}}
+	mirror := gatewayv1.HTTPRouteFilter{Type: gatewayv1.HTTPRouteFilterRequestMirror, RequestMirror: &gatewayv1.HTTPRequestMirrorFilter{
+		BackendRef: gatewayv1.BackendObjectReference{Name: "own", Port: ptr.To[gatewayv1.PortNumber](80)},
+	}}
+	redirect := gatewayv1.HTTPRouteFilter{Type: gatewayv1.HTTPRouteFilterRequestRedirect, RequestRedirect: &gatewayv1.HTTPRequestRedirectFilter{
+		Hostname: ptr.To[gatewayv1.PreciseHostname]("thief.example"),
+	}}
+	with := func(rule gatewayv1.HTTPRouteRule) *gatewayv1.HTTPRoute {
+		return &gatewayv1.HTTPRoute{ObjectMeta: *meta.DeepCopy(), Spec: gatewayv1.HTTPRouteSpec{Rules: []gatewayv1.HTTPRouteRule{rule}}}
+	}
+	mirrored := with(gatewayv1.HTTPRouteRule{
+		Filters: []gatewayv1.HTTPRouteFilter{mirror}, BackendRefs: []gatewayv1.HTTPBackendRef{{BackendRef: pool}},
+	})
+	mirroredByBackend := with(gatewayv1.HTTPRouteRule{
+		BackendRefs: []gatewayv1.HTTPBackendRef{{BackendRef: pool, Filters: []gatewayv1.HTTPRouteFilter{mirror}}},
+	})
+	redirected := with(gatewayv1.HTTPRouteRule{Filters: []gatewayv1.HTTPRouteFilter{redirect}})
 	orphan := &inferencev1.InferencePool{ObjectMeta: *meta.DeepCopy(), Spec: inferencev1.InferencePoolSpec{
 		Selector:          inferencev1.LabelSelector{MatchLabels: map[inferencev1.LabelKey]inferencev1.LabelValue{"app": "x"}},
 		TargetPorts:       []inferencev1.Port{{Number: 80}},
@@ -397,6 +416,9 @@ func TestGuards(t *testing.T) {
 	}{
 		{slice, "may write only the EndpointSlices of the endpoint picker"},
 		{route, "may write only HTTPRoutes to InferencePools"},
+		{mirrored, "may write only HTTPRoutes to InferencePools"},
+		{mirroredByBackend, "may write only HTTPRoutes to InferencePools"},
+		{redirected, "may write only HTTPRoutes to InferencePools"},
 		{orphan, "may create objects only for a Workspace or an InferenceSet"},
 	} {
 		eventually(t, c.want, func() (bool, string) { // a new policy takes effect after a moment
