@@ -57,6 +57,8 @@ type Server struct {
 	clock    clock.WithTicker
 	streams  atomic.Int64
 	health   *health.Server
+	// firstTimeout is how long a gateway may take to send the first message of a stream.
+	firstTimeout time.Duration
 	// refusedLog limits the log entries about gateways that cannot be served.
 	refusedLog rate.Sometimes
 }
@@ -65,7 +67,7 @@ type Server struct {
 func New(settings Settings, picker Picker, log *slog.Logger, clock clock.WithTicker) *Server {
 	out := &Server{
 		settings: settings, picker: picker, log: log, clock: clock, health: health.NewServer(),
-		refusedLog: rate.Sometimes{Interval: time.Minute},
+		firstTimeout: 10 * time.Second, refusedLog: rate.Sometimes{Interval: time.Minute},
 	}
 	out.health.SetServingStatus(serviceLiveness, healthv1.HealthCheckResponse_SERVING)
 	out.SetReady(false)
@@ -104,11 +106,14 @@ func (s *Server) Process(stream extprocv3.ExternalProcessor_ProcessServer) (fail
 		}
 	}()
 	defer s.streams.Add(-1)
-	isFull := s.streams.Add(1) > int64(s.settings.MaxStreams)
+	open := s.streams.Add(1)
+	if open > 2*int64(s.settings.MaxStreams) { // even refusals of their requests would be too many
+		return status.Error(codes.ResourceExhausted, "the router has too many requests")
+	}
 	ctx, cancel := context.WithTimeout(stream.Context(), s.settings.Deadline)
 	defer cancel()
 	x := &session{server: s, stream: stream, inbox: newInbox(ctx, cancel, stream)}
-	first, err := x.inbox.next()
+	first, err := x.first()
 	if err != nil || first == nil {
 		return err
 	}
@@ -120,7 +125,7 @@ func (s *Server) Process(stream extprocv3.ExternalProcessor_ProcessServer) (fail
 	case headers == nil:
 		return status.Errorf(codes.InvalidArgument, "a stream begins with the headers of a request, not with %T", first.GetRequest())
 	}
-	if isFull {
+	if open > int64(s.settings.MaxStreams) {
 		return x.refuse(openai.Errorf(http.StatusServiceUnavailable, openai.CodeOverloaded,
 			"the router has too many requests: try again").After(time.Second))
 	}
@@ -128,6 +133,22 @@ func (s *Server) Process(stream extprocv3.ExternalProcessor_ProcessServer) (fail
 		return x.refuse(problem)
 	}
 	return x.serve(headers)
+}
+
+// first returns the first message, or nil at the end of the stream.
+func (x *session) first() (*extprocv3.ProcessingRequest, error) {
+	timer := x.server.clock.NewTimer(x.server.firstTimeout)
+	defer timer.Stop()
+	select {
+	case message := <-x.inbox.requests:
+		return message, nil
+	case message := <-x.inbox.answers:
+		return message, nil
+	case <-timer.C():
+		return nil, status.Error(codes.DeadlineExceeded, "the gateway sent no request")
+	case <-x.inbox.ctx.Done():
+		return nil, x.inbox.ended()
+	}
 }
 
 // agree reads the settings of the gateway. It returns an error if this server cannot serve it.

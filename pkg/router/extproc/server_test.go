@@ -259,10 +259,42 @@ func TestRefusals(t *testing.T) {
 
 func TestTooManyStreams(t *testing.T) {
 	w := begin(t, nil)
-	w.picker.settings.MaxStreams = 0
+	w.picker.streams.Add(100) // as many as the settings allow
 	up, down := w.envoy(t, authority).do("POST", "/v1/chat/completions", bearer(keyA), question, engine{})
 	if up != nil || down.status != 503 || !strings.Contains(down.body, "router_overloaded") {
 		t.Errorf("the answer is %d %s", down.status, down.body)
+	}
+	w.picker.streams.Add(100)
+	stream, cancel := w.silent(t)
+	defer cancel()
+	if message, err := stream.Recv(); status.Code(err) != codes.ResourceExhausted {
+		t.Errorf("far above the limit, a stream without a request ends with %v, %v", message, err)
+	}
+	w.picker.streams.Add(-200)
+	w.settled(t)
+}
+
+// silent opens a stream without a message.
+func (w *world) silent(t *testing.T) (processStream, context.CancelFunc) {
+	t.Helper()
+	ctx, cancel := context.WithTimeout(t.Context(), patience)
+	stream, err := extprocv3.NewExternalProcessorClient(w.dial(t, authority)).Process(ctx)
+	if err != nil {
+		cancel()
+		t.Fatal(err)
+	}
+	return stream, cancel
+}
+
+// TestSilentStream: a stream without a request ends long before the deadline of requests.
+func TestSilentStream(t *testing.T) {
+	w := begin(t, nil)
+	w.picker.firstTimeout = time.Millisecond
+	stream, cancel := w.silent(t)
+	defer cancel()
+	message, err := stream.Recv()
+	if status.Code(err) != codes.DeadlineExceeded || !strings.Contains(err.Error(), "the gateway sent no request") {
+		t.Errorf("the stream ends with %v, %v", message, err)
 	}
 	w.settled(t)
 }
