@@ -120,6 +120,8 @@ func (x *exchange) outcome(w *recorder, used usage.Tokens, now time.Time) compar
 		return comparison.Counts{}
 	case isLate && !w.body.IsZero(), status == http.StatusNotImplemented, isClientError(status):
 		return comparison.Counts{} // the client asked for too much, or for something else
+	case x.pool != nil && status >= http.StatusInternalServerError:
+		return comparison.Counts{} // it may be of the gateway, which may not even have reached the replica
 	case status >= http.StatusInternalServerError, x.answer != nil && x.answer.IsBroken():
 		return comparison.Counts{Failed: 1}
 	}

@@ -311,6 +311,12 @@ func TestCountsBelongToOneSplit(t *testing.T) {
 // TestRequestsBehindAGateway: an answer that a proxy forwards counts, and a request that the proxy gives up shows nothing
 // about the template.
 func TestRequestsBehindAGateway(t *testing.T) {
+	answers := func(status int) func(*Picked) {
+		return func(p *Picked) {
+			p.Begin(status, http.Header{})
+			p.Take([]byte("{}"), true)
+		}
+	}
 	for _, c := range []struct {
 		reason string
 		answer func(*Picked)
@@ -320,9 +326,13 @@ func TestRequestsBehindAGateway(t *testing.T) {
 			p.Begin(http.StatusOK, http.Header{"Content-Type": {"text/event-stream"}})
 			p.Take([]byte(wholeStream), true)
 		}, comparison.Counts{Served: 1, FirstToken: comparison.Times{Count: 1}}},
-		{"an engine's error", func(p *Picked) {
-			p.Begin(http.StatusInternalServerError, http.Header{})
-			p.Take([]byte("{}"), true)
+		{"the client's mistake", answers(http.StatusBadRequest), comparison.Counts{}},
+		{"an error of the engine, or of the gateway", answers(http.StatusInternalServerError), comparison.Counts{}},
+		{"a connection that the gateway did not get", answers(http.StatusServiceUnavailable), comparison.Counts{}},
+		{"the gateway's timeout", answers(http.StatusGatewayTimeout), comparison.Counts{}},
+		{"an engine that dies in mid-answer", func(p *Picked) {
+			p.Begin(http.StatusOK, http.Header{"Content-Type": {"text/event-stream"}})
+			p.Take([]byte("data: {\"error\":{\"message\":\"engine died\",\"code\":500}}\n\n"), true)
 		}, comparison.Counts{Failed: 1}},
 		{"no answer", func(*Picked) {}, comparison.Counts{}},
 	} {
