@@ -116,6 +116,13 @@ func (r *Router) Pick(req *http.Request, pool *Pool) *Picked {
 	out := &Picked{request: req, recorder: &recorder{ResponseWriter: own, clock: r.clock}}
 	x := &exchange{router: r, start: r.clock.Now(), sender: sender{client: r.anybody, pool: pool}, writer: out.recorder}
 	out.exchange = x
+	isPicked := false
+	defer func() {
+		if !isPicked { // a step panics
+			out.recorder.status = http.StatusInternalServerError
+			out.End()
+		}
+	}()
 	isDone, err := x.prepare(out.recorder, req)
 	if err == nil && !isDone {
 		err = x.place()
@@ -128,6 +135,7 @@ func (r *Router) Pick(req *http.Request, pool *Pool) *Picked {
 		out.answer = &Answer{Status: out.recorder.status, Header: own.header, Body: own.body.Bytes()}
 	}
 	own.isIgnored = true // from here on, the proxy has the answer
+	isPicked = true
 	return out
 }
 
