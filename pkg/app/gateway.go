@@ -56,7 +56,9 @@ func (at site) pools(run controller.Options) (step, error) {
 		if !o.IsEnabled() || at.served.has(kind.GroupKind()) {
 			continue
 		}
-		watch := &installWatch{mapper: at.mgr.GetRESTMapper(), kind: kind.GroupKind(), every: gatewayInterval}
+		watch := &installWatch{
+			mapper: at.mgr.GetRESTMapper(), kind: kind.GroupKind(), versions: []string{kind.Version}, every: gatewayInterval,
+		}
 		if err := at.mgr.Add(watch); err != nil {
 			return nil, fmt.Errorf("adding the wait for %s: %w", kind.Kind, err)
 		}

@@ -37,7 +37,9 @@ func (at site) inferenceSets(ctx context.Context, run controller.Options) (step,
 	kind := schema.GroupKind{Group: v1beta1.Group, Kind: v1beta1.InferenceSetKind}
 	_, err := at.mgr.GetRESTMapper().RESTMapping(kind, v1beta1.GroupVersion().Version)
 	if meta.IsNoMatchError(err) {
-		return func(context.Context) error { return nil }, at.mgr.Add(&installWatch{mapper: at.mgr.GetRESTMapper(), kind: kind})
+		return func(context.Context) error { return nil }, at.mgr.Add(&installWatch{
+			mapper: at.mgr.GetRESTMapper(), kind: kind, versions: []string{v1beta1.GroupVersion().Version},
+		})
 	}
 	if err != nil {
 		return nil, fmt.Errorf("probing for InferenceSets: %w", err)

@@ -24,6 +24,8 @@ var errInstalled = errors.New("a missing kind has been installed: restarting to 
 type installWatch struct {
 	mapper meta.RESTMapper
 	kind   schema.GroupKind
+	// versions are those that the process can use; none means any.
+	versions []string
 	// every is the interval between checks; 0 means installInterval.
 	every time.Duration
 }
@@ -38,7 +40,7 @@ func (w *installWatch) Start(ctx context.Context) error {
 			return nil
 		case <-ticker.C:
 			// The mapper asks the API server again about unknown kinds.
-			if _, err := w.mapper.RESTMapping(w.kind); err == nil {
+			if _, err := w.mapper.RESTMapping(w.kind, w.versions...); err == nil {
 				return errInstalled
 			}
 		}
