@@ -183,7 +183,7 @@ func TestBudgetWithoutLedger(t *testing.T) {
 	for _, step := range []struct{ amount, action, reason, want string }{
 		{"5 USD", "", v1beta1.ReasonMonthlyBudgetInvalid, `modelberth.dev/monthly-budget is "5 USD": set a number above 0 in USD per month`},
 		{"500", "warn", v1beta1.ReasonMonthlyBudgetInvalid, `modelberth.dev/budget-action is "warn": set stop or alert`},
-		{"500", "", v1beta1.ReasonMonthlyBudgetUnknown, "this installation keeps no cost ledger: have the administrator set the chart's cost.enabled"},
+		{"500", "", v1beta1.ReasonMonthlyBudgetUnknown, "this installation has no cost ledger: have the administrator set the chart's cost.enabled"},
 	} {
 		w.budget(t, namespace, step.amount, step.action)
 		if ws.UID == "" {

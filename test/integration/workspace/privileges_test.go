@@ -47,7 +47,10 @@ func TestPrivileges(t *testing.T) {
 			backEnd: options.BackendPods, formers: []former{options.BackendNodePool, options.BackendNodeClaim},
 			rare: privileges.Rare{" pods delete": "when the stand-in for the garbage collector is slower to see a lost node"},
 		},
-		{backEnd: options.BackendExisting, formers: []former{options.BackendPods, options.BackendNodePool, options.BackendNodeClaim}},
+		{
+			backEnd: options.BackendExisting, formers: []former{options.BackendPods, options.BackendNodePool, options.BackendNodeClaim},
+			rare: privileges.Rare{" configmaps patch": "when a part of the cost ledger changes again: with few bought machines, each part is only created"},
+		},
 	} {
 		t.Run(test.backEnd, func(t *testing.T) {
 			a := w.install(t, "modelberth-"+test.backEnd, "capacity.backend="+test.backEnd, "cost.enabled=true")
