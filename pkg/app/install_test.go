@@ -21,7 +21,8 @@ type asked struct {
 }
 
 func (a *asked) RESTMapping(kind schema.GroupKind, versions ...string) (*meta.RESTMapping, error) {
-	if a.left--; a.left == 0 {
+	a.left--
+	if a.left == 0 {
 		a.then()
 	}
 	return a.RESTMapper.RESTMapping(kind, versions...)
