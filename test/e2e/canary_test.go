@@ -57,12 +57,19 @@ func (d *door) splits(t *testing.T, set types.NamespacedName) {
 			return isServing[wantCanary] && !isServing[!wantCanary], nil
 		})
 	}
+	weigh("50") // counts under other weights do not add up
 	start = time.Now()
-	waitFor(t, "the end of the comparison", seenTimeout, func(ctx context.Context) (bool, error) {
+	waitFor(t, "the end of the comparison", readyTimeout, func(ctx context.Context) (bool, error) {
+		for range 20 {
+			d.client.CloseIdleConnections()
+			if got, err := d.ask(ctx, keyOfTeam, http.MethodPost, chatPath, chat("pair", 1, false)); err != nil || got.status != http.StatusOK {
+				t.Errorf("a request with the weight 50 failed: %v, %+v", err, got)
+			}
+		}
 		err := local.client.Get(ctx, set, canary)
 		return canary.Status.Rollout != nil && canary.Status.Rollout.ComparedTime != nil, err
 	})
-	elapsed(t, "from the last request to the end of the comparison", start)
+	elapsed(t, "from the first request to the end of the comparison", start)
 	patch(`{"updateStrategy": {"rollingUpdate": {"canaryWeight": null, "rollback": {"comparison": null}}}}`)
 	waitFor(t, "the end of the split", seenTimeout, func(ctx context.Context) (bool, error) {
 		ended := &v1beta1.InferenceSet{}
