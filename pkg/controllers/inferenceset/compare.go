@@ -79,7 +79,8 @@ func (r *Reconciler) compare(ctx context.Context, p *pass) error {
 	case ready.Previous == 0 || !p.hasReadyNew():
 		return nil
 	case ready.New == 0: // not for long enough
-		p.compared.waits = p.comparedAt() == nil
+		was := p.recorded()
+		p.compared.waits = was == nil || was.ComparedTime == nil
 		return nil
 	}
 	var err error
@@ -111,10 +112,7 @@ func (r *Reconciler) judge(
 
 // endComparison decides whether the rollout still waits for the comparison. Once it has gone on, it does not wait again.
 func (p *pass) endComparison(policy *v1beta1.ComparisonSpec, since time.Time, now metav1.Time) {
-	was := p.set.Status.Rollout
-	if was == nil || was.Revision != p.spec.name {
-		was = &v1beta1.RolloutStatus{StartTime: now}
-	}
+	was := cmp.Or(p.recorded(), &v1beta1.RolloutStatus{StartTime: now})
 	by := untilOf(policy, was, since)
 	switch state := p.compared.verdict.State; {
 	case state == comparison.Worse:
@@ -163,15 +161,6 @@ func (p *pass) sides() (ready comparison.Replicas, since time.Time) {
 // hasReadyNew reports whether a replica with the new template answers, if only since a moment.
 func (p *pass) hasReadyNew() bool {
 	return slices.ContainsFunc(p.views, func(v view) bool { return v.isLabelled && v.IsReady && !v.IsLeaving })
-}
-
-// comparedAt returns when this rollout stopped waiting for the comparison; nil if it has not.
-func (p *pass) comparedAt() *metav1.Time {
-	was := p.set.Status.Rollout
-	if was == nil || was.Revision != p.spec.name {
-		return nil
-	}
-	return was.ComparedTime
 }
 
 // comparedWords explains for what a rollout waits; empty if it does not wait for the comparison.

@@ -183,7 +183,7 @@ func (r *Reconciler) complete(p *pass) {
 		if proven := v.readySince.Add(minReadyOf(p.set)); proven.After(now) {
 			p.assessAt(proven)
 		} else {
-			v.IsProven, v.isAvailable = true, true
+			v.IsProven = true
 		}
 	}
 }
@@ -209,7 +209,7 @@ func (p *pass) fails() bool {
 
 // isRolledBack reports whether the status records the failure of the spec's template.
 func (p *pass) isRolledBack() bool {
-	return p.spec != nil && p.current != "" && p.rollout != nil && p.rollout.FailedTime != nil && p.rollout.Revision == p.spec.name
+	return p.spec != nil && p.current != "" && p.recorded() != nil && p.rollout.FailedTime != nil
 }
 
 // decideRollout decides on the record of the rollout. The replicas follow a failure in the next pass, when the status
@@ -249,7 +249,7 @@ func (p *pass) fail(now metav1.Time, why string) {
 
 // progress brings the record of a rollout up to date, and returns what it shows.
 func (p *pass) progress(now metav1.Time) replicas.Progress {
-	if p.rollout == nil || p.rollout.Revision != p.spec.name {
+	if p.recorded() == nil {
 		p.rollout = &v1beta1.RolloutStatus{Revision: p.spec.name, StartTime: now}
 	}
 	if p.compared.endedAt != nil {
@@ -275,7 +275,7 @@ func (p *pass) progress(now metav1.Time) replicas.Progress {
 func (p *pass) available() int32 {
 	var out int32
 	for i := range p.views {
-		if v := &p.views[i]; v.isUpdated && !v.IsLeaving && v.isAvailable {
+		if v := &p.views[i]; v.isUpdated && !v.IsLeaving && v.IsProven {
 			out++
 		}
 	}

@@ -110,11 +110,19 @@ func (p *pass) hasPrevious() bool {
 	return p.spec != nil && p.current != "" && p.current != p.spec.name
 }
 
+// recorded returns the record of the rollout of the spec's template; nil if there is none.
+func (p *pass) recorded() *v1beta1.RolloutStatus {
+	if p.rollout == nil || p.rollout.Revision != p.spec.name {
+		return nil
+	}
+	return p.rollout
+}
+
 // recognize gives the records of the spec's template its present name. Another version of Modelberth may have encoded
 // the same template differently, and would have named it differently. Otherwise a template that failed would be tried
 // once more after an upgrade, and one that works would be a new one.
 func (r *Reconciler) recognize(ctx context.Context, p *pass) error {
-	if !p.hasPrevious() || p.rollout != nil && p.rollout.Revision == p.spec.name {
+	if !p.hasPrevious() || p.recorded() != nil {
 		return nil
 	}
 	names := []*string{&p.current}

@@ -26,8 +26,6 @@ type view struct {
 	isStalled bool
 	// readySince is when it became ready; zero if it is not.
 	readySince time.Time
-	// isAvailable: it has been ready for minReadySeconds.
-	isAvailable bool
 	// isUpdated: it has the template of the spec. After a rollback, that is not the current one.
 	isUpdated bool
 	// isLabelled: its label shows the router that it has the template of the spec.
