@@ -52,8 +52,11 @@ func hasGateways(served kinds, o options.Gateway) bool {
 // restarts once it does.
 func (at site) pools(run controller.Options) (step, error) {
 	o := at.gateways
+	if !o.IsEnabled() {
+		return func(context.Context) error { return nil }, nil
+	}
 	for _, kind := range gateway.Kinds(o.Gateway.Name != "") {
-		if !o.IsEnabled() || at.served.has(kind.GroupKind()) {
+		if at.served.has(kind.GroupKind()) {
 			continue
 		}
 		watch := &installWatch{
@@ -67,9 +70,6 @@ func (at site) pools(run controller.Options) (step, error) {
 				"CustomResourceDefinition", "group", kind.Group, "version", kind.Version, "kind", kind.Kind)
 			return nil
 		}, nil
-	}
-	if !o.IsEnabled() {
-		return func(context.Context) error { return nil }, nil
 	}
 	reconciler := gateway.New(gateway.Config{
 		Client: at.cached, Namespaces: at.namespaces, Applier: at.applier, Events: at.mgr.GetEventRecorderFor(v1beta1.ManagedBy),

@@ -133,7 +133,7 @@ func (r *Reader) readAll(ctx context.Context) (map[key]comparison.Pair, error) {
 		return nil, err
 	}
 	for i := range before {
-		if !slices.ContainsFunc(after, before[i].isSame) {
+		if !slices.Contains(after, before[i]) {
 			return nil, fmt.Errorf("router %s was replaced meanwhile", before[i].name)
 		}
 	}
@@ -157,8 +157,6 @@ type router struct {
 	name, address string
 	uid           types.UID
 }
-
-func (r router) isSame(other router) bool { return r == other }
 
 var (
 	errUnlisted = errors.New("the routers cannot be listed")

@@ -10,7 +10,6 @@ import (
 
 	corev1 "k8s.io/api/core/v1"
 	discoveryv1 "k8s.io/api/discovery/v1"
-	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/runtime"
 	"k8s.io/apimachinery/pkg/runtime/schema"
 	ctrl "sigs.k8s.io/controller-runtime"
@@ -113,8 +112,7 @@ func (r *Reconciler) all(ctx context.Context, _ client.Object) []reconcile.Reque
 	}
 	out := make([]reconcile.Request, 0, len(sets.Items))
 	for i := range sets.Items {
-		var meta metav1.Object = &sets.Items[i]
-		out = append(out, reconcile.Request{NamespacedName: client.ObjectKey{Namespace: meta.GetNamespace(), Name: meta.GetName()}})
+		out = append(out, reconcile.Request{NamespacedName: client.ObjectKeyFromObject(&sets.Items[i])})
 	}
 	return out
 }

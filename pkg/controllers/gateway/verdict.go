@@ -5,11 +5,12 @@ package gateway
 
 import (
 	"fmt"
-	"strings"
 
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	inferencev1 "sigs.k8s.io/gateway-api-inference-extension/api/v1"
 	gatewayv1 "sigs.k8s.io/gateway-api/apis/v1"
+
+	"github.com/modelberth/modelberth/pkg/wording"
 )
 
 // maxText is the longest text of a gateway in an event, in characters.
@@ -48,10 +49,4 @@ func refused(conditions []metav1.Condition, generation int64) string {
 }
 
 // short bounds a text of another controller.
-func short(text string) string {
-	runes := []rune(strings.ToValidUTF8(strings.Join(strings.Fields(text), " "), ""))
-	if len(runes) <= maxText {
-		return string(runes)
-	}
-	return string(runes[:maxText-1]) + "…"
-}
+func short(text string) string { return wording.Clip(wording.OneLine(text), maxText) }

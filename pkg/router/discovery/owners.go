@@ -69,7 +69,7 @@ type family struct{ models.Owner }
 // familyOf returns a set without Workspaces.
 func familyOf(set *v1beta1.InferenceSet) *family {
 	out := &family{models.Owner{
-		Namespace: set.Namespace, Name: set.Name, Kind: v1beta1.InferenceSetKind, Created: set.CreationTimestamp.Time,
+		Namespace: set.Namespace, Name: set.Name, Kind: models.KindSet, Created: set.CreationTimestamp.Time,
 		Names: names(set), Problem: problem(set.Status.Conditions, set.Generation),
 		IsWakeable: true, IsAsleep: set.Spec.Replicas != nil && *set.Spec.Replicas == 0,
 	}}
@@ -108,10 +108,9 @@ func (f *family) join(ws *v1beta1.Workspace, replicas []string) {
 		return
 	}
 	f.Canary.Split.New++
-	switch {
-	case isServing(ws):
+	if isServing(ws) {
 		f.Canary.Replicas = append(f.Canary.Replicas, replicas...)
-	default: // the label changes at once, and the pod may be replaced much later
+	} else { // the label changes at once, and the pod may be replaced much later
 		f.Canary.Changing = append(f.Canary.Changing, replicas...)
 	}
 }
