@@ -43,12 +43,7 @@ func (d *door) splits(t *testing.T, set types.NamespacedName) {
 		weigh(weight)
 		waitFor(t, "the split with the weight "+weight, seenTimeout, func(ctx context.Context) (bool, error) {
 			before := d.predicted(t, pods)
-			for range 40 {
-				d.client.CloseIdleConnections() // the next connection may reach the other router
-				if got, err := d.ask(ctx, keyOfTeam, http.MethodPost, chatPath, chat("pair", 1, false)); err != nil || got.status != http.StatusOK {
-					t.Errorf("a request with the weight %s failed: %v, %+v", weight, err, got)
-				}
-			}
+			d.sendMany(ctx, t, 40)
 			after, isServing := d.predicted(t, pods), map[bool]bool{}
 			for i := range pods {
 				isCanary := canaries[pods[i].Labels[v1beta1.LabelWorkspace]]
@@ -60,12 +55,7 @@ func (d *door) splits(t *testing.T, set types.NamespacedName) {
 	weigh("50") // counts under other weights do not add up
 	start = time.Now()
 	waitFor(t, "the end of the comparison", readyTimeout, func(ctx context.Context) (bool, error) {
-		for range 20 {
-			d.client.CloseIdleConnections()
-			if got, err := d.ask(ctx, keyOfTeam, http.MethodPost, chatPath, chat("pair", 1, false)); err != nil || got.status != http.StatusOK {
-				t.Errorf("a request with the weight 50 failed: %v, %+v", err, got)
-			}
-		}
+		d.sendMany(ctx, t, 20)
 		err := local.client.Get(ctx, set, canary)
 		return canary.Status.Rollout != nil && canary.Status.Rollout.ComparedTime != nil, err
 	})
@@ -76,6 +66,17 @@ func (d *door) splits(t *testing.T, set types.NamespacedName) {
 		err := local.client.Get(ctx, set, ended)
 		return ended.Status.Canary == nil, err
 	})
+}
+
+// sendMany sends requests to both routers, and fails the test for each that fails.
+func (d *door) sendMany(ctx context.Context, t *testing.T, n int) {
+	t.Helper()
+	for range n {
+		d.client.CloseIdleConnections() // the next connection may reach the other router
+		if got, err := d.ask(ctx, keyOfTeam, http.MethodPost, chatPath, chat("pair", 1, false)); err != nil || got.status != http.StatusOK {
+			t.Errorf("a request to a set with a canary failed: %v, %+v", err, got)
+		}
+	}
 }
 
 // predicted returns the number of tokens that each engine has generated, by its own metrics.

@@ -8,6 +8,7 @@ package pages
 
 import (
 	"io/fs"
+	"maps"
 	"os"
 	"path/filepath"
 	"regexp"
@@ -44,12 +45,7 @@ type Block struct{ Page, Language, Text string }
 func Blocks(all map[string]string) []Block {
 	var out []Block
 	fence := regexp.MustCompile("(?ms)^```(\\w*)\n(.*?)\n```$")
-	paths := make([]string, 0, len(all))
-	for path := range all {
-		paths = append(paths, path)
-	}
-	slices.Sort(paths)
-	for _, path := range paths {
+	for _, path := range slices.Sorted(maps.Keys(all)) {
 		for _, match := range fence.FindAllStringSubmatch(all[path], -1) {
 			out = append(out, Block{Page: path, Language: match[1], Text: match[2]})
 		}

@@ -22,8 +22,8 @@ import (
 	"github.com/modelberth/modelberth/pkg/workload"
 )
 
-// Ensure stores the commit that the first pod of a revision resolved, if the plan could not resolve it, so that later pods
-// of that revision use the same commit. The pod's status keeps the commit, so a crash before this write loses nothing.
+// Ensure stores the commit of the weights, which the first pod of a revision resolves if the plan could not. Later pods of
+// that revision use the same commit. The pod's status keeps the commit, so a crash before this write loses nothing.
 func Ensure(ctx context.Context, in client.Client, ws *v1beta1.Workspace, pods []corev1.Pod, known revision.History) error {
 	if ws.Inference == nil || ws.Inference.Preset == nil {
 		return nil

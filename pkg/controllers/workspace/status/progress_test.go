@@ -73,17 +73,18 @@ func TestIsProgress(t *testing.T) {
 	}
 }
 
+// pending returns the status of a first attempt with false conditions.
+func pending(reason string, kinds ...string) *v1beta1.WorkspaceStatus {
+	out := &v1beta1.WorkspaceStatus{State: v1beta1.StatePending, Attempts: []v1beta1.Attempt{{Number: 1}}}
+	for _, kind := range kinds {
+		out.Conditions = append(out.Conditions, metav1.Condition{Type: kind, Status: metav1.ConditionFalse, Reason: reason})
+	}
+	return out
+}
+
 func TestAreMachinesUsable(t *testing.T) {
 	waiting := func() *v1beta1.WorkspaceStatus {
-		return &v1beta1.WorkspaceStatus{
-			State: v1beta1.StatePending,
-			Conditions: []metav1.Condition{
-				{Type: v1beta1.ConditionNodeClaimReady, Status: metav1.ConditionFalse, Reason: "NodeClaimNotReady"},
-				{Type: v1beta1.ConditionResourceReady, Status: metav1.ConditionFalse, Reason: "NodeClaimNotReady"},
-				{Type: v1beta1.ConditionReady, Status: metav1.ConditionFalse, Reason: "NodeClaimNotReady"},
-			},
-			Attempts: []v1beta1.Attempt{{Number: 1}},
-		}
+		return pending("NodeClaimNotReady", v1beta1.ConditionNodeClaimReady, v1beta1.ConditionResourceReady, v1beta1.ConditionReady)
 	}
 	usable := func() *v1beta1.WorkspaceStatus {
 		out := waiting()
@@ -122,16 +123,10 @@ func TestAreMachinesUsable(t *testing.T) {
 
 func TestAnswersEarly(t *testing.T) {
 	starting := func() *v1beta1.WorkspaceStatus {
-		return &v1beta1.WorkspaceStatus{
-			State: v1beta1.StatePending,
-			Conditions: []metav1.Condition{
-				{Type: v1beta1.ConditionNodeClaimReady, Status: metav1.ConditionFalse, Reason: "KnownEphemeralTaintsExist"},
-				{Type: v1beta1.ConditionResourceReady, Status: metav1.ConditionFalse, Reason: "KnownEphemeralTaintsExist"},
-				{Type: v1beta1.ConditionInferenceReady, Status: metav1.ConditionFalse, Reason: "WorkspaceInferenceStatusPending"},
-				{Type: v1beta1.ConditionReady, Status: metav1.ConditionFalse, Reason: "KnownEphemeralTaintsExist"},
-			},
-			Attempts: []v1beta1.Attempt{{Number: 1}},
-		}
+		out := pending("KnownEphemeralTaintsExist", v1beta1.ConditionNodeClaimReady, v1beta1.ConditionResourceReady,
+			v1beta1.ConditionInferenceReady, v1beta1.ConditionReady)
+		out.Conditions[2].Reason = "WorkspaceInferenceStatusPending"
+		return out
 	}
 	answering := func(change func(*v1beta1.WorkspaceStatus)) *v1beta1.WorkspaceStatus {
 		out := starting()
