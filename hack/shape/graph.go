@@ -8,8 +8,9 @@ import (
 	"slices"
 )
 
-// components returns the strongly connected components of a graph: sets of nodes that can reach each other. A component
-// comes after the components that it can reach (Tarjan, "Depth-first search and linear graph algorithms", 1972).
+// components returns the strongly connected components of a graph: the largest sets of nodes with a path from each to
+// each. A component comes after the components in its reach (Tarjan, "Depth-first search and linear graph algorithms",
+// 1972).
 func components(edges map[string][]string) [][]string {
 	t := tarjan{edges: edges, index: map[string]int{}, low: map[string]int{}, isOpen: map[string]bool{}}
 	for _, node := range slices.Sorted(maps.Keys(edges)) {
@@ -22,7 +23,7 @@ func components(edges map[string][]string) [][]string {
 
 type tarjan struct {
 	edges map[string][]string
-	// index is the order of the visits to nodes, from 1. low is the smallest index that a node can reach.
+	// index is the order of the visits to nodes, from 1. low is the smallest index in a node's reach.
 	index, low map[string]int
 	open       []string
 	isOpen     map[string]bool

@@ -2,8 +2,7 @@
 // SPDX-License-Identifier: Apache-2.0
 
 // Command shape measures how hard a package is to read, and fails above the ceilings of shape.yaml. It measures methods
-// of a type, fields of a struct that many functions share, calls below Reconcile, files that depend on each other, and
-// lines of a function.
+// of a type, fields of a shared struct, calls below Reconcile, files that depend on each other, and lines of a function.
 //
 // It must not know the packages' purpose.
 package main

@@ -20,11 +20,11 @@ type Gate string
 const (
 	// Methods is the number of methods of the type with the most.
 	Methods Gate = "methods"
-	// Fields is the number of fields of the largest struct that functions in several files share.
+	// Fields is the number of fields of the largest struct shared by functions in several files.
 	Fields Gate = "fields"
 	// Chain is the longest static chain of calls from Reconcile within the package, in functions.
 	Chain Gate = "chain"
-	// Cycle is the size of the largest set of files that reach each other.
+	// Cycle is the size of the largest cycle of files.
 	Cycle Gate = "cycle"
 	// Lines is the length of the longest function.
 	Lines Gate = "lines"

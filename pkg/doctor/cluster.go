@@ -18,7 +18,7 @@ import (
 )
 
 const (
-	// oldestMinor is the oldest minor version of Kubernetes that the chart supports.
+	// oldestMinor is the chart's oldest supported minor version of Kubernetes.
 	oldestMinor = 31
 	// mostSkew is the largest accepted difference between two clocks.
 	mostSkew = 10 * time.Second

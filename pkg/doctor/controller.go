@@ -74,7 +74,7 @@ func (e *examination) explainPods(d *appsv1.Deployment) bool {
 	return found
 }
 
-// checkLease checks that a running controller has a leader.
+// checkLease looks for a running controller without a leader.
 func checkLease(e *examination) {
 	if !e.snapshot.isRead("Lease") {
 		return

@@ -12,12 +12,12 @@ import (
 	rbacv1 "k8s.io/api/rbac/v1"
 )
 
-// right is a right that the controller needs.
+// right is a right of the controller.
 type right struct{ group, resource, verb string }
 
 func (r right) String() string { return strings.TrimSuffix(r.verb+" "+r.resource+"."+r.group, ".") }
 
-// rights returns the rights that a controller needs. docs/reference/rbac.md has the whole list with reasons.
+// rights returns the rights of a controller. docs/reference/rbac.md has the whole list with reasons.
 func rights(d *appsv1.Deployment) []right {
 	out := []right{
 		{"kaito.sh", "workspaces", "list"},

@@ -17,7 +17,7 @@ type Snapshot struct {
 	Version string `json:"version"`
 	// Now is the time of the API server's answer, by its clock.
 	Now time.Time `json:"now"`
-	// Objects are the objects of all kinds that were read.
+	// Objects are all objects read, of all kinds.
 	Objects []unstructured.Unstructured `json:"objects,omitempty"`
 	// Unread has the reason why a kind could not be read, such as a missing right, by kind.
 	Unread map[string]string `json:"unread,omitempty"`
@@ -68,7 +68,7 @@ func typed[T any](s *Snapshot, kind string) []T {
 	return out
 }
 
-// named returns the name that findings use for an object.
+// named returns the name of an object in findings.
 func named(kind, namespace, name string) string {
 	if namespace == "" {
 		return kind + "/" + name

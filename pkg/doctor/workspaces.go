@@ -108,7 +108,7 @@ func checkWorkspaces(e *examination) {
 	}
 }
 
-// checkLeftovers looks for objects whose Workspace is deleted.
+// checkLeftovers looks for objects of deleted Workspaces.
 func checkLeftovers(e *examination) {
 	if !e.snapshot.isRead("Workspace") {
 		return

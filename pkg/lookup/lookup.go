@@ -18,7 +18,7 @@ import (
 )
 
 const (
-	// deadline is the time in which a source must answer.
+	// deadline is the longest time for one read of a source.
 	deadline = 10 * time.Second
 	// waitLimit is how long other callers wait for a read, counted from its start.
 	waitLimit = 500 * time.Millisecond
@@ -110,7 +110,7 @@ func (r *Reads) begin(source string, now time.Time) (others flight, done func(er
 	}, nil
 }
 
-// took returns the least time that a read with this error took.
+// took returns the least duration of a read with this error.
 func took(err error) time.Duration {
 	if errors.Is(err, context.DeadlineExceeded) {
 		return deadline

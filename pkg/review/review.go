@@ -75,7 +75,7 @@ func New(config *rest.Config, httpClient *http.Client, perSecond float32, burst 
 	return With(tokens.TokenReviews(), access.SubjectAccessReviews()), nil
 }
 
-// ForScrapes returns Reviews for the clients that read metrics. A scrape takes two reviews. A flood of invented tokens
+// ForScrapes returns Reviews for clients of the metrics port. A scrape takes two reviews. A flood of invented tokens
 // causes no more requests to the API server than the limits here.
 func ForScrapes(config *rest.Config, httpClient *http.Client) (*Reviews, error) {
 	const perSecond, burst = 10, 20

@@ -17,7 +17,7 @@ const (
 	NotWritable Problem = "NotWritable"
 	// FieldsLost means that the new schema lacks fields of the object, so the API server drops them with the next write.
 	FieldsLost Problem = "FieldsLost"
-	// VersionLost means that the new CustomResourceDefinition lacks a version in which objects are stored.
+	// VersionLost means that the new CustomResourceDefinition lacks a version of stored objects.
 	VersionLost Problem = "VersionLost"
 	// NotReadable means that the new version cannot read a pinned plan.
 	NotReadable Problem = "NotReadable"

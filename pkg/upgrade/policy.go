@@ -31,7 +31,7 @@ import (
 // author is the user of the checked writes. It has no special rights.
 const author = "modelberth:preflight-upgrade"
 
-// probe is the annotation that a checked update adds.
+// probe is the annotation of a checked update.
 const probe = "modelberth.dev/preflight-upgrade"
 
 // policy is a ValidatingAdmissionPolicy, compiled as in the API server.
@@ -40,7 +40,7 @@ type policy struct {
 	matches admissionregistrationv1.MatchResources
 	// namespaces selects namespaces by their labels.
 	namespaces labels.Selector
-	// isLenient: a rule that cannot be evaluated does not refuse.
+	// isLenient: a failed evaluation does not refuse.
 	isLenient   bool
 	validations []admissionregistrationv1.Validation
 	conditions  admissioncel.ConditionEvaluator
@@ -201,7 +201,7 @@ func (p *policy) evaluate(ctx context.Context, of admissioncel.ConditionEvaluato
 	return out, err
 }
 
-// failed returns the result for an expression that cannot be evaluated.
+// failed returns the result of a failed evaluation.
 func (p *policy) failed(err error) []refusal {
 	if p.isLenient {
 		return nil
@@ -209,7 +209,7 @@ func (p *policy) failed(err error) []refusal {
 	return []refusal{p.refusal(err.Error())}
 }
 
-// message returns the message of a validation that refuses.
+// message returns the message of a failed validation.
 func (p *policy) message(ctx context.Context, i int, w write) string {
 	all, err := p.evaluate(ctx, p.messages, w)
 	if err == nil && all[i].Error == nil {
@@ -234,7 +234,7 @@ func (p *policy) isFor(of schema.GroupVersionResource, operation admission.Opera
 	})
 }
 
-// update returns the refusals of a write that only adds an annotation.
+// update returns the refusals of a write of nothing but an annotation.
 func (r *Rules) update(ctx context.Context, of *kind, v *version, stored *unstructured.Unstructured) []refusal {
 	updated := stored.DeepCopy()
 	annotations := updated.GetAnnotations()

@@ -33,7 +33,7 @@ type Rules struct {
 	policies []*policy
 }
 
-// Kinds returns the kinds that the rules define, sorted by name, each with its storage version.
+// Kinds returns the kinds of the rules, sorted by name, each with its storage version.
 func (r *Rules) Kinds() []schema.GroupVersionKind {
 	var out []schema.GroupVersionKind
 	for of, known := range r.kinds {
