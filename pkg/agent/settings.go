@@ -228,7 +228,7 @@ func (s *Settings) check() error {
 func (d *Drain) check() error {
 	switch {
 	case d.Leader != "" && d.Metrics != "":
-		return errors.New("--drain-leader and --drain-metrics exclude each other: name one of them")
+		return errors.New("--drain-leader and --drain-metrics cannot be combined: name one of them")
 	case (d.Metrics == "") != (len(d.Busy) == 0):
 		return errors.New("--drain-metrics and --drain-busy need each other: name both or neither")
 	case d.Timeout < 0 || d.Settle < 0:

@@ -106,7 +106,7 @@ func (t *Target) addSHA256(v string) error {
 func (t *Target) check() error {
 	switch {
 	case t.Image != "" && t.Repo != "":
-		return errors.New("--image and --repo exclude each other: name one of them")
+		return errors.New("--image and --repo cannot be combined: name one of them")
 	case t.Image != "":
 		if _, err := oci.New(t.Image, oci.Options{}); err != nil {
 			return fmt.Errorf("--image %w", err)

@@ -297,7 +297,7 @@ func TestLoadRefuses(t *testing.T) {
 		},
 		{
 			"a model that waits for an engine it has weights for", "models.yaml", modelWith("context: 128", "context: 128\n  needs: e"),
-			`catalogue file "models.yaml": models[0] "nn": needs: "e" is for models without artifacts`,
+			`catalogue file "models.yaml": models[0] "nn": needs: "e" must not be set for a model with artifacts`,
 		},
 		{
 			"an alias that means another model", "models.yaml", modelWith("name: nn", "name: nn\n  aliases: [em]"),

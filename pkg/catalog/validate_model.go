@@ -26,7 +26,7 @@ func validateModel(m model.Model) error {
 	case len(m.Artifacts) == 0 && m.Needs == "":
 		c.fail("artifacts", "[]", "must have an entry, unless needs names the engine that the model waits for")
 	case len(m.Artifacts) > 0 && m.Needs != "":
-		c.fail("needs", fmt.Sprintf("%q", m.Needs), "is for models without artifacts")
+		c.fail("needs", fmt.Sprintf("%q", m.Needs), "must not be set for a model with artifacts")
 	case m.Needs != "":
 		c.text("needs", m.Needs, isLowerName, "must be an engine's name")
 	}

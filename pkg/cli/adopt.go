@@ -61,13 +61,13 @@ machines are usable, and deletes KAITO's machines once the new pods answer.
 	return cmd
 }
 
-// check refuses flags that exclude each other.
+// check refuses flags that cannot be combined.
 func (a *adoptCommand) check(names []string) error {
 	switch {
 	case a.all && len(names) > 0:
 		return usageError("name Workspaces or pass --all, but not both")
 	case a.undo && a.plan:
-		return usageError("--undo and --plan exclude each other")
+		return usageError("--undo and --plan cannot be combined: keep one")
 	case a.undo && !a.all && len(names) == 0:
 		return usageError("--undo needs the names of Workspaces, or --all")
 	case a.everyNamespace && len(names) > 0:

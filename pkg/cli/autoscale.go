@@ -79,7 +79,7 @@ A replica costs its plan's price from the time when the policy requests it until
 	f.Float64Var(&s.load, "load", 5, "load of a generated trace, as the average number of busy replicas")
 	f.IntVar(&s.initial, "initial", 0, "replicas at the start (default: what the first requests need)")
 	f.Uint64Var(&s.seed, "seed", 1, "seed of a generated trace")
-	f.BoolVar(&s.quick, "quick", false, "simulate only the policy, without the rules to compare with")
+	f.BoolVar(&s.quick, "quick", false, "simulate only the policy, and skip the comparisons")
 	s.planOptions.bind(cmd, w)
 	s.output.bind(cmd, false)
 	_ = cmd.MarkFlagFilename("filename", "yaml", "yml", "json")

@@ -31,7 +31,7 @@ func badPlacement(resource *v1beta1.ResourceSpec) string {
 		return ""
 	}
 	if resource.InstanceType != "" && len(placement.InstanceTypes) > 0 {
-		return "resource.placement.instanceTypes and resource.instanceType exclude each other: keep one"
+		return "resource.placement.instanceTypes and resource.instanceType cannot be combined: keep one"
 	}
 	for i, capacity := range placement.CapacityTypes {
 		if !slices.Contains(capacityTypes(), string(capacity)) {

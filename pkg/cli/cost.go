@@ -254,10 +254,10 @@ func (c *costCommand) show(w World, r *costReport) error {
 	}
 	notes := fmt.Sprintf("In USD, from %s to %s.", minute(r.Since), minute(r.AsOf))
 	if r.Total.UnsureHours > 0 {
-		notes += fmt.Sprintf(" Machines ended while no controller was watching them, so %s of machine time are uncertain.", hours(r.Total.UnsureHours))
+		notes += fmt.Sprintf(" Machines ended while no controller was watching them, so %s of machine time is uncertain.", hours(r.Total.UnsureHours))
 	}
 	if r.UnpricedHours > 0 {
-		notes += fmt.Sprintf(" %s of machine time have no known price, and count as $0.", hours(r.UnpricedHours))
+		notes += fmt.Sprintf(" %s of machine time has no known price, and counts as $0.", hours(r.UnpricedHours))
 	}
 	if r.unknownBudgets != "" {
 		notes += " Budgets are not shown: " + r.unknownBudgets + "."

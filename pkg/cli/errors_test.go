@@ -83,7 +83,7 @@ func TestErrors(t *testing.T) {
 		},
 		{
 			"two loads", "estimate --model small --gpu B-80 --rate 1 --concurrency 2", 2,
-			`kubectl berth estimate: --rate and --concurrency exclude each other: keep one`,
+			`kubectl berth estimate: --rate and --concurrency cannot be combined: keep one`,
 		},
 		{
 			"too low a price", "plan --model small --max-hourly-price 0.5 --cloud azure", 3,
@@ -101,7 +101,7 @@ func TestErrors(t *testing.T) {
 		},
 		{
 			"two answers to one question", "plan --model small --instance-type a --instance-types b", 2,
-			"kubectl berth plan: --instance-types and --instance-type exclude each other: keep one",
+			"kubectl berth plan: --instance-types and --instance-type cannot be combined: keep one",
 		},
 		{
 			"a flag beside a manifest", "plan -f testdata/manifests/old.yaml --concurrency 3", 2,
@@ -119,7 +119,7 @@ func TestErrors(t *testing.T) {
 		},
 		{
 			"no GPU", "estimate --model small", 2,
-			"kubectl berth estimate: no GPU: name one with --gpu; `kubectl berth gpus` lists them",
+			"kubectl berth estimate: no GPU: name one with --gpu; `kubectl berth gpus` lists the names",
 		},
 		{
 			"no model", "estimate --gpu B-80", 2,
@@ -159,7 +159,7 @@ func TestErrors(t *testing.T) {
 			"an unknown engine of an estimate", "estimate --model small --gpu B-80 --engine sg", 2,
 			`kubectl berth estimate: --engine: "sg" is not an engine of the catalogue: use llamacpp or vllm`,
 		},
-		{"an unknown GPU of machines", "skus --gpu H1", 2, "kubectl berth skus: --gpu: \"H1\" is not in the catalogue: `kubectl berth gpus` lists them"},
+		{"an unknown GPU of machines", "skus --gpu H1", 2, "kubectl berth skus: --gpu: \"H1\" is not in the catalogue: `kubectl berth gpus` lists the names"},
 		{"one manifest for two", "diff a.yaml", 2, "kubectl berth diff: accepts 2 arg(s), received 1"},
 		{
 			"two manifests from one stream", "diff - -", 2,

@@ -155,7 +155,7 @@ func (e *estimateCommand) check(cmd *cobra.Command) error {
 	case e.name == "" && e.config == "":
 		return usageError("no model: name one with --model, or its config.json with --config; see %s --help", cmd.CommandPath())
 	case e.gpu == "":
-		return usageError("no GPU: name one with --gpu; `kubectl berth gpus` lists them")
+		return usageError("no GPU: name one with --gpu; `kubectl berth gpus` lists the names")
 	case e.serving.Utilization < 0 || e.serving.Utilization > 1:
 		return usageError("--gpu-memory-utilization is %v: it must be above 0 and at most 1", e.serving.Utilization)
 	}
@@ -197,7 +197,7 @@ func (e *estimateCommand) checkRate(cmd *cobra.Command) error {
 	case math.IsNaN(rate) || rate <= 0 || rate >= mostRate:
 		return usageError("--rate is %v: it must be above 0 and below %d", rate, mostRate)
 	case cmd.Flags().Changed("concurrency"):
-		return usageError("--rate and --concurrency exclude each other: keep one")
+		return usageError("--rate and --concurrency cannot be combined: keep one")
 	}
 	return nil
 }
@@ -262,7 +262,7 @@ func (e *estimateCommand) subject(ctx context.Context, known *catalog.Catalog) (
 }
 
 func unknownGPU(known *catalog.Catalog, name string) error {
-	hint := "`kubectl berth gpus` lists them"
+	hint := "`kubectl berth gpus` lists the names"
 	if similar := known.SimilarGPUs(name); len(similar) > 0 {
 		hint = "did you mean " + orList(similar) + "?"
 	}

@@ -259,7 +259,7 @@ func broken(ctx context.Context, err error) error {
 	if ctx.Err() != nil {
 		return ctx.Err()
 	}
-	return clusterError("the connection to the model's server was lost (%w): kubectl berth status shows whether the server still runs", err)
+	return clusterError("the connection to the model's server was lost (%w): kubectl berth status shows whether the server is still running", err)
 }
 
 // spoken extracts the message from a server's error.

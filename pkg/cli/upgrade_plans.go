@@ -114,7 +114,7 @@ func (u *upgradeCommand) compare(ctx context.Context, ws *v1beta1.Workspace, cur
 		notes = append(notes, "the pinned machines could not be bought again: "+refused)
 	}
 	if current.Provisional && out.Change == planMachines {
-		notes = append(notes, "the pinned plan was made while better offers were unavailable")
+		notes = append(notes, "the pinned plan was made while better offerings were unavailable")
 	}
 	out.Message = strings.Join(notes, "; ")
 }

@@ -9,6 +9,7 @@ import (
 	"errors"
 	"fmt"
 	"io"
+	"net"
 	"net/http"
 	"strings"
 	"time"
@@ -222,6 +223,9 @@ func (r *repository) blob(layer v1.Descriptor) ([]byte, error) {
 	}
 	defer func() { _ = content.Close() }()
 	out, err := io.ReadAll(content)
+	if _, isLost := errors.AsType[net.Error](err); isLost {
+		return nil, fmt.Errorf("reading signature %s: %w", layer.Digest, explain(err))
+	}
 	if err != nil || int64(len(out)) != layer.Size {
 		return nil, fmt.Errorf("signature %s does not match its manifest: it was truncated or replaced", layer.Digest)
 	}

@@ -19,6 +19,7 @@ import (
 	"fmt"
 	"io"
 	"log"
+	"net"
 	"net/http"
 	"net/http/httptest"
 	"strings"
@@ -364,11 +365,28 @@ func TestBrokenRegistry(t *testing.T) {
 			})
 		}
 	}
+	reset := func(next http.Handler) http.Handler {
+		return http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
+			if !strings.Contains(r.URL.Path, "/blobs/") {
+				next.ServeHTTP(w, r)
+				return
+			}
+			conn, _, err := w.(http.Hijacker).Hijack()
+			if err != nil {
+				t.Error(err)
+				return
+			}
+			_, _ = io.WriteString(conn, "HTTP/1.1 200 OK\r\nContent-Length: 100\r\n\r\n{")
+			_ = conn.(*net.TCPConn).SetLinger(0)
+			_ = conn.Close()
+		})
+	}
 	for _, tc := range []struct {
 		reason string
 		wrap   func(http.Handler) http.Handler
 		want   string
 	}{
+		{"a connection that is lost", reset, "connection reset by peer"},
 		{"a payload that is cut short", answer("/blobs/", http.StatusOK, `{"crit`), "it was truncated or replaced"},
 		{"no payload", answer("/blobs/", http.StatusNotFound, "secret"), "the registry answered with status 404"},
 		{"no leave to read the artifact", answer("/manifests/v1", http.StatusForbidden, "secret"), "status 403: check the reference"},

@@ -67,7 +67,7 @@ func checkDefinitions(e *examination) {
 				"kubectl describe crd "+name)
 		}
 		if missing := crd.Missing(definition); len(missing) > 0 {
-			e.fail("CRDPruned", called(definition), "the API server drops "+crd.Words(missing)+": the definition is KAITO's or an old one",
+			e.fail("CRDPruned", called(definition), "the API server drops "+crd.Words(missing)+": the CRD is KAITO's or an old one",
 				"remove it from KAITO's chart or its add-on manager, then: "+install)
 		}
 	}

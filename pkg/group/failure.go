@@ -66,8 +66,12 @@ func failures(pod *corev1.Pod) []failure {
 	}
 	for i := range pod.Status.ContainerStatuses {
 		if end := ended(&pod.Status.ContainerStatuses[i]); end != nil {
+			code := fmt.Sprintf("exit code %d", end.ExitCode)
+			if end.ExitCode == unknownExit {
+				code = "an unknown exit code"
+			}
 			out = append(out, failure{pod: pod.Name, at: end.FinishedAt.Time, isEngine: true, said: fmt.Sprintf(
-				"member %s ended with exit code %d%s", pod.Name, end.ExitCode, quoted(lastWords(end)))})
+				"member %s ended with %s%s", pod.Name, code, quoted(lastWords(end)))})
 		}
 	}
 	started, isStarted := engineStarted(pod)
@@ -93,7 +97,7 @@ func ended(status *corev1.ContainerStatus) *corev1.ContainerStateTerminated {
 		return status.State.Terminated
 	case status.LastTerminationState.Terminated == nil && status.RestartCount > 0:
 		// The runtime no longer has the details.
-		return &corev1.ContainerStateTerminated{ExitCode: unknownExit, Reason: "it was started again"}
+		return &corev1.ContainerStateTerminated{ExitCode: unknownExit, Reason: "the kubelet has restarted its container"}
 	default:
 		return status.LastTerminationState.Terminated
 	}

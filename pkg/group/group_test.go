@@ -129,7 +129,7 @@ func TestDecide(t *testing.T) {
 		{
 			reason: "the runtime has forgotten how it ended", now: 90,
 			pods: []corev1.Pod{pod("chat-0", "chat", func(p *corev1.Pod) { p.Status.ContainerStatuses[0].RestartCount = 2 }), whole[1]},
-			want: group.Step{Do: group.Replace, Failure: "member chat-0 ended with exit code -1 (it was started again)", Failures: 1},
+			want: group.Step{Do: group.Replace, Failure: "member chat-0 ended with an unknown exit code (the kubelet has restarted its container)", Failures: 1},
 		},
 		{
 			reason: "the leader ended first, and its last line says why; the worker missed it and said so later", now: 70,

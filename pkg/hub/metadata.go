@@ -28,7 +28,7 @@ const (
 
 // Metadata is the hub's description of one file.
 type Metadata struct {
-	// Commit is the present commit of the revision.
+	// Commit is the current commit of the revision.
 	Commit string
 	// Size in bytes, -1 if the hub does not state it.
 	Size int64

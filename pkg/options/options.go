@@ -209,7 +209,7 @@ func (o *Controller) bindCapacity(flags *flag.FlagSet) {
 		"how long the cluster may reject pods, or pods may fail permanently, before their machines are released; 0 means "+
 			"forever")
 	flags.DurationVar(&o.IdleDeadline, "idle-deadline", 6*time.Hour,
-		"how long machines may wait for their first ready pod, without progress of a download, before they are released; "+
+		"how long machines may wait for their first ready pod, without download progress, before they are released; "+
 			"0 means forever")
 	flags.StringVar(&o.CapacityBackend, "capacity-backend", BackendAuto,
 		"source of machines: nodeclaim or nodepool (Karpenter), pods (cluster autoscaler or a person adds nodes for pending "+

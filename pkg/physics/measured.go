@@ -195,5 +195,6 @@ func peakOf(m *Model, d *Deployment, load Load) Pace {
 	return Pace{TPOT: step / smoothCorner * 1e3, TTFT: max(prompt/stages, step) / smoothCorner * 1e3}
 }
 
-// smoothCorner is the factor by which either lengthens two equal times.
+// smoothCorner is the factor by which the smooth corner of the roofline lengthens a time, if memory and compute take
+// equally long.
 const smoothCorner = 1.19

@@ -75,7 +75,7 @@ func (s Serving) Settled(gpu *sku.GPU, e *catalog.Engine) Serving {
 	return s.settled(gpu, &e.Profile)
 }
 
-// settled is Settled for a law. Without a GPU, it uses the defaults of a large one.
+// settled is Settled with the memory law instead of its engine. If gpu is nil, it uses the defaults of a large GPU.
 func (s *Serving) settled(gpu *sku.GPU, law *catalog.MemoryProfile) Serving {
 	out := *s
 	out.MaxModelLen = max(out.MaxModelLen, 1)
@@ -114,7 +114,7 @@ func (m *Model) absorbed(s stage, tp int) float64 {
 	return float64(s.layers) * heads * float64(mla.KVRank) * float64(mla.NopeDim+mla.ValueDim) * plainBytes
 }
 
-// lawOf returns the law for a release; for an empty version, the law for the catalogue's release.
+// lawOf returns an engine's memory law for a release. An empty version means the release in the catalogue.
 func lawOf(e *catalog.Engine, version string) *catalog.MemoryProfile {
 	law, version := &e.Profile, cmp.Or(version, e.Version)
 	copied := false

@@ -96,7 +96,7 @@ func significant(value float64) float64 {
 	return math.Round(value*scale) / scale
 }
 
-// holdsLess compares the target of a layout with the plan's, for a verdict.
+// holdsLess says, for a verdict, how much a layout holds and how much the plan holds.
 func (l *layout) holdsLess(best *option) string {
 	return fmt.Sprintf("holds %s, and the plan holds %s", l.fitted.target, best.layout.fitted.target)
 }

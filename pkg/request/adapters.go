@@ -85,11 +85,11 @@ func sourceProblem(source *v1beta1.DataSource) string {
 		return ".volumeSource must be a persistentVolumeClaim, csi, ephemeral, configMap, secret, emptyDir or image: " +
 			"other volumes give access to the node or contain tokens"
 	case source.Repository != "" && !isRepository(source.Repository):
-		return fmt.Sprintf(".repository is %q: use the hub's name, such as org/adapter or org/adapter@revision",
+		return fmt.Sprintf(".repository is %q, which cannot be a repository of the hub: use ORG/NAME or ORG/NAME@REVISION, without a URL",
 			shortened(source.Repository))
 	}
 	if _, err := name.ParseReference(source.Image); source.Image != "" && err != nil {
-		return fmt.Sprintf(".image is %q: use a registry's name, such as registry.example/adapter:v1", shortened(source.Image))
+		return fmt.Sprintf(".image is %q, which is not a valid image reference: use lower case and no scheme, as in registry.example/adapter:v1", shortened(source.Image))
 	}
 	return ""
 }

@@ -62,15 +62,15 @@ func TestCheckAdapters(t *testing.T) {
 		{
 			"no image",
 			from(v1beta1.DataSource{Image: "oci://registry.example/Adapter"}),
-			`SpecInvalid: inference.adapters[0].source.image is "oci://registry.example/Adapter": ` +
-				"use a registry's name, such as registry.example/adapter:v1",
+			`SpecInvalid: inference.adapters[0].source.image is "oci://registry.example/Adapter", ` +
+				"which is not a valid image reference: use lower case and no scheme, as in registry.example/adapter:v1",
 		},
 		{"a revision of a repository", from(v1beta1.DataSource{Repository: "org/adapter.v2@refs/pr/3"}), ""},
 		{
 			"the page of a repository",
 			from(v1beta1.DataSource{Repository: "https://huggingface.co/org/adapter"}),
-			`SpecInvalid: inference.adapters[0].source.repository is "https://huggingface.co/org/adapter": ` +
-				"use the hub's name, such as org/adapter or org/adapter@revision",
+			`SpecInvalid: inference.adapters[0].source.repository is "https://huggingface.co/org/adapter", ` +
+				"which cannot be a repository of the hub: use ORG/NAME or ORG/NAME@REVISION, without a URL",
 		},
 		{"a file", at("dir/adapter-q8_0.gguf"), ""},
 		{"a path that climbs", at("../other"), badPath("../other")},

@@ -159,7 +159,7 @@ func (c *Cluster) uninstall() []Step {
 			marks := definition.GetAnnotations()
 			if marks[annotationRelease] == release && marks[annotationReleaseNamespace] == namespace {
 				out = append(out, Step{
-					Why: "keep a later upgrade of KAITO's chart from deleting the definition",
+					Why: "keep a later upgrade of KAITO's chart from deleting the CRD",
 					Command: fmt.Sprintf("kubectl annotate crd %s helm.sh/resource-policy=keep %s- %s- --overwrite",
 						definition.GetName(), annotationRelease, annotationReleaseNamespace),
 				})

@@ -77,7 +77,7 @@ type Live struct {
 	AreMachinesConfirmed bool
 	// ArePodsConfirmed: the API server has the same StatefulSet, and the same nodes of the serving machines.
 	ArePodsConfirmed bool
-	// Reasons explain the end of machines, by the numbers of the attempts.
+	// Reasons has why machines ended, by attempt number.
 	Reasons map[int32]*Reasons
 }
 
@@ -101,7 +101,8 @@ type Lookup interface {
 	Fault() string
 }
 
-// Need is a live read that a decision lacks. A confirmation ends the pass if the caches lag.
+// Need is a live read that a decision lacks. A confirmation compares cached objects with the API server,
+// and ends the pass if they differ.
 type Need int
 
 // The needs.

@@ -80,8 +80,9 @@ func (a *asking) forget(workspace types.UID) []refusal.Scope {
 	return known.scopes
 }
 
-// first returns when another Workspace began to request a scope after its cooldown: the latest such time.
-func (a *asking) first(who refusal.Asker, unproven refusal.Cooldown) (time.Time, bool) {
+// requestedSince returns the latest time at which another Workspace began to request the scope after its cooldown; false
+// if none did.
+func (a *asking) requestedSince(who refusal.Asker, unproven refusal.Cooldown) (time.Time, bool) {
 	for _, attempt := range slices.Backward(a.around[unproven.Scope]) {
 		if attempt.Started.Before(unproven.Until) {
 			break

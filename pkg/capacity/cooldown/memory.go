@@ -152,7 +152,7 @@ func (m *Memory) Ask(now time.Time, who refusal.Asker, offer refusal.Offering) b
 // probed returns when another Workspace's reservation of an offer for its probe ends.
 func (m *Memory) probed(now time.Time, who refusal.Asker, offer refusal.Offering) (time.Time, refusal.Cause, bool) {
 	for _, unproven := range m.cooldowns.Unproven(now, who, offer) {
-		if began, ok := m.asking.first(who, unproven); ok && began.Add(probeLimit).After(now) {
+		if began, ok := m.asking.requestedSince(who, unproven); ok && began.Add(probeLimit).After(now) {
 			return began.Add(probeLimit), unproven.Cause, true
 		}
 	}

@@ -40,7 +40,7 @@ func (c *Choice) Afford(ctx context.Context, made *revision.Revision, number int
 	}
 	now := limits{
 		excluded: excluded,
-		room:     planner.Ceiling{HourlyPrice: over.Room, Name: "the rest of a ceiling,", Help: "wait"},
+		room:     planner.Ceiling{HourlyPrice: over.Room, Name: "what is left of a spending ceiling,", Help: "wait"},
 	}
 	cheaper, err := c.makePlan(ctx, now)
 	if _, isStalled := errors.AsType[*progress.StalledError](err); isStalled {

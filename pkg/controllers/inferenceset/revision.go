@@ -149,7 +149,7 @@ func (r *Reconciler) recognize(ctx context.Context, p *pass) error {
 	return nil
 }
 
-// kept returns the names of the templates to store: the current one, and one that failed.
+// kept returns the names of the templates to store: the current one, and the one whose rollout failed, if any.
 func kept(current string, rollout *v1beta1.RolloutStatus) []string {
 	out := []string{current}
 	if rollout != nil && rollout.FailedTime != nil {
@@ -164,7 +164,7 @@ func (p *pass) stores() bool {
 }
 
 // ensureRevision stores the template of the spec if the status is about to name it as the current one, or as one that
-// failed. It deletes the set's other ones, but for the current one until then.
+// failed. It deletes the set's other templates, except the one that the status still names as current.
 func (r *Reconciler) ensureRevision(ctx context.Context, p *pass) error {
 	if !p.stores() {
 		return nil

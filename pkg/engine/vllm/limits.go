@@ -181,7 +181,7 @@ func checkTogether(settings []engine.Setting) error {
 	case on("enable-log-outputs") && !on("enable-log-requests"):
 		return errors.New("flag enable-log-outputs of engine vllm also needs enable-log-requests: set both")
 	case on("enable-per-request-metrics") && on("disable-log-stats"):
-		return errors.New("flags enable-per-request-metrics and disable-log-stats of engine vllm exclude each other: keep one")
+		return errors.New("flags enable-per-request-metrics and disable-log-stats of engine vllm cannot be combined: keep one")
 	case number("sse-keep-alive-interval") < 0:
 		return errors.New("flag sse-keep-alive-interval of engine vllm must not be negative: 0 switches it off")
 	case number("max-num-active-seqs") > number("max-num-seqs"):

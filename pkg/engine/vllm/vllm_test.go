@@ -405,7 +405,7 @@ func TestCommandRefuses(t *testing.T) {
 			func(in *engine.Input) {
 				in.Args = map[string]string{"enable-per-request-metrics": "", "disable-log-stats": ""}
 			},
-			`flags enable-per-request-metrics and disable-log-stats of engine vllm exclude each other: keep one`,
+			`flags enable-per-request-metrics and disable-log-stats of engine vllm cannot be combined: keep one`,
 		},
 		{"a negative interval", args("sse-keep-alive-interval", "-1"), `flag sse-keep-alive-interval of engine vllm must not be negative: 0 switches it off`},
 		{

@@ -127,8 +127,7 @@ func (p *Plan) chatProblem() string {
 	return ""
 }
 
-// Body returns the body with a usage requested in every event. The usage gives the number of tokens that the client
-// has.
+// Body returns a body that requests `usage` in every event. It gives the number of tokens that the client has.
 func (p *Plan) Body() ([]byte, error) {
 	options := map[string]json.RawMessage{}
 	if text, ok := p.members["stream_options"]; ok {

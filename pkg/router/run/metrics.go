@@ -81,8 +81,8 @@ func serves(compared func() comparison.Report) http.Handler {
 	})
 }
 
-// selfSigned returns a self-signed certificate. Clients cannot verify it, but it hides their tokens from passive
-// listeners.
+// selfSigned returns a self-signed certificate. Clients cannot verify it, but it hides their tokens from
+// eavesdroppers.
 func selfSigned() (tls.Certificate, error) {
 	certificate, key, err := cert.GenerateSelfSignedCertKey("localhost", nil, nil)
 	if err != nil {

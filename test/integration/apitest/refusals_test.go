@@ -94,7 +94,7 @@ inference: {preset: {name: m}}`,
 			reason: "one machine type and a choice of types contradict",
 			body: `resource: {instanceType: a, placement: {instanceTypes: [b]}}
 inference: {preset: {name: m}}`,
-			want: "resource.placement.instanceTypes: Invalid value: resource.placement.instanceTypes and resource.instanceType exclude each other: keep instanceType for one machine type, instanceTypes for a choice",
+			want: "resource.placement.instanceTypes: Invalid value: resource.placement.instanceTypes and resource.instanceType cannot be combined: keep instanceType for one machine type, instanceTypes for a choice",
 		},
 		{
 			reason: "a price without a number",

@@ -49,7 +49,7 @@ func RegisterPopulation(registry prometheus.Registerer, reader client.Reader, le
 		plans: prometheus.NewDesc("modelberth_workspaces_planned",
 			"Workspaces with an accepted plan, by the plan's machine type and engine.", []string{"instance_type", "engine"}, nil),
 		phases: prometheus.NewDesc("kaito_workspace_count",
-			"Workspaces by phase, under KAITO's name and phases. A starting Workspace is pending, not an error.", []string{"phase"}, nil),
+			"KAITO's metric: Workspaces by phase (succeeded, pending, error or deleting). A starting Workspace is pending; in KAITO it counts as error.", []string{"phase"}, nil),
 	})
 }
 
