@@ -148,6 +148,7 @@ const (
 	ReasonSuspended          = "Suspended"
 	ReasonProgressing        = "Progressing"
 	ReasonServing            = "Serving"
+	ReasonNoEndpoint         = "NoEndpoint"
 	ReasonReconcileFailed    = "ReconcileFailed"
 
 	// ReasonBenchmarkCompleted is the reason of BenchmarkCompleted.

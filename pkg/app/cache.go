@@ -53,9 +53,9 @@ func cacheOptions(o options.Controller, chosen backEnd, served kinds) cache.Opti
 
 		&autoscalingv2.HorizontalPodAutoscaler{}: {Transform: autoscaler.Keep},
 	}
+	byObject[&discoveryv1.EndpointSlice{}] = cache.ByObject{Label: managed, Transform: workload.KeepEndpoints}
 	if hasGateways(served, o.Gateway) {
-		picker := labels.SelectorFromSet(labels.Set{gateway.LabelEndpointPicker: "true"})
-		byObject[&discoveryv1.EndpointSlice{}] = cache.ByObject{Label: picker, Namespaces: namespaces.Cached(o.Gateway.Routers.Namespace)}
+		byObject[&discoveryv1.EndpointSlice{}] = slicesWith(namespaces, o.Gateway.Routers.Namespace, managed)
 		for _, object := range gateway.Objects(o.Gateway.Gateway.Name != "") {
 			byObject[object] = cache.ByObject{Label: managed}
 		}
@@ -75,6 +75,23 @@ func cacheOptions(o options.Controller, chosen backEnd, served kinds) cache.Opti
 	return cache.Options{
 		DefaultTransform: cache.TransformStripManagedFields(), DefaultNamespaces: namespaces.Cached(), ByObject: byObject,
 	}
+}
+
+// slicesWith returns a cache of the EndpointSlices with our label and, in their own namespace, of those of the routers.
+// The routers' Service is an object of the chart, so that namespace has no common label. The slices of endpoint pickers
+// stay whole.
+func slicesWith(namespaces watched.Namespaces, routers string, managed labels.Selector) cache.ByObject {
+	out := cache.ByObject{Label: managed, Namespaces: namespaces.Cached(), Transform: func(object any) (any, error) {
+		if accessor, err := meta.Accessor(object); err == nil && accessor.GetLabels()[gateway.LabelEndpointPicker] != "" {
+			return cache.TransformStripManagedFields()(object)
+		}
+		return workload.KeepEndpoints(object)
+	}}
+	if namespaces.All() {
+		out.Namespaces = map[string]cache.Config{cache.AllNamespaces: {}}
+	}
+	out.Namespaces[routers] = cache.Config{LabelSelector: labels.Everything()}
+	return out
 }
 
 // eventsIn makes a cache keep events in the watched namespaces, and in the namespace of events about cluster-scoped

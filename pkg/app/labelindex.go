@@ -10,6 +10,7 @@ import (
 
 	appsv1 "k8s.io/api/apps/v1"
 	corev1 "k8s.io/api/core/v1"
+	discoveryv1 "k8s.io/api/discovery/v1"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/fields"
 	"k8s.io/apimachinery/pkg/runtime"
@@ -33,6 +34,7 @@ func looksUp(served kinds) []labelled {
 	out := []labelled{
 		{&corev1.Pod{}, []string{v1beta1.LabelWorkspace}},
 		{&appsv1.StatefulSet{}, []string{v1beta1.LabelWorkspace}},
+		{&discoveryv1.EndpointSlice{}, []string{discoveryv1.LabelServiceName}},
 		{&corev1.Node{}, []string{v1beta1.LabelWorkspaceUID}},
 		{&appsv1.ControllerRevision{}, []string{v1beta1.LabelRevisionOwner}},
 	}

@@ -12,6 +12,7 @@ import (
 
 	appsv1 "k8s.io/api/apps/v1"
 	corev1 "k8s.io/api/core/v1"
+	discoveryv1 "k8s.io/api/discovery/v1"
 	networkingv1 "k8s.io/api/networking/v1"
 	policyv1 "k8s.io/api/policy/v1"
 	"k8s.io/apimachinery/pkg/api/equality"
@@ -79,6 +80,8 @@ func (r *reader) List(_ context.Context, into client.ObjectList, options ...clie
 		into.Items = items[appsv1.ControllerRevision](found, isShared)
 	case *corev1.EventList:
 		into.Items = items[corev1.Event](found, isShared)
+	case *discoveryv1.EndpointSliceList:
+		into.Items = items[discoveryv1.EndpointSlice](found, isShared)
 	case *appsv1.DaemonSetList: // there are none
 	default:
 		return fmt.Errorf("nobody simulates lists of %T", into)

@@ -14,11 +14,13 @@ import (
 
 	appsv1 "k8s.io/api/apps/v1"
 	corev1 "k8s.io/api/core/v1"
+	discoveryv1 "k8s.io/api/discovery/v1"
 	"k8s.io/apimachinery/pkg/api/equality"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/labels"
 	corev1helpers "k8s.io/component-helpers/scheduling/corev1"
 	"k8s.io/klog/v2"
+	"sigs.k8s.io/controller-runtime/pkg/client"
 )
 
 const gpu = corev1.ResourceName("nvidia.com/gpu")
@@ -46,6 +48,31 @@ func (k *kubelets) settle() {
 		if set.DeletionTimestamp.IsZero() {
 			k.run(set)
 		}
+	}
+	for _, service := range all[corev1.Service](k.world.server) {
+		k.connect(service)
+	}
+}
+
+// connect stands in for the controller of EndpointSlices: a Service sends requests to the ready pods that it selects.
+func (k *kubelets) connect(service *corev1.Service) {
+	slice := &discoveryv1.EndpointSlice{ObjectMeta: metav1.ObjectMeta{
+		Namespace: service.Namespace, Name: service.Name, Labels: maps.Clone(service.Labels),
+		OwnerReferences: []metav1.OwnerReference{*metav1.NewControllerRef(service, corev1.SchemeGroupVersion.WithKind("Service"))},
+	}}
+	slice.Labels[discoveryv1.LabelServiceName] = service.Name
+	for _, pod := range all[corev1.Pod](k.world.server) {
+		isSelected := pod.Namespace == service.Namespace && labels.SelectorFromSet(service.Spec.Selector).Matches(labels.Set(pod.Labels))
+		if isSelected && isReady(pod) {
+			slice.Endpoints = append(slice.Endpoints, discoveryv1.Endpoint{TargetRef: &corev1.ObjectReference{UID: pod.UID}})
+		}
+	}
+	known, isThere := k.world.server.objects[endpoints][client.ObjectKeyFromObject(slice)].(*discoveryv1.EndpointSlice)
+	switch {
+	case !isThere:
+		_ = k.world.server.create(slice)
+	case !equality.Semantic.DeepEqual(known.Endpoints, slice.Endpoints):
+		edit(k.world.server, known, func(s *discoveryv1.EndpointSlice) { s.Endpoints = slice.Endpoints })
 	}
 }
 

@@ -13,6 +13,7 @@ import (
 
 	appsv1 "k8s.io/api/apps/v1"
 	corev1 "k8s.io/api/core/v1"
+	discoveryv1 "k8s.io/api/discovery/v1"
 	networkingv1 "k8s.io/api/networking/v1"
 	policyv1 "k8s.io/api/policy/v1"
 	apierrors "k8s.io/apimachinery/pkg/api/errors"
@@ -40,6 +41,7 @@ const (
 	budgets
 	revisions
 	events
+	endpoints
 	configMaps
 	kinds
 )
@@ -67,6 +69,8 @@ func kindOf(object runtime.Object) kind {
 		return revisions
 	case *corev1.Event, *corev1.EventList:
 		return events
+	case *discoveryv1.EndpointSlice, *discoveryv1.EndpointSliceList:
+		return endpoints
 	default: // whatever else is asked for, there is none
 		return configMaps
 	}

@@ -211,7 +211,7 @@ func (w *world) changed(made *change) {
 		w.rules.noticed(made)
 	case workspaces:
 		w.rules.heard(made)
-	case nodes, pods, statefulSets:
+	case nodes, pods, statefulSets, services:
 		w.unsettled = true
 	}
 }

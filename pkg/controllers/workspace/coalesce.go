@@ -66,11 +66,11 @@ func (c *coalescer) waitFor(workspace types.UID, before, after *v1beta1.Workspac
 		return c.wait(workspace)
 	case events <= 1 && status.AreMachinesUsable(before, after): // the one event reports the same
 		return c.takeTurn(workspace)
-	case events <= 1 && status.AnswersEarly(before, after): // the next write shows that the machines are usable, too
-		return max(0, c.delay(workspace))
-	default:
-		return 0
 	}
+	if same, isEarly := status.AnswersEarly(before, after); isEarly && events <= same { // the next write says Ready, too
+		return max(0, c.delay(workspace))
+	}
+	return 0
 }
 
 // wait returns how long progress of a Workspace must wait; 0 if it may be written now.

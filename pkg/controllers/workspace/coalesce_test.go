@@ -40,8 +40,10 @@ func TestProgressIsCoalesced(t *testing.T) {
 		machine capacity.Machine
 		pods    []corev1.Pod
 		err     error
-		writes  bool
-		looksIn time.Duration
+		// noEndpoint: the Service has no endpoint yet.
+		noEndpoint bool
+		writes     bool
+		looksIn    time.Duration
 	}{
 		{reason: "the first status", machine: coming, writes: true},
 		{reason: "progress a moment later waits", after: time.Second, machine: launched, looksIn: progressPeriod - time.Second},
@@ -67,6 +69,33 @@ func TestProgressIsCoalesced(t *testing.T) {
 			reason: "a model that answers never waits", after: 3*time.Minute + time.Second, machine: machine(),
 			pods: []corev1.Pod{podReady()}, writes: true,
 		},
+		{
+			reason: "an endpoint of a Ready model that is gone for a moment changes nothing", after: 3*time.Minute + 2*time.Second,
+			machine: machine(), pods: []corev1.Pod{podReady()}, noEndpoint: true,
+		},
+		{reason: "the model answers no more", after: 4 * time.Minute, machine: machine(), writes: true},
+		{
+			reason: "a model that answers waits for the endpoint of its Service", after: 5 * time.Minute, machine: machine(),
+			pods: []corev1.Pod{podReady()}, noEndpoint: true, looksIn: progressDelay,
+		},
+		{
+			reason: "one write says that it answers, and that it is Ready", after: 5*time.Minute + time.Second, machine: machine(),
+			pods: []corev1.Pod{podReady()}, writes: true,
+		},
+		{reason: "the model answers no more, again", after: 6 * time.Minute, machine: machine(), writes: true},
+		{
+			reason: "an endpoint may be late", after: 7 * time.Minute, machine: machine(),
+			pods: []corev1.Pod{podReady()}, noEndpoint: true, looksIn: progressDelay,
+		},
+		{
+			reason: "then the status says what is missing", after: 7*time.Minute + progressDelay, machine: machine(),
+			pods: []corev1.Pod{podReady()}, noEndpoint: true, writes: true,
+		},
+		{
+			reason: "nothing more until it comes", after: 8 * time.Minute, machine: machine(),
+			pods: []corev1.Pod{podReady()}, noEndpoint: true,
+		},
+		{reason: "it comes", after: 9 * time.Minute, machine: machine(), pods: []corev1.Pod{podReady()}, writes: true},
 	} {
 		clock.SetTime(now.Add(step.after))
 		if err := r.Client.Get(t.Context(), client.ObjectKeyFromObject(ws), ws); err != nil {
@@ -75,6 +104,9 @@ func TestProgressIsCoalesced(t *testing.T) {
 		s := scope.New(ws.DeepCopy())
 		s.Revision, s.StatefulSet, s.IsPlanned, s.HasService = accepted(1), readySet(), true, true
 		s.Machines, s.Pods = []capacity.Machine{step.machine}, step.pods
+		if !step.noEndpoint {
+			s.Endpoints = []types.UID{podReady().UID}
+		}
 		if err := r.report(t.Context(), s, step.err); err != nil {
 			t.Fatal(err)
 		}

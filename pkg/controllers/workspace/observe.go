@@ -12,6 +12,7 @@ import (
 
 	appsv1 "k8s.io/api/apps/v1"
 	corev1 "k8s.io/api/core/v1"
+	discoveryv1 "k8s.io/api/discovery/v1"
 	apierrors "k8s.io/apimachinery/pkg/api/errors"
 	"k8s.io/apimachinery/pkg/api/meta"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
@@ -142,6 +143,21 @@ func (o *observer) observeWorkload(ctx context.Context, s *scope.Scope) error {
 		return !slices.ContainsFunc(s.Sets(), func(set *appsv1.StatefulSet) bool { return metav1.IsControlledBy(&pod, set) })
 	})
 	slices.SortFunc(s.Pods, func(a, b corev1.Pod) int { return strings.Compare(a.Name, b.Name) })
+	return o.observeEndpoints(ctx, s)
+}
+
+// observeEndpoints reads the pods that get the requests to the Service, until the Workspace is Ready.
+func (o *observer) observeEndpoints(ctx context.Context, s *scope.Scope) error {
+	if meta.IsStatusConditionTrue(s.Workspace.Status.Conditions, v1beta1.ConditionReady) {
+		return nil
+	}
+	found := &discoveryv1.EndpointSliceList{}
+	err := o.Client.List(ctx, found, client.InNamespace(s.Workspace.Namespace),
+		client.MatchingLabels{discoveryv1.LabelServiceName: s.Workspace.Name}, client.UnsafeDisableDeepCopy)
+	if err != nil {
+		return fmt.Errorf("listing EndpointSlices: %w", err)
+	}
+	s.Endpoints = workload.ReadyEndpoints(found.Items...)
 	return nil
 }
 

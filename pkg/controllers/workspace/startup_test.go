@@ -123,6 +123,9 @@ func TestStartup(t *testing.T) {
 			s := scope.New(workspaceObject())
 			tc.change(s)
 			s.HasService = s.StatefulSet != nil
+			for i := range s.Pods {
+				s.Endpoints = append(s.Endpoints, s.Pods[i].UID)
+			}
 			status, _ := s.Status(nil, after(tc.seen))
 			if diff := cmp.Diff(tc.want, stagesOf(status.Startup)); diff != "" {
 				t.Errorf("-want +got:\n%s", diff)

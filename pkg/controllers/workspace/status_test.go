@@ -18,6 +18,7 @@ import (
 	appsv1 "k8s.io/api/apps/v1"
 	corev1 "k8s.io/api/core/v1"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/apimachinery/pkg/types"
 
 	"github.com/modelberth/modelberth/api/v1beta1"
 	"github.com/modelberth/modelberth/pkg/capacity"
@@ -78,7 +79,7 @@ func notReady(m *capacity.Machine) { m.NodeReady = false }
 
 func podReady() corev1.Pod {
 	pod := corev1.Pod{}
-	pod.Name = "chat-0"
+	pod.Name, pod.UID = "chat-0", "pod-1"
 	pod.Status.Phase = corev1.PodRunning
 	pod.Status.Conditions = []corev1.PodCondition{{Type: corev1.PodReady, Status: corev1.ConditionTrue}}
 	return pod
@@ -114,10 +115,10 @@ func TestStatus(t *testing.T) {
 	}
 	mend := &progress.StalledError{Reason: v1beta1.ReasonMisconfigured, Message: "the words of the cloud; mend it"}
 	tests := []struct {
-		reason    string
-		change    func(*scope.Scope)
-		err       error
-		noService bool
+		reason                string
+		change                func(*scope.Scope)
+		err                   error
+		noService, noEndpoint bool
 	}{
 		{
 			reason: "no plan: the preset is unknown", err: &progress.StalledError{Reason: v1beta1.ReasonUnknownPreset, Message: "no preset x"},
@@ -215,6 +216,10 @@ func TestStatus(t *testing.T) {
 			s.Revision, s.StatefulSet, s.Pods = accepted(1), readySet(), []corev1.Pod{podReady()}
 			s.Machines = []capacity.Machine{machine()}
 		}},
+		{reason: "the inference server answers, and its Service has no endpoint", noEndpoint: true, change: func(s *scope.Scope) {
+			s.Revision, s.StatefulSet, s.Pods = accepted(1), readySet(), []corev1.Pod{podReady()}
+			s.Machines = []capacity.Machine{machine()}
+		}},
 		{
 			reason: "the inference server answers, and its Service is refused", noService: true,
 			err: errors.New("exceeded quota: services"), change: func(s *scope.Scope) {
@@ -291,6 +296,9 @@ func TestStatus(t *testing.T) {
 			s.Before = *s.Workspace.Status.DeepCopy()
 		}
 		s.IsPlanned, s.HasService = s.Revision != nil, s.StatefulSet != nil && !test.noService
+		if s.HasService && !test.noEndpoint {
+			s.Endpoints = []types.UID{podReady().UID}
+		}
 		status, events := s.Status(test.err, now)
 		fmt.Fprintf(&out, "## %s\nstate %s, nodes %d %v\n", test.reason, status.State, status.TargetNodeCount, status.WorkerNodes)
 		for _, c := range status.Conditions {
@@ -315,7 +323,7 @@ func TestStatus(t *testing.T) {
 func TestStatusIsStable(t *testing.T) {
 	s := scope.New(workspaceObject())
 	s.Revision, s.StatefulSet, s.Pods = accepted(1), readySet(), []corev1.Pod{podReady()}
-	s.Machines, s.HasService = []capacity.Machine{machine()}, true
+	s.Machines, s.HasService, s.Endpoints = []capacity.Machine{machine()}, true, []types.UID{podReady().UID}
 	first, _ := s.Status(nil, now)
 	s.Workspace.Status, s.Before = first, first
 	second, events := s.Status(nil, metav1.NewTime(now.Add(time.Hour)))

@@ -11,6 +11,7 @@ import (
 	corev1 "k8s.io/api/core/v1"
 	"k8s.io/apimachinery/pkg/api/meta"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/apimachinery/pkg/types"
 	testclock "k8s.io/utils/clock/testing"
 
 	"github.com/modelberth/modelberth/api/v1beta1"
@@ -41,7 +42,9 @@ func TestReadyIsNeverStalled(t *testing.T) {
 		s := scope.New(workspaceObject())
 		s.IsPlanned, s.HasService = random.IntN(2) == 0, random.IntN(4) > 0
 		maybe(func() { s.Revision = accepted(1) })
-		maybe(func() { s.StatefulSet, s.Pods = readySet(), []corev1.Pod{podReady()} })
+		maybe(func() {
+			s.StatefulSet, s.Pods, s.Endpoints = readySet(), []corev1.Pod{podReady()}, []types.UID{podReady().UID}
+		})
 		maybe(func() { s.Machines = []capacity.Machine{machine()} })
 		if s.Revision != nil {
 			maybe(func() { surging(s) })

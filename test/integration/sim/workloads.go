@@ -9,6 +9,7 @@ import (
 	"fmt"
 	"hash/fnv"
 	"slices"
+	"strings"
 	"sync"
 
 	appsv1 "k8s.io/api/apps/v1"
@@ -300,6 +301,7 @@ func podOf(set *appsv1.StatefulSet, revision string, key types.NamespacedName) *
 		pod.Labels = map[string]string{}
 	}
 	pod.Labels[appsv1.ControllerRevisionHashLabelKey] = revision
+	pod.Labels[appsv1.PodIndexLabel] = key.Name[strings.LastIndex(key.Name, "-")+1:]
 	pod.OwnerReferences = []metav1.OwnerReference{
 		*metav1.NewControllerRef(set, appsv1.SchemeGroupVersion.WithKind("StatefulSet")),
 	}

@@ -39,6 +39,7 @@ type world struct {
 	karpenter  *sim.Karpenter
 	autoscaler *sim.Autoscaler
 	workloads  *sim.Workloads
+	endpoints  *sim.Endpoints
 	overlay    string
 	stop       func() error
 	// environment is what the API server runs in.
@@ -167,6 +168,9 @@ func (w *world) populate(ctx context.Context) error {
 		return err
 	}
 	if w.workloads, err = sim.SetupWorkloads(mgr); err != nil {
+		return err
+	}
+	if w.endpoints, err = sim.SetupEndpoints(mgr); err != nil {
 		return err
 	}
 	if err := sim.SetupGarbage(mgr); err != nil {

@@ -34,7 +34,8 @@ func factsOf(s *Scope) *status.Facts {
 		Machines:  status.Machines{Serving: s.PlannedMachines(), Count: len(s.Machines), Unheard: s.Unheard},
 		Pods:      podFacts(s),
 		Endpoint: status.Endpoint{
-			HasService: s.HasService, ServesSpec: servesSpec(s), Meanwhile: s.Meanwhile(), Engine: s.Engine, Speed: s.Speed,
+			HasService: s.HasService, IsReachable: s.HasEndpoint(), ServesSpec: servesSpec(s), Meanwhile: s.Meanwhile(),
+			Engine: s.Engine, Speed: s.Speed,
 		},
 		Pass: status.Pass{
 			FellBackFrom: s.FellBackFrom, Recreates: s.Recreates, Exposed: s.Exposed, ReplacesGroup: s.GroupStep.Do == group.Replace,

@@ -12,6 +12,7 @@ import (
 	appsv1 "k8s.io/api/apps/v1"
 	corev1 "k8s.io/api/core/v1"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/apimachinery/pkg/types"
 
 	"github.com/modelberth/modelberth/api/v1beta1"
 	"github.com/modelberth/modelberth/pkg/capacity/acquire"
@@ -40,7 +41,9 @@ type Observation struct {
 	// MachineKind is the name of the machines' kind in kubectl.
 	MachineKind string
 	Pods        []corev1.Pod
-	Nodes       []corev1.Node
+	// Endpoints are the pods that get the requests to the Service. They are not read while the Workspace is Ready.
+	Endpoints []types.UID
+	Nodes     []corev1.Node
 	// Silence decides whether nodes that are not Ready count as lost.
 	Silence nodehealth.Silence
 	// Namespace has the labels and annotations of the Workspace's namespace.

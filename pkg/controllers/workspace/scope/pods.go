@@ -83,6 +83,13 @@ func (s *Scope) HasReadyPod() bool {
 	return false
 }
 
+// HasEndpoint reports whether the Service sends requests to a ready pod of the Workspace.
+func (s *Scope) HasEndpoint() bool {
+	return slices.ContainsFunc(s.CurrentPods(), func(pod *corev1.Pod) bool {
+		return isPodReady(pod) && slices.Contains(s.Endpoints, pod.UID)
+	})
+}
+
 // IsHeldBack reports whether the engines of a group wait until a probe shows that other pods cannot reach it.
 func (s *Scope) IsHeldBack() bool {
 	return s.IsGroup() && slices.ContainsFunc(s.CurrentPods(), workload.IsHeld)

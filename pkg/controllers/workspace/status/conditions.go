@@ -7,6 +7,7 @@ import (
 	"fmt"
 
 	apierrors "k8s.io/apimachinery/pkg/api/errors"
+	"k8s.io/apimachinery/pkg/api/meta"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 
 	"github.com/modelberth/modelberth/api/v1beta1"
@@ -65,12 +66,20 @@ func (p pass) ready(planned, resource, inference metav1.Condition) metav1.Condit
 		return no(v1beta1.ConditionReady, p.stalled.Reason, p.stalled.Message)
 	case !holds(planned):
 		return no(v1beta1.ConditionReady, planned.Reason, planned.Message)
-	case holds(inference) && (holds(resource) || p.Endpoint.ServesSpec) && (p.Endpoint.HasService || p.Stored.Endpoint != nil):
+	case holds(inference) && (holds(resource) || p.Endpoint.ServesSpec) && p.isReachable():
 		return yes(v1beta1.ConditionReady, v1beta1.ReasonServing,
 			fmt.Sprintf("answers at http://%s.%s.svc/v1", p.Workspace.Name, p.Workspace.Namespace))
 	default:
 		return p.unready(resource, inference)
 	}
+}
+
+// isReachable reports whether clients reach the model through its Service. The controller manager adds a pod to the
+// Service some time after it is ready. A model that is Ready stays so while its pods answer: an update of the Service's
+// endpoints may drop and add them.
+func (p pass) isReachable() bool {
+	wasReady := meta.IsStatusConditionTrue(p.Stored.Conditions, v1beta1.ConditionReady)
+	return (p.Endpoint.HasService || p.Stored.Endpoint != nil) && (wasReady || p.Endpoint.IsReachable)
 }
 
 // unready names the obstacle for a model with a plan: an error first, then the next stage.
@@ -84,9 +93,13 @@ func (p pass) unready(resource, inference metav1.Condition) metav1.Condition {
 		return no(v1beta1.ConditionReady, v1beta1.ReasonProgressing, progress.Message(p.err))
 	case !holds(resource):
 		return no(v1beta1.ConditionReady, resource.Reason, resource.Message)
-	case holds(inference):
+	case holds(inference) && !p.Endpoint.HasService && p.Stored.Endpoint == nil:
 		return no(v1beta1.ConditionReady, v1beta1.ReasonProgressing,
 			fmt.Sprintf("the inference server answers; creating Service %s/%s", p.Workspace.Namespace, p.Workspace.Name))
+	case holds(inference):
+		return no(v1beta1.ConditionReady, v1beta1.ReasonNoEndpoint, fmt.Sprintf("the inference server answers, but no client reaches "+
+			"it, because Service %s/%s has no endpoint yet: if this lasts, the cluster's kube-controller-manager does not run",
+			p.Workspace.Namespace, p.Workspace.Name))
 	default:
 		return no(v1beta1.ConditionReady, inference.Reason, inference.Message)
 	}

@@ -120,6 +120,9 @@ type Pods struct {
 type Endpoint struct {
 	// HasService reports whether the Service exists and is the Workspace's own.
 	HasService bool
+	// IsReachable reports whether the Service sends requests to a ready pod. It does not count while the Workspace is
+	// Ready.
+	IsReachable bool
 	// Revision is the name of the pods' revision, and Models are its served model names.
 	Revision string
 	Models   []string

@@ -27,21 +27,29 @@ func AreMachinesUsable(before, after *v1beta1.WorkspaceStatus) bool {
 	return equality.Semantic.DeepEqual(withoutMachines(before), withoutMachines(after))
 }
 
-// AnswersEarly reports whether two statuses differ only in progress and in an engine that answers before its machines count
-// as usable. The machines usually follow within a second or two.
-func AnswersEarly(before, after *v1beta1.WorkspaceStatus) bool {
-	const engine, machines = v1beta1.ConditionInferenceReady, v1beta1.ConditionResourceReady
-	if meta.IsStatusConditionTrue(before.Conditions, engine) || !meta.IsStatusConditionTrue(after.Conditions, engine) ||
-		meta.IsStatusConditionTrue(after.Conditions, machines) {
-		return false
+// AnswersEarly reports whether two statuses differ only in progress, in machines that have become usable, and in an engine
+// that answers before the Workspace is Ready: its machines do not count as usable yet, or its Service has no endpoint.
+// Both usually follow within a second or two. events is the number of events that report the same.
+func AnswersEarly(before, after *v1beta1.WorkspaceStatus) (events int, isEarly bool) {
+	begins := func(kind string) bool {
+		return !meta.IsStatusConditionTrue(before.Conditions, kind) && meta.IsStatusConditionTrue(after.Conditions, kind)
 	}
-	return equality.Semantic.DeepEqual(withoutEngine(before), withoutEngine(after))
+	if !begins(v1beta1.ConditionInferenceReady) || meta.IsStatusConditionTrue(after.Conditions, v1beta1.ConditionReady) {
+		return 0, false
+	}
+	if !begins(v1beta1.ConditionResourceReady) {
+		return 1, equality.Semantic.DeepEqual(withoutEngine(before), withoutEngine(after))
+	}
+	return 2, equality.Semantic.DeepEqual(withoutMachines(withoutEngine(before)), withoutMachines(withoutEngine(after)))
 }
 
 // withoutEngine returns a copy of a status without progress, and without whether the engine answers.
 func withoutEngine(status *v1beta1.WorkspaceStatus) *v1beta1.WorkspaceStatus {
 	out := withoutProgress(status)
 	out.Endpoint = nil
+	for i := range out.Attempts {
+		out.Attempts[i].AnsweredTime = nil
+	}
 	meta.RemoveStatusCondition(&out.Conditions, v1beta1.ConditionInferenceReady)
 	return out
 }

@@ -5,6 +5,7 @@ package status_test
 
 import (
 	"testing"
+	"time"
 
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 
@@ -137,28 +138,40 @@ func TestAnswersEarly(t *testing.T) {
 		}
 		return out
 	}
+	usable := func(s *v1beta1.WorkspaceStatus) {
+		s.Conditions[1].Status = metav1.ConditionTrue
+		s.Attempts[0].ReadyTime, s.Attempts[0].AnsweredTime = &metav1.Time{Time: time.Unix(9, 0)}, &metav1.Time{Time: time.Unix(9, 0)}
+	}
+	onUsable := starting()
+	usable(onUsable)
+	onUsable.Attempts[0].AnsweredTime = nil
+	const no = -1
 	for _, tc := range []struct {
 		reason        string
 		before, after *v1beta1.WorkspaceStatus
-		want          bool
+		events        int
 	}{
-		{"it answers", starting(), answering(nil), true},
-		{"a stage of the start, too", starting(), answering(func(s *v1beta1.WorkspaceStatus) { s.WorkerNodes = []string{"n"} }), true},
-		{"it does not answer yet", starting(), starting(), false},
-		{"it has answered before", answering(nil), answering(nil), false},
-		{"it answers no more", answering(nil), starting(), false},
-		{"the machines are usable, too", starting(), answering(func(s *v1beta1.WorkspaceStatus) {
-			s.Conditions[1].Status = metav1.ConditionTrue
-		}), false},
+		{"it answers", starting(), answering(nil), 1},
+		{"a stage of the start, too", starting(), answering(func(s *v1beta1.WorkspaceStatus) { s.WorkerNodes = []string{"n"} }), 1},
+		{"it does not answer yet", starting(), starting(), no},
+		{"it has answered before", answering(nil), answering(nil), no},
+		{"it answers no more", answering(nil), starting(), no},
+		{"the machines were usable, and the Service has no endpoint", onUsable, answering(usable), 1},
+		{"the machines are usable, too, and the Service has no endpoint", starting(), answering(usable), 2},
+		{"the machines are usable, too, and the Workspace is Ready", starting(), answering(func(s *v1beta1.WorkspaceStatus) {
+			usable(s)
+			s.Conditions[3].Status = metav1.ConditionTrue
+		}), no},
 		{"the Workspace is Ready on the machines of before", starting(), answering(func(s *v1beta1.WorkspaceStatus) {
 			s.Conditions[3].Status = metav1.ConditionTrue
-		}), false},
-		{"the attempt ends", starting(), answering(func(s *v1beta1.WorkspaceStatus) { s.Attempts[0].Reason = "Quota" }), false},
-		{"the plan changes", starting(), answering(func(s *v1beta1.WorkspaceStatus) { s.Plan = &v1beta1.PlanStatus{} }), false},
+		}), no},
+		{"the attempt ends", starting(), answering(func(s *v1beta1.WorkspaceStatus) { s.Attempts[0].Reason = "Quota" }), no},
+		{"the plan changes", starting(), answering(func(s *v1beta1.WorkspaceStatus) { s.Plan = &v1beta1.PlanStatus{} }), no},
 	} {
 		t.Run(tc.reason, func(t *testing.T) {
-			if got := status.AnswersEarly(tc.before, tc.after); got != tc.want {
-				t.Errorf("only an early answer: %v, want %v", got, tc.want)
+			events, isEarly := status.AnswersEarly(tc.before, tc.after)
+			if isEarly != (tc.events != no) || isEarly && events != tc.events {
+				t.Errorf("only an early answer: %v, with %d events; want %d", isEarly, events, tc.events)
 			}
 		})
 	}

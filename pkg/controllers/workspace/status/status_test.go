@@ -43,7 +43,7 @@ func serving() *status.Facts {
 			HasSet: true, ArePlaced: true, AreCurrent: true,
 			Diagnosis: diagnosis.Finding{Ready: true, Reason: v1beta1.ReasonInferenceSuccess, Message: "the inference server answers"},
 		},
-		Endpoint: status.Endpoint{HasService: true, Revision: "chat-1", Models: []string{"model"}},
+		Endpoint: status.Endpoint{HasService: true, IsReachable: true, Revision: "chat-1", Models: []string{"model"}},
 	}
 }
 
@@ -62,6 +62,25 @@ func TestReady(t *testing.T) {
 		{
 			reason: "there is no Service yet", want: "False Progressing",
 			change: func(f *status.Facts) { f.Endpoint.HasService = false },
+		},
+		{
+			reason: "the Service has no endpoint yet", want: "False NoEndpoint",
+			change: func(f *status.Facts) { f.Endpoint.IsReachable = false },
+		},
+		{
+			reason: "the Service of a Ready model has no endpoint for a moment", want: "True Serving",
+			change: func(f *status.Facts) {
+				f.Endpoint.IsReachable = false
+				f.Stored.Conditions = []metav1.Condition{{Type: v1beta1.ConditionReady, Status: metav1.ConditionTrue}}
+			},
+		},
+		{
+			reason: "the pods of a model that was Ready restart, and its Service has no endpoint yet", want: "False NoEndpoint",
+			change: func(f *status.Facts) {
+				f.Endpoint.IsReachable = false
+				f.Stored.Endpoint = &v1beta1.Endpoint{URL: "http://chat.team-a.svc"}
+				f.Stored.Conditions = []metav1.Condition{{Type: v1beta1.ConditionReady, Status: metav1.ConditionFalse}}
+			},
 		},
 		{
 			reason: "the name belongs to another object", want: "False NameTaken",

@@ -11,6 +11,7 @@ import (
 
 	appsv1 "k8s.io/api/apps/v1"
 	corev1 "k8s.io/api/core/v1"
+	discoveryv1 "k8s.io/api/discovery/v1"
 	networkingv1 "k8s.io/api/networking/v1"
 	policyv1 "k8s.io/api/policy/v1"
 	"k8s.io/apimachinery/pkg/api/equality"
@@ -29,6 +30,7 @@ import (
 	"sigs.k8s.io/controller-runtime/pkg/source"
 
 	"github.com/modelberth/modelberth/api/v1beta1"
+	"github.com/modelberth/modelberth/pkg/workload"
 )
 
 // ControllerName is the name of the controller in logs and metrics.
@@ -104,6 +106,7 @@ func (w *Watches) Setup(mgr manager.Manager, r reconcile.Reconciler, sources []S
 		Owns(&networkingv1.NetworkPolicy{}).
 		Owns(&policyv1.PodDisruptionBudget{}, builder.WithPredicates(predicate.GenerationChangedPredicate{})).
 		Watches(&corev1.Pod{}, handler.EnqueueRequestsFromMapFunc(byPod)).
+		Watches(&discoveryv1.EndpointSlice{}, handler.EnqueueRequestsFromMapFunc(byEndpoints), builder.WithPredicates(endpointsChanged())).
 		Watches(&corev1.Node{}, handler.EnqueueRequestsFromMapFunc(w.byNode), builder.WithPredicates(nodeChanged())).
 		WatchesMetadata(&corev1.ConfigMap{}, handler.EnqueueRequestsFromMapFunc(w.byConfigMap)).
 		WatchesMetadata(&corev1.Namespace{}, handler.EnqueueRequestsFromMapFunc(w.byNamespace), builder.WithPredicates(namespaceChanged())).
@@ -156,6 +159,15 @@ func byMachine(_ context.Context, object client.Object) []reconcile.Request {
 
 func byPod(_ context.Context, object client.Object) []reconcile.Request {
 	return requestFor(object.GetNamespace(), object.GetLabels()[v1beta1.LabelWorkspace])
+}
+
+// byEndpoints finds the Workspace whose Service has an EndpointSlice.
+func byEndpoints(_ context.Context, object client.Object) []reconcile.Request {
+	slice, ok := object.(*discoveryv1.EndpointSlice)
+	if !ok {
+		return nil
+	}
+	return requestFor(slice.Namespace, workload.EndpointOf(slice))
 }
 
 func requestFor(namespace, name string) []reconcile.Request {
