@@ -25,6 +25,9 @@ import (
 
 var noon = metav1.NewTime(time.Date(2026, 11, 23, 12, 0, 0, 0, time.UTC))
 
+// budgeted is the name of a plan in a namespace with a monthly budget.
+const budgeted = "budgeted"
+
 // known is a Lookup with plans by name.
 type known map[string]*Plan
 
@@ -44,6 +47,7 @@ func (known) Offering(a *v1beta1.Attempt) refusal.Offering {
 func (known) Class(*Plan) string                         { return "" }
 func (known) Zones(time.Time, refusal.Offering) []string { return nil }
 func (known) Forbidden() string                          { return "" }
+func (k known) HasBudget() bool                          { return k[budgeted] != nil }
 func (known) Failing(*v1beta1.Attempt) (string, bool)    { return "", false }
 func (known) Fault() string                              { return "pod chat-0 waits for the scheduler" }
 
@@ -162,12 +166,40 @@ func TestObserveSurge(t *testing.T) {
 	}
 }
 
-// TestSurgeNeedsTheBackEnd has a back end that cannot distinguish the machines of two attempts.
+// TestSurgeNeedsTheBackEnd has a back end that cannot distinguish the machines of two attempts. Before it releases the
+// serving ones, a monthly budget must pay for others.
 func TestSurgeNeedsTheBackEnd(t *testing.T) {
-	p := begun(readyOf(1, "B"))
-	p.Surge.IsPossible = false
-	if _, _, err := p.observeSurge(); err != nil || p.Surge.Serving != 0 {
-		t.Errorf("serving %d, error %v; want none", p.Surge.Serving, err)
+	for _, test := range []struct {
+		reason  string
+		attempt v1beta1.Attempt
+		change  func(*pass)
+		step    Do
+		stays   bool
+	}{
+		{"another plan is wanted, without a budget", readyOf(1, "B"), func(p *pass) { p.Lookup = known{} }, End, false},
+		{"another plan is wanted", readyOf(1, "B"), func(*pass) {}, Next, true},
+		{"its machines are wanted", readyOf(1, "A"), func(*pass) {}, Keep, false},
+		{"it does not answer", readyOf(1, "B"), func(p *pass) { p.Pods.IsAnswering = false }, End, false},
+		{"it never got its machines", attemptOf(1, "B"), func(*pass) {}, End, false},
+		{"the budget pays for others", readyOf(1, "B"), func(p *pass) { p.Recreates = "they are released first" }, End, false},
+	} {
+		t.Run(test.reason, func(t *testing.T) {
+			p := begun(test.attempt)
+			p.Machines, p.Surge.IsPossible, p.Pods.IsAnswering = Machines{machineOf(1, 0, test.attempt.InstanceType)}, false, true
+			p.Workspace.Status.Attempts = p.Attempts.Clone()
+			p.Lookup = known{budgeted: wanted(1)}
+			test.change(p)
+			state, err := p.state()
+			if err != nil {
+				t.Fatal(err)
+			}
+			if step := state.Next(); step.Do != test.step {
+				t.Errorf("the next step is %s, want %s", step.Do, test.step)
+			}
+			if pods := p.Switchover(true); pods.Stays != test.stays {
+				t.Errorf("the pods stay: %v, want %v", pods.Stays, test.stays)
+			}
+		})
 	}
 }
 

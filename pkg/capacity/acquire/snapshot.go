@@ -95,6 +95,8 @@ type Lookup interface {
 	Zones(at time.Time, offer refusal.Offering) []string
 	// Forbidden returns why no machine may be bought for the accepted plan today; empty if it may.
 	Forbidden() string
+	// HasBudget reports whether a monthly budget stops purchases for the Workspace.
+	HasBudget() bool
 	// Failing reports whether the pods on the machines of an attempt fail permanently, and how.
 	Failing(attempt *v1beta1.Attempt) (string, bool)
 	// Fault returns the last known fault of the pods; empty if there is none.

@@ -68,10 +68,13 @@ func (m Machines) Fault(now time.Time) string {
 // machines. isNeedless: the serving machines are suitable again, so those of the later attempt are not needed.
 func (p *pass) observeSurge() (isUnrecorded, isNeedless bool, err error) {
 	p.Surge = Surge{IsPossible: p.Surge.IsPossible, Replaces: p.Surge.Replaces, IsGroup: p.Accepted.IsGroup()}
-	if !p.Surge.IsPossible || !p.Pods.HasSet || p.Recreates != "" {
+	if !p.Pods.HasSet || p.Recreates != "" {
 		return false, false, nil
 	}
 	open := p.Attempts.Open()
+	if !p.Surge.IsPossible {
+		return false, false, p.holdForBudget(open)
+	}
 	if len(open) == 0 {
 		return len(p.unrecorded()) > 0, false, nil
 	}
@@ -88,6 +91,19 @@ func (p *pass) observeSurge() (isUnrecorded, isNeedless bool, err error) {
 		isNeedless = true
 	}
 	return false, isNeedless, nil
+}
+
+// holdForBudget lets the only attempt serve until the monthly budget pays for the machines of another plan. Without a
+// budget, a back end that cannot hold the machines of two attempts releases the serving ones at once.
+func (p *pass) holdForBudget(open []*v1beta1.Attempt) error {
+	if len(open) != 1 || open[0].ReadyTime == nil || !p.Pods.IsAnswering || !p.Lookup.HasBudget() {
+		return nil
+	}
+	names, _, err := p.namesOf(open[0])
+	if err == nil && !p.Machines.AreWanted(open[0], names, p.Accepted.Revision) {
+		p.Surge.Serving = open[0].Number
+	}
+	return err
 }
 
 // isHeld reports whether the first open attempt keeps its machines while another plan acquires its own, or until its

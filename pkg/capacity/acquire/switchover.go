@@ -25,8 +25,11 @@ type Switchover struct {
 // Switchover decides whether the pods switch to the accepted plan and its machines. Without a plan for the current
 // spec, serving pods do not move.
 func (s *Snapshot) Switchover(hasPlan bool) Switchover {
-	if !s.Pods.HasSet || !s.Surge.IsPossible {
+	switch {
+	case !s.Pods.HasSet:
 		return Switchover{}
+	case !s.Surge.IsPossible: // at most one attempt has machines
+		return Switchover{Stays: s.Serving() != nil}
 	}
 	return s.switchover(hasPlan)
 }

@@ -31,6 +31,9 @@ func (c *Choice) CheckBeside(made *revision.Revision) error {
 	if c.Machines.AreRetired() {
 		return &acquire.RecreateError{Why: "the capacity back end has changed since their purchase"}
 	}
+	if !c.Surge.IsPossible {
+		return &acquire.RecreateError{Why: "the capacity back end cannot hold the machines of two plans"}
+	}
 	if !c.IsAnswering {
 		return &acquire.RecreateError{Why: "the model on them is not answering"}
 	}

@@ -4,7 +4,6 @@
 package purchase
 
 import (
-	"cmp"
 	"context"
 	"errors"
 	"fmt"
@@ -47,10 +46,14 @@ func (c *Choice) affordableBut(ctx context.Context, number int32, deleting *cool
 		return nil, err
 	}
 	if err := c.CheckBeside(made); err != nil {
-		if c.IsAnswering { // machines are worth keeping only while their model answers
-			err = cmp.Or(c.checkMonth(ctx, made, number), err)
+		if !c.IsAnswering { // machines are worth keeping only while their model answers
+			return made, err
 		}
-		return made, err
+		granted, err := c.instead(ctx, made, number, err)
+		if err != nil || granted.IsOnNodes() || c.Suffices(granted) {
+			return granted, err
+		}
+		return granted, c.takeTurn(granted)
 	}
 	granted, err := c.Afford(ctx, made, number)
 	if _, isRecreate := errors.AsType[*acquire.RecreateError](err); isRecreate {

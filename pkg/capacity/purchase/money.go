@@ -31,6 +31,19 @@ func (c *Choice) Afford(ctx context.Context, made *revision.Revision, number int
 	if err := budget.InsteadOf(over); err != nil {
 		return nil, err
 	}
+	cheaper, err := c.cheaper(ctx, over)
+	if err != nil || cheaper.IsOnNodes() || c.Suffices(cheaper) {
+		return cheaper, err
+	}
+	over, err = c.Reserve(ctx, cheaper, number)
+	if over != nil {
+		return nil, c.Short(over)
+	}
+	return cheaper, err
+}
+
+// cheaper returns the best plan for the remaining money. If there is none, the error says how long the Workspace waits.
+func (c *Choice) cheaper(ctx context.Context, over *ledger.OverError) (*revision.Revision, error) {
 	excluded, err := c.excluded()
 	if err != nil {
 		return nil, err
@@ -42,22 +55,15 @@ func (c *Choice) Afford(ctx context.Context, made *revision.Revision, number int
 		excluded: excluded,
 		room:     planner.Ceiling{HourlyPrice: over.Room, Name: "what is left of a spending ceiling,", Help: "wait"},
 	}
-	cheaper, err := c.makePlan(ctx, now)
+	out, err := c.makePlan(ctx, now)
 	if _, isStalled := errors.AsType[*progress.StalledError](err); isStalled {
 		return nil, c.ShortUntil(ctx, over, excluded)
 	}
 	if err != nil {
 		return nil, err
 	}
-	cheaper.Provisional = true
-	if cheaper.IsOnNodes() || c.Suffices(cheaper) {
-		return cheaper, nil
-	}
-	over, err = c.Reserve(ctx, cheaper, number)
-	if over != nil {
-		return nil, c.Short(over)
-	}
-	return cheaper, err
+	out.Provisional = true
+	return out, nil
 }
 
 // Reserve reserves the money for the missing machines of an attempt. The first result describes a lack of money; nil

@@ -4,6 +4,7 @@
 package purchase
 
 import (
+	"cmp"
 	"context"
 	"errors"
 	"fmt"
@@ -60,16 +61,52 @@ func (c *Choice) month() func() (ledger.Month, error) {
 	}
 }
 
-// checkMonth returns an error if the monthly budget has no room for the successors of the serving machines. The
+// HasBudget reports whether a monthly budget stops purchases in the namespace.
+func (c *Choice) HasBudget() bool { return c.month() != nil }
+
+// CheckMonth returns an error if the monthly budget has no room for the successors of the serving machines. The
 // release of these gives nothing back to the budget.
-func (c *Choice) checkMonth(ctx context.Context, made *revision.Revision, number int32) error {
-	costs, err := c.costs(made, number)
-	if err != nil {
-		return err
-	}
-	err = c.Ledger.CheckMonth(ctx, c.Clock.Now(), costs, ledger.Ceilings{Month: c.month()})
-	if over, isOver := errors.AsType[*ledger.OverError](err); isOver {
+func (c *Choice) CheckMonth(ctx context.Context, made *revision.Revision, number int32) error {
+	over, err := c.overMonth(ctx, made, number)
+	if over != nil {
 		return c.Short(over)
 	}
 	return err
+}
+
+// overMonth describes why the monthly budget has no room for the successors of the serving machines; nil if it has.
+func (c *Choice) overMonth(ctx context.Context, made *revision.Revision, number int32) (*ledger.OverError, error) {
+	costs, err := c.costs(made, number)
+	if err != nil {
+		return nil, err
+	}
+	err = c.Ledger.CheckMonth(ctx, c.Clock.Now(), costs, ledger.Ceilings{Month: c.month()})
+	if over, isOver := errors.AsType[*ledger.OverError](err); isOver {
+		return over, nil
+	}
+	return nil, err
+}
+
+// instead returns the plan whose machines replace those of an answering model, with the reason to release these first.
+// If the monthly budget does not pay for that plan, the best plan for the rest of the budget takes its place: after the
+// release, Afford would choose that one, too.
+func (c *Choice) instead(ctx context.Context, made *revision.Revision, number int32, why error) (*revision.Revision, error) {
+	over, err := c.overMonth(ctx, made, number)
+	if over == nil {
+		return made, cmp.Or(err, why)
+	}
+	cheaper, err := c.cheaper(ctx, over)
+	if err != nil || cheaper.IsOnNodes() || c.Suffices(cheaper) {
+		return cheaper, err
+	}
+	if err := c.checkPurchase(ctx, cheaper); err != nil {
+		return nil, err
+	}
+	if err := c.CheckBeside(cheaper); err != nil {
+		return cheaper, cmp.Or(c.CheckMonth(ctx, cheaper, number), err)
+	}
+	if over, err = c.Reserve(ctx, cheaper, number); over != nil {
+		return nil, c.Short(over)
+	}
+	return cheaper, err
 }

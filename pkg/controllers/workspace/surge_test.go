@@ -55,7 +55,7 @@ func surging(s *scope.Scope) {
 	s.StatefulSet, s.Pods = readySet(), []corev1.Pod{podReady()}
 	begin(s, s.Previous, 1, []string{"chat-aaaa"}, now.Time)
 	s.Attempts[0].ReadyTime = &now
-	s.Surge.Serving = 1
+	s.Surge.Serving, s.Surge.IsPossible = 1, true
 	begin(s, s.Revision, 2, []string{"chat-bbbb"}, now.Time)
 	launched := machine(launching)
 	launched.Name = "chat-bbbb"
@@ -191,6 +191,10 @@ func TestBeside(t *testing.T) {
 		{
 			"a price is not known", priced(-1), purchase.Limits{MaxHourlyPrice: 6}, "the serving machines are released first: this installation's " +
 				"default limit of $6.00/h leaves no room for Standard_NC24ads_A100_v4 in addition to Standard_NC24ads_A100_v4, because one of the two prices is unknown",
+		},
+		{
+			"the back end has no room for both", func(s *scope.Scope) { priced(3)(s); s.Surge.IsPossible = false }, purchase.Limits{},
+			"the serving machines are released first: the capacity back end cannot hold the machines of two plans",
 		},
 		{"a price is not known, and nobody asks", priced(-1), purchase.Limits{}, ""},
 		{"nothing is held", func(s *scope.Scope) { limited("1")(s); s.Surge.Serving = 0 }, purchase.Limits{}, ""},

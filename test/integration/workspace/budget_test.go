@@ -21,6 +21,7 @@ import (
 	"github.com/modelberth/modelberth/pkg/cost"
 	"github.com/modelberth/modelberth/pkg/options"
 	"github.com/modelberth/modelberth/test/integration/faults"
+	"github.com/modelberth/modelberth/test/integration/sim"
 )
 
 // budget sets the annotations of a namespace; an empty value removes one.
@@ -112,18 +113,44 @@ func TestMonthlyBudget(t *testing.T) {
 	w.untilCondition(t, second, v1beta1.ConditionReady, metav1.ConditionTrue, "")
 }
 
-// TestSpentBudgetKeepsMachines edits a Workspace whose new machine has no room beside the serving one. While the budget is
-// spent, the serving one stays: it could not be replaced. A raised budget lets the edit continue.
+// TestSpentBudgetKeepsMachines edits a Workspace whose new machine has no room beside the serving one: because of the price
+// limit, or because the back end cannot hold both. While the budget is spent, the serving one stays: it could not be
+// replaced. A raised budget lets the edit continue.
 func TestSpentBudgetKeepsMachines(t *testing.T) {
-	w := enter(t)
-	o, now := w.monthly(t)
-	w.beginWith(t, faults.NewRecorder(), now, o)
-	ws := plannerForm(w.namespace(t), "chat")
-	ws.Resource.Placement = &v1beta1.PlacementSpec{InstanceTypes: []string{dear}}
-	w.spendBudget(t, o, now, ws)
+	for _, backEnd := range []string{options.BackendNodeClaim, options.BackendNodePool, options.BackendPods} {
+		t.Run(backEnd, func(t *testing.T) {
+			w := enter(t)
+			o, now := w.monthly(t)
+			o.CapacityBackend = backEnd
+			ws := plannerForm(w.namespace(t), "chat")
+			ws.Resource.Placement = &v1beta1.PlacementSpec{InstanceTypes: []string{dear}}
+			edited := &v1beta1.PlacementSpec{InstanceTypes: []string{cheap}}
+			switch backEnd {
+			case options.BackendNodeClaim:
+				edited.MaxHourlyPrice = "4"
+			case options.BackendPods:
+				o.NodeClasses = nil
+				w.autoscaler.Serve(ws.Namespace, w.group(t, dear, sim.Scales), w.group(t, cheap, sim.Scales))
+			}
+			w.beginWith(t, faults.NewRecorder(), now, o)
+			w.spendBudget(t, o, now, ws)
+			w.editKeeps(t, ws, edited)
+			w.budget(t, ws.Namespace, "400", "")
+			eventually(t, "the edit continues", func() (bool, string) {
+				w.read(t, ws)
+				all := ws.Status.Attempts
+				return len(all) == 2 && all[1].InstanceType == cheap && strings.Contains(all[0].Message, "the serving machines are released first") &&
+					meta.IsStatusConditionTrue(ws.Status.Conditions, v1beta1.ConditionReady), saying(ws)
+			})
+		})
+	}
+}
 
-	before := ws.DeepCopy()
-	ws.Resource.Placement = &v1beta1.PlacementSpec{InstanceTypes: []string{cheap}, MaxHourlyPrice: "4"}
+// editKeeps edits a Workspace in a namespace with a spent budget, and sees to it that its pod serves on.
+func (w *world) editKeeps(t *testing.T, ws *v1beta1.Workspace, placement *v1beta1.PlacementSpec) {
+	t.Helper()
+	before, pod := ws.DeepCopy(), w.podUID(t, ws)
+	ws.Resource.Placement = placement
 	if err := w.client.Patch(t.Context(), ws, client.MergeFrom(before)); err != nil {
 		t.Fatal(err)
 	}
@@ -136,15 +163,7 @@ func TestSpentBudgetKeepsMachines(t *testing.T) {
 	during(t, "the machine serves on", 3*time.Second, func() (bool, string) {
 		w.read(t, ws)
 		return meta.IsStatusConditionTrue(ws.Status.Conditions, v1beta1.ConditionInferenceReady) &&
-			len(ws.Status.Attempts) == 1 && ws.Status.Attempts[0].Reason == "" && w.claimsOf(t, ws.Namespace) == 1, saying(ws)
-	})
-
-	w.budget(t, ws.Namespace, "400", "")
-	eventually(t, "the edit continues", func() (bool, string) {
-		w.read(t, ws)
-		return len(ws.Status.Attempts) == 2 && ws.Status.Attempts[1].InstanceType == cheap &&
-			strings.Contains(ws.Status.Attempts[0].Message, "the serving machines are released first") &&
-			meta.IsStatusConditionTrue(ws.Status.Conditions, v1beta1.ConditionReady), saying(ws)
+			len(ws.Status.Attempts) == 1 && ws.Status.Attempts[0].Reason == "" && w.podUID(t, ws) == pod, saying(ws)
 	})
 }
 

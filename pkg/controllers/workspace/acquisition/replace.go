@@ -46,9 +46,14 @@ func (e *Executor) replaceLost(ctx context.Context, s *scope.Scope, lost []acqui
 	if why == "" || s.Surge.IsPossible { // another plan's machines can be acquired in addition to the remaining ones
 		return false, nil
 	}
-	_, err = e.Choice(s).Elsewhere(ctx)
-	if _, isStalled := errors.AsType[*progress.StalledError](err); isStalled {
-		return false, nil // no other plan: the remaining machines serve
+	choice := e.Choice(s)
+	made, err := choice.Elsewhere(ctx)
+	if err == nil && !made.IsOnNodes() {
+		err = choice.CheckMonth(ctx, made, s.Attempts.NextNumber())
+	}
+	_, isStalled := errors.AsType[*progress.StalledError](err)
+	if isStalled || progress.IsWaiting(err) {
+		return false, nil // no other plan can be bought: the remaining machines serve
 	}
 	if err == nil {
 		s.EndAttempt(acquire.Released("the machines were released for another plan: "+why), e.Clock.Now())

@@ -9,15 +9,22 @@ import (
 	corev1 "k8s.io/api/core/v1"
 	"k8s.io/apimachinery/pkg/types"
 
+	"github.com/modelberth/modelberth/api/v1beta1"
 	"github.com/modelberth/modelberth/pkg/capacity"
 	"github.com/modelberth/modelberth/pkg/capacity/purchase"
 	"github.com/modelberth/modelberth/pkg/controllers/workspace/lessons"
 	"github.com/modelberth/modelberth/pkg/controllers/workspace/scope"
+	"github.com/modelberth/modelberth/pkg/revision"
 )
 
 // Request returns the request for the machines of the open attempt.
 func (e *Executor) Request(s *scope.Scope) capacity.Request {
-	open, plan := s.OpenAttempt(), &s.Revision.Plan
+	return e.requestFor(s, s.OpenAttempt(), s.Revision)
+}
+
+// requestFor returns the request for the machines of an attempt for a plan.
+func (e *Executor) requestFor(s *scope.Scope, open *v1beta1.Attempt, made *revision.Revision) capacity.Request {
+	plan := &made.Plan
 	out := capacity.Request{
 		Owner:        s.Owner,
 		Attempt:      open.Number,
@@ -29,14 +36,14 @@ func (e *Executor) Request(s *scope.Scope) capacity.Request {
 		CapacityType: plan.CapacityType,
 		HourlyPrice:  purchase.MachinePrice(plan),
 		Zones:        plan.Zones,
-		OneZone:      s.Revision.IsGroup(),
-		NodeClass:    s.Revision.NodeClass,
-		Labels:       s.Revision.NodeLabels,
+		OneZone:      made.IsGroup(),
+		NodeClass:    made.NodeClass,
+		Labels:       made.NodeLabels,
 		Keep:         s.ServingNames(),
 		MakePods:     func(ctx context.Context) error { return e.Effects.ApplyPods(ctx, s) },
 		Confirm:      func(ctx context.Context) error { return e.Effects.Confirm(ctx, s) },
 	}
-	if s.Revision.IsGroup() { // for a single machine, the provisioner itself changes the zone
+	if made.IsGroup() { // for a single machine, the provisioner itself changes the zone
 		offer := e.Market.Offering(open.InstanceType, open.Zone, open.CapacityType, open.NodeClassName)
 		out.AvoidZones = e.Memory.Zones(e.Clock.Now(), lessons.Asker(s.Workspace), offer)
 	}
@@ -52,10 +59,14 @@ func (e *Executor) Request(s *scope.Scope) capacity.Request {
 }
 
 // PinPods makes pods run on the machines of the open attempt. Without such an attempt, or with a plan for existing
-// nodes, pods stay unchanged.
+// nodes, pods stay unchanged. If the back end has only the serving attempt, pods stay on its machines.
 func (e *Executor) PinPods(s *scope.Scope, pods *corev1.PodTemplateSpec) error {
-	if s.IsOnNodes() || s.OpenAttempt() == nil {
+	open, made := s.OpenAttempt(), s.Revision
+	if open == nil && !s.Surge.IsPossible && s.Previous != nil {
+		open, made = s.ServingAttempt(), s.Previous
+	}
+	if s.IsOnNodes() || open == nil {
 		return nil
 	}
-	return e.Provisioner.PinPods(e.Request(s), pods)
+	return e.Provisioner.PinPods(e.requestFor(s, open, made), pods)
 }

@@ -65,6 +65,8 @@ func (l lookups) Forbidden() string {
 	return forbidden
 }
 
+func (l lookups) HasBudget() bool { return l.Choice(l.s).HasBudget() }
+
 func (l lookups) Failing(attempt *v1beta1.Attempt) (string, bool) {
 	return l.s.FailsForGood(attempt, l.exposure(l.s))
 }
