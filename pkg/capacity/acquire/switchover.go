@@ -10,8 +10,8 @@ import (
 	"github.com/modelberth/modelberth/pkg/capacity"
 )
 
-// moveLimit is how long the pods may take to move to new machines before a further plan releases the old ones.
-const moveLimit = 15 * time.Minute
+// MoveLimit is how long the pods may take to move to new machines before a further plan releases the old ones.
+const MoveLimit = 15 * time.Minute
 
 // Switchover says which plan the pods run, and on which machines.
 type Switchover struct {
@@ -82,7 +82,7 @@ func (s *Snapshot) IsVacated() bool {
 // MoveDeadline returns the time by which the pods must have moved; zero if their attempt never became ready.
 func (s *Snapshot) MoveDeadline() time.Time {
 	if ready, ok := s.Attempts.ReadyTime(s.Pods.Pinned); ok {
-		return ready.Add(moveLimit)
+		return ready.Add(MoveLimit)
 	}
 	return time.Time{}
 }

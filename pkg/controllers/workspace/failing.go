@@ -25,7 +25,7 @@ import (
 // noteFailing records when the pods of the open attempt began to fail permanently.
 func (r *Reconciler) noteFailing(_ context.Context, s *scope.Scope) error {
 	open := s.OpenAttempt()
-	if open == nil || open.ReadyTime == nil {
+	if open == nil || open.ReadyTime == nil || s.IsOnNodes() { // its pods have left the machines
 		return nil
 	}
 	_, isFailing := s.FailsForGood(open, r.Isolation.Exposure(isolation.Group(client.ObjectKeyFromObject(s.Workspace))))

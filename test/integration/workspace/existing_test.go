@@ -16,6 +16,7 @@ import (
 	corev1 "k8s.io/api/core/v1"
 	"k8s.io/apimachinery/pkg/api/resource"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/apimachinery/pkg/types"
 	"sigs.k8s.io/controller-runtime/pkg/client"
 
 	"github.com/modelberth/modelberth/api/v1beta1"
@@ -39,7 +40,8 @@ func TestExistingNodes(t *testing.T) {
 		{"GPUs that somebody else took first are not waited for while another node has some", gpusTaken},
 		{"where no other node has any they are, and the pods are not sent to and fro", gpusTakenEverywhere},
 		{"where machines may be bought, one is bought in place of a node that goes", boughtInstead},
-		{"machines that were bought are let go for a plan on nodes", letGoForNodes},
+		{"machines that were bought are let go for a plan on nodes, once the model answers there", letGoForNodes},
+		{"machines that were bought are kept for a while if the model does not answer on nodes", brokenOnNodes},
 		{"settled on a node, it costs no request", settledOnNode},
 		{"while it waits for room on nodes, it costs no request", waitsForRoom},
 	} {
@@ -435,6 +437,63 @@ func boughtInstead(t *testing.T, c *climber) {
 	c.remove(t, ws)
 }
 
+// startsSlowly leaves the pods of the next revision of a StatefulSet unready, until Heal.
+func (w *world) startsSlowly(t *testing.T, key client.ObjectKey) {
+	t.Helper()
+	set := &appsv1.StatefulSet{}
+	if err := w.client.Get(t.Context(), key, set); err != nil {
+		t.Fatal(err)
+	}
+	w.workloads.ScriptUpdate(key, set.Status.UpdateRevision, corev1.PodStatus{Phase: corev1.PodPending})
+	t.Cleanup(func() { w.workloads.Heal(key) })
+}
+
+// untilBound waits until the pod of a Workspace is on a node.
+func (w *world) untilBound(t *testing.T, ws *v1beta1.Workspace, node *corev1.Node) {
+	t.Helper()
+	eventually(t, "the pod is on "+node.Name, func() (bool, string) {
+		pod := &corev1.Pod{}
+		err := w.client.Get(t.Context(), client.ObjectKey{Namespace: ws.Namespace, Name: ws.Name + "-0"}, pod)
+		return err == nil && pod.Spec.NodeName == node.Name, fmt.Sprint(pod.Spec.NodeName, err)
+	})
+}
+
+// touchSet has the stand-ins look at a StatefulSet again.
+func (w *world) touchSet(t *testing.T, key client.ObjectKey) {
+	t.Helper()
+	set := &appsv1.StatefulSet{ObjectMeta: metav1.ObjectMeta{Namespace: key.Namespace, Name: key.Name}}
+	patch := client.RawPatch(types.MergePatchType, []byte(`{"metadata":{"annotations":{"example.dev/healed":"yes"}}}`))
+	if err := w.client.Patch(t.Context(), set, patch); err != nil {
+		t.Fatal(err)
+	}
+}
+
+// brokenOnNodes moves a Workspace to a node where its pod does not answer. The bought machine is kept for a while, and an
+// edit that is taken back needs no other.
+func brokenOnNodes(t *testing.T, c *climber) {
+	ws := nodeForm(c.namespace(t), "chat")
+	ws.Resource.Placement = &v1beta1.PlacementSpec{NodeSource: v1beta1.NodeSourceProvisioned, InstanceTypes: []string{cheap}}
+	node := c.addNode(t, ws, "a")
+	c.create(t, ws)
+	c.until(t, ws, "1 "+cheap)
+	c.untilServing(t, ws)
+	key := client.ObjectKeyFromObject(ws)
+	c.startsSlowly(t, key)
+	c.patch(t, ws, func() { ws.Resource.Placement.NodeSource = v1beta1.NodeSourceAny })
+	c.untilBound(t, ws, node)
+	c.patch(t, ws, func() { ws.Resource.Placement.NodeSource = v1beta1.NodeSourceProvisioned })
+	c.untilServing(t, ws)
+	if got := c.karpenter.ClaimsEver(ws.UID); got != 1 {
+		t.Errorf("NodeClaims ever made: %d, want 1", got)
+	}
+	c.startsSlowly(t, key)
+	c.patch(t, ws, func() { ws.Resource.Placement.NodeSource = v1beta1.NodeSourceAny })
+	c.untilBound(t, ws, node)
+	c.later(t, ws, time.Hour)
+	c.untilReleased(t, ws)
+	c.until(t, ws, "1 "+cheap+" Released")
+}
+
 func letGoForNodes(t *testing.T, c *climber) {
 	ws := nodeForm(c.namespace(t), "chat")
 	ws.Resource.Placement = &v1beta1.PlacementSpec{NodeSource: v1beta1.NodeSourceProvisioned, InstanceTypes: []string{cheap}}
@@ -442,7 +501,18 @@ func letGoForNodes(t *testing.T, c *climber) {
 	c.create(t, ws)
 	c.until(t, ws, "1 "+cheap)
 	c.untilServing(t, ws)
+	key := client.ObjectKeyFromObject(ws)
+	c.startsSlowly(t, key)
 	c.patch(t, ws, func() { ws.Resource.Placement.NodeSource = v1beta1.NodeSourceAny })
+	c.untilBound(t, ws, node)
+	c.passes(t, c.life, ws, 2)
+	if claims := c.claims(t, ws); len(claims) != 1 || !claims[0].DeletionTimestamp.IsZero() {
+		t.Errorf("the machine is let go before a pod answers on the node: %d NodeClaims", len(claims))
+	}
+	c.until(t, ws, "1 "+cheap)
+	c.workloads.Heal(key)
+	c.patch(t, ws, nil)
+	c.touchSet(t, key)
 	c.untilReleased(t, ws)
 	c.untilOn(t, ws, node)
 	c.until(t, ws, "1 "+cheap+" Released")

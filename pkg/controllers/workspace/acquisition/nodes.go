@@ -32,9 +32,12 @@ const (
 )
 
 // ensureNodes keeps the Workspace on the nodes of its plan, and plans again if one of them becomes unsuitable. It
-// releases the machines of an earlier purchase.
+// releases the machines of an earlier purchase once the model answers on the nodes.
 func (e *Executor) ensureNodes(ctx context.Context, s *scope.Scope) error {
-	if len(s.Machines.Standing()) > 0 || len(s.Attempts.Open()) > 0 {
+	switch isHeld := len(s.Machines.Standing()) > 0 || len(s.Attempts.Open()) > 0; {
+	case isHeld && e.needsMachines(s):
+		s.LookAgain(scope.RestartLimit)
+	case isHeld:
 		s.Attempts.Release("the machines were released: the plan uses existing nodes", s.Workspace.Generation, e.Clock.Now())
 		if err := e.Effects.Persist(ctx, s); err != nil {
 			return err
@@ -52,6 +55,20 @@ func (e *Executor) ensureNodes(ctx context.Context, s *scope.Scope) error {
 	}
 	s.LeftNodes = append(s.LeftNodes, left...)
 	return e.moveOn(ctx, s, problem)
+}
+
+// needsMachines reports whether the pods still use the bought machines, or may have to return to them, because they do not
+// answer on the nodes of the plan yet. Machines on which no pod has answered, and those of a model that stopped
+// answering, are not kept.
+func (e *Executor) needsMachines(s *scope.Scope) bool {
+	if !slices.ContainsFunc(s.Attempts.Open(), func(open *v1beta1.Attempt) bool { return open.AnsweredTime != nil }) {
+		return false
+	}
+	now, made := e.Clock.Now(), s.Revisions.Object(s.Revision.Name)
+	isReplaced := len(s.CurrentPods()) == 0 // the next pod has yet to be created
+	isMoving := isReplaced && made != nil && now.Before(made.CreationTimestamp.Add(acquire.MoveLimit))
+	hasMoved := s.IsRunning(s.Revision) && s.IsCurrent() && s.HasReadyPod()
+	return !hasMoved && (isMoving || s.HasReadyPod() || s.IsServing(now))
 }
 
 // nodeProblem explains why the nodes of the plan are unsuitable; empty if they are suitable. It also returns the nodes

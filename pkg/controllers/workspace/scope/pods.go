@@ -15,8 +15,8 @@ import (
 	"github.com/modelberth/modelberth/pkg/workload"
 )
 
-// restartLimit is how long a restarting pod still counts as serving.
-const restartLimit = 5 * time.Minute
+// RestartLimit is how long a restarting pod still counts as serving.
+const RestartLimit = 5 * time.Minute
 
 // Diagnosed returns the input of a diagnosis of the pods.
 func (s *Scope) Diagnosed() diagnosis.Input {
@@ -65,7 +65,7 @@ func (s *Scope) IsServing(now time.Time) bool {
 				since = condition.LastTransitionTime.Time
 			}
 		}
-		return isPodReady(pod) || now.Sub(since) < restartLimit
+		return isPodReady(pod) || now.Sub(since) < RestartLimit
 	}
 	return false
 }
