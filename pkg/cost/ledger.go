@@ -33,8 +33,8 @@ type Machine struct {
 	Key Key
 	// Owned is set if the machine's Workspace exists, or if the machine is being deleted.
 	Owned bool
-	// Serving is set if a model answers on it.
-	Serving bool
+	// Serving is set if a model answers on it. Served is set if a model has answered on it before.
+	Serving, Served bool
 	// Since is when Serving last changed; zero if unknown.
 	Since time.Time
 	// LaunchedAt is when the cloud began to charge for the machine; zero if unknown.
@@ -206,6 +206,8 @@ func (l *Ledger) enter(out *record, m *Machine, step *Step) {
 	case Starting:
 	case Leaked: // since an unknown time
 		out.state = Leaked
+	case Idle: // it served before this ledger had it
+		l.turnAs(Serving, out, m, step)
 	default:
 		l.turn(out, m, step)
 	}
@@ -269,7 +271,10 @@ func (l *Ledger) advance(r *record, m *Machine, step *Step) bool {
 
 // turn settles the open time before a change of state for the previous state. The time after the change stays open for
 // the new state.
-func (l *Ledger) turn(r *record, m *Machine, step *Step) {
+func (l *Ledger) turn(r *record, m *Machine, step *Step) { l.turnAs(r.state, r, m, step) }
+
+// turnAs is turn with another previous state.
+func (l *Ledger) turnAs(former State, r *record, m *Machine, step *Step) {
 	after := int64(0)
 	if !m.Since.IsZero() && m.Key == r.key && m.Owned {
 		recent := r.millis
@@ -280,8 +285,8 @@ func (l *Ledger) turn(r *record, m *Machine, step *Step) {
 	}
 	r.millis -= after
 	next := r.next(m)
-	l.flush(r, r.state, step)
-	r.key, r.state, r.served = m.Key, next, r.served || next == Serving
+	l.flush(r, former, step)
+	r.key, r.state, r.served = m.Key, next, r.served || m.Served || next == Serving
 	r.from, r.millis = step.At.Add(-time.Duration(after)*time.Millisecond), after
 }
 
@@ -292,7 +297,7 @@ func (r *record) next(m *Machine) State {
 		return Leaked
 	case m.Serving:
 		return Serving
-	case r.served:
+	case r.served || m.Served:
 		return Idle
 	default:
 		return Starting

@@ -50,6 +50,13 @@ func broken(since time.Duration) cost.Machine {
 	return m
 }
 
+// answered is a machine on which a model answered until a time.
+func answered(launch, until time.Duration) cost.Machine {
+	m := broken(until)
+	m.Served, m.LaunchedAt = true, noon.Add(launch)
+	return m
+}
+
 func leaked() cost.Machine {
 	m := starting()
 	m.Owned = false
@@ -121,6 +128,25 @@ func TestObserve(t *testing.T) {
 				{at: 60 * s, elapsed: 40 * s},
 			},
 			map[string]float64{"serving": 10, "leaked": 40},
+		},
+		{
+			"a new ledger has a machine on which a model answered before, and none does now",
+			[]look{
+				{machines: []cost.Machine{answered(-3600*s, -600*s)}},
+				{at: 60 * s, elapsed: 60 * s, machines: []cost.Machine{answered(-3600*s, -600*s)}},
+				{at: 70 * s, elapsed: 10 * s},
+			},
+			map[string]float64{"serving": 3000, "idle": 670},
+		},
+		{
+			"a model answers between two looks",
+			[]look{
+				{},
+				{at: 10 * s, elapsed: 10 * s, machines: []cost.Machine{launched(0)}},
+				{at: 100 * s, elapsed: 90 * s, machines: []cost.Machine{answered(0, 70*s)}},
+				{at: 110 * s, elapsed: 10 * s},
+			},
+			map[string]float64{"starting": 70, "idle": 40},
 		},
 		{
 			"a new ledger charges from the launch",

@@ -156,12 +156,8 @@ func (a Attempts) IsNamed(machine string) bool {
 // IsComplete reports whether a machine belongs to an open attempt that has had all of its machines. A machine without
 // an attempt counts as complete.
 func (a Attempts) IsComplete(machine string) bool {
-	for i := range slices.Backward(a) {
-		if attempt := &a[i]; slices.Contains(attempt.NodeClaims, machine) {
-			return attempt.ReadyTime != nil && attempt.Reason == ""
-		}
-	}
-	return true
+	attempt := a.Of(machine)
+	return attempt == nil || attempt.ReadyTime != nil && attempt.Reason == ""
 }
 
 // Known returns the machines of open attempts with a recorded UID, except lost ones.

@@ -6,7 +6,11 @@ package acquire
 import (
 	"cmp"
 	"fmt"
+	"slices"
 	"time"
+
+	"k8s.io/apimachinery/pkg/api/meta"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 
 	"github.com/modelberth/modelberth/api/v1beta1"
 	"github.com/modelberth/modelberth/pkg/capacity/refusal"
@@ -37,6 +41,31 @@ func (a Attempts) NoteAnswered(pinned int32, isRolledOut bool, now time.Time) {
 	if answers.ReadyTime != nil && answers.AnsweredTime == nil {
 		answers.AnsweredTime = new(Seconds(now))
 	}
+}
+
+// HasAnswered reports whether a pod was ever ready on the machines of an attempt. Attempts of earlier versions do not record
+// that. For the only attempt that ever had its machines, the condition InferenceReady shows it: it turned False after
+// they became usable, so it was True before.
+func HasAnswered(status *v1beta1.WorkspaceStatus, attempt *v1beta1.Attempt) bool {
+	if attempt.AnsweredTime != nil {
+		return true
+	}
+	isOther := func(other v1beta1.Attempt) bool { return other.Number != attempt.Number && other.ReadyTime != nil }
+	if attempt.ReadyTime == nil || slices.ContainsFunc(status.Attempts, isOther) {
+		return false
+	}
+	answers := meta.FindStatusCondition(status.Conditions, v1beta1.ConditionInferenceReady)
+	return answers != nil && (answers.Status == metav1.ConditionTrue || answers.LastTransitionTime.After(attempt.ReadyTime.Time))
+}
+
+// Of returns the newest attempt that names a machine, or nil.
+func (a Attempts) Of(machine string) *v1beta1.Attempt {
+	for i := range slices.Backward(a) {
+		if slices.Contains(a[i].NodeClaims, machine) {
+			return &a[i]
+		}
+	}
+	return nil
 }
 
 // NoteIdle records since when the machines of the open attempt wait for a first answer, and returns the time to the

@@ -202,3 +202,48 @@ func TestNoteAnswered(t *testing.T) {
 		})
 	}
 }
+
+// TestHasAnswered covers attempts that began under a version without a record of the first answer.
+func TestHasAnswered(t *testing.T) {
+	ready := noon.Time
+	changed := func(status metav1.ConditionStatus, after time.Duration) *v1beta1.WorkspaceStatus {
+		return &v1beta1.WorkspaceStatus{
+			Attempts: []v1beta1.Attempt{readyOf(1, "A")},
+			Conditions: []metav1.Condition{{
+				Type: v1beta1.ConditionInferenceReady, Status: status, LastTransitionTime: metav1.NewTime(ready.Add(after)),
+			}},
+		}
+	}
+	with := func(status *v1beta1.WorkspaceStatus, change func(*v1beta1.WorkspaceStatus)) *v1beta1.WorkspaceStatus {
+		change(status)
+		return status
+	}
+	for _, test := range []struct {
+		reason string
+		status *v1beta1.WorkspaceStatus
+		want   bool
+	}{
+		{"the answer is recorded", with(changed(metav1.ConditionFalse, -time.Minute), func(s *v1beta1.WorkspaceStatus) {
+			s.Attempts[0].AnsweredTime = &noon
+		}), true},
+		{"the model answers", changed(metav1.ConditionTrue, time.Minute), true},
+		{"the model answered on the machines until later", changed(metav1.ConditionFalse, time.Hour), true},
+		{"the model has not answered since they became usable", changed(metav1.ConditionFalse, -time.Minute), false},
+		{"they never became usable", with(changed(metav1.ConditionFalse, time.Hour), func(s *v1beta1.WorkspaceStatus) {
+			s.Attempts[0].ReadyTime = nil
+		}), false},
+		{"the model may have answered on other machines", with(changed(metav1.ConditionFalse, time.Hour), func(s *v1beta1.WorkspaceStatus) {
+			s.Attempts = append(s.Attempts, readyOf(2, "A"))
+		}), false},
+		{"other machines never became usable", with(changed(metav1.ConditionFalse, time.Hour), func(s *v1beta1.WorkspaceStatus) {
+			s.Attempts = append(s.Attempts, attemptOf(2, "A"))
+		}), true},
+		{"nothing is known of the model", with(changed(metav1.ConditionFalse, time.Hour), func(s *v1beta1.WorkspaceStatus) {
+			s.Conditions = nil
+		}), false},
+	} {
+		if got := HasAnswered(test.status, &test.status.Attempts[0]); got != test.want {
+			t.Errorf("%s: %v, want %v", test.reason, got, test.want)
+		}
+	}
+}

@@ -256,3 +256,42 @@ func TestScrapeDuringWrite(t *testing.T) {
 		t.Error("the costs of the former month are shown in the next one, in which nobody looked yet")
 	}
 }
+
+// TestIdleBeforeTheLedger: the ledger begins when a model has stopped answering. Its machine is released, and was not
+// wasted, although an earlier version did not record the answer. A machine that came later never served.
+func TestIdleBeforeTheLedger(t *testing.T) {
+	for _, test := range []struct {
+		reason   string
+		launched time.Duration
+		attempts int32
+		want     map[string]float64
+	}{
+		{"the model answered on it for an hour", -2 * time.Hour, 1, map[string]float64{"serving": 3600, "idle": 3660}},
+		{"it replaces one that is lost", -30 * time.Minute, 1, map[string]float64{"wasted": 1860}},
+		{"it is of a later attempt, on which the model never answered", -2 * time.Hour, 2, map[string]float64{"wasted": 7260}},
+	} {
+		t.Run(test.reason, func(t *testing.T) {
+			ws := workspace("team-a", "chat")
+			w := newWorld(t, ws)
+			ago := func(before time.Duration) *metav1.Time { return new(metav1.NewTime(w.clock.Now().Add(before))) }
+			w.answers(t, ws, metav1.ConditionFalse)
+			ws.Status.Conditions[0].LastTransitionTime = *ago(-time.Hour)
+			for number := range test.attempts {
+				ws.Status.Attempts = append(ws.Status.Attempts, v1beta1.Attempt{
+					Number: number + 1, NodeClaims: []string{"chat-0"}, ReadyTime: ago(-2 * time.Hour),
+				})
+			}
+			if err := w.Update(t.Context(), ws); err != nil {
+				t.Fatal(err)
+			}
+			w.costs = []capacity.MachineCost{machineOf(ws, w.clock.Now().Add(test.launched))}
+			w.pass(t, 0)
+			w.costs = nil
+			w.pass(t, time.Minute)
+			w.pass(t, urgency)
+			if diff := cmp.Diff(test.want, w.stored(t, "modelberth")); diff != "" {
+				t.Errorf("(-want +got):\n%s", diff)
+			}
+		})
+	}
+}

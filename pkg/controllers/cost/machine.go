@@ -26,9 +26,14 @@ func (k *Keeper) machine(bill *capacity.MachineCost, ws *v1beta1.Workspace) cost
 		return out
 	}
 	ready := meta.FindStatusCondition(ws.Status.Conditions, v1beta1.ConditionInferenceReady)
-	if ready != nil {
-		out.Serving = ready.Status == metav1.ConditionTrue && acquire.Attempts(ws.Status.Attempts).IsComplete(bill.Machine)
-		out.Since = ready.LastTransitionTime.Time
+	if ready == nil {
+		return out
+	}
+	attempts := acquire.Attempts(ws.Status.Attempts)
+	out.Serving = ready.Status == metav1.ConditionTrue && attempts.IsComplete(bill.Machine)
+	out.Since = ready.LastTransitionTime.Time
+	if attempt := attempts.Of(bill.Machine); attempt != nil { // a replacement may be younger than the answer
+		out.Served = acquire.HasAnswered(&ws.Status, attempt) && out.Since.After(bill.LaunchedAt)
 	}
 	return out
 }

@@ -107,7 +107,7 @@ func (e *Executor) note(ctx context.Context, s *scope.Scope, found *acquire.Deci
 	}
 	for i := range found.Ended {
 		ended := &found.Ended[i]
-		s.Wasted += unanswered(&ended.Attempt, s.Machines, e.Clock.Now())
+		s.Wasted += unanswered(&s.Workspace.Status, &ended.Attempt, s.Machines, e.Clock.Now())
 		log.FromContext(ctx).Info("an attempt ended", "attempt", ended.Attempt.Number, "instanceType", ended.Attempt.InstanceType,
 			"cause", ended.Attempt.Reason, "words", ended.Attempt.Message, "rule", ended.Rule)
 	}
@@ -115,8 +115,8 @@ func (e *Executor) note(ctx context.Context, s *scope.Scope, found *acquire.Deci
 
 // unanswered returns the cost in USD of the machines of an attempt that ended because they cannot serve, if no pod was
 // ever ready on them. The decision itself counts only machines that were never usable as wasted.
-func unanswered(ended *v1beta1.Attempt, machines acquire.Machines, now time.Time) float64 {
-	if ended.Reason != v1beta1.ReasonCannotServe || ended.ReadyTime == nil || ended.AnsweredTime != nil {
+func unanswered(was *v1beta1.WorkspaceStatus, ended *v1beta1.Attempt, machines acquire.Machines, now time.Time) float64 {
+	if ended.Reason != v1beta1.ReasonCannotServe || ended.ReadyTime == nil || acquire.HasAnswered(was, ended) {
 		return 0
 	}
 	usd := 0.0
