@@ -150,6 +150,18 @@ func TestPopulation(t *testing.T) {
 		}),
 		of("stuck", func(ws *v1beta1.Workspace) { with(ws, v1beta1.ConditionStalled, v1beta1.ReasonQuota) }),
 		of("broken", func(ws *v1beta1.Workspace) { ws.Status.State = v1beta1.StateNotReady }),
+		of("broken-and-stuck", func(ws *v1beta1.Workspace) {
+			with(ws, v1beta1.ConditionStalled, v1beta1.ReasonCannotServe)
+			ws.Status.State = v1beta1.StateNotReady
+		}),
+		of("unreachable", func(ws *v1beta1.Workspace) {
+			with(ws, v1beta1.ConditionInferenceReady, "R")
+			ws.Status.State = v1beta1.StateNotReady
+			ws.Status.Conditions = append(ws.Status.Conditions, metav1.Condition{
+				Type: v1beta1.ConditionReady, Status: metav1.ConditionFalse, Reason: v1beta1.ReasonNoEndpoint,
+			})
+		}),
+		of("broken-and-asleep", func(ws *v1beta1.Workspace) { ws.Suspend, ws.Status.State = true, v1beta1.StateNotReady }),
 		of("asleep", func(ws *v1beta1.Workspace) { ws.Suspend = true }),
 		of("going", func(ws *v1beta1.Workspace) {
 			ws.DeletionTimestamp, ws.Finalizers = &now, []string{"example.com/x"}
@@ -170,11 +182,11 @@ func TestPopulation(t *testing.T) {
 	}
 	close(leads)
 	want := []string{
-		"kaito_workspace_count deleting 1", "kaito_workspace_count error 2", "kaito_workspace_count pending 2", "kaito_workspace_count succeeded 2",
+		"kaito_workspace_count deleting 1", "kaito_workspace_count error 4", "kaito_workspace_count pending 3", "kaito_workspace_count succeeded 2",
 		"modelberth_workspaces deleting 1", "modelberth_workspaces ready 2", "modelberth_workspaces stalled 1",
-		"modelberth_workspaces starting 1", "modelberth_workspaces suspended 1", "modelberth_workspaces unready 1",
+		"modelberth_workspaces starting 1", "modelberth_workspaces suspended 2", "modelberth_workspaces unready 3",
 		"modelberth_workspaces_planned vllm A 2",
-		"modelberth_workspaces_stalled DoesNotFit 1", "modelberth_workspaces_stalled Quota 1",
+		"modelberth_workspaces_stalled CannotServe 1", "modelberth_workspaces_stalled DoesNotFit 1", "modelberth_workspaces_stalled Quota 1",
 	}
 	if diff := cmp.Diff(want, metertest.Lines(t, registry, prefixes...)); diff != "" {
 		t.Errorf("(-want +got):\n%s", diff)

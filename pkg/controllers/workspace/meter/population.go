@@ -10,6 +10,7 @@ import (
 
 	"github.com/prometheus/client_golang/prometheus"
 	"k8s.io/apimachinery/pkg/api/meta"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"sigs.k8s.io/controller-runtime/pkg/client"
 
 	"github.com/modelberth/modelberth/api/v1beta1"
@@ -20,9 +21,9 @@ const (
 	stateReady = "ready"
 	// stateStarting Workspaces have not answered yet.
 	stateStarting = "starting"
-	// stateUnready Workspaces answered before, but do not answer now.
+	// stateUnready Workspaces answered before, but do not answer now, whether or not they wait for the user.
 	stateUnready = "unready"
-	// stateStalled Workspaces do not answer, and wait for the user.
+	// stateStalled Workspaces have not answered yet, and wait for the user.
 	stateStalled   = "stalled"
 	stateSuspended = "suspended"
 	stateDeleting  = "deleting"
@@ -42,7 +43,7 @@ func RegisterPopulation(registry prometheus.Registerer, reader client.Reader, le
 	return replace(registry, population{
 		reader: reader, leads: leads,
 		states: prometheus.NewDesc("modelberth_workspaces",
-			"Workspaces by state: ready, starting (has not answered yet), unready (answered before), stalled (the user must act), suspended or deleting.",
+			"Workspaces by state: ready, starting (has not answered yet), stalled (the same, and the user must act), unready (answered before), suspended or deleting.",
 			[]string{"state"}, nil),
 		stalls: prometheus.NewDesc("modelberth_workspaces_stalled",
 			"Workspaces whose condition Stalled is true, by reason. Some of them still answer with an older plan.", []string{"reason"}, nil),
@@ -124,13 +125,19 @@ func stateOf(ws *v1beta1.Workspace) string {
 		return stateDeleting
 	case ws.Suspend:
 		return stateSuspended
-	case meta.IsStatusConditionTrue(conditions, v1beta1.ConditionInferenceReady):
+	case meta.IsStatusConditionTrue(conditions, v1beta1.ConditionInferenceReady) && !lacksEndpoint(conditions):
 		return stateReady
-	case meta.IsStatusConditionTrue(conditions, v1beta1.ConditionStalled):
-		return stateStalled
 	case ws.Status.State == v1beta1.StateReady || ws.Status.State == v1beta1.StateNotReady:
 		return stateUnready
+	case meta.IsStatusConditionTrue(conditions, v1beta1.ConditionStalled):
+		return stateStalled
 	default:
 		return stateStarting
 	}
+}
+
+// lacksEndpoint reports whether no client reaches an engine that answers.
+func lacksEndpoint(conditions []metav1.Condition) bool {
+	ready := meta.FindStatusCondition(conditions, v1beta1.ConditionReady)
+	return ready != nil && ready.Status == metav1.ConditionFalse && ready.Reason == v1beta1.ReasonNoEndpoint
 }
