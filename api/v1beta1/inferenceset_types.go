@@ -4,6 +4,8 @@
 package v1beta1
 
 import (
+	"time"
+
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/util/intstr"
 )
@@ -339,6 +341,15 @@ type AutoUpgradeStatus struct {
 	// lastSuccessfulUpgradeTime is when the last upgrade ended.
 	// +optional
 	LastSuccessfulUpgradeTime *metav1.Time `json:"lastSuccessfulUpgradeTime,omitempty"`
+}
+
+// WokenAt returns the time in the annotation AnnotationWake; zero without a valid one.
+func (s *InferenceSet) WokenAt() time.Time {
+	at, err := time.Parse(time.RFC3339, s.Annotations[AnnotationWake])
+	if err != nil {
+		return time.Time{}
+	}
+	return at
 }
 
 // DesiredReplicas returns spec.replicas with its default.

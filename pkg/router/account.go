@@ -140,6 +140,7 @@ func (x *exchange) account(w *recorder, req *http.Request) {
 		model = x.owner.ID()
 	}
 	used := x.used(w)
+	x.share.leave(now)
 	x.bill.Settle(now, used.Total())
 	m := x.router.metrics
 	m.requests.WithLabelValues(model, x.client.Group(), strconv.Itoa(x.status(w))).Inc()

@@ -52,6 +52,8 @@ func (x *exchange) await(req *http.Request, text []byte) *openai.Error {
 			"no replica of model %q answers yet, and the queue of requests for %s is full: try again", x.fields.Model, full).After(x.startsIn())
 	}
 	r.metrics.holding.Inc()
+	x.share.hold(1)
+	defer x.share.hold(-1)
 	err, outcome := x.untilReady(req)
 	place.Leave(outcome == outcomeStarted, r.clock.Now())
 	r.metrics.holding.Dec()

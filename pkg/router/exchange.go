@@ -61,6 +61,8 @@ type sender struct {
 	bill *limit.Bill
 	// pool restricts the request to one set; nil for the router's own address.
 	pool *Pool
+	// share is the request's part in the demand of its set; nil before it is admitted, and without a set.
+	share *share
 }
 
 // attempt is the state of the request at a replica.
@@ -108,6 +110,9 @@ func (r *Router) ServeHTTP(w http.ResponseWriter, req *http.Request) {
 
 // Comparisons returns the counts of the models whose replicas have two templates.
 func (r *Router) Comparisons() comparison.Report { return r.tallies.report(r.directory.Models()) }
+
+// Demand returns the work of the set with an ID.
+func (r *Router) Demand(id string) Demand { return r.demands.of(id, r.clock.Now()) }
 
 // Pick performs the steps of a request up to the choice of its replica, for a proxy that forwards the request itself. The
 // request can reach only the set of the pool. The caller must End the result.
@@ -250,6 +255,9 @@ func (x *exchange) admit(*http.Request, []byte) *openai.Error {
 			"client %q has reached its limit of %s: try again later", x.client.Group(), excess.Limit).After(excess.Wait)
 	}
 	x.bill = bill
+	if x.owner.Kind == models.KindSet {
+		x.share = x.router.demands.enter(x.owner.ID(), x.fields.Tokens(), x.router.clock.Now())
+	}
 	return nil
 }
 

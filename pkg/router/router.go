@@ -75,6 +75,7 @@ type Router struct {
 	counters  *balance.Counters
 	metrics   *Metrics
 	tallies   tallies
+	demands   demands
 	log       *slog.Logger
 	clock     clock.WithTicker
 	transport http.RoundTripper

@@ -101,7 +101,7 @@ func (d document) isForeign() bool {
 }
 
 func TestGolden(t *testing.T) {
-	for _, name := range []string{"minimal", "single", "full", "watched", "router", "gateway"} {
+	for _, name := range []string{"minimal", "single", "full", "watched", "router", "gateway", "keda"} {
 		t.Run(name, func(t *testing.T) {
 			rendered, err := template(t, "--values", filepath.Join("testdata", name+".values.yaml"))
 			if err != nil {
@@ -132,7 +132,7 @@ func TestGolden(t *testing.T) {
 
 // TestObjectsAreStrictlyValid catches misspelt and misplaced fields: YAML accepts them.
 func TestObjectsAreStrictlyValid(t *testing.T) {
-	for _, name := range []string{"minimal", "single", "full", "watched", "router", "gateway"} {
+	for _, name := range []string{"minimal", "single", "full", "watched", "router", "gateway", "keda"} {
 		t.Run(name, func(t *testing.T) {
 			rendered, err := template(t, "--values", filepath.Join("testdata", name+".values.yaml"))
 			if err != nil {
@@ -251,6 +251,9 @@ func TestRefusals(t *testing.T) {
 		{"a certificate for a router's plain HTTP", append(complete, "--set", "router.metrics.insecure=true", "--set", "router.metrics.certificateSecret=x"), "router.metrics.certificateSecret has no effect with router.metrics.insecure"},
 		{"gateways without a router", append(complete, "--set", "router.gateway.enabled=true,router.gateway.namespace=x"), "router.gateway needs router.enabled"},
 		{"gateways in no namespace", append(complete, "--set", "router.enabled=true,router.image.repository=x,router.gateway.enabled=true"), "router.gateway.namespace is empty"},
+		{"KEDA without a router", append(complete, "--set", "router.keda.enabled=true"), "router.keda needs router.enabled"},
+		{"a certificate for KEDA without TLS", append(complete, "--set", "router.keda.insecure=true,router.keda.certificateSecret=x"), "router.keda.certificateSecret and router.keda.verifyClients have no effect with router.keda.insecure"},
+		{"clients of KEDA that nobody can verify", append(complete, "--set", "router.keda.verifyClients=true"), "router.keda.verifyClients needs router.keda.certificateSecret"},
 		{"a certificate for gateways without TLS", append(complete, "--set", "router.gateway.insecure=true,router.gateway.certificateSecret=x"), "router.gateway.certificateSecret has no effect with router.gateway.insecure"},
 		{"tokens at an open router", append(complete, "--set", "router.open=true", "--set", "router.tokens.audience=x"), "router.tokens.audience has no effect with router.open"},
 		{"limits of tokens without an audience", append(complete, "--set", "router.tokens.requestsPerMinute=5"), "router.tokens has limits but no audience"},
@@ -581,7 +584,7 @@ func TestPods(t *testing.T) {
 
 // TestRouterFlags parses the router's arguments as the router does, with keys and without.
 func TestRouterFlags(t *testing.T) {
-	for _, more := range []string{"router.open=false", "router.open=true,router.tokens.audience=,router.tokens.requestsPerMinute=0", "router.metrics.insecure=true,router.metrics.certificateSecret=", "router.gateway.enabled=true,router.gateway.namespace=gateways,router.gateway.insecure=true", "router.gateway.enabled=true,router.gateway.namespace=gateways,router.gateway.certificateSecret=x"} {
+	for _, more := range []string{"router.open=false", "router.open=true,router.tokens.audience=,router.tokens.requestsPerMinute=0", "router.metrics.insecure=true,router.metrics.certificateSecret=", "router.gateway.enabled=true,router.gateway.namespace=gateways,router.gateway.insecure=true", "router.gateway.enabled=true,router.gateway.namespace=gateways,router.gateway.certificateSecret=x", "router.keda.enabled=true,router.keda.insecure=true", "router.keda.enabled=true,router.keda.certificateSecret=x,router.keda.verifyClients=true"} {
 		t.Run(more, func(t *testing.T) {
 			rendered, err := template(t, "--values", "testdata/router.values.yaml", "--set", more)
 			if err != nil {

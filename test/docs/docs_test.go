@@ -25,6 +25,7 @@ import (
 	"github.com/modelberth/modelberth/api/v1beta1"
 	"github.com/modelberth/modelberth/pkg/cli"
 	"github.com/modelberth/modelberth/pkg/options"
+	"github.com/modelberth/modelberth/pkg/router/scaler"
 	"github.com/modelberth/modelberth/presets"
 	"github.com/modelberth/modelberth/test/docs/pages"
 )
@@ -310,5 +311,44 @@ func TestConsole(t *testing.T) {
 	}
 	if ran == 0 {
 		t.Error("no command was found: does the test still know what they look like?")
+	}
+}
+
+// TestScaledObjects asks the router the questions of the ScaledObjects in the pages.
+func TestScaledObjects(t *testing.T) {
+	checked := 0
+	for page, text := range readPages(t) {
+		for _, match := range regexp.MustCompile("(?s)```yaml\n(.*?)```").FindAllStringSubmatch(text, -1) {
+			var object struct {
+				Kind     string
+				Metadata struct{ Namespace string }
+				Spec     struct {
+					ScaleTargetRef struct{ APIVersion, Kind, Name string }
+					Triggers       []struct {
+						Type     string
+						Metadata map[string]string
+					}
+				}
+			}
+			if err := yaml.Unmarshal([]byte(match[1]), &object); err != nil || object.Kind != "ScaledObject" {
+				continue
+			}
+			target := object.Spec.ScaleTargetRef
+			if target.APIVersion != v1beta1.GroupVersion().String() || target.Kind != v1beta1.InferenceSetKind {
+				t.Errorf("%s: a ScaledObject targets %s %s", page, target.APIVersion, target.Kind)
+			}
+			for _, trigger := range object.Spec.Triggers {
+				if trigger.Metadata["set"] != target.Name {
+					t.Errorf("%s: a ScaledObject of %q asks about %q", page, target.Name, trigger.Metadata["set"])
+				}
+				if err := scaler.Check(object.Metadata.Namespace, trigger.Metadata); err != nil {
+					t.Errorf("%s: %v", page, err)
+				}
+				checked++
+			}
+		}
+	}
+	if checked == 0 {
+		t.Error("no page has a ScaledObject with a trigger")
 	}
 }

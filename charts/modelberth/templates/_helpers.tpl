@@ -163,6 +163,17 @@ namespaceSelector:
 {{- $problems = append $problems "router.gateway.certificateSecret has no effect with router.gateway.insecure: remove one of them" }}
 {{- end }}
 {{- end }}
+{{- with .Values.router.keda }}
+{{- if and .enabled (not $.Values.router.enabled) }}
+{{- $problems = append $problems "router.keda needs router.enabled: the routers count the requests" }}
+{{- end }}
+{{- if and .insecure (or .certificateSecret .verifyClients) }}
+{{- $problems = append $problems "router.keda.certificateSecret and router.keda.verifyClients have no effect with router.keda.insecure: remove them, or router.keda.insecure" }}
+{{- end }}
+{{- if and .verifyClients (not .certificateSecret) }}
+{{- $problems = append $problems "router.keda.verifyClients needs router.keda.certificateSecret, with ca.crt" }}
+{{- end }}
+{{- end }}
 {{- with .Values.calibration }}
 {{- if ne (empty .configMap) (empty .keys) }}
 {{- $problems = append $problems "calibration needs both configMap and keys: name the ConfigMap with the files, and the public keys of their signers" }}

@@ -174,7 +174,7 @@ func (r *Reconciler) step(
 		}
 	}
 	seen := m.seen
-	seen.signals.Now, seen.signals.Desired, seen.signals.Woken = now, set.DesiredReplicas(), wokenAt(set)
+	seen.signals.Now, seen.signals.Desired, seen.signals.Woken = now, set.DesiredReplicas(), set.WokenAt()
 	decision, state := autoscale.Decide(policy, seen.signals, m.state)
 	from := set.DesiredReplicas()
 	if decision.Replicas != from {
@@ -229,13 +229,4 @@ func (r *Reconciler) publish(set *v1beta1.InferenceSet, from int, decision *auto
 	r.Metrics.changed(decision.Reason)
 	r.Events.Event(set, corev1.EventTypeNormal, reason,
 		wording.Clip(fmt.Sprintf("from %d to %s: %s: %s", from, count(decision.Replicas), decision.Reason, decision.Message), mostMessage))
-}
-
-// wokenAt returns the time in the wake annotation; zero without a valid one.
-func wokenAt(set *v1beta1.InferenceSet) time.Time {
-	at, err := time.Parse(time.RFC3339, set.Annotations[v1beta1.AnnotationWake])
-	if err != nil {
-		return time.Time{}
-	}
-	return at
 }

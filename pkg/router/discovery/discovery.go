@@ -110,6 +110,9 @@ func keepSet(object any) (any, error) {
 		return object, nil
 	}
 	out := &v1beta1.InferenceSet{ObjectMeta: keepMeta(&set.ObjectMeta)}
+	if at := set.Annotations[v1beta1.AnnotationWake]; at != "" {
+		out.Annotations = map[string]string{v1beta1.AnnotationWake: at}
+	}
 	out.Spec.Replicas, out.Status.Conditions, out.Status.Canary = set.Spec.Replicas, set.Status.Conditions, set.Status.Canary
 	if inference := set.Spec.Template.Inference; inference != nil {
 		out.Spec.Template.Inference = &v1beta1.InferenceSpec{Preset: inference.Preset}

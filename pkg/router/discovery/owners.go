@@ -71,7 +71,7 @@ func familyOf(set *v1beta1.InferenceSet) *family {
 	out := &family{models.Owner{
 		Namespace: set.Namespace, Name: set.Name, Kind: models.KindSet, Created: set.CreationTimestamp.Time,
 		Names: names(set), Problem: problem(set.Status.Conditions, set.Generation),
-		IsWakeable: true, IsAsleep: set.Spec.Replicas != nil && *set.Spec.Replicas == 0,
+		IsWakeable: true, IsAsleep: set.Spec.Replicas != nil && *set.Spec.Replicas == 0, Woken: set.WokenAt(),
 	}}
 	if canary := set.Status.Canary; canary != nil && canary.TemplateHash != "" {
 		percent := int(ptr.Deref(canary.Weight, 0))

@@ -68,6 +68,12 @@ func TestOwners(t *testing.T) {
 	sleeping := owner("InferenceSet", "set", []string{"set"}, nil)
 	sleeping.IsAsleep = true
 	asleep := owner("InferenceSet", "set", []string{"set"}, nil)
+	wanted := atZero
+	wanted.Annotations = map[string]string{v1beta1.AnnotationWake: at.UTC().Format(time.RFC3339)}
+	woken := sleeping
+	woken.Woken = at
+	nonsense := atZero
+	nonsense.Annotations = map[string]string{v1beta1.AnnotationWake: "now"}
 	ofPreset := atZero
 	ofPreset.Spec.Template.Inference = &v1beta1.InferenceSpec{Preset: &v1beta1.PresetSpec{Name: "phi"}}
 	sleepingPreset := owner("InferenceSet", "set", []string{"set", "phi"}, nil)
@@ -156,6 +162,8 @@ func TestOwners(t *testing.T) {
 		},
 		{"a set without replicas keeps its name", nil, []v1beta1.InferenceSet{*set}, nil, []models.Owner{asleep}},
 		{"a set at zero sleeps", nil, []v1beta1.InferenceSet{atZero}, nil, []models.Owner{sleeping}},
+		{"a set that a router woke", nil, []v1beta1.InferenceSet{wanted}, nil, []models.Owner{woken}},
+		{"a wake that is no time", nil, []v1beta1.InferenceSet{nonsense}, nil, []models.Owner{sleeping}},
 		{"a set at zero keeps the name of its preset", nil, []v1beta1.InferenceSet{ofPreset}, nil, []models.Owner{sleepingPreset}},
 		{"a label alone joins no set", []v1beta1.Workspace{stranger}, []v1beta1.InferenceSet{*set}, one(slice("stranger", "10.0.0.9")), []models.Owner{owner("Workspace", "stranger", []string{"set", "phi"}, []string{"10.0.0.9:5000"}), asleep}},
 		{"a Workspace of another namespace joins no set", []v1beta1.Workspace{abroad}, []v1beta1.InferenceSet{*set}, nil, []models.Owner{alone, asleep}},
@@ -176,10 +184,11 @@ func TestOwners(t *testing.T) {
 	}
 }
 
-// TestKept: what the router keeps of the objects is enough to find the canaries.
+// TestKept: what the router keeps of the objects is enough to find the canaries and the time of a wake.
 func TestKept(t *testing.T) {
 	set := &v1beta1.InferenceSet{ObjectMeta: metav1.ObjectMeta{Namespace: "a", Name: "set", UID: "u"}}
 	set.Status.Canary = &v1beta1.CanaryStatus{TemplateHash: "new", Weight: new(int32(5))}
+	set.Annotations = map[string]string{v1beta1.AnnotationWake: "2026-01-31T12:00:00Z", "other": "x"}
 	ws := workspace("ws", set, "set")
 	ws.Labels, ws.Generation = map[string]string{v1beta1.LabelTemplateHash: "new", "team": "a"}, 2
 	ws.Status.Conditions = []metav1.Condition{{Type: v1beta1.ConditionReady, Status: metav1.ConditionTrue, ObservedGeneration: 2}}
@@ -196,7 +205,7 @@ func TestKept(t *testing.T) {
 	if diff := cmp.Diff(whole, kept); diff != "" {
 		t.Errorf("(-whole +kept):\n%s", diff)
 	}
-	if len(kept) != 1 || !kept[0].Canary.Has("10.0.0.1:5000") {
-		t.Errorf("the owners %+v have no canary", kept)
+	if len(kept) != 1 || !kept[0].Canary.Has("10.0.0.1:5000") || kept[0].Woken.IsZero() {
+		t.Errorf("the owners %+v have no canary, or no time", kept)
 	}
 }

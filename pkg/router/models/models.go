@@ -33,6 +33,8 @@ type Owner struct {
 	Problem Problem
 	// IsWakeable: waiting requests can start replicas. IsAsleep: the number of replicas is set to 0.
 	IsWakeable, IsAsleep bool
+	// Woken is when a router or a person last requested a replica of the set; zero if nobody did.
+	Woken time.Time
 }
 
 // KindSet is the kind of an owner that is a set.

@@ -6,13 +6,11 @@ package run
 import (
 	"context"
 	"crypto/tls"
-	"errors"
 	"fmt"
 	"log/slog"
-	"net/http"
+	"sync/atomic"
 	"time"
 
-	"golang.org/x/sync/errgroup"
 	"google.golang.org/grpc"
 	"google.golang.org/grpc/credentials"
 	"google.golang.org/grpc/keepalive"
@@ -71,6 +69,11 @@ func newGateways(o *Options, front *router.Router, log *slog.Logger) (*gateways,
 	return out, nil
 }
 
+// onSync returns a function that marks the router as synced.
+func (g *gateways) onSync(isSynced *atomic.Bool) func() {
+	return func() { isSynced.Store(true); g.setReady(true) }
+}
+
 // setReady sets the answer of the health checks.
 func (g *gateways) setReady(isReady bool) {
 	if g.picker != nil {
@@ -83,24 +86,7 @@ func (g *gateways) serve(ctx context.Context) error {
 	if g.server == nil {
 		return nil
 	}
-	listener, err := bind(ctx, g.address, gatewayConnections)
-	if err != nil {
-		return err
-	}
-	ended := context.AfterFunc(ctx, g.server.Stop)
-	defer ended()
-	group, groupCtx := errgroup.WithContext(ctx)
-	group.Go(func() error { return g.certificate(groupCtx) })
-	group.Go(func() error {
-		if err := g.server.Serve(listener); !errors.Is(err, grpc.ErrServerStopped) && err != nil {
-			return fmt.Errorf("serving on %s: %w", g.address, err)
-		}
-		return http.ErrServerClosed // ends the reload of the certificate
-	})
-	if err := group.Wait(); !errors.Is(err, http.ErrServerClosed) {
-		return err
-	}
-	return nil
+	return serveGRPC(ctx, g.server, g.address, gatewayConnections, g.certificate)
 }
 
 // shutdown ends after the last request, or when the context ends.

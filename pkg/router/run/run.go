@@ -54,6 +54,8 @@ type Options struct {
 	ExtProcInsecure bool
 	// ExtProcCertDir has tls.crt and tls.key for gateways. If it is empty, the router uses a self-signed certificate.
 	ExtProcCertDir string
+	// Scaler has the options of the port for KEDA.
+	Scaler ScalerOptions
 	// Tokens are the settings for tokens of ServiceAccounts; without an audience, no tokens are accepted.
 	Tokens         tokens.Settings
 	Scope          discovery.Scope
@@ -77,6 +79,12 @@ func (o *Options) Bind(flags *flag.FlagSet) {
 	flags.BoolVar(&o.ExtProcInsecure, "ext-proc-insecure", false, "serve gateways without TLS")
 	flags.StringVar(&o.ExtProcCertDir, "ext-proc-cert-dir", "", "directory with tls.crt and tls.key for gateways; "+
 		"default: a self-signed certificate")
+	flags.StringVar(&o.Scaler.Address, "scaler-bind-address", "", "address for KEDA, in its protocol for external scalers; default: none")
+	flags.BoolVar(&o.Scaler.Insecure, "scaler-insecure", false, "serve KEDA without TLS")
+	flags.StringVar(&o.Scaler.CertDir, "scaler-cert-dir", "", "directory with tls.crt and tls.key for KEDA, and ca.crt to verify clients and other routers; "+
+		"default: a self-signed certificate")
+	flags.BoolVar(&o.Scaler.VerifyClients, "scaler-verify-clients", false, "admit KEDA and other routers only with a certificate of the authority in ca.crt of --scaler-cert-dir")
+	flags.StringVar(&o.Scaler.Peers, "scaler-peers", "", "headless Service of all routers, HOST:PORT: the answers to KEDA are sums over them; default: this router alone")
 	flags.StringVar(&o.ProbeAddress, "health-probe-bind-address", ":8081", "address of the probes")
 	flags.Func("watch-namespace", "namespace with models; repeatable; default: all", func(name string) error {
 		o.Scope.Namespaces = append(o.Scope.Namespaces, name)
@@ -126,7 +134,7 @@ func (o *Options) Validate() error {
 	case o.Settings.BodyBudget/6 < o.Settings.MaxBody: // a key has half: body, outgrown buffer, edited copy
 		return errors.New("--body-memory-bytes must be at least six times --max-body-bytes")
 	}
-	return errors.Join(o.validateTokens(), o.validateExtProc())
+	return errors.Join(o.validateTokens(), o.validateExtProc(), o.Scaler.validate())
 }
 
 func (o *Options) validateExtProc() error {
@@ -283,20 +291,21 @@ func ServeWith(ctx context.Context, o Options, cluster Cluster, log *slog.Logger
 	if err != nil {
 		return err
 	}
-	gateways, err := newGateways(&o, front, log)
-	if err != nil {
+	gateways, gatewaysErr := newGateways(&o, front, log)
+	askers, err := newScalers(&o.Scaler, front, cluster.Directory, isSynced.Load, log)
+	if err = errors.Join(gatewaysErr, err); err != nil {
 		return err
 	}
 	// The watch must continue while the last requests finish, so it stops only after the servers.
 	watching, stop := context.WithCancel(context.WithoutCancel(ctx))
 	group, groupCtx := errgroup.WithContext(watching)
-	synced := func() { isSynced.Store(true); gateways.setReady(true) }
-	group.Go(func() error { return cluster.Directory.Run(groupCtx, synced) })
+	group.Go(func() error { return cluster.Directory.Run(groupCtx, gateways.onSync(&isSynced)) })
 	if cluster.Waker != nil {
 		group.Go(func() error { return cluster.Waker.Run(groupCtx) })
 	}
 	group.Go(func() error { return certificate(groupCtx) })
 	group.Go(func() error { return gateways.serve(groupCtx) })
+	group.Go(func() error { return askers.serve(groupCtx) })
 	group.Go(func() error { return listen(groupCtx, api, o.Address, o.MaxConnections) })
 	group.Go(func() error { return listen(groupCtx, scrapes, o.MetricsAddress, 100) })
 	// Probes have a limit of their own: a client that uses up the connections for metrics must not cause a restart.
@@ -311,7 +320,7 @@ func ServeWith(ctx context.Context, o Options, cluster Cluster, log *slog.Logger
 		isDraining.Store(true)
 		gateways.setReady(false)
 		log.Info("draining", "delay", o.DrainDelay.String())
-		return errors.Join(drain(groupCtx, &o, api, gateways), scrapes.Close(), probes.Close())
+		return errors.Join(drain(groupCtx, &o, api, gateways, askers), scrapes.Close(), probes.Close())
 	})
 	err = group.Wait()
 	stop()
@@ -319,13 +328,15 @@ func ServeWith(ctx context.Context, o Options, cluster Cluster, log *slog.Logger
 }
 
 // drain waits for clients and gateways to leave, and for the last answers.
-func drain(ctx context.Context, o *Options, api *http.Server, gateways *gateways) error {
+func drain(ctx context.Context, o *Options, api *http.Server, gateways *gateways, askers *scalers) error {
 	wait(ctx, o.DrainDelay)
 	ending, cancel := context.WithTimeout(ctx, o.Settings.Deadline)
 	defer cancel()
 	var others errgroup.Group
 	others.Go(func() error { return gateways.shutdown(ending) }) // at once: their connections bring new requests until then
-	return errors.Join(api.Shutdown(ending), others.Wait())
+	err := errors.Join(api.Shutdown(ending), others.Wait())
+	askers.shutdown(ctx) // now that no request is left to count
+	return err
 }
 
 // frontDoor returns the router and registers its metrics.

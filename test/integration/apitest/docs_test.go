@@ -55,7 +55,7 @@ func callsOfKubectl(t *testing.T, b pages.Block) []pages.Call {
 // other projects have no definition here.
 func TestManifestsOfPages(t *testing.T) {
 	installSets(t)
-	foreign := []string{"AKSNodeClass", "ComputeClass", "DestinationRule", "EC2NodeClass", "Kustomization", "NodeClass"}
+	foreign := []string{"AKSNodeClass", "ClusterTriggerAuthentication", "ComputeClass", "DestinationRule", "EC2NodeClass", "Kustomization", "NodeClass", "ScaledObject"}
 	var manifests []pages.Block
 	manifests = append(manifests, blocksOf(t, "yaml")...)
 	for _, b := range blocksOf(t, "sh") {
