@@ -99,10 +99,12 @@ func (p *pass) observe() {
 		e := &p.s.Engines[i]
 		p.state.Curve = p.state.Curve.observed(e.Running, e.TimePerOutputToken)
 	}
-	p.need, p.known = p.needs()
+	p.need, p.known = p.needs(p.evidence())
 	if !p.known {
 		return
 	}
+	whole, _ := p.needs(everything())
+	p.state.IsShort = whole.low > float64(p.s.Desired)+tolerance
 	sample := Sample{At: now, Need: p.need.low}
 	sample.Level, sample.Expected = p.state.expect(now, p.need.low, p.lead)
 	// Engines that do not answer count as full, but only up to the present number of replicas: their silence must neither
@@ -121,6 +123,12 @@ func (p *pass) remember() {
 	// After a wake, the first request reaches the engine some time after the engine is ready. So the set counts as busy
 	// when its first engine is ready.
 	isFirst := len(p.s.Engines) > 0 && !p.state.HasEngines
+	if p.state.HasEngines && len(p.s.Engines) == 0 {
+		if p.state.IsShort && p.s.Desired > 0 {
+			p.state.Lost = Loss{At: now, Replicas: p.s.Desired}
+		}
+		p.state.IsShort = false
+	}
 	p.state.HasEngines = len(p.s.Engines) > 0
 	if isFirst && p.state.Since.Before(now) || p.state.Ready.After(now) {
 		p.state.Ready = now

@@ -20,7 +20,12 @@ type evidence struct {
 	levels, queue bool
 	// rates: the rates since the last poll count.
 	rates bool
+	// least is how many replicas are justified without the above.
+	least float64
 }
+
+// everything is the evidence of a set that has been watched for long enough.
+func everything() evidence { return evidence{levels: true, queue: true, rates: true} }
 
 // evidence returns the evidence at this moment.
 func (p *pass) evidence() evidence {
@@ -32,11 +37,23 @@ func (p *pass) evidence() evidence {
 		levels: isAwake,
 		queue:  isAwake && isOver(p.state.Since, steadying),
 		rates:  isOver(p.state.Ready, arriving),
+		least:  math.Max(float64(p.s.Desired), p.afterLoss()),
 	}
 }
 
+// afterLoss returns one replica more than there were when the last engine crashed under a load for which the engines were
+// too few. Otherwise, a set whose only replica crashes within minutes of each start would never grow: each start looks
+// like a wake, with a queue of unknown age. One replica for each crash limits the cost if the load is not the reason.
+func (p *pass) afterLoss() float64 {
+	lost := p.state.Lost
+	if age := p.s.Now.Sub(lost.At); lost.At.IsZero() || age < 0 || age > MostLead {
+		return 0
+	}
+	return float64(lost.Replicas + 1)
+}
+
 // bySum returns the number of replicas for the sum of a metric. Signals that are no evidence request no more replicas
-// than the set has.
+// than the set has, or one more after a crash.
 func (s *Signals) bySum(target Target, total float64, e evidence) float64 {
 	all, known := total/target.Value, 0.0
 	switch {
@@ -48,7 +65,7 @@ func (s *Signals) bySum(target Target, total float64, e evidence) float64 {
 	case target.Metric == RequestsInFlight:
 		known = s.running() / target.Value
 	}
-	return math.Max(known, math.Min(all, float64(s.Desired)))
+	return math.Max(known, math.Min(all, e.least))
 }
 
 // running returns the number of running requests on all engines that report their requests in flight.

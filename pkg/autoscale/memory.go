@@ -23,6 +23,16 @@ type State struct {
 	HasEngines bool
 	// Ready is when an engine became ready while no other was ready. It is zero if none has since the memory began.
 	Ready time.Time
+	// IsShort: at the last look with signals, the engines had work for more replicas than the set has.
+	IsShort bool
+	Lost    Loss
+}
+
+// Loss is the moment at which a set that was short lost its last ready engine, and its number of replicas then. It is zero
+// if there was none.
+type Loss struct {
+	At       time.Time
+	Replicas int
 }
 
 // Sample is the demand at one moment, in replicas.

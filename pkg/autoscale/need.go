@@ -17,10 +17,9 @@ type need struct {
 	value, target float64
 }
 
-// needs returns the largest need of all targets. It returns false if no signal is known.
-func (p *pass) needs() (need, bool) {
+// needs returns the largest need of all targets by the evidence. It returns false if no signal is known.
+func (p *pass) needs(evidence evidence) (need, bool) {
 	hasGrown := p.state.changed(p.s.Now, 2*p.lead, +1) > 0
-	evidence := p.evidence()
 	out, isKnown := need{}, false
 	for _, target := range p.policy.Targets {
 		if !(target.Value > 0) || math.IsInf(target.Value, 0) {
@@ -128,7 +127,7 @@ func (s *Signals) needOfTime(target Target, hasGrown bool, e evidence) (need, bo
 		out.low = math.Max(ready-1, 0)
 	}
 	if !e.levels {
-		out.low = math.Min(out.low, math.Max(ready, float64(s.Desired)))
+		out.low = math.Min(out.low, math.Max(ready, e.least))
 	}
 	out.high = out.low
 	return out, true

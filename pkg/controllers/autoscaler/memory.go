@@ -102,7 +102,10 @@ func (m *memory) refresh(policy autoscale.Policy, now time.Time) {
 		return
 	}
 	m.policy = policy
-	m.state = autoscale.State{Curve: m.state.Curve, Changes: m.state.Changes, Ready: m.state.Ready}
+	m.state = autoscale.State{
+		Curve: m.state.Curve, Changes: m.state.Changes, Ready: m.state.Ready,
+		HasEngines: m.state.HasEngines, IsShort: m.state.IsShort, Lost: m.state.Lost,
+	}
 }
 
 // isStale reports whether the engines must be read again. After a conflict, passes repeat several times a second, and
