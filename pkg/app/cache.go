@@ -61,7 +61,7 @@ func cacheOptions(o options.Controller, chosen backEnd, served kinds) cache.Opti
 		}
 	}
 	if served.has(nodeClaimKind()) {
-		byObject[nodeclaim.Object()] = cache.ByObject{Label: machines}
+		byObject[nodeclaim.Object()] = cache.ByObject{Label: machines, Transform: nodeclaim.Keep}
 	}
 	if served.has(nodePoolKind()) {
 		byObject[nodepool.Object()] = cache.ByObject{Label: machines}
