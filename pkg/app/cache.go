@@ -41,7 +41,7 @@ func cacheOptions(o options.Controller, chosen backEnd, served kinds) cache.Opti
 	machines := namespaces.Select(has(v1beta1.LabelWorkspaceUID), v1beta1.LabelMachineWorkspaceNamespace)
 	managed := labels.SelectorFromSet(labels.Set{v1beta1.LabelManagedBy: v1beta1.ManagedBy})
 	byObject := map[client.Object]cache.ByObject{
-		&appsv1.StatefulSet{}:           {Transform: apply.Keep},
+		&appsv1.StatefulSet{}:           {Transform: keepSet},
 		&appsv1.ControllerRevision{}:    {Label: managed, Transform: render.Pack},
 		&corev1.Service{}:               {Transform: apply.Keep},
 		&networkingv1.NetworkPolicy{}:   {Transform: apply.Keep},

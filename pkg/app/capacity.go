@@ -252,7 +252,7 @@ type site struct {
 
 func siteOf(ctx context.Context, mgr manager.Manager, served kinds, watch options.Watch, hooks Hooks) (site, error) {
 	asked := &indexes{}
-	cached, err := indexed(ctx, mgr.GetClient(), asked, looksUp(served))
+	cached, err := indexed(ctx, unpacking{mgr.GetClient()}, asked, looksUp(served))
 	if err != nil {
 		return site{}, err
 	}
