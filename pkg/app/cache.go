@@ -42,7 +42,7 @@ func cacheOptions(o options.Controller, chosen backEnd, served kinds) cache.Opti
 	managed := labels.SelectorFromSet(labels.Set{v1beta1.LabelManagedBy: v1beta1.ManagedBy})
 	byObject := map[client.Object]cache.ByObject{
 		&appsv1.StatefulSet{}:           {Transform: keepSet},
-		&appsv1.ControllerRevision{}:    {Label: managed, Transform: render.Pack},
+		&appsv1.ControllerRevision{}:    {Label: pinned(managed), Transform: render.Pack},
 		&corev1.Service{}:               {Transform: apply.Keep},
 		&networkingv1.NetworkPolicy{}:   {Transform: apply.Keep},
 		&policyv1.PodDisruptionBudget{}: {Transform: apply.Keep},
@@ -133,6 +133,13 @@ func rulesOnly(object any) (any, error) {
 		accessor.SetAnnotations(rules)
 	}
 	return object, nil
+}
+
+// pinned selects the revisions of Workspaces. Kubernetes keeps a revision of each StatefulSet with the labels of its pods,
+// so managed objects include those.
+func pinned(managed labels.Selector) labels.Selector {
+	requirements, _ := has(v1beta1.LabelRevisionOwner).Requirements()
+	return managed.Add(requirements...)
 }
 
 // has selects objects with a label, whatever its value.
