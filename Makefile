@@ -271,6 +271,14 @@ BENCH_CLOUD := --name bench --keep-logs $(MODELBERTH_CACHE)
 bench-capacity: cluster-ready ## N Workspaces at once on nodes that are only objects, beside the floor (root)
 	@$(LOCALCLOUD) bench-capacity $(BENCH_CLOUD) $(INSTALL_FLAGS) --workspaces $(N) $(BENCH_FLAGS)
 
+# Nodes of nobody's models beside the Workspaces' own.
+NODES ?= 1000
+
+.PHONY: bench-scale
+bench-scale: N := 1000
+bench-scale: cluster-ready ## N Workspaces in a cluster with NODES other nodes: at once, at rest, after a restart and the leader's end (root)
+	@$(LOCALCLOUD) bench-scale $(BENCH_CLOUD) $(INSTALL_FLAGS) --workspaces $(N) --other-nodes $(NODES) $(BENCH_FLAGS)
+
 SETS ?= 40
 .PHONY: bench-sets
 bench-sets: cluster-ready ## SETS InferenceSets of 5 created, scaled and deleted at once on nodes that are only objects (root)

@@ -23,12 +23,13 @@ import (
 // 600 on two cores the server cuts watches off, and the benchmark would measure only that.
 const inFlightPerCore = 16
 
-// benchmark holds the settings of `localcloud bench-capacity` and `localcloud bench-sets`.
+// benchmark holds the settings of `localcloud bench-capacity`, `localcloud bench-sets` and `localcloud bench-scale`.
 type benchmark struct {
 	owner      owner
 	demo       demo.Settings
 	workspaces int
 	sets       bench.Sets
+	scale      bench.Scale
 	model      string
 	takes      time.Duration
 	check      bool
@@ -42,6 +43,19 @@ func newBenchCommand(state *stateFlag) *cobra.Command {
 		Short: "Measure the controller with many Workspaces whose nodes are only objects, on a cloud of its own",
 	}, b.measure)
 	cmd.Flags().IntVar(&b.workspaces, "workspaces", 200, "how many Workspaces are applied at once")
+	cmd.Flags().BoolVar(&b.check, "check", false, "fail when a budget is missed")
+	return cmd
+}
+
+func newBenchScaleCommand(state *stateFlag) *cobra.Command {
+	b := &benchmark{owner: owner{command: "localcloud bench-scale"}}
+	cmd := b.bind(state, &cobra.Command{
+		Use:   "bench-scale",
+		Short: "Measure the controller in a large cluster: many Workspaces at once, at rest, after a restart, and after the end of a leader",
+	}, b.measureScale)
+	cmd.Flags().IntVar(&b.workspaces, "workspaces", 1000, "how many Workspaces are applied at once")
+	cmd.Flags().IntVar(&b.scale.Nodes, "other-nodes", 1000, "how many nodes belong to no Workspace")
+	cmd.Flags().DurationVar(&b.scale.Rest, "rest", time.Minute, "how long the controller is measured at rest")
 	cmd.Flags().BoolVar(&b.check, "check", false, "fail when a budget is missed")
 	return cmd
 }
@@ -129,7 +143,22 @@ func writePolicy() (string, error) {
 func (b *benchmark) measure(ctx context.Context, settings bench.Settings, out io.Writer) error {
 	settings.Workspaces = b.workspaces
 	figures, err := bench.Run(ctx, settings)
-	if figures.Workspaces > 0 {
+	return b.print(out, figures, figures.Workspaces, err)
+}
+
+func (b *benchmark) measureScale(ctx context.Context, settings bench.Settings, out io.Writer) error {
+	settings.Workspaces = b.workspaces
+	figures, err := bench.RunScale(ctx, settings, b.scale)
+	return b.print(out, figures, figures.Workspaces, err)
+}
+
+// print shows the figures, also those of a measurement that broke off.
+func (b *benchmark) print(out io.Writer, figures interface {
+	Print(out io.Writer) error
+	Missed() int
+}, workspaces int, err error,
+) error {
+	if workspaces > 0 {
 		fmt.Fprintln(out)
 		err = errors.Join(err, figures.Print(out))
 	}

@@ -67,6 +67,7 @@ func newRootCommand() *cobra.Command {
 		newInstallCommand(state),
 		newRunCommand(state),
 		newBenchCommand(state),
+		newBenchScaleCommand(state),
 		newBenchSetsCommand(state),
 		newNeighbourCommand(state),
 		newServeCommand(state),

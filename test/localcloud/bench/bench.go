@@ -11,6 +11,7 @@ import (
 	"context"
 	_ "embed"
 	"encoding/json"
+	"errors"
 	"fmt"
 	"os"
 	"time"
@@ -185,10 +186,16 @@ func (b *Bench) waiting(ctx context.Context) error {
 	return b.remove(ctx, waitingNamespace, n)
 }
 
-// load times many Workspaces, and counts their requests until all is quiet.
-func (b *Bench) load(ctx context.Context) error {
+// load times many Workspaces, and counts their requests until all is quiet, or until it breaks off.
+func (b *Bench) load(ctx context.Context) (err error) {
 	b.settings.Say("%d Workspaces at once", b.settings.Workspaces)
 	began := time.Now()
+	defer func() {
+		b.figures.Requests = Count(b.requests, controller, began, time.Now())
+		var unread error
+		_, b.figures.Peak, unread = memory(b.settings.Layout.Cgroup())
+		err = errors.Join(err, unread)
+	}()
 	course, err := b.apply(ctx, loadNamespace, b.settings.Workspaces)
 	b.figures.Load = course
 	if err != nil {
@@ -197,12 +204,7 @@ func (b *Bench) load(ctx context.Context) error {
 	if err := b.await(ctx, "ready", course.Ready, b.settings.Workspaces); err != nil {
 		return err
 	}
-	if err := b.untilQuiet(ctx); err != nil {
-		return err
-	}
-	b.figures.Requests = Count(b.requests, controller, began, time.Now())
-	_, b.figures.Peak, err = memory(b.settings.Layout.Cgroup())
-	return err
+	return b.untilQuiet(ctx)
 }
 
 // slow has the cloud take so long for each machine from now on.

@@ -7,7 +7,6 @@ import (
 	"context"
 	"errors"
 	"fmt"
-	"strings"
 	"sync"
 	"time"
 
@@ -196,18 +195,38 @@ func (b *Bench) untilNoClaims(ctx context.Context) error {
 
 // restart counts the controller's writes on a start with everything in order.
 func (b *Bench) restart(ctx context.Context) error {
+	began := time.Now()
+	if err := b.rollOut(ctx); err != nil {
+		return err
+	}
+	if err := b.untilQuiet(ctx); err != nil {
+		return err
+	}
+	b.figures.Restart = Count(b.requests, controller, began, time.Now())
+	var err error
+	b.figures.Held, _, err = memory(b.settings.Layout.Cgroup())
+	return err
+}
+
+// rollOut replaces all replicas of the controller, and waits until a new one leads.
+func (b *Bench) rollOut(ctx context.Context) error {
 	b.settings.Say("restarting the controller")
 	before, err := b.leader(ctx)
 	if err != nil {
 		return err
 	}
-	began := time.Now()
 	deployment := &appsv1.Deployment{ObjectMeta: metav1.ObjectMeta{Name: release, Namespace: systemNamespace}}
-	patch := fmt.Appendf(nil, `{"spec":{"template":{"metadata":{"annotations":{"bench/restarted":%q}}}}}`, began.Format(time.RFC3339))
+	patch := fmt.Appendf(nil, `{"spec":{"template":{"metadata":{"annotations":{"bench/restarted":%q}}}}}`, time.Now().Format(time.RFC3339))
 	if err := b.kube.Patch(ctx, deployment, client.RawPatch("application/merge-patch+json", patch)); err != nil {
 		return fmt.Errorf("restarting the controller: %w", err)
 	}
-	err = b.until(ctx, asking, func(ctx context.Context) (missing string, err error) {
+	return b.untilLed(ctx, before)
+}
+
+// untilLed waits until all replicas run and another than the former one leads.
+func (b *Bench) untilLed(ctx context.Context, former leadership) error {
+	deployment := &appsv1.Deployment{ObjectMeta: metav1.ObjectMeta{Name: release, Namespace: systemNamespace}}
+	return b.until(ctx, asking, func(ctx context.Context) (missing string, err error) {
 		if err := b.kube.Get(ctx, client.ObjectKeyFromObject(deployment), deployment); err != nil {
 			return "", fmt.Errorf("reading the controller's Deployment: %w", err)
 		}
@@ -215,20 +234,11 @@ func (b *Bench) restart(ctx context.Context) error {
 			return "the controller's Deployment is rolling out", nil
 		}
 		after, err := b.leader(ctx)
-		if after == before || after == "" {
+		if after.holder == former.holder || after.holder == "" {
 			missing = "there is no new leader"
 		}
 		return missing, err
 	})
-	if err != nil {
-		return err
-	}
-	if err := b.untilQuiet(ctx); err != nil {
-		return err
-	}
-	b.figures.Restart = Count(b.requests, controller, began, time.Now())
-	b.figures.Held, _, err = memory(b.settings.Layout.Cgroup())
-	return err
 }
 
 func isRollingOut(d *appsv1.Deployment) bool {
@@ -236,17 +246,22 @@ func isRollingOut(d *appsv1.Deployment) bool {
 	return d.Status.ObservedGeneration < d.Generation || d.Status.UpdatedReplicas < want || d.Status.AvailableReplicas < want || d.Status.Replicas > want
 }
 
-// leader returns the identity of the acting replica.
-func (b *Bench) leader(ctx context.Context) (string, error) {
+// leadership is the holder of the controller's Lease, the name of its pod and an ID, since a moment.
+type leadership struct {
+	holder string
+	since  time.Time
+}
+
+// leader returns the acting replica.
+func (b *Bench) leader(ctx context.Context) (leadership, error) {
 	leases := &coordinationv1.LeaseList{}
 	if err := b.kube.List(ctx, leases, client.InNamespace(systemNamespace)); err != nil {
-		return "", fmt.Errorf("reading who leads: %w", err)
+		return leadership{}, fmt.Errorf("reading who leads: %w", err)
 	}
-	var holders []string
 	for _, lease := range leases.Items {
-		if lease.Spec.HolderIdentity != nil {
-			holders = append(holders, *lease.Spec.HolderIdentity)
+		if holder := lease.Spec.HolderIdentity; holder != nil && *holder != "" && lease.Spec.AcquireTime != nil {
+			return leadership{*holder, lease.Spec.AcquireTime.Time}, nil
 		}
 	}
-	return strings.Join(holders, ","), nil
+	return leadership{}, nil
 }

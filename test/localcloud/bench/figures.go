@@ -112,6 +112,11 @@ func compared(what string, seen, reference time.Duration, name string, budget fl
 	return row
 }
 
+// within returns a row with a time that has a budget.
+func within(what string, seen, budget time.Duration) Row {
+	return Row{what, seconds(budget), seconds(seen), seen > budget}
+}
+
 func counted(what string, seen, budget float64) Row {
 	return Row{what, fmt.Sprintf("%g", budget), fmt.Sprintf("%.4g", seen), seen > budget}
 }
@@ -121,9 +126,11 @@ func megabytes(bytes int64) string { return fmt.Sprintf("%.0f MB", float64(bytes
 func seconds(d time.Duration) string { return fmt.Sprintf("%.1f s", d.Seconds()) }
 
 // Missed counts the missed budgets.
-func (f Figures) Missed() int {
+func (f Figures) Missed() int { return missed(f.Rows()) }
+
+func missed(rows []Row) int {
 	n := 0
-	for _, row := range f.Rows() {
+	for _, row := range rows {
 		if row.Missed {
 			n++
 		}
@@ -131,24 +138,30 @@ func (f Figures) Missed() int {
 	return n
 }
 
+// part are requests, to be divided by a number.
+type part struct {
+	what  string
+	tally Tally
+	each  int
+}
+
 // Print writes the table, and below it the kinds of requests.
 func (f Figures) Print(out io.Writer) error {
+	return printAll(out, fmt.Sprintf("%d WORKSPACES AT ONCE", f.Workspaces), f.Rows(),
+		part{"for a Workspace", f.Requests, max(f.Workspaces, 1)}, part{"while waiting, in all", f.Waiting, 1}, part{"after a restart, in all", f.Restart, 1})
+}
+
+func printAll(out io.Writer, title string, rows []Row, parts ...part) error {
 	table := tabwriter.NewWriter(out, 0, 0, 2, ' ', 0)
-	fmt.Fprintf(table, "%d WORKSPACES AT ONCE\tBUDGET\tSEEN\n", f.Workspaces)
-	for _, row := range f.Rows() {
+	fmt.Fprintf(table, "%s\tBUDGET\tSEEN\n", title)
+	for _, row := range rows {
 		mark := ""
 		if row.Missed {
 			mark = "  over"
 		}
 		fmt.Fprintf(table, "%s\t%s\t%s%s\n", row.What, row.Budget, row.Seen, mark)
 	}
-	for _, part := range []struct {
-		what  string
-		tally Tally
-		each  int
-	}{
-		{"for a Workspace", f.Requests, max(f.Workspaces, 1)}, {"while waiting, in all", f.Waiting, 1}, {"after a restart, in all", f.Restart, 1},
-	} {
+	for _, part := range parts {
 		fmt.Fprintf(table, "\nREQUESTS %s\t\t\n", part.what)
 		for _, kind := range slices.Sorted(maps.Keys(part.tally.Kinds)) {
 			fmt.Fprintf(table, "%s\t\t%.4g\n", kind, float64(part.tally.Kinds[kind])/float64(part.each))

@@ -3,14 +3,16 @@
 
 // Package hollow is the kubelet of machines as mere Nodes. It decides when such a node is Ready and the course of its
 // pods: they run and are Ready with all their containers as soon as they are bound, and are gone when deleted. It
-// sends no heartbeats. It must not know the buyers of machines, nor the programs in the pods.
+// reports the status of each Ready node as often as a kubelet does, without its Lease. It must not know the buyers of machines, nor the programs in the pods.
 package hollow
 
 import (
 	"context"
 	"encoding/binary"
 	"fmt"
+	"hash/fnv"
 	"log/slog"
+	"math"
 	"net/netip"
 	"slices"
 	"sync/atomic"
@@ -42,6 +44,9 @@ var podNetwork = netip.MustParsePrefix("10.128.0.0/16")
 
 // workers is how many nodes, and how many pods, are written at once.
 const workers = 4
+
+// heartbeat is a kubelet's pause between two reports of an unchanged node.
+const heartbeat = 5 * time.Minute
 
 // unknownNodeDelay leaves time for a pod's node to appear in the cache.
 const unknownNodeDelay = 200 * time.Millisecond
@@ -128,19 +133,38 @@ type kubelets struct {
 	pods atomic.Uint32
 }
 
-// register makes a node Ready, with its capacity from creation.
+// register makes a node Ready, with its capacity from creation, and reports it again from time to time.
 func (k *kubelets) register(ctx context.Context, node *corev1.Node) (reconcile.Result, error) {
-	if !isComing(node) {
-		return reconcile.Result{}, nil
-	}
 	now := metav1.NewTime(k.now())
+	if !isComing(node) {
+		return k.report(ctx, node, now)
+	}
 	ready := node.DeepCopy()
 	ready.Status.Conditions = slices.DeleteFunc(ready.Status.Conditions, func(c corev1.NodeCondition) bool { return c.Type == corev1.NodeReady })
 	ready.Status.Conditions = append(ready.Status.Conditions, corev1.NodeCondition{
 		Type: corev1.NodeReady, Status: corev1.ConditionTrue, Reason: "KubeletReady", Message: "a node without a machine",
 		LastHeartbeatTime: now, LastTransitionTime: now,
 	})
-	return reconcile.Result{}, k.kube.Status().Patch(ctx, ready, over(node))
+	return reconcile.Result{RequeueAfter: firstHeartbeat(node.Name)}, k.kube.Status().Patch(ctx, ready, over(node))
+}
+
+// firstHeartbeat is a node's own moment within the pause, so that nodes that come at once do not report at once.
+func firstHeartbeat(node string) time.Duration {
+	hash := fnv.New32a()
+	_, _ = hash.Write([]byte(node))
+	return time.Second + time.Duration(hash.Sum32())*heartbeat/math.MaxUint32
+}
+
+// report renews the heartbeats of a Ready node.
+func (k *kubelets) report(ctx context.Context, node *corev1.Node, now metav1.Time) (reconcile.Result, error) {
+	if _, ok := node.Annotations[NodeAnnotation]; !ok {
+		return reconcile.Result{}, nil
+	}
+	beating := node.DeepCopy()
+	for i := range beating.Status.Conditions {
+		beating.Status.Conditions[i].LastHeartbeatTime = now
+	}
+	return reconcile.Result{RequeueAfter: heartbeat}, k.kube.Status().Patch(ctx, beating, over(node))
 }
 
 // serve makes a pod run, or removes it, if its node is hollow.

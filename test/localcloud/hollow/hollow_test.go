@@ -194,3 +194,45 @@ func TestAddress(t *testing.T) {
 		}
 	}
 }
+
+// TestNodesReport checks that a Ready node reports its status as often as a kubelet does: a controller of nodes has to
+// bear that at rest.
+func TestNodesReport(t *testing.T) {
+	ready := corev1.NodeCondition{Type: corev1.NodeReady, Status: corev1.ConditionTrue, LastTransitionTime: noon}
+	foreign := hollowNode(ready)
+	foreign.Annotations = nil
+	beating := ready
+	beating.LastHeartbeatTime = noon
+	for _, test := range []struct {
+		reason string
+		node   *corev1.Node
+		want   corev1.NodeCondition
+		again  time.Duration
+	}{
+		{"it renews its heartbeat, and nothing else", hollowNode(ready), beating, heartbeat},
+		{"a real machine's has a kubelet", foreign, ready, 0},
+	} {
+		t.Run(test.reason, func(t *testing.T) {
+			k := kubeletsOf(test.node)
+			result, err := k.register(t.Context(), stored(t, k, test.node))
+			if err != nil {
+				t.Fatal(err)
+			}
+			got := stored(t, k, test.node).Status.Conditions
+			if diff := cmp.Diff([]corev1.NodeCondition{test.want}, got); diff != "" {
+				t.Errorf("conditions (-want +got):\n%s", diff)
+			}
+			if result.RequeueAfter != test.again {
+				t.Errorf("it reports again after %s, want %s", result.RequeueAfter, test.again)
+			}
+		})
+	}
+	k := kubeletsOf(hollowNode())
+	result, err := k.register(t.Context(), stored(t, k, hollowNode()))
+	if err != nil || result.RequeueAfter <= 0 || result.RequeueAfter > heartbeat+time.Second {
+		t.Errorf("a new node reports after %s, %v; want within %s", result.RequeueAfter, err, heartbeat)
+	}
+	if firstHeartbeat("node-1") == firstHeartbeat("node-2") {
+		t.Error("two nodes report at the same moment")
+	}
+}
