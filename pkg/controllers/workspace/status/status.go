@@ -114,7 +114,7 @@ func setConditions(out *v1beta1.WorkspaceStatus, conditions []metav1.Condition, 
 			continue
 		}
 		condition.Message = request.Shorten(condition.Message, messageLimit)
-		condition.ObservedGeneration = out.ObservedGeneration
+		condition.ObservedGeneration = max(out.ObservedGeneration, 0) // a new status has -1, and a condition may not
 		if old := meta.FindStatusCondition(out.Conditions, condition.Type); old == nil || old.Status != condition.Status {
 			condition.LastTransitionTime = now
 		}

@@ -136,6 +136,25 @@ func TestReady(t *testing.T) {
 	}
 }
 
+// TestFirstPassFails checks that the API server accepts the status of a first pass that failed before a plan: its default
+// for observedGeneration is -1, and conditions must not have that.
+func TestFirstPassFails(t *testing.T) {
+	facts := serving()
+	facts.Plan, facts.Stored = status.Plan{}, &v1beta1.WorkspaceStatus{ObservedGeneration: -1}
+	after, _ := status.Compute(facts, errors.New("away"), now)
+	if after.ObservedGeneration != -1 {
+		t.Errorf("the status observed generation %d without a plan", after.ObservedGeneration)
+	}
+	if len(after.Conditions) == 0 {
+		t.Error("the status has no conditions")
+	}
+	for _, condition := range after.Conditions {
+		if condition.ObservedGeneration != 0 {
+			t.Errorf("condition %s has observedGeneration %d", condition.Type, condition.ObservedGeneration)
+		}
+	}
+}
+
 // TestComputeIsPure: Compute does not change its facts, and another computation from its own result returns the same
 // status without events.
 func TestComputeIsPure(t *testing.T) {
