@@ -13,6 +13,10 @@ const InferenceSetFinalizer = "inferenceset.finalizer.kaito.sh"
 // set gave it.
 const AnnotationTemplateMetadata = "modelberth.dev/template-metadata"
 
+// AnnotationZoneSpread is on a Workspace whose zones its InferenceSet chose (spec.zoneSpread): the zones that the set chose
+// one after the other, separated by commas.
+const AnnotationZoneSpread = "modelberth.dev/zone-spread"
+
 // LabelTemplateHash is on the Workspaces of an InferenceSet with a rollback policy: the hash of their template.
 const LabelTemplateHash = "modelberth.dev/template-hash"
 
@@ -32,6 +36,8 @@ const (
 	ConditionAvailable = "Available"
 	// ConditionScalingLimited reports whether the set creates fewer replicas than the spec names.
 	ConditionScalingLimited = "ScalingLimited"
+	// ConditionZoneSpread reports how the replicas spread over zones. It is absent without spec.zoneSpread.
+	ConditionZoneSpread = "ZoneSpread"
 	// ConditionAutoUpgrade reports the effect of spec.autoUpgrade. It is absent if upgrades are not enabled.
 	ConditionAutoUpgrade = "AutoUpgrade"
 	// ConditionAutoscaling reports how autoscaling sets spec.replicas. It is absent without an autoscaling policy.
@@ -74,6 +80,12 @@ const (
 	ReasonWithinLimits = "WithinLimits"
 	// ReasonNodeCountLimit: spec.nodeCountLimit keeps the set from creating a replica.
 	ReasonNodeCountLimit = "NodeCountLimit"
+	// ReasonZonesEven: the numbers of replicas in two zones differ by at most maxSkew.
+	ReasonZonesEven = "ZonesEven"
+	// ReasonZonesUneven: they differ by more.
+	ReasonZonesUneven = "ZonesUneven"
+	// ReasonZoneRefused: a zone has no machine for a replica.
+	ReasonZoneRefused = "ZoneRefused"
 
 	// ReasonFollowsDemand: the controller sets spec.replicas by demand.
 	ReasonFollowsDemand = "FollowsDemand"

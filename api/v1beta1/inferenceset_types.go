@@ -58,6 +58,10 @@ type InferenceSetSpec struct {
 	// any capacity type of the template. Modelberth only.
 	// +optional
 	OnDemandReplicas int32 `json:"onDemandReplicas,omitempty"`
+	// zoneSpread spreads the Workspaces over the zones in template.resource.placement.zones, which must name at least two.
+	// Each new Workspace gets one of them. Modelberth only.
+	// +optional
+	ZoneSpread *ZoneSpreadSpec `json:"zoneSpread,omitempty"`
 	// nodeCountLimit is the maximum number of machines of all Workspaces together. The set creates no Workspace beyond
 	// this limit. A lower limit deletes no Workspace.
 	// +optional
@@ -79,6 +83,29 @@ type InferenceSetSpec struct {
 	// autoUpgrade has no effect: it exists for KAITO's manifests. Modelberth never upgrades a model on its own.
 	// +optional
 	AutoUpgrade *AutoUpgradeSpec `json:"autoUpgrade,omitempty"`
+}
+
+// UnsatisfiableAction is ScheduleAnyway or DoNotSchedule, as in a Pod's topologySpreadConstraints.
+//
+// +kubebuilder:validation:MaxLength=63
+type UnsatisfiableAction string
+
+// What a set does if a zone has no machine for a Workspace.
+const (
+	ScheduleAnyway UnsatisfiableAction = "ScheduleAnyway"
+	DoNotSchedule  UnsatisfiableAction = "DoNotSchedule"
+)
+
+// ZoneSpreadSpec spreads Workspaces over zones. It never moves a Workspace that has machines.
+type ZoneSpreadSpec struct {
+	// maxSkew is the largest allowed difference between the numbers of Workspaces in two zones. Unset means 1.
+	// +optional
+	MaxSkew int32 `json:"maxSkew,omitempty"`
+	// whenUnsatisfiable decides about a Workspace whose zone has no machine for it. ScheduleAnyway allows it a further
+	// zone, and at last all. DoNotSchedule moves it to another zone only within maxSkew; otherwise the Workspace waits for
+	// its zone. Unset means ScheduleAnyway.
+	// +optional
+	WhenUnsatisfiable UnsatisfiableAction `json:"whenUnsatisfiable,omitempty"`
 }
 
 // InferenceSetTemplate describes the Workspaces of an InferenceSet.

@@ -73,6 +73,8 @@ type Replica struct {
 	Starting time.Time
 	// IsSteady: it is one of the replicas that are to use no spot machines (spec.onDemandReplicas).
 	IsSteady bool
+	// Zone in which it runs, or is to run; empty if the set does not spread over zones, or the zone is unknown.
+	Zone string
 	// Load is its number of running and waiting requests, if IsLoadKnown.
 	Load        float64
 	IsLoadKnown bool
@@ -156,6 +158,7 @@ func observe(policy Policy, all []Replica) state {
 	}
 	levelPrices(s.live)
 	slices.SortFunc(s.live, bySparing)
+	s.uncrowd()
 	s.isRolling = s.toRoll() > 0
 	s.spareKept()
 	return s
@@ -176,10 +179,17 @@ func levelPrices(live []Replica) {
 // then those that may use spot machines, then the dearest, then the least busy, then the newest. The prices must be level.
 func bySparing(a, b Replica) int {
 	return cmp.Or(
-		trueLast(a.IsReady, b.IsReady), trueLast(a.IsCurrent, b.IsCurrent), trueLast(!a.IsStray, !b.IsStray),
-		trueLast(a.IsSteady, b.IsSteady),
+		byDuty(a, b),
 		cmp.Compare(b.HourlyPrice, a.HourlyPrice), cmp.Compare(a.load(), b.load()),
 		b.Created.Compare(a.Created), strings.Compare(b.Name, a.Name),
+	)
+}
+
+// byDuty is the part of bySparing that comes before the balance of zones.
+func byDuty(a, b Replica) int {
+	return cmp.Or(
+		trueLast(a.IsReady, b.IsReady), trueLast(a.IsCurrent, b.IsCurrent), trueLast(!a.IsStray, !b.IsStray),
+		trueLast(a.IsSteady, b.IsSteady),
 	)
 }
 

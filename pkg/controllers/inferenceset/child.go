@@ -30,6 +30,8 @@ type template struct {
 	Inference   *v1beta1.InferenceSpec `json:"inference,omitempty"`
 	// hash identifies the template; empty without a rollback policy.
 	hash string
+	// tried has the zones that the set chose for a replica one after the other; empty if it chose none.
+	tried string
 }
 
 // templateOf reads the template of a set's spec.
@@ -76,14 +78,17 @@ func (t template) steady() (template, bool) {
 
 // child returns the Workspace of that name in a set.
 func (t template) child(set *v1beta1.InferenceSet, name string) *v1beta1.Workspace {
-	labels := maps.Clone(t.Labels)
+	labels, annotations := maps.Clone(t.Labels), maps.Clone(t.Annotations)
 	if t.hash != "" {
 		labels[v1beta1.LabelTemplateHash] = t.hash
+	}
+	if t.tried != "" {
+		annotations[v1beta1.AnnotationZoneSpread] = t.tried
 	}
 	return &v1beta1.Workspace{
 		TypeMeta: metav1.TypeMeta{APIVersion: v1beta1.GroupVersion().String(), Kind: v1beta1.WorkspaceKind},
 		ObjectMeta: metav1.ObjectMeta{
-			Namespace: set.Namespace, Name: name, Labels: labels, Annotations: maps.Clone(t.Annotations),
+			Namespace: set.Namespace, Name: name, Labels: labels, Annotations: annotations,
 			OwnerReferences: []metav1.OwnerReference{
 				*metav1.NewControllerRef(set, v1beta1.GroupVersion().WithKind(v1beta1.InferenceSetKind)),
 			},

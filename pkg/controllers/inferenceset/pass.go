@@ -30,7 +30,8 @@ type pass struct {
 	// target is the template that the replicas are to have: the spec's, or after a rollback the previous one.
 	target variants
 	// spec is the ControllerRevision of the spec's template, which may not exist; nil without a rollback policy.
-	spec     *revision
+	spec *revision
+	// views are nil before the replicas are observed.
 	views    []view
 	decision replicas.Decision
 	// current and rollout are the new values of these fields of the status.
@@ -89,16 +90,15 @@ func (r *Reconciler) assess(ctx context.Context, set *v1beta1.InferenceSet, chil
 	p.target = variantsOf(set, target)
 	p.views = p.target.views(set, children, variantsOf(set, spec))
 	r.complete(p)
+	if err := r.locate(ctx, p.zoning()); err != nil {
+		return nil, err
+	}
 	if err := r.compare(ctx, p); err != nil {
 		return nil, err
 	}
-	if p.missing == nil {
-		p.decision = p.decide()
-		if err := r.restore(ctx, p); err != nil {
-			return nil, err
-		}
-	} else {
-		p.decision = p.shrink()
+	p.decision = p.decide()
+	if err := r.restore(ctx, p); err != nil {
+		return nil, err
 	}
 	p.canary = p.split()
 	p.decideRollout(metav1.NewTime(r.Clock.Now()), r.settling())
@@ -109,12 +109,14 @@ func (r *Reconciler) settling() time.Duration { return cmp.Or(r.Settling, usualS
 
 // decide returns the next steps for the Workspaces of a set; a deleted set deletes all of them.
 func (p *pass) decide() replicas.Decision {
+	if p.missing != nil {
+		return p.shrink()
+	}
 	if p.set.DeletionTimestamp.IsZero() {
+		zones := p.zoning()
+		zones.rechoose()
 		p.target.retire(p.set.DesiredReplicas(), p.views)
-		policy := policyOf(p.set)
-		policy.IsRollback = p.isRolledBack()
-		policy.CanRestore, policy.IsHeld = p.hasPrevious(), p.compared.waits
-		return replicas.Decide(policy, replicasOf(p.views))
+		return replicas.Decide(p.policy(), replicasOf(p.views))
 	}
 	var out replicas.Decision
 	for i := range p.views {
@@ -123,6 +125,24 @@ func (p *pass) decide() replicas.Decision {
 		}
 	}
 	return out
+}
+
+// policy returns the policy for the replicas in this pass.
+func (p *pass) policy() replicas.Policy {
+	out := policyOf(p.set)
+	out.IsRollback = p.isRolledBack()
+	out.CanRestore, out.IsHeld = p.hasPrevious(), p.compared.waits
+	return out
+}
+
+// zoning returns the choice of zones for the replicas in this pass.
+func (p *pass) zoning() zoning {
+	return zoning{set: p.set, target: p.target.any, policy: p.policy(), children: p.children, views: p.views}
+}
+
+// desired returns a replica with the current template and a choice of zones.
+func (p *pass) desired(name string, chosen choice) *v1beta1.Workspace {
+	return p.target.of(p.isSteady(name)).in(chosen).child(p.set, name)
 }
 
 // restore reads the template of the replicas to restore. Without that template, the set does not create them.
@@ -195,10 +215,17 @@ func (p *pass) assessAt(at time.Time) {
 	}
 }
 
+// toMove returns the replicas with another choice, but for those that change or go anyway.
+func (p *pass) toMove() []view {
+	return slices.DeleteFunc(slices.Clone(p.views), func(v view) bool {
+		return v.rechosen == nil || slices.Contains(p.decision.Delete, v.Name) || slices.Contains(p.decision.Update, v.Name)
+	})
+}
+
 // isIdle reports whether the pass writes nothing but a status about a rollout that goes on.
 func (p *pass) isIdle() bool {
 	waits := p.set.DeletionTimestamp.IsZero() || len(p.views) > 0 // else the finalizer goes
-	return waits && p.decision.IsIdle() && !p.stores()
+	return waits && p.decision.IsIdle() && len(p.toMove()) == 0 && !p.stores()
 }
 
 // fails reports whether the rollout fails in this pass.
@@ -245,6 +272,9 @@ func (p *pass) fail(now metav1.Time, why string) {
 	p.rollout.FailedTime, p.rollout.Message = &now, wording.Clip(why, mostFailure)
 	p.rollout.AvailableReplicas, p.rollout.ProgressTime, p.rollout.RefusedTime, p.rollout.ComparedTime = 0, nil, nil, nil
 	p.decision = replicas.Decision{IsRolling: p.decision.IsRolling}
+	for i := range p.views {
+		p.views[i].rechosen = nil
+	}
 }
 
 // progress brings the record of a rollout up to date, and returns what it shows.

@@ -5,7 +5,8 @@
 // them, applies the common Service, and reports the status.
 //
 // It decides the order of these steps and a set's conditions. Package replicas decides about the Workspaces. This
-// package must not depend on how a Workspace is planned, bought or served: it reads only a Workspace's spec and status.
+// package must not depend on how a Workspace is planned, bought or served: it reads only a Workspace's spec and status,
+// and the zones of its nodes.
 package inferenceset
 
 import (
@@ -166,10 +167,16 @@ func (r *Reconciler) execute(ctx context.Context, p *pass) error {
 	for _, name := range p.decision.Delete {
 		failures = append(failures, r.deleteChild(ctx, p.set, find(p.children, name)))
 	}
+	zones := p.zoning()
 	for _, name := range p.decision.Update {
-		err := r.updateChild(ctx, p, find(p.children, name))
+		desired := p.desired(name, zones.chooseAgain(name))
+		err := r.updateChild(ctx, p, desired, "ReplicaUpdated", "updated Workspace %s to the current template")
 		p.hasUpdated = p.hasUpdated || err == nil
 		failures = append(failures, err)
+	}
+	for _, v := range p.toMove() {
+		desired := p.desired(v.Name, *v.rechosen)
+		failures = append(failures, r.updateChild(ctx, p, desired, "ReplicaMoved", "chose another zone for Workspace %s, which found no machine"))
 	}
 	failures = append(failures, r.createChildren(ctx, p)...)
 	for _, err := range failures {
@@ -187,13 +194,16 @@ func (r *Reconciler) execute(ctx context.Context, p *pass) error {
 func (r *Reconciler) createChildren(ctx context.Context, p *pass) []error {
 	var failures []error
 	steady, updated := p.target.lacking(p.views, p.decision.Restore > 0), p.decision.Create-p.decision.Restore
-	for i, name := range replicas.Names(p.set.Name, string(p.set.UID), replicasOf(p.views), p.decision.Create) {
-		from := p.target
-		if i >= updated {
+	all, zones := replicasOf(p.views), p.zoning()
+	for i, name := range replicas.Names(p.set.Name, string(p.set.UID), all, p.decision.Create) {
+		from, isFormer := p.target, i >= updated
+		if isFormer {
 			from = p.previous
 		}
-		_, err := r.applyChild(ctx, p.set, from.of(i < steady).child(p.set, name), "ReplicaCreated", "created Workspace %s")
-		if i >= updated { // a rejection says nothing about the current template
+		chosen := zones.chooseNew(from.any, all)
+		all = append(all, replicas.Replica{Name: name, IsCurrent: !isFormer, CanUpdate: true, Zone: chosen.present()})
+		_, err := r.applyChild(ctx, p.set, from.of(i < steady).in(chosen).child(p.set, name), "ReplicaCreated", "created Workspace %s")
+		if isFormer { // a rejection says nothing about the current template
 			err = rejection(err, "Workspaces of the previous template")
 		}
 		failures = append(failures, err)
@@ -218,9 +228,10 @@ func (r *Reconciler) applyChild(
 
 // updateChild brings a Workspace to the current template. Apply keeps fields of other writers, such as a user or
 // KAITO's controller: if nothing else differs, they are removed.
-func (r *Reconciler) updateChild(ctx context.Context, p *pass, ws *v1beta1.Workspace) error {
-	desired, after := p.target.of(p.isSteady(ws.Name)).child(p.set, ws.Name), ws.DeepCopy()
-	isWritten, err := r.applyChild(ctx, p.set, desired, "ReplicaUpdated", "updated Workspace %s to the current template")
+func (r *Reconciler) updateChild(ctx context.Context, p *pass, desired *v1beta1.Workspace, reason, message string) error {
+	ws := find(p.children, desired.Name)
+	after := ws.DeepCopy()
+	isWritten, err := r.applyChild(ctx, p.set, desired, reason, message)
 	if err != nil || isWritten {
 		return err
 	}

@@ -123,7 +123,11 @@ func (f *facts) conditions(c count) []metav1.Condition {
 	if ready.Status != metav1.ConditionTrue {
 		kaito.Reason = v1beta1.ReasonInferenceSetNotReady
 	}
-	return []metav1.Condition{ready, kaito, f.available(c), f.stalled(c), f.limited(c), f.autoUpgrade()}
+	out := []metav1.Condition{ready, kaito, f.available(c), f.stalled(c), f.limited(c), f.autoUpgrade()}
+	if f.views != nil {
+		out = append(out, zoneSpread(f.set, f.target.any, f.children, f.views))
+	}
+	return out
 }
 
 // ready returns the condition Ready. It is True if as many replicas answer as the spec requires, and under
@@ -174,11 +178,6 @@ func (f *facts) waitsFor(c count) string {
 		return ""
 	}
 	return ". " + c.unready.words(c.unready.notReady)
-}
-
-// words describes a problem of a replica, with the replica's name.
-func (v *view) words(p problem) string {
-	return fmt.Sprintf("Workspace %s: %s: %s", v.Name, p.Reason, p.Message)
 }
 
 func (f *facts) stopped(c count) string {
@@ -281,12 +280,4 @@ func workspaces(n int) string {
 		return "1 Workspace"
 	}
 	return fmt.Sprintf("%d Workspaces", n)
-}
-
-func yes(kind, reason, message string) metav1.Condition {
-	return metav1.Condition{Type: kind, Status: metav1.ConditionTrue, Reason: reason, Message: message}
-}
-
-func no(kind, reason, message string) metav1.Condition {
-	return metav1.Condition{Type: kind, Status: metav1.ConditionFalse, Reason: reason, Message: message}
 }

@@ -39,6 +39,8 @@ type stage struct {
 	reject func(*v1beta1.Workspace) error
 	// routers are the routers; nil if there is none.
 	routers Routers
+	// shape sets the status of a Workspace, and returns its conditions; nil if all with a good template answer.
+	shape func(*v1beta1.Workspace) []metav1.Condition
 	// protects is its answer to the deletion of any object; nil if it deletes the object.
 	protects error
 }
@@ -160,6 +162,9 @@ func (s *stage) observe(t *testing.T) (isChanged bool) {
 			conditions = s.broken
 		}
 		ws.Status.TargetNodeCount = 1
+		if s.shape != nil {
+			conditions = s.shape(&ws)
+		}
 		meta.RemoveStatusCondition(&ws.Status.Conditions, v1beta1.ConditionStalled)
 		meta.RemoveStatusCondition(&ws.Status.Conditions, v1beta1.ConditionPlanned)
 		for _, c := range conditions {

@@ -4,6 +4,7 @@
 package inferenceset
 
 import (
+	"fmt"
 	"slices"
 
 	"github.com/modelberth/modelberth/api/v1beta1"
@@ -29,8 +30,7 @@ func variantsOf(set *v1beta1.InferenceSet, t template) variants {
 // without spot machines, then machines that are not spot, then the oldest Workspaces. So an edit of the template converts
 // no other replica, and a second decision agrees with the first.
 func (v variants) assign(set *v1beta1.InferenceSet, children []*v1beta1.Workspace) map[string]bool {
-	desired := v.steady.child(set, set.Name)
-	out := map[string]bool{}
+	desired, out := v.renderer(set), map[string]bool{}
 	if v.need == 0 {
 		return out
 	}
@@ -41,7 +41,7 @@ func (v variants) assign(set *v1beta1.InferenceSet, children []*v1beta1.Workspac
 		}
 		rank := 3
 		switch {
-		case isCurrent(ws, desired):
+		case isCurrent(ws, desired(ws, true)):
 			rank = 0
 		case !allowsSpot(ws.Resource.Placement):
 			rank = 1
@@ -84,22 +84,32 @@ func (v variants) lacking(views []view, keepsFormer bool) int {
 // views returns the views of Workspaces, each compared with the variant that it is to have. spec is the spec's template,
 // which is another one after a rollback.
 func (v variants) views(set *v1beta1.InferenceSet, children []*v1beta1.Workspace, spec variants) []view {
-	steady := v.assign(set, children)
-	desired, updated := map[bool]*v1beta1.Workspace{}, map[bool]*v1beta1.Workspace{} // rendered once, for any name
-	for _, isSteady := range []bool{false, true} {
-		desired[isSteady], updated[isSteady] = v.of(isSteady).child(set, set.Name), spec.of(isSteady).child(set, set.Name)
-	}
+	steady, desired, updated := v.assign(set, children), v.renderer(set), spec.renderer(set)
 	out := make([]view, len(children))
 	for i, ws := range children {
 		isSteady := steady[ws.Name]
-		out[i] = viewOf(ws, desired[isSteady])
-		out[i].IsSteady, out[i].isUpdated = isSteady, isCurrent(ws, updated[isSteady])
+		out[i] = viewOf(ws, desired(ws, isSteady))
+		out[i].IsSteady, out[i].isUpdated = isSteady, isCurrent(ws, updated(ws, isSteady))
 		out[i].isOffSpot = !allowsSpot(ws.Resource.Placement)
 		hash, isFormer := ws.Labels[v1beta1.LabelTemplateHash], !out[i].IsCurrent && !out[i].isUpdated
 		out[i].isLabelled = out[i].isUpdated && hash != "" && hash == spec.any.hash
 		out[i].IsStray = isFormer && hash != "" && set.Status.CurrentRevision != "" && revisionName(set, hash) != set.Status.CurrentRevision
 	}
 	return out
+}
+
+// renderer returns a function that renders what a Workspace is to be like, apart from its name, with the zones that it
+// has. It renders once for all Workspaces with the same zones.
+func (v variants) renderer(set *v1beta1.InferenceSet) func(ws *v1beta1.Workspace, isSteady bool) *v1beta1.Workspace {
+	rendered := map[string]*v1beta1.Workspace{}
+	return func(ws *v1beta1.Workspace, isSteady bool) *v1beta1.Workspace {
+		has := v.any.chosen(ws)
+		key := fmt.Sprintf("%t %q", isSteady, has.zones) // the annotation is not compared
+		if rendered[key] == nil {
+			rendered[key] = v.of(isSteady).in(has).child(set, set.Name)
+		}
+		return rendered[key]
+	}
 }
 
 // retire marks the replicas that a new steady one replaces as those with a former template, until it is ready. Otherwise

@@ -4,6 +4,8 @@
 package inferenceset
 
 import (
+	"cmp"
+	"fmt"
 	"slices"
 	"strconv"
 	"time"
@@ -34,6 +36,12 @@ type view struct {
 	isOffSpot bool
 	// notReady is why it does not answer; empty if it does.
 	notReady problem
+	// node is its first node; empty if it has none.
+	node string
+	// noMachine is why the allowed zones have no machine for it; empty if it has one, or may still get one there.
+	noMachine problem
+	// rechosen are the zones that it gets in this pass; nil if it keeps those that it has.
+	rechosen *choice
 }
 
 // problem is the reason and the message of a condition.
@@ -62,12 +70,47 @@ func viewOf(ws, desired *v1beta1.Workspace) view {
 			out.blocked = problem{resource.Reason, resource.Message}
 		}
 	}
+	out.node, out.noMachine = nodeOf(ws), noMachineFor(ws)
 	out.Starting = startingSince(ws)
 	out.IsFailing = blamesTemplate(out.notReady.Reason) || out.isStalled && hasNoPlan(ws)
 	if plan := ws.Status.Plan; plan != nil {
 		out.HourlyPrice, _ = strconv.ParseFloat(plan.HourlyPrice, 64) // empty without a known price
 	}
 	return out
+}
+
+// nodeOf returns the first node of a Workspace; empty if it has none.
+func nodeOf(ws *v1beta1.Workspace) string {
+	if len(ws.Status.WorkerNodes) == 0 {
+		return ""
+	}
+	return ws.Status.WorkerNodes[0]
+}
+
+// noMachineFor returns why a Workspace without nodes finds no machine in its zones: every suitable type was refused there,
+// or no existing node there is suitable. A ceiling or a quota is no matter of zones.
+func noMachineFor(ws *v1beta1.Workspace) problem {
+	ready := current(ws, v1beta1.ConditionReady)
+	isOpen := func(attempt v1beta1.Attempt) bool { return attempt.EndTime == nil }
+	if ready == nil || ready.Status == metav1.ConditionTrue || nodeOf(ws) != "" || slices.ContainsFunc(ws.Status.Attempts, isOpen) {
+		return problem{}
+	}
+	refused := unmet(ws, v1beta1.ConditionResourceReady, v1beta1.ReasonNoCapacity, v1beta1.ReasonNotOffered, v1beta1.ReasonTimedOut)
+	return cmp.Or(refused, unmet(ws, v1beta1.ConditionPlanned, v1beta1.ReasonNoMachineAllowed, v1beta1.ReasonDoesNotFit))
+}
+
+// unmet returns the problem of a condition that is not True for one of some reasons.
+func unmet(ws *v1beta1.Workspace, kind string, reasons ...string) problem {
+	found := current(ws, kind)
+	if found == nil || found.Status == metav1.ConditionTrue || !slices.Contains(reasons, found.Reason) {
+		return problem{}
+	}
+	return problem{found.Reason, found.Message}
+}
+
+// words describes a problem of a replica, with the replica's name.
+func (v *view) words(p problem) string {
+	return fmt.Sprintf("Workspace %s: %s: %s", v.Name, p.Reason, p.Message)
 }
 
 // startingSince returns since when a Workspace that does not answer has its machines; zero if it answers or has none. It

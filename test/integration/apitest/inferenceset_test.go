@@ -153,6 +153,9 @@ func TestSetsAreRefused(t *testing.T) {
 	comparison := func(field string) string {
 		return "updateStrategy: {rollingUpdate: {rollback: {comparison: {" + field + "}}}}\n" + template
 	}
+	zoned := func(placement string) string {
+		return "template: {resource: {placement: {" + placement + "}}, inference: {preset: {name: m}}}"
+	}
 	tests := []struct{ reason, metadata, spec, want string }{
 		{"the name of a replica is longer", "{name: " + strings.Repeat("a", 47) + "}", template, `has 47 characters, but at most 46 are allowed`},
 		{"a set has a template", "{name: a}", "replicas: 1", "spec.template must be set"},
@@ -161,6 +164,13 @@ func TestSetsAreRefused(t *testing.T) {
 		{"no negative replicas", "{name: a}", "replicas: -1\n" + template, "spec.replicas: Invalid value: -1"},
 		{"a number of replicas that nobody means", "{name: a}", "replicas: 100000\n" + template, "spec.replicas: Invalid value: 100000"},
 		{"no negative number on demand", "{name: a}", "onDemandReplicas: -1\n" + template, "spec.onDemandReplicas must be between 0 and 1000"},
+		{"no skew below one", "{name: a}", "zoneSpread: {maxSkew: 0}\n" + zoned("zones: [a, b]"), "spec.zoneSpread.maxSkew must be between 1 and 1000"},
+		{"no skew that nobody means", "{name: a}", "zoneSpread: {maxSkew: 1001}\n" + zoned("zones: [a, b]"), "spec.zoneSpread.maxSkew must be between 1 and 1000"},
+		{"an unknown action", "{name: a}", "zoneSpread: {whenUnsatisfiable: Wait}\n" + zoned("zones: [a, b]"), "spec.zoneSpread.whenUnsatisfiable must be ScheduleAnyway or DoNotSchedule"},
+		{"a spread needs a placement", "{name: a}", "zoneSpread: {}\n" + template, "spec.zoneSpread needs at least two zones"},
+		{"a spread needs zones", "{name: a}", "zoneSpread: {}\n" + zoned("maxHourlyPrice: '1'"), "spec.zoneSpread needs at least two zones"},
+		{"one zone is too few", "{name: a}", "zoneSpread: {}\n" + zoned("zones: [a]"), "spec.zoneSpread needs at least two zones"},
+		{"even if it is named twice", "{name: a}", "zoneSpread: {}\n" + zoned("zones: [a, a]"), "spec.template.resource.placement.zones names a zone twice"},
 		{"no negative limit", "{name: a}", "nodeCountLimit: -1\n" + template, "spec.nodeCountLimit must be between 1 and 100000"},
 		{"an unknown strategy", "{name: a}", "updateStrategy: {type: Canary}\n" + template, "spec.updateStrategy.type must be RollingUpdate or OnDelete"},
 		{"settings of another strategy", "{name: a}", "updateStrategy: {type: OnDelete, rollingUpdate: {partition: 1}}\n" + template, "spec.updateStrategy.rollingUpdate is for type RollingUpdate only"},
