@@ -52,7 +52,9 @@ func TestNext(t *testing.T) {
 		{"unless a larger skew allows another", loose, Policy{Replicas: 4}, zoned("y:cr", "z:cr"), []string{"x"}, "y"},
 		{
 			"in a rollout, the new ones spread among themselves: x and its former replica are about to go",
-			xyz, Policy{Replicas: 3, MaxUnavailable: 0}, zoned("x:cr", "y:r", "z:r"), nil, "y",
+			xyz,
+			Policy{Replicas: 3, MaxUnavailable: 0},
+			zoned("x:cr", "y:r", "z:r"), nil, "y",
 		},
 		{"the former ones count among equals", xyz, Policy{Replicas: 3}, zoned("x:r", "y:r", "x:r"), nil, "z"},
 		{"those updated in place stay where they are", xy, Policy{Replicas: 4, MaxUnavailable: 1}, zoned("x:r", "x:r", "y:cr"), nil, "y"},

@@ -176,7 +176,8 @@ func (r *Reconciler) execute(ctx context.Context, p *pass) error {
 	}
 	for _, v := range p.toMove() {
 		desired := p.desired(v.Name, *v.rechosen)
-		failures = append(failures, r.updateChild(ctx, p, desired, "ReplicaMoved", "chose another zone for Workspace %s, which found no machine"))
+		err := r.updateChild(ctx, p, desired, "ReplicaMoved", "chose another zone for Workspace %s, which found no machine")
+		failures = append(failures, err)
 	}
 	failures = append(failures, r.createChildren(ctx, p)...)
 	for _, err := range failures {

@@ -21,8 +21,8 @@ func zoneSpread(set *v1beta1.InferenceSet, target template, children []*v1beta1.
 	}
 	spread := spreadOf(set, target)
 	if !spread.IsOn() {
-		return no(v1beta1.ConditionZoneSpread, v1beta1.ReasonZonesUneven, "the template of the replicas names fewer than two zones, so they do not "+
-			"spread: name more in spec.template.resource.placement.zones")
+		return no(v1beta1.ConditionZoneSpread, v1beta1.ReasonZonesUneven, "the template of the replicas names fewer than two zones, "+
+			"so they do not spread: name more in spec.template.resource.placement.zones")
 	}
 	numbers := replicas.Count(replicasOf(views))
 	state := zoneWords(spread.Zones, numbers)
@@ -30,10 +30,11 @@ func zoneSpread(set *v1beta1.InferenceSet, target template, children []*v1beta1.
 	most, fewest, skew := spread.Extremes(numbers)
 	switch {
 	case i >= 0:
-		return no(v1beta1.ConditionZoneSpread, v1beta1.ReasonZoneRefused, state+". "+refusedWords(&views[i], target.chosen(children[i]), spread.IsStrict))
+		why := refusedWords(&views[i], target.chosen(children[i]), spread.IsStrict)
+		return no(v1beta1.ConditionZoneSpread, v1beta1.ReasonZoneRefused, state+". "+why)
 	case skew > spread.MaxSkew:
-		return no(v1beta1.ConditionZoneSpread, v1beta1.ReasonZonesUneven, fmt.Sprintf("%s. The difference is more than maxSkew (%d). The set "+
-			"moves no replica that has machines: to move one, delete a Workspace in %s; the set creates its replacement in %s",
+		return no(v1beta1.ConditionZoneSpread, v1beta1.ReasonZonesUneven, fmt.Sprintf("%s. The difference is more than maxSkew (%d). "+
+			"The set moves no replica that has machines: to move one, delete a Workspace in %s; the set creates its replacement in %s",
 			state, spread.MaxSkew, most, fewest))
 	default:
 		return yes(v1beta1.ConditionZoneSpread, v1beta1.ReasonZonesEven, state)

@@ -38,7 +38,8 @@ func (r *Reconciler) locate(ctx context.Context, z zoning) error {
 			continue
 		}
 		node := &corev1.Node{}
-		if err := r.Client.Get(ctx, client.ObjectKey{Name: v.node}, node); client.IgnoreNotFound(err) != nil {
+		err := client.IgnoreNotFound(r.Client.Get(ctx, client.ObjectKey{Name: v.node}, node))
+		if err != nil {
 			return fmt.Errorf("reading node %s of workspace %s/%s: %w", v.node, z.set.Namespace, v.Name, err)
 		}
 		v.Zone = cmp.Or(node.Labels[corev1.LabelTopologyZone], v.Zone)

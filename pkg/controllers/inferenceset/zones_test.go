@@ -123,12 +123,14 @@ func TestZoneSpread(t *testing.T) {
 		{
 			"an edit in place moves none",
 			func(spec *v1beta1.InferenceSetSpec) { spec.Template.Inference.Config = "other" },
-			"x 1, y 1, z 1", map[string]int{"ReplicaUpdated": 3},
+			"x 1, y 1, z 1",
+			map[string]int{"ReplicaUpdated": 3},
 		},
 		{
 			"an edit of fixed fields keeps the balance",
 			func(spec *v1beta1.InferenceSetSpec) { spec.Template.Inference.Preset.Name = "other" },
-			"x 1, y 1, z 1", map[string]int{"ReplicaCreated": 3, "ReplicaDeleted": 3},
+			"x 1, y 1, z 1",
+			map[string]int{"ReplicaCreated": 3, "ReplicaDeleted": 3},
 		},
 		{"another order of the zones changes nothing", zones("z", "y", "x"), "x 1, y 1, z 1", map[string]int{}},
 		{"nor does a further zone", zones("z", "y", "x", "w"), "x 1, y 1, z 1", map[string]int{}},
@@ -137,7 +139,8 @@ func TestZoneSpread(t *testing.T) {
 		{"back again", replicas(2), "y 1, z 1", map[string]int{"ReplicaCreated": 2}},
 		{
 			"without a spread, replicas stay as they are",
-			func(spec *v1beta1.InferenceSetSpec) { spec.ZoneSpread = nil }, "y 1, z 1", map[string]int{},
+			func(spec *v1beta1.InferenceSetSpec) { spec.ZoneSpread = nil }, "y 1, z 1",
+			map[string]int{},
 		},
 		{"and new ones go where a machine is", replicas(3), "y 1, z 2", map[string]int{"ReplicaCreated": 1}},
 		{
@@ -146,7 +149,8 @@ func TestZoneSpread(t *testing.T) {
 				spec.ZoneSpread = &v1beta1.ZoneSpreadSpec{}
 				replicas(5)(spec)
 			},
-			"w 1, x 1, y 1, z 2", map[string]int{"ReplicaCreated": 2},
+			"w 1, x 1, y 1, z 2",
+			map[string]int{"ReplicaCreated": 2},
 		},
 	}
 	for _, step := range steps {
@@ -237,27 +241,37 @@ func TestRefusedZone(t *testing.T) {
 		moved int
 	}{
 		{
-			"the others take its place", 4, &v1beta1.ZoneSpreadSpec{}, []string{"x"}, waitingState, "y 2, z 2",
+			"the others take its place", 4, &v1beta1.ZoneSpreadSpec{},
+			[]string{"x"},
+			waitingState, "y 2, z 2",
 			"False ZonesUneven: replicas by zone: x 0, y 2, z 2. The difference is more than maxSkew (1). The set moves no replica that has " +
 				"machines: to move one, delete a Workspace in y; the set creates its replacement in x", 2,
 		},
 		{
-			"a larger skew is even", 4, &v1beta1.ZoneSpreadSpec{MaxSkew: 2}, []string{"x"}, waitingState, "y 2, z 2",
+			"a larger skew is even", 4, &v1beta1.ZoneSpreadSpec{MaxSkew: 2},
+			[]string{"x"},
+			waitingState, "y 2, z 2",
 			"True ZonesEven: replicas by zone: x 0, y 2, z 2", 2,
 		},
 		{
-			"all are refused: each may use any", 2, &v1beta1.ZoneSpreadSpec{}, []string{"x", "y", "z"}, waitingState, "[x z y] 1, [y z x] 1",
+			"all are refused: each may use any", 2, &v1beta1.ZoneSpreadSpec{},
+			[]string{"x", "y", "z"},
+			waitingState, "[x z y] 1, [y z x] 1",
 			"False ZoneRefused: replicas by zone: x 1, y 1, z 0. No machine in y, z, x for Workspace NAME: NoCapacity: sold out", 4,
 		},
 		{
-			"a strict set waits", 4, strict, []string{"x"}, waitingState, "[x] 1, y 2, z 1",
+			"a strict set waits", 4, strict,
+			[]string{"x"},
+			waitingState, "[x] 1, y 2, z 1",
 			"False ZoneRefused: replicas by zone: x 1, y 2, z 1. No machine in x for Workspace NAME: NoCapacity: sold out. It waits in x: to use " +
 				"any zone, set spec.zoneSpread.whenUnsatisfiable to ScheduleAnyway; to try the zones again, delete the Workspace", 1,
 		},
 		{"but not where no other replica is", 1, strict, []string{"x"}, waitingState, "y 1", "True ZonesEven: replicas by zone: x 0, y 1, z 0", 1},
 		{"no node of the user's is there", 3, &v1beta1.ZoneSpreadSpec{}, []string{"x"}, noNode, "y 2, z 1", "", 1},
 		{
-			"money is no matter of zones", 1, &v1beta1.ZoneSpreadSpec{}, []string{"x"}, poor, "[x] 1",
+			"money is no matter of zones", 1, &v1beta1.ZoneSpreadSpec{},
+			[]string{"x"},
+			poor, "[x] 1",
 			"True ZonesEven: replicas by zone: x 1, y 0, z 0", 0,
 		},
 	}
@@ -440,7 +454,8 @@ func TestSpreadOf(t *testing.T) {
 		{"the defaults", &v1beta1.ZoneSpreadSpec{}, []string{"x", "y"}, replicas.Spread{Zones: []string{"x", "y"}, MaxSkew: 1}},
 		{
 			"strict, and a zone named twice",
-			&v1beta1.ZoneSpreadSpec{MaxSkew: 3, WhenUnsatisfiable: v1beta1.DoNotSchedule}, []string{"x", "y", "x"},
+			&v1beta1.ZoneSpreadSpec{MaxSkew: 3, WhenUnsatisfiable: v1beta1.DoNotSchedule},
+			[]string{"x", "y", "x"},
 			replicas.Spread{Zones: []string{"x", "y"}, MaxSkew: 3, IsStrict: true},
 		},
 	}
