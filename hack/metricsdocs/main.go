@@ -22,6 +22,7 @@ import (
 	"github.com/modelberth/modelberth/pkg/controllers/cost"
 	"github.com/modelberth/modelberth/pkg/controllers/workspace/meter"
 	"github.com/modelberth/modelberth/pkg/evidence"
+	"github.com/modelberth/modelberth/pkg/settings"
 )
 
 const intro = `# Metrics
@@ -110,6 +111,9 @@ func run(path string) error {
 		return err
 	}
 	if _, err := evidence.NewMetrics(rows); err != nil {
+		return err
+	}
+	if _, err := settings.NewMetrics(rows); err != nil {
 		return err
 	}
 	if err := cost.Register(rows, nil, false); err != nil {

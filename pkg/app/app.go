@@ -118,8 +118,9 @@ func NewManager(ctx context.Context, config *rest.Config, o options.Controller, 
 	endpoints := endpoint.New(at.applier, at.clock)
 	reconciler, err := newReconciler(known, workspace.Config{
 		Costs:       costsOf(keeper),
-		Ledger:      ledger.New(ceilingsOf(o.Spending), at.spent),
-		Limits:      limitsOf(o),
+		Ledger:      ledger.New(at.spent),
+		Limits:      at.limits(o),
+		HostPaths:   o.HostPaths,
 		Client:      at.cached,
 		Live:        at.live,
 		Provisioner: provisioner,
@@ -162,6 +163,9 @@ func settle(ctx context.Context, config *rest.Config, o *options.Controller, hoo
 		return site{}, "", err
 	}
 	at.speeds, at.routers, at.gateways = speedsOf(*o), at.routersOf(o.Routers), o.Gateway
+	if at.settings, err = at.loadSettings(ctx, *o); err != nil {
+		return site{}, "", err
+	}
 	o.Clouds, err = cloudsFor(ctx, at.live, o.Clouds, chosen)
 	return at, chosen, err
 }
@@ -192,16 +196,10 @@ func preflightOf(o options.Controller, chosen backEnd) (preflight.Policy, error)
 	return out, nil
 }
 
-func ceilingsOf(spending options.Spending) ledger.Ceilings {
-	var out ledger.Ceilings
-	out.Workspace, out.Namespace, out.Cluster = spending.Ceilings()
+func limitsOf(spending options.Spending) purchase.Limits {
+	out := purchase.Limits{MaxHourlyPrice: spending.DefaultMaxHourlyPrice, InstanceTypes: spending.InstanceTypes}
+	out.Ceilings.Workspace, out.Ceilings.Namespace, out.Ceilings.Cluster = spending.Ceilings()
 	return out
-}
-
-func limitsOf(o options.Controller) purchase.Limits {
-	return purchase.Limits{
-		MaxHourlyPrice: o.Spending.DefaultMaxHourlyPrice, InstanceTypes: o.Spending.InstanceTypes, HostPaths: o.HostPaths,
-	}
 }
 
 // setUp registers the leader's steps: they index the caches and then start the controllers.
@@ -212,6 +210,9 @@ func (at site) setUp(
 		at.speeds.Due = workspaces.LookAgain
 	}
 	if err := watch.Index(ctx, at.indexes); err != nil {
+		return err
+	}
+	if err := at.followSettings(workspaces, run); err != nil {
 		return err
 	}
 	sets, err := at.inferenceSets(ctx, run)

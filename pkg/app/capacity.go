@@ -40,6 +40,7 @@ import (
 	"github.com/modelberth/modelberth/pkg/evidence/speed"
 	"github.com/modelberth/modelberth/pkg/options"
 	"github.com/modelberth/modelberth/pkg/planning"
+	"github.com/modelberth/modelberth/pkg/settings"
 	"github.com/modelberth/modelberth/pkg/watched"
 )
 
@@ -244,6 +245,8 @@ type site struct {
 	costing step
 	// gateways are the settings for pools of gateways.
 	gateways options.Gateway
+	// settings are those of a ConfigMap; nil if there is none.
+	settings *settings.Keeper
 	// hooks are empty outside of tests.
 	hooks Hooks
 	// leads is closed once this replica leads and the indexed caches are filled.

@@ -4,11 +4,14 @@
 package app
 
 import (
+	"errors"
 	"flag"
 	"fmt"
 	"io"
 	"runtime/debug"
 
+	uberzap "go.uber.org/zap"
+	"go.uber.org/zap/zapcore"
 	"k8s.io/klog/v2"
 	ctrl "sigs.k8s.io/controller-runtime"
 	"sigs.k8s.io/controller-runtime/pkg/log/zap"
@@ -27,10 +30,11 @@ func Main(args []string, stderr io.Writer) int {
 	if err := flags.Parse(args); err != nil {
 		return 2
 	}
-	if err := o.Validate(); err != nil {
+	if err := errors.Join(o.Validate(), o.CheckLive(flags)); err != nil {
 		fmt.Fprintf(stderr, "modelberth-controller: %v\n", err)
 		return 2
 	}
+	o.LogLevel = levelOf(&logging)
 	logger := zap.New(zap.UseFlagOptions(&logging))
 	ctrl.SetLogger(logger)
 	klog.SetLogger(logger)
@@ -52,6 +56,19 @@ func Main(args []string, stderr io.Writer) int {
 		return 1
 	}
 	return 0
+}
+
+// levelOf makes the logger's level changeable. A development logger without a level begins with debug.
+func levelOf(logging *zap.Options) *uberzap.AtomicLevel {
+	level := uberzap.NewAtomicLevel()
+	switch {
+	case logging.Level != nil:
+		level.SetLevel(zapcore.LevelOf(logging.Level))
+	case logging.Development:
+		level.SetLevel(zapcore.DebugLevel)
+	}
+	logging.Level = level
+	return &level
 }
 
 // version returns the version of the build, from the module or the source tree.

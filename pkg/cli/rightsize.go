@@ -242,16 +242,16 @@ func rateOf(load *cost.Load, assumed *planner.Performance) float64 {
 
 // compareCheaper plans for a rate. It recommends the new plan if that is cheaper than the present plan at today's prices.
 func (r *rightsizeCommand) compareCheaper(ctx context.Context, current *pinned, rate float64, out *sizing) {
-	source, limits := made(current.Inputs), planning.Limits{Ceiling: r.ceiling}
+	source := made(current.Inputs)
 	source.Namespace, source.Name = out.Namespace, out.Name
-	quoted, refused := r.pipeline.Builder.Quote(&revision.Revision{Revision: current.Revision}, source, limits)
+	quoted, refused := r.pipeline.Builder.Quote(&revision.Revision{Revision: current.Revision}, source, r.limits)
 	today := quoted.Plan.HourlyPrice
 	if refused != "" || today < 0 {
 		today = current.Plan.HourlyPrice
 	}
 	leaner, edits := request.Leaner(source, rate)
 	inputs := revision.Inputs(leaner, current.Inputs.Config)
-	next, err := r.pipeline.Make(ctx, planning.Ask{Workspace: leaner, Inputs: inputs, Limits: limits})
+	next, err := r.pipeline.Make(ctx, planning.Ask{Workspace: leaner, Inputs: inputs, Limits: r.limits})
 	switch {
 	case err != nil:
 		out.Reason = "no plan keeps up with its load: " + wording.OneLine(progress.Message(err))

@@ -82,18 +82,18 @@ func (u *upgradeCommand) planChange(ctx context.Context, cluster *Cluster, ws *v
 
 // compare makes a new plan from the inputs of the pinned plan, and prices the pinned plan in the new catalogue.
 func (u *upgradeCommand) compare(ctx context.Context, ws *v1beta1.Workspace, current *pinned, out *planChange) {
-	asked, limits := ws.DeepCopy(), planning.Limits{Ceiling: u.ceiling}
+	asked := ws.DeepCopy()
 	inputs := revision.Inputs(ws, "")
 	if current.Inputs != nil { // the present spec may have an edit without a plan
 		inputs = *current.Inputs
 		source := made(current.Inputs)
 		asked.Resource, asked.Inference, asked.Annotations = source.Resource, source.Inference, source.Annotations
 	}
-	quoted, refused := u.pipeline.Builder.Quote(&revision.Revision{Revision: current.Revision}, asked, limits)
+	quoted, refused := u.pipeline.Builder.Quote(&revision.Revision{Revision: current.Revision}, asked, u.limits)
 	if refused == "" {
 		out.Pinned.PriceNow = knownPrice(quoted.Plan.HourlyPrice)
 	}
-	next, err := u.pipeline.Make(ctx, planning.Ask{Workspace: asked, Inputs: inputs, Replaces: &current.Plan, Limits: limits})
+	next, err := u.pipeline.Make(ctx, planning.Ask{Workspace: asked, Inputs: inputs, Replaces: &current.Plan, Limits: u.limits})
 	switch {
 	case err != nil && codeOf(err) == codeHub:
 		out.Change, out.Message = planNotCompared, wording.OneLine(err.Error())

@@ -23,6 +23,7 @@ import (
 
 	"github.com/modelberth/modelberth/pkg/evidence"
 	"github.com/modelberth/modelberth/pkg/planner"
+	"github.com/modelberth/modelberth/pkg/planning"
 )
 
 // installedPlans plan with the settings of the installed controller. Flags replace them.
@@ -32,8 +33,8 @@ type installedPlans struct {
 	// file is a rendered chart with the settings. Empty means the installed controller in the cluster.
 	file       string
 	controller string
-	// ceiling is the controller's limit for one Workspace.
-	ceiling planner.Ceiling
+	// limits are the controller's limits for one Workspace.
+	limits planning.Limits
 }
 
 func (u *installedPlans) bind(cmd *cobra.Command, w World) {
@@ -175,6 +176,9 @@ func (u *installedPlans) settle(
 // inherit sets unset flags of this command to the controller's values. It writes the controller's files to a directory.
 func (u *installedPlans) inherit(ctx context.Context, cmd *cobra.Command, from *surroundings, dir string) error {
 	at := from.installation
+	if err := from.readSettings(ctx); err != nil {
+		return err
+	}
 	values := map[string][]string{"provisioner": at.provisioner()}
 	for theirs, ours := range map[string]string{
 		"cloud": "cloud", "os-disk-gib": "os-disk-gib", "local-disk-holds-pods": "local-disk-holds-pods", "rdma-resource": "rdma",
@@ -266,6 +270,23 @@ func (s *surroundings) files(ctx context.Context, flag, dir string) ([]string, e
 	return out, nil
 }
 
+// readSettings adds the flags in the ConfigMap of --settings-config-map.
+func (s *surroundings) readSettings(ctx context.Context) error {
+	at := s.installation
+	namespace, name, isNamed := strings.Cut(at.last("settings-config-map"), "/")
+	if !isNamed {
+		return nil
+	}
+	data, err := s.configMap(ctx, types.NamespacedName{Namespace: namespace, Name: name})
+	if err != nil {
+		return err
+	}
+	for flag, text := range data {
+		at.args[flag] = strings.Fields(text)
+	}
+	return nil
+}
+
 // configMap returns the data of a ConfigMap from the rendered chart, or else from the cluster. A missing ConfigMap is
 // empty.
 func (s *surroundings) configMap(ctx context.Context, name types.NamespacedName) (map[string]string, error) {
@@ -316,7 +337,7 @@ func (u *installedPlans) regionOf(ctx context.Context, cluster *Cluster, at *ins
 
 // restrict gives the planner the controller's limits, and the measurements from the starts of its engines.
 func (u *installedPlans) restrict(cluster *Cluster, at *installation) {
-	u.pipeline.Builder.Settings.InstanceTypes = at.args["allow-instance-type"]
+	u.limits.InstanceTypes = at.args["allow-instance-type"]
 	u.pipeline.Resolver.Starts = (&evidence.Starts{
 		Reader: cluster.Objects, Machines: u.catalog,
 		Memory: at.last("calibrate-from-starts") != "false", Speed: at.last("calibrate-from-speeds") != "false",
@@ -325,7 +346,7 @@ func (u *installedPlans) restrict(cluster *Cluster, at *installation) {
 		return
 	}
 	if ceiling, err := strconv.ParseFloat(at.last("spending-per-workspace"), 64); err == nil && ceiling > 0 {
-		u.ceiling = planner.Ceiling{
+		u.limits.Ceiling = planner.Ceiling{
 			HourlyPrice: ceiling, Name: fmt.Sprintf("the ceiling of %s", at.name), Help: "raise spending.perWorkspace of the chart",
 		}
 	}

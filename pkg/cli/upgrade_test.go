@@ -74,7 +74,11 @@ func TestPreflightUpgradeGolden(t *testing.T) {
 		{"preflight-upgrade-unreadable", []client.Object{workspace(), unreadable(t), controllerWith("modelberth")}, nil, 1},
 		{"preflight-upgrade-no-controller", []client.Object{unknown, bought(t, 1, nil, nil)}, []string{"--offline"}, 0},
 		{"preflight-upgrade-ceiling", []client.Object{
-			workspace(), bought(t, 1.5, nil, nil), controllerWith("modelberth", "--spending-per-workspace=0.5"),
+			workspace(), bought(t, 1.5, nil, nil), controllerWith("modelberth", "--settings-config-map=modelberth-system/settings"),
+			&corev1.ConfigMap{
+				ObjectMeta: metav1.ObjectMeta{Namespace: "modelberth-system", Name: "settings"},
+				Data:       map[string]string{"spending-per-workspace": "0.5", "spending-unlimited": "false"},
+			},
 		}, nil, 0},
 		{"preflight-upgrade-nodes", []client.Object{
 			workspace(), bought(t, 0, nil, func(plan *planner.Plan) { plan.InstanceType, plan.NodeNames = "", []string{"node-1"} }),

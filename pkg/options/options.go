@@ -16,6 +16,9 @@ import (
 	"strings"
 	"time"
 
+	"go.uber.org/zap"
+	"k8s.io/apimachinery/pkg/types"
+
 	"github.com/modelberth/modelberth/api/v1beta1"
 	"github.com/modelberth/modelberth/pkg/capacity/preflight"
 	"github.com/modelberth/modelberth/pkg/isolation"
@@ -110,8 +113,12 @@ type Controller struct {
 	KVEvents workload.Consumer
 	// SweepKAITO also releases KAITO's machines of deleted Workspaces.
 	SweepKAITO bool
-	// Spending limits purchases.
+	// Spending limits purchases. With Settings, it has the defaults, and the ConfigMap has the limits.
 	Spending Spending
+	// Settings is the ConfigMap with the settings that can change while the controller runs; empty for none.
+	Settings types.NamespacedName
+	// LogLevel is the least severe level of log entries; nil if it never changes.
+	LogLevel *zap.AtomicLevel
 	// Routers has the settings for the comparisons of templates.
 	Routers Routers
 	// Cost has the settings of the cost ledger.
@@ -190,6 +197,8 @@ func (o *Controller) Bind(flags *flag.FlagSet) {
 	o.bindCapacity(flags)
 	o.bindDedication(flags)
 	o.Spending.bind(flags)
+	flags.Func("settings-config-map", "ConfigMap with flags that can change while the controller runs, as NAMESPACE/NAME: its keys are "+
+		strings.Join(LiveFlags(), ", ")+"; default: none, so that these flags never change", func(v string) error { return named(v, &o.Settings) })
 	o.Cost.bind(flags)
 	o.Routers.bind(flags)
 }

@@ -39,7 +39,7 @@ func (s *Spending) bind(flags *flag.FlagSet) {
 	flags.BoolVar(&s.Unlimited, "spending-unlimited", false, "lift the three ceilings")
 	flags.Float64Var(&s.DefaultMaxHourlyPrice, "default-max-hourly-price", 0,
 		"default for resource.placement.maxHourlyPrice, in USD per hour; 0 means no limit")
-	flags.Func("allow-instance-type", "machine type that may be bought; * matches any characters; repeatable; default: all", s.addInstanceType)
+	flags.Func(flagInstanceType, "machine type that may be bought; * matches any characters; repeatable; default: all", s.addInstanceType)
 }
 
 func (s *Spending) addInstanceType(pattern string) error {

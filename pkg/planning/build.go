@@ -26,6 +26,8 @@ import (
 type Limits struct {
 	// Ceiling is the ceiling on the price.
 	Ceiling planner.Ceiling
+	// InstanceTypes are the machine types that may be bought, as patterns of path.Match; empty allows all.
+	InstanceTypes []string
 	// OneMachine explains why no model may spread over several machines; empty if models may.
 	OneMachine string
 	// Excluded are the offerings that must not be used, for example while they are cooling down.
@@ -37,8 +39,6 @@ type Limits struct {
 // Settings are the installation's settings for revisions.
 type Settings struct {
 	Render render.Settings
-	// InstanceTypes are the machine types that may be bought, as patterns of path.Match; empty allows all.
-	InstanceTypes []string
 	// NodeClass is the node class for Workspaces that name none.
 	NodeClass v1beta1.NodeClassReference
 }
@@ -75,19 +75,20 @@ func (b *Builder) Restrict(c *planner.Constraints, class *v1beta1.NodeClassRefer
 	if limits.MaxNodes > 0 {
 		c.MaxNodes = limits.MaxNodes
 	}
-	if err := b.restrictTypes(c); err != nil {
+	if err := b.restrictTypes(c, limits.InstanceTypes); err != nil {
 		return err
 	}
 	c.Excluded = append(c.Excluded, limits.Excluded...)
 	return nil
 }
 
-func (b *Builder) restrictTypes(c *planner.Constraints) error {
-	if len(b.Settings.InstanceTypes) == 0 {
+// restrictTypes excludes the machine types that no pattern matches. Without patterns, it excludes none.
+func (b *Builder) restrictTypes(c *planner.Constraints, patterns []string) error {
+	if len(patterns) == 0 {
 		return nil
 	}
-	allowed := strings.Join(b.Settings.InstanceTypes, ", ")
-	if named, err := b.Catalog.ResolveSKU(c.InstanceType); c.InstanceType != "" && err == nil && !b.allows(named.Name) {
+	allowed := strings.Join(patterns, ", ")
+	if named, err := b.Catalog.ResolveSKU(c.InstanceType); c.InstanceType != "" && err == nil && !matches(patterns, named.Name) {
 		return &progress.StalledError{
 			Reason: v1beta1.ReasonNoMachineAllowed,
 			Message: fmt.Sprintf("resource.instanceType: the administrator does not allow %s: name one of %s, "+
@@ -95,7 +96,7 @@ func (b *Builder) restrictTypes(c *planner.Constraints) error {
 		}
 	}
 	for _, known := range b.skus() {
-		if !b.allows(known.Name) {
+		if !matches(patterns, known.Name) {
 			c.Excluded = append(c.Excluded, planner.Exclusion{
 				InstanceType: known.Name, Reason: "the administrator allows only " + allowed,
 			})
@@ -104,9 +105,9 @@ func (b *Builder) restrictTypes(c *planner.Constraints) error {
 	return nil
 }
 
-// allows reports whether the administrator allows a machine type.
-func (b *Builder) allows(name string) bool {
-	return slices.ContainsFunc(b.Settings.InstanceTypes, func(pattern string) bool {
+// matches reports whether a pattern matches a machine type.
+func matches(patterns []string, name string) bool {
+	return slices.ContainsFunc(patterns, func(pattern string) bool {
 		isMatch, err := path.Match(strings.ToLower(pattern), strings.ToLower(name))
 		return err == nil && isMatch
 	})

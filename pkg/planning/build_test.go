@@ -58,9 +58,9 @@ func TestRestrict(t *testing.T) {
 	}
 	for _, test := range tests {
 		t.Run(test.reason, func(t *testing.T) {
-			builder := NewBuilder(nil, shelf{}, Settings{InstanceTypes: test.allowed})
+			builder := NewBuilder(nil, shelf{}, Settings{})
 			constraints, text := planner.Constraints{InstanceType: test.named}, ""
-			err := builder.Restrict(&constraints, nil, Limits{})
+			err := builder.Restrict(&constraints, nil, Limits{InstanceTypes: test.allowed})
 			if stalled, ok := errors.AsType[*progress.StalledError](err); ok && stalled.Reason == v1beta1.ReasonNoMachineAllowed {
 				text = stalled.Message
 			} else if err != nil {

@@ -9,6 +9,7 @@ import (
 	"errors"
 	"flag"
 	"io"
+	"maps"
 	"os"
 	"os/exec"
 	"path/filepath"
@@ -27,6 +28,7 @@ import (
 	"k8s.io/apimachinery/pkg/labels"
 	"k8s.io/apimachinery/pkg/runtime"
 	"k8s.io/apimachinery/pkg/runtime/serializer"
+	"k8s.io/apimachinery/pkg/types"
 	"k8s.io/client-go/kubernetes/scheme"
 	"sigs.k8s.io/controller-runtime/pkg/log/zap"
 
@@ -202,13 +204,70 @@ func TestFlags(t *testing.T) {
 			if rest := flags.Args(); len(rest) > 0 {
 				t.Errorf("the controller does not read the arguments from %q on", rest[0])
 			}
-			if err := o.Validate(); err != nil {
+			if _, err := options.ParseLive(settingsOf(t, rendered, o.Settings)); err != nil {
+				t.Errorf("the controller refuses the settings in the ConfigMap: %v", err)
+			}
+			if err := errors.Join(o.Validate(), o.CheckLive(flags)); err != nil {
 				t.Errorf("the controller refuses the chart's settings: %v", err)
 			}
 			if !o.LeaderElect {
 				t.Error("a second replica would act beside the first: --leader-elect is not set")
 			}
 		})
+	}
+}
+
+// settingsOf returns the data of the ConfigMap with settings.
+func settingsOf(t *testing.T, rendered string, name types.NamespacedName) map[string]string {
+	t.Helper()
+	for _, object := range find[*corev1.ConfigMap](t, rendered) {
+		if object.Namespace == name.Namespace && object.Name == name.Name {
+			return object.Data
+		}
+	}
+	t.Fatalf("there is no ConfigMap %q with the controller's settings", name)
+	return nil
+}
+
+// TestSettingsRestartNothing: every setting that can change while the controller runs is in the ConfigMap and nowhere
+// else, so a change of its value changes no other object.
+func TestSettingsRestartNothing(t *testing.T) {
+	render := func(args ...string) (others string, settings map[string]string) {
+		rendered, err := template(t, append([]string{"--values", "testdata/minimal.values.yaml"}, args...)...)
+		if err != nil {
+			t.Fatal(err)
+		}
+		for _, d := range documents(rendered) {
+			if d.source != "modelberth/templates/settings.yaml" {
+				others += d.text
+			}
+		}
+		return others, settingsOf(t, rendered, types.NamespacedName{Namespace: "modelberth-system", Name: "modelberth-settings"})
+	}
+	before, defaults := render()
+	after, changed := render("--set", "logging.level=3", "--set-json", `spending={"perWorkspace": 1.5, "perNamespace": 2000000, "cluster": 3000000,
+		"unlimited": true, "defaultMaxHourlyPrice": 4, "instanceTypes": ["a*", "b"]}`)
+	if diff := cmp.Diff(before, after); diff != "" {
+		t.Errorf("other objects change (-before +after):\n%s", diff)
+	}
+	keys := options.LiveFlags()
+	if diff := cmp.Diff(keys, slices.Sorted(maps.Keys(defaults))); diff != "" {
+		t.Errorf("keys (-controller +chart):\n%s", diff)
+	}
+	for _, key := range keys {
+		if defaults[key] == changed[key] {
+			t.Errorf("%s does not follow its value", key)
+		}
+	}
+	want := &options.Live{LogLevel: -3, Spending: options.Spending{
+		PerWorkspace: 1.5, PerNamespace: 2e6, Cluster: 3e6, Unlimited: true, DefaultMaxHourlyPrice: 4, InstanceTypes: []string{"a*", "b"},
+	}}
+	got, err := options.ParseLive(changed)
+	if err != nil {
+		t.Fatal(err)
+	}
+	if diff := cmp.Diff(want, got); diff != "" {
+		t.Errorf("settings (-want +got):\n%s", diff)
 	}
 }
 

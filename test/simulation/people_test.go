@@ -18,7 +18,6 @@ import (
 
 	"github.com/modelberth/modelberth/api/v1beta1"
 	"github.com/modelberth/modelberth/pkg/capacity/ledger"
-	"github.com/modelberth/modelberth/pkg/capacity/purchase"
 	"github.com/modelberth/modelberth/test/script"
 )
 
@@ -35,7 +34,7 @@ func one[T any](w *world, of ...T) T { return of[w.random.IntN(len(of))] }
 // settle makes the Workspaces and the ceilings of a run.
 func (p *people) settle() {
 	w := p.world
-	w.ceilings = one(w, ledger.Ceilings{}, ledger.Ceilings{}, ledger.Ceilings{Cluster: 12}, ledger.Ceilings{Namespace: 10},
+	w.limits.Ceilings = one(w, ledger.Ceilings{}, ledger.Ceilings{}, ledger.Ceilings{Cluster: 12}, ledger.Ceilings{Namespace: 10},
 		ledger.Ceilings{Workspace: 9, Cluster: 14}, ledger.Ceilings{Cluster: 6, Namespace: 5})
 	for range one(w, 1, 1, 2, 2, 3) {
 		p.make(fmt.Sprintf("ws-%d", p.made))
@@ -197,7 +196,7 @@ func (p *people) do(what int, ws *v1beta1.Workspace) {
 func (p *people) upgrade() {
 	w := p.world
 	w.today = one(w, w.today, 0, 1)
-	w.limits = purchase.Limits{InstanceTypes: one(w, w.limits.InstanceTypes, nil, []string{"Standard_N*_A"}, []string{"Standard_ND*"})}
+	w.limits.InstanceTypes = one(w, w.limits.InstanceTypes, nil, []string{"Standard_N*_A"}, []string{"Standard_ND*"})
 	w.tell("a controller is installed with market %d, where %q may be bought", w.today, w.limits.InstanceTypes)
 	w.kill()
 }
@@ -259,7 +258,7 @@ func (p *people) mend() {
 
 // possible are the offers, in no zone, for a Workspace on its own.
 func (p *people) possible(ws *v1beta1.Workspace) []script.Offer {
-	place, ceilings := ws.Resource.Placement, p.world.ceilings
+	place, ceilings := ws.Resource.Placement, p.world.limits.Ceilings
 	if isSpoiled(ws) {
 		return nil
 	}
@@ -348,7 +347,7 @@ func (p *people) isLeft(ws *v1beta1.Workspace, price float64) bool {
 			ofNamespace += priceOf(claim)
 		}
 	}
-	ceilings := p.world.ceilings
+	ceilings := p.world.limits.Ceilings
 	return (ceilings.Namespace == 0 || ofNamespace <= ceilings.Namespace+tolerance) &&
 		(ceilings.Cluster == 0 || ofCluster <= ceilings.Cluster+tolerance)
 }

@@ -114,10 +114,10 @@ func newProcess(w *world) (*process, error) {
 	applier := apply.New(cached, live, w.clock)
 	p.endpoints = endpoint.New(applier, w.clock)
 	p.reconciler = workspace.New(workspace.Config{
-		Client: cached, Live: live, Planner: w.market().planner, Catalog: w.market().catalog, Limits: w.limits, Provisioner: provisioner,
+		Client: cached, Live: live, Planner: w.market().planner, Catalog: w.market().catalog, Limits: w.limits.Always, Provisioner: provisioner,
 		Applier: applier, Endpoints: p.endpoints, Events: teller{w}, Clock: w.clock, EngineErrors: w.facts.words, Acquisition: w.facts.acquisition,
 		Preflight: preflight.Policy{Dedication: dedicationOf(w.restarts)},
-		Uses:      uses{live}, Memory: &cooldown.Memory{}, Ledger: ledger.New(w.ceilings, provisioner), Render: w.facts.render, NodeClasses: w.facts.classes,
+		Uses:      uses{live}, Memory: &cooldown.Memory{}, Ledger: ledger.New(provisioner), Render: w.facts.render, NodeClasses: w.facts.classes,
 	})
 	if err := p.setUp(&host{facts: w.facts, watched: p.watched, indexes: indexes}); err != nil {
 		return nil, err

@@ -406,9 +406,9 @@ func (r *rules) checkMoney(claim *karpv1.NodeClaim) {
 		name        string
 		sum, limits float64
 	}{
-		{"Workspace", ofWorkspace, r.world.ceilings.Workspace},
-		{"namespace", ofNamespace, r.world.ceilings.Namespace},
-		{"cluster", ofCluster, r.world.ceilings.Cluster},
+		{"Workspace", ofWorkspace, r.world.limits.Ceilings.Workspace},
+		{"namespace", ofNamespace, r.world.limits.Ceilings.Namespace},
+		{"cluster", ofCluster, r.world.limits.Ceilings.Cluster},
 	}
 	if ws := r.ownerOf(claim); ws != nil {
 		limits = append(limits, struct {

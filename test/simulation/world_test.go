@@ -20,7 +20,6 @@ import (
 	"sigs.k8s.io/controller-runtime/pkg/reconcile"
 	karpv1 "sigs.k8s.io/karpenter/pkg/apis/v1"
 
-	"github.com/modelberth/modelberth/pkg/capacity/ledger"
 	"github.com/modelberth/modelberth/pkg/capacity/nodehealth"
 	"github.com/modelberth/modelberth/pkg/capacity/purchase"
 )
@@ -67,7 +66,6 @@ type world struct {
 	process   *process
 	people    *people
 	rules     *rules
-	ceilings  ledger.Ceilings
 	// today is the market of the running controller, and limits its administrator's settings.
 	today  int
 	limits purchase.Limits

@@ -71,8 +71,7 @@ func (c Ceilings) Lowest() (Kind, float64) {
 
 // Ledger grants money. It may be used from several goroutines.
 type Ledger struct {
-	ceilings Ceilings
-	source   capacity.CostSource
+	source capacity.CostSource
 
 	reads lookup.Reads
 
@@ -89,21 +88,13 @@ type grant struct {
 }
 
 // New returns a Ledger over a source of machine costs.
-func New(ceilings Ceilings, source capacity.CostSource) *Ledger {
-	return &Ledger{ceilings: ceilings, source: source, granted: map[string]grant{}}
+func New(source capacity.CostSource) *Ledger {
+	return &Ledger{source: source, granted: map[string]grant{}}
 }
 
-// Ceilings are the administrator's ceilings.
-func (l *Ledger) Ceilings() Ceilings { return l.ceilings }
-
-// Reserve grants the money for machines of one owner, all or none. Existing machines need no grant, so a lower ceiling
-// removes none of them. The error is an *OverError if the machines would exceed a ceiling.
-func (l *Ledger) Reserve(ctx context.Context, now time.Time, asked []capacity.MachineCost) error {
-	return l.ReserveWithin(ctx, now, asked, l.ceilings)
-}
-
-// ReserveWithin is Reserve for an owner with its own ceilings.
-func (l *Ledger) ReserveWithin(ctx context.Context, now time.Time, asked []capacity.MachineCost, ceilings Ceilings) error {
+// Reserve grants the money for machines of one owner within the ceilings, all or none. Existing machines need no grant,
+// so a lower ceiling removes none of them. The error is an *OverError if the machines would exceed a ceiling.
+func (l *Ledger) Reserve(ctx context.Context, now time.Time, asked []capacity.MachineCost, ceilings Ceilings) error {
 	if !ceilings.IsSet() || len(asked) == 0 {
 		return nil
 	}

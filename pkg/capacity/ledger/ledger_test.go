@@ -115,8 +115,8 @@ func TestReserve(t *testing.T) {
 	}
 	for _, test := range tests {
 		t.Run(test.reason, func(t *testing.T) {
-			l := ledger.New(test.ceilings, &source{live: test.held, cached: test.held})
-			err := l.Reserve(t.Context(), start, test.asked)
+			l := ledger.New(&source{live: test.held, cached: test.held})
+			err := l.Reserve(t.Context(), start, test.asked, test.ceilings)
 			over, isOver := errors.AsType[*ledger.OverError](err)
 			if isOver != (test.want != "") || err != nil && err.Error() != test.want {
 				t.Fatalf("got  %v\nwant %s", err, test.want)
@@ -131,9 +131,9 @@ func TestReserve(t *testing.T) {
 // TestGrantsAreBridged: a grant counts until its machine appears, or until the API server confirms its absence.
 func TestGrantsAreBridged(t *testing.T) {
 	b := &source{}
-	l := ledger.New(ledger.Ceilings{Cluster: 5}, b)
+	l, five := ledger.New(b), ledger.Ceilings{Cluster: 5}
 	reserve := func(after time.Duration, asked capacity.MachineCost) bool {
-		return l.Reserve(t.Context(), start.Add(after), []capacity.MachineCost{asked}) == nil
+		return l.Reserve(t.Context(), start.Add(after), []capacity.MachineCost{asked}, five) == nil
 	}
 	if !reserve(0, bill("a", "x", "m", 4)) || reserve(time.Second, bill("a", "y", "n", 4)) {
 		t.Fatal("the first is to be granted, and the second not")
@@ -156,14 +156,14 @@ func TestGrantsAreBridged(t *testing.T) {
 // TestLeaderChange: a new leader counts its predecessor's purchases, whatever its cache shows.
 func TestLeaderChange(t *testing.T) {
 	b := &source{live: []capacity.MachineCost{bill("a", "x", "m", 4)}}
-	l := ledger.New(ledger.Ceilings{Cluster: 5}, b)
-	over, ok := errors.AsType[*ledger.OverError](l.Reserve(t.Context(), start, []capacity.MachineCost{bill("a", "y", "n", 4)}))
+	l, five := ledger.New(b), ledger.Ceilings{Cluster: 5}
+	over, ok := errors.AsType[*ledger.OverError](l.Reserve(t.Context(), start, []capacity.MachineCost{bill("a", "y", "n", 4)}, five))
 	if !ok || over.Used != 4 {
 		t.Fatalf("got %+v, want to be over with 4 used", over)
 	}
 	b.err = errors.New("away")
-	fresh := ledger.New(ledger.Ceilings{Cluster: 5}, b)
-	if err := fresh.Reserve(t.Context(), start, []capacity.MachineCost{bill("a", "y", "n", 4)}); !errors.Is(err, b.err) {
+	fresh := ledger.New(b)
+	if err := fresh.Reserve(t.Context(), start, []capacity.MachineCost{bill("a", "y", "n", 4)}, five); !errors.Is(err, b.err) {
 		t.Errorf("granted on source that nobody could read: %v", err)
 	}
 }
@@ -178,16 +178,17 @@ func TestNeverOver(t *testing.T) {
 	}
 }
 
+func storyCeilings() ledger.Ceilings { return ledger.Ceilings{Workspace: 8, Namespace: 12, Cluster: 20} }
+
 func story(random *rand.Rand) error {
-	ceilings := ledger.Ceilings{Workspace: 8, Namespace: 12, Cluster: 20}
 	b := &source{}
-	l := ledger.New(ceilings, b)
+	l := ledger.New(b)
 	now := start
 	for step := range 60 {
 		now = now.Add(time.Duration(random.IntN(40)) * time.Second)
 		switch random.IntN(8) {
 		case 0: // the process dies
-			l = ledger.New(ceilings, b)
+			l = ledger.New(b)
 		case 1: // machines are gone
 			if len(b.live) > 0 {
 				b.live = b.live[:random.IntN(len(b.live))]
@@ -197,7 +198,7 @@ func story(random *rand.Rand) error {
 		default:
 			buy(random, l, b, now, step)
 		}
-		if err := b.check(ceilings); err != nil {
+		if err := b.check(storyCeilings()); err != nil {
 			return fmt.Errorf("step %d: %w", step, err)
 		}
 	}
@@ -215,7 +216,7 @@ func buy(random *rand.Rand, l *ledger.Ledger, b *source, now time.Time, step int
 		}
 		created := random.IntN(len(asked) + 1)
 		group.Go(func() {
-			if l.Reserve(context.Background(), now, asked) != nil {
+			if l.Reserve(context.Background(), now, asked, storyCeilings()) != nil {
 				return
 			}
 			b.mu.Lock()
@@ -265,12 +266,10 @@ func (b *source) check(ceilings ledger.Ceilings) error {
 // TestNamespaceOwnCeiling: a namespace's own ceiling takes the place of the ceiling for all namespaces, and the
 // refusal names it.
 func TestNamespaceOwnCeiling(t *testing.T) {
-	ceilings := ledger.Ceilings{Workspace: 100, Namespace: 10, Cluster: 500}
-	own := ceilings
-	own.Namespace, own.IsNamespaceOwn = 5, true
+	own := ledger.Ceilings{Workspace: 100, Namespace: 5, Cluster: 500, IsNamespaceOwn: true}
 	asked := []capacity.MachineCost{bill("team-a", "chat", "machine-1", 8)}
-	l := ledger.New(ceilings, &source{})
-	err := l.ReserveWithin(t.Context(), time.Time{}, asked, own)
+	l := ledger.New(&source{})
+	err := l.Reserve(t.Context(), time.Time{}, asked, own)
 	over, isOver := errors.AsType[*ledger.OverError](err)
 	if !isOver {
 		t.Fatalf("got %v, want that the namespace's own ceiling of 5 is passed", err)
@@ -278,7 +277,7 @@ func TestNamespaceOwnCeiling(t *testing.T) {
 	if want := "the administrator's ceiling modelberth.dev/spending-ceiling is $5.00/h (annotation of namespace team-a)"; !strings.HasPrefix(over.Error(), want) {
 		t.Errorf("got %q, want it to begin with %q", over.Error(), want)
 	}
-	if own.Namespace = 9; l.ReserveWithin(t.Context(), time.Time{}, asked, own) != nil {
+	if own.Namespace = 9; l.Reserve(t.Context(), time.Time{}, asked, own) != nil {
 		t.Error("8 are refused under a ceiling of 9")
 	}
 }

@@ -103,11 +103,11 @@ func TestReserveWithinMonth(t *testing.T) {
 	}
 	for _, test := range tests {
 		t.Run(test.reason, func(t *testing.T) {
-			books := ledger.New(ledger.Ceilings{}, &source{live: test.held, cached: test.held})
+			books := ledger.New(&source{live: test.held, cached: test.held})
 			ceilings := ledger.Ceilings{Namespace: test.namespace, Month: func() (ledger.Month, error) {
 				return ledger.Month{Budget: 100, Spent: test.spent, AsOf: start.Add(-test.age), Ends: time.Date(2026, 2, 1, 0, 0, 0, 0, time.UTC)}, test.err
 			}}
-			err := books.ReserveWithin(t.Context(), start, test.asked, ceilings)
+			err := books.Reserve(t.Context(), start, test.asked, ceilings)
 			text := ""
 			if err != nil {
 				text = err.Error()
@@ -125,16 +125,16 @@ func TestReserveWithinMonth(t *testing.T) {
 // TestFirstHoursAreReserved requests machines concurrently under a budget with room for one, and one machine in place
 // of another.
 func TestFirstHoursAreReserved(t *testing.T) {
-	books := ledger.New(ledger.Ceilings{}, &source{})
+	books := ledger.New(&source{})
 	ceilings := ledger.Ceilings{Month: func() (ledger.Month, error) { return ledger.Month{Budget: 10, Ends: start.AddDate(0, 1, 0)}, nil }}
 	first, second := []capacity.MachineCost{bill("a", "first", "m", 8)}, []capacity.MachineCost{bill("a", "second", "n", 8)}
 	if err := books.CheckMonth(t.Context(), start, first, ceilings); err != nil {
 		t.Errorf("nothing is bought, and the first finds no room: %v", err)
 	}
-	if err := books.ReserveWithin(t.Context(), start, first, ceilings); err != nil {
+	if err := books.Reserve(t.Context(), start, first, ceilings); err != nil {
 		t.Fatalf("the first: %v", err)
 	}
-	over, isOver := errors.AsType[*ledger.OverError](books.ReserveWithin(t.Context(), start, second, ceilings))
+	over, isOver := errors.AsType[*ledger.OverError](books.Reserve(t.Context(), start, second, ceilings))
 	if !isOver || over.Kind != ledger.NamespaceMonth || over.Room != 2 || over.LookAgain.IsZero() {
 		t.Errorf("the second got %+v, want no room but 2, and a look when the grant of the first ends", over)
 	}
@@ -148,14 +148,14 @@ func TestFirstHoursAreReserved(t *testing.T) {
 	if err := books.CheckMonth(t.Context(), start, []capacity.MachineCost{bill("a", "first", "o", 8)}, ceilings); err != nil {
 		t.Errorf("the first finds no room in its own place: %v", err)
 	}
-	if err := books.ReserveWithin(t.Context(), start, first, ceilings); err != nil {
+	if err := books.Reserve(t.Context(), start, first, ceilings); err != nil {
 		t.Fatalf("the first, again: %v", err)
 	}
-	if err := books.ReserveWithin(t.Context(), start, []capacity.MachineCost{bill("a", "first", "o", 8)}, ceilings); err != nil {
+	if err := books.Reserve(t.Context(), start, []capacity.MachineCost{bill("a", "first", "o", 8)}, ceilings); err != nil {
 		t.Errorf("the cloud refused a machine, and the next one finds no room: %v", err)
 	}
 	books.Forget(first[0].Owner.UID)
-	if err := books.ReserveWithin(t.Context(), start, second, ceilings); err != nil {
+	if err := books.Reserve(t.Context(), start, second, ceilings); err != nil {
 		t.Errorf("the first buys nothing, and the second finds no room: %v", err)
 	}
 }

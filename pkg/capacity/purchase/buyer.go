@@ -23,6 +23,8 @@ type Buyer struct {
 	// Spec is the Workspace to plan for: the current one or, if its spec has no plan, the last accepted one.
 	Spec  *v1beta1.Workspace
 	Owner capacity.Owner
+	// Limits are the administrator's limits at the beginning of the choice.
+	Limits Limits
 	// Namespace is the metadata of the Workspace's namespace.
 	Namespace metav1.ObjectMeta
 	// Accepted is the accepted revision; nil before the first one. Inputs are the inputs of the plan to make.

@@ -134,7 +134,7 @@ func TestHelp(t *testing.T) {
 // money.
 func TestTakeTurn(t *testing.T) {
 	market := New(Market{
-		Memory: &cooldown.Memory{}, Catalog: noCatalog{}, Clock: testclock.NewFakePassiveClock(start), Ledger: ledger.New(ledger.Ceilings{}, nil),
+		Memory: &cooldown.Memory{}, Catalog: noCatalog{}, Clock: testclock.NewFakePassiveClock(start), Ledger: ledger.New(nil),
 	})
 	made := accepted()
 	offer := market.Offering(made.Plan.InstanceType, "", made.Plan.CapacityType, "")
@@ -184,8 +184,8 @@ func TestUnreadableCeilingIsNotNone(t *testing.T) {
 	}
 	for _, tt := range tests {
 		t.Run(tt.reason, func(t *testing.T) {
-			choice := New(Market{Ledger: ledger.New(usual, nil)}).For(Buyer{
-				Workspace: workspace("uid-1"), Namespace: metav1.ObjectMeta{Annotations: tt.annotations},
+			choice := New(Market{}).For(Buyer{
+				Limits: Limits{Ceilings: usual}, Workspace: workspace("uid-1"), Namespace: metav1.ObjectMeta{Annotations: tt.annotations},
 			})
 			got, err := choice.ceilings()
 			stalled, isStalled := errors.AsType[*progress.StalledError](err)

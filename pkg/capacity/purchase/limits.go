@@ -23,6 +23,7 @@ func (c *Choice) planLimits() (planning.Limits, error) {
 	}
 	return planning.Limits{
 		Ceiling: c.ceiling(ceilings, request.MaxHourlyPrice(c.Spec) > 0), OneMachine: c.OneMachine(c.Workspace.Namespace),
+		InstanceTypes: c.Limits.InstanceTypes,
 	}, nil
 }
 
@@ -45,7 +46,7 @@ func (c *Choice) ceiling(ceilings ledger.Ceilings, hasOwn bool) planner.Ceiling 
 // ceilings returns the ceilings of a Workspace. Its namespace may have its own ceiling. If that is invalid, the error
 // is a *progress.StalledError, because an invalid ceiling must not count as no ceiling.
 func (c *Choice) ceilings() (ledger.Ceilings, error) {
-	out := c.Ledger.Ceilings()
+	out := c.Limits.Ceilings
 	text, isSet := c.Namespace.Annotations[v1beta1.AnnotationSpendingCeiling]
 	if !isSet {
 		return out, nil

@@ -24,15 +24,19 @@ import (
 	"github.com/modelberth/modelberth/pkg/sku"
 )
 
-// Limits are the administrator's limits on plans. The ceilings on spending are in the Ledger.
+// Limits are the administrator's limits on purchases. They can change while the controller runs, and a pass uses one
+// value.
 type Limits struct {
+	// Ceilings are the ceilings on spending.
+	Ceilings ledger.Ceilings
 	// MaxHourlyPrice is the limit for Workspaces without their own, in USD per hour; 0 means no limit.
 	MaxHourlyPrice float64
 	// InstanceTypes are the allowed machine types, as patterns of path.Match; empty means all.
 	InstanceTypes []string
-	// HostPaths are the allowed directories of nodes for weights; empty means none.
-	HostPaths []string
 }
+
+// Always returns the same limits. Its method value is a source of limits that never change.
+func (l Limits) Always() Limits { return l }
 
 // Market holds the offers for all Workspaces.
 type Market struct {
@@ -44,7 +48,8 @@ type Market struct {
 	// Memory has the refusals of all Workspaces. Ledger grants the money.
 	Memory *cooldown.Memory
 	Ledger *ledger.Ledger
-	Limits Limits
+	// CurrentLimits returns the present limits. A pass calls it once.
+	CurrentLimits func() Limits
 	// Costs reports what namespaces spend in a month; nil if this installation keeps no cost ledger.
 	Costs Costs
 	// OneMachine returns why no model of a namespace may be spread over several machines; empty if it may.

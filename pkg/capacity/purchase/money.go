@@ -82,7 +82,7 @@ func (c *Choice) Reserve(ctx context.Context, made *revision.Revision, number in
 		return nil, err
 	}
 	ceilings.Month = c.month()
-	err = c.Ledger.ReserveWithin(ctx, c.Clock.Now(), costs, ceilings)
+	err = c.Ledger.Reserve(ctx, c.Clock.Now(), costs, ceilings)
 	if over, isOver := errors.AsType[*ledger.OverError](err); isOver {
 		return over, nil
 	}

@@ -30,7 +30,7 @@ func guarded(policy isolation.Policy, exposed isolation.Group) *Reconciler {
 	guard := isolation.NewGuard(policy, nil, clock)
 	guard.Expose(exposed, isolation.Finding{Outcome: isolation.Exposed, Message: "the controller's pod reached port 8090 of pod secret-0"})
 	return New(Config{
-		Client: fake.NewFakeClient(), Provisioner: readied{books}, Ledger: ledger.New(ledger.Ceilings{}, books), Planner: pairs,
+		Client: fake.NewFakeClient(), Provisioner: readied{books}, Ledger: ledger.New(books), Planner: pairs,
 		Catalog: typesCatalog{plans: pairs}, Memory: &cooldown.Memory{}, Isolation: guard, Clock: clock,
 	})
 }

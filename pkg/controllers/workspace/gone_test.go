@@ -47,9 +47,9 @@ func TestEndOfAWorkspaceFreesWhatItAskedFor(t *testing.T) {
 	ws := workspaceObject()
 	ws.DeletionTimestamp, ws.Finalizers = &now, []string{v1beta1.Finalizer}
 	kube := fake.NewClientBuilder().WithScheme(known).WithObjects(ws).WithStatusSubresource(ws).Build()
-	books := empty{}
+	books, ten := empty{}, ledger.Ceilings{Cluster: 10}
 	r := New(Config{
-		Client: kube, Live: kube, Provisioner: books, Ledger: ledger.New(ledger.Ceilings{Cluster: 10}, books),
+		Client: kube, Live: kube, Provisioner: books, Ledger: ledger.New(books),
 		Memory: &cooldown.Memory{}, Endpoints: endpoint.New(nil, testclock.NewFakePassiveClock(now.Time)), Clock: testclock.NewFakePassiveClock(now.Time),
 	})
 	offer := refusal.Offering{InstanceType: "a", CapacityType: v1beta1.CapacityOnDemand}
@@ -64,7 +64,7 @@ func TestEndOfAWorkspaceFreesWhatItAskedFor(t *testing.T) {
 	if !r.Memory.Ask(now.Time, lessons.Asker(ws), offer) || r.Memory.Ask(now.Time, refusal.Asker{Workspace: "other"}, offer) {
 		t.Fatal("it is not the first to ask again")
 	}
-	if err := r.Ledger.Reserve(t.Context(), now.Time, bill(ws.UID, "mine")); err != nil {
+	if err := r.Ledger.Reserve(t.Context(), now.Time, bill(ws.UID, "mine"), ten); err != nil {
 		t.Fatal(err)
 	}
 	woken := queueOf(t, r)
@@ -78,7 +78,7 @@ func TestEndOfAWorkspaceFreesWhatItAskedFor(t *testing.T) {
 	if !r.Memory.Ask(now.Time, refusal.Asker{Workspace: "other"}, offer) {
 		t.Error("the offer is still left to a Workspace that is gone")
 	}
-	if err := r.Ledger.Reserve(t.Context(), now.Time, bill("other", "theirs")); err != nil {
+	if err := r.Ledger.Reserve(t.Context(), now.Time, bill("other", "theirs"), ten); err != nil {
 		t.Errorf("its money is still reserved: %v", err)
 	}
 }

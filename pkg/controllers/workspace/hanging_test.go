@@ -30,14 +30,14 @@ func (hanging) LiveMachineCosts(ctx context.Context) ([]capacity.MachineCost, er
 // TestHangingReadDoesNotHoldAllWorkers lets 32 workers reserve money while one read never ends.
 func TestHangingReadDoesNotHoldAllWorkers(t *testing.T) {
 	asked := []capacity.MachineCost{{Owner: capacity.Owner{UID: "uid"}, Machine: "m", HourlyPrice: 1}}
-	money := ledger.New(ledger.Ceilings{Cluster: 10}, hanging{})
+	money := ledger.New(hanging{})
 	synctest.Test(t, func(t *testing.T) {
 		var held, busy atomic.Int32
 		for range 32 {
 			held.Add(1)
 			go func() {
 				defer held.Add(-1)
-				err := money.Reserve(context.Background(), now.Time, asked)
+				err := money.Reserve(context.Background(), now.Time, asked, ledger.Ceilings{Cluster: 10})
 				if _, isBusy := errors.AsType[*lookup.BusyError](err); isBusy {
 					busy.Add(1)
 				}

@@ -21,7 +21,10 @@ import (
 // New returns a Reconciler.
 func New(config Config) *Reconciler {
 	if config.Ledger == nil {
-		config.Ledger = ledger.New(ledger.Ceilings{}, nil)
+		config.Ledger = ledger.New(nil)
+	}
+	if config.Limits == nil {
+		config.Limits = purchase.Limits{}.Always
 	}
 	if config.Metrics != nil && config.Planner != nil {
 		config.Planner = meter.Planner{Planner: config.Planner, Clock: config.Clock, Metrics: config.Metrics}
@@ -76,7 +79,7 @@ type effects struct {
 func newMarket(config *Config, r *Reconciler) *purchase.Market {
 	out := purchase.Market{
 		Catalog: config.Catalog, Planner: config.Planner, Planning: r.planning, Memory: config.Memory, Ledger: config.Ledger,
-		Limits: config.Limits, Costs: config.Costs, OneMachine: config.Isolation.Refusal, Preflight: r.preflight,
+		CurrentLimits: config.Limits, Costs: config.Costs, OneMachine: config.Isolation.Refusal, Preflight: r.preflight,
 		Objects: config.Live, Clock: config.Clock, NodeClasses: config.NodeClasses,
 	}
 	if config.Provisioner != nil {

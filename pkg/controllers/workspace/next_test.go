@@ -18,6 +18,7 @@ import (
 	"github.com/modelberth/modelberth/pkg/capacity/acquire"
 	"github.com/modelberth/modelberth/pkg/capacity/cooldown"
 	"github.com/modelberth/modelberth/pkg/capacity/ledger"
+	"github.com/modelberth/modelberth/pkg/capacity/purchase"
 	"github.com/modelberth/modelberth/pkg/capacity/refusal"
 	"github.com/modelberth/modelberth/pkg/controllers/workspace/scope"
 	"github.com/modelberth/modelberth/pkg/cost"
@@ -68,7 +69,7 @@ func TestAffordInPlaceOfWhatIsLost(t *testing.T) {
 				{Owner: s.Owner, Machine: "chat-aaaa", HourlyPrice: 1},
 			}}
 			r := New(Config{
-				Client: fake.NewFakeClient(), Provisioner: readied{books}, Ledger: ledger.New(ledger.Ceilings{Cluster: 12}, books), Planner: cheapOrDear, Catalog: emptyCatalog{},
+				Client: fake.NewFakeClient(), Provisioner: readied{books}, Ledger: ledger.New(books), Limits: purchase.Limits{Ceilings: ledger.Ceilings{Cluster: 12}}.Always, Planner: cheapOrDear, Catalog: emptyCatalog{},
 				Memory: &cooldown.Memory{}, Clock: testclock.NewFakePassiveClock(now.Time),
 			})
 			if err := r.Memory.Load(now.Time, noAttempts); err != nil {

@@ -77,7 +77,7 @@ func newPipeline(config *Config, stored *revision.Store) *planning.Pipeline {
 		Resolver: &planning.Resolver{
 			Catalog: config.Catalog, AdapterRanks: config.AdapterRanks, NodeClasses: config.NodeClasses, Starts: config.Starts,
 			Models: &planning.ClusterModels{Catalog: config.Catalog, Hub: config.Hub, Objects: config.Live},
-			Supply: &planning.ClusterSupply{Objects: config.Live, HostPaths: config.Limits.HostPaths, Signatures: config.Signatures},
+			Supply: &planning.ClusterSupply{Objects: config.Live, HostPaths: config.HostPaths, Signatures: config.Signatures},
 		},
 		Weights: planning.NewWeights(config.Live, config.Hub, config.Signatures, config.Render.Workload.Weights.CAConfigMap),
 		Nodes:   &planning.Nodes{Promises: stored.Promises, Clock: config.Clock, Uses: config.Uses},
@@ -89,7 +89,7 @@ func newPipeline(config *Config, stored *revision.Store) *planning.Pipeline {
 		}
 		return list.Items, nil
 	}
-	settings := planning.Settings{Render: config.Render, InstanceTypes: config.Limits.InstanceTypes}
+	settings := planning.Settings{Render: config.Render}
 	if len(config.NodeClasses) > 0 {
 		settings.NodeClass = config.NodeClasses[0]
 	}

@@ -47,10 +47,9 @@ func TestPinnedPlanIsBoughtWithinTheLimitsOfTheDay(t *testing.T) {
 	dearer := pinned
 	dearer.HourlyPrice = 9
 	tests := []struct {
-		reason   string
-		today    ranked
-		ceilings ledger.Ceilings
-		limits   purchase.Limits
+		reason string
+		today  ranked
+		limits purchase.Limits
 		// want is the bought machine type and price is its price. If nothing is bought, want is empty and why explains
 		// it.
 		want  string
@@ -61,7 +60,7 @@ func TestPinnedPlanIsBoughtWithinTheLimitsOfTheDay(t *testing.T) {
 		{reason: "the machine is dearer, within all limits", today: ranked{dearer, other}, want: "pinned", price: 9},
 		{
 			reason: "the machine is over the ceiling of a Workspace today: the next plan is bought",
-			today:  ranked{dearer, other}, ceilings: ledger.Ceilings{Workspace: 5}, want: "other", price: 4,
+			today:  ranked{dearer, other}, limits: purchase.Limits{Ceilings: ledger.Ceilings{Workspace: 5}}, want: "other", price: 4,
 		},
 		{
 			reason: "the machine is over the default limit today: the next plan is bought",
@@ -73,7 +72,7 @@ func TestPinnedPlanIsBoughtWithinTheLimitsOfTheDay(t *testing.T) {
 		},
 		{reason: "the type left the catalogue: the next plan is bought", today: ranked{other}, want: "other", price: 4},
 		{
-			reason: "nothing is left within the limits of the day", today: ranked{dearer}, ceilings: ledger.Ceilings{Workspace: 5},
+			reason: "nothing is left within the limits of the day", today: ranked{dearer}, limits: purchase.Limits{Ceilings: ledger.Ceilings{Workspace: 5}},
 			why: "left alone or too dear",
 		},
 	}
@@ -84,7 +83,7 @@ func TestPinnedPlanIsBoughtWithinTheLimitsOfTheDay(t *testing.T) {
 			ws.Resource.Placement = &v1beta1.PlacementSpec{NodeSource: v1beta1.NodeSourceProvisioned}
 			books := account{}
 			r := New(Config{
-				Client: fake.NewFakeClient(), Provisioner: readied{books}, Ledger: ledger.New(test.ceilings, books), Limits: test.limits,
+				Client: fake.NewFakeClient(), Provisioner: readied{books}, Ledger: ledger.New(books), Limits: test.limits.Always,
 				Planner: test.today, Catalog: typesCatalog{plans: test.today}, Memory: &cooldown.Memory{}, Clock: testclock.NewFakePassiveClock(now.Time),
 			})
 			if err := r.Memory.Load(now.Time, noAttempts); err != nil {
@@ -115,7 +114,7 @@ func TestOpenAttemptStopsBuyingWhatIsForbidden(t *testing.T) {
 	for _, isReady := range []bool{false, true} {
 		books := account{}
 		r := New(Config{
-			Provisioner: books, Ledger: ledger.New(ledger.Ceilings{}, books), Limits: purchase.Limits{InstanceTypes: []string{"B"}},
+			Provisioner: books, Ledger: ledger.New(books), Limits: purchase.Limits{InstanceTypes: []string{"B"}}.Always,
 			Planner: plans, Catalog: typesCatalog{plans: plans}, Memory: &cooldown.Memory{}, Clock: testclock.NewFakePassiveClock(now.Time),
 		})
 		s := scope.New(workspaceObject())
@@ -153,7 +152,7 @@ func TestLostMachineThatMayNotBeBoughtEndsNothing(t *testing.T) {
 		t.Run(test.reason, func(t *testing.T) {
 			books := account{}
 			r := New(Config{
-				Provisioner: books, Ledger: ledger.New(ledger.Ceilings{}, books), Limits: purchase.Limits{InstanceTypes: test.allowed},
+				Provisioner: books, Ledger: ledger.New(books), Limits: purchase.Limits{InstanceTypes: test.allowed}.Always,
 				Planner: plans, Catalog: typesCatalog{plans: plans}, Memory: &cooldown.Memory{}, Clock: testclock.NewFakePassiveClock(now.Time),
 			})
 			s := scope.New(workspaceObject())

@@ -96,11 +96,13 @@ type Config struct {
 	Acquisition acquire.Settings
 	Memory      *cooldown.Memory
 	Metrics     *meter.Metrics
-	// Ledger grants the money for machines; nil means no ceiling. Limits has the administrator's other limits.
+	// Ledger grants the money for machines. Limits returns the administrator's present limits; nil means no limit.
 	Ledger *ledger.Ledger
+	Limits func() purchase.Limits
 	// Costs returns the monthly spending of namespaces; nil if the installation records no costs.
-	Costs  purchase.Costs
-	Limits purchase.Limits
+	Costs purchase.Costs
+	// HostPaths are the allowed directories of nodes for weights; empty means none.
+	HostPaths []string
 	// Preflight is the administrator's policy for the checks before a purchase.
 	Preflight preflight.Policy
 	// Render shapes pods.

@@ -57,7 +57,7 @@ func TestNothingBeginsWithUnverifiedWeights(t *testing.T) {
 		t.Run(test.reason, func(t *testing.T) {
 			books := account{}
 			r := New(Config{
-				Provisioner: books, Ledger: ledger.New(ledger.Ceilings{}, books), Signatures: planning.Signatures{Signers: signers},
+				Provisioner: books, Ledger: ledger.New(books), Signatures: planning.Signatures{Signers: signers},
 				Planner: ranked{bought}, Catalog: typesCatalog{plans: ranked{bought}}, Memory: &cooldown.Memory{},
 				Clock: testclock.NewFakePassiveClock(now.Time),
 			})

@@ -25,5 +25,8 @@ func (r *Reconciler) watches() *watch.Watches {
 	return out
 }
 
+// WakeForMoney requests a pass over the Workspaces that wait for money.
+func (r *Reconciler) WakeForMoney() { r.waiting.WakeForMoney() }
+
 // LookAgain requests a pass over one Workspace, even a waiting one.
 func (r *Reconciler) LookAgain(key types.NamespacedName) { r.waiting.LookAgain(key) }

@@ -20,6 +20,7 @@ import (
 	"github.com/modelberth/modelberth/pkg/capacity/cooldown"
 	"github.com/modelberth/modelberth/pkg/capacity/ledger"
 	"github.com/modelberth/modelberth/pkg/capacity/nodeclaim"
+	"github.com/modelberth/modelberth/pkg/capacity/purchase"
 	"github.com/modelberth/modelberth/pkg/capacity/refusal"
 	"github.com/modelberth/modelberth/pkg/controllers/workspace/acquisition"
 	"github.com/modelberth/modelberth/pkg/controllers/workspace/scope"
@@ -107,7 +108,7 @@ func TestAfford(t *testing.T) {
 			ws.Resource.Placement = &v1beta1.PlacementSpec{NodeSource: v1beta1.NodeSourceProvisioned}
 			books := account{held: []capacity.MachineCost{{Owner: capacity.Owner{Name: "other", UID: "other"}, Machine: "m", HourlyPrice: test.held}}}
 			r := New(Config{
-				Provisioner: books, Ledger: ledger.New(ledger.Ceilings{Cluster: 10}, books), Planner: dearOrCheap, Catalog: emptyCatalog{},
+				Provisioner: books, Ledger: ledger.New(books), Limits: purchase.Limits{Ceilings: ledger.Ceilings{Cluster: 10}}.Always, Planner: dearOrCheap, Catalog: emptyCatalog{},
 				Memory: &cooldown.Memory{}, Clock: testclock.NewFakePassiveClock(now.Time),
 			})
 			if err := r.Memory.Load(now.Time, noAttempts); err != nil {
@@ -203,7 +204,7 @@ func queueOf(t *testing.T, r *Reconciler) watch.Queue {
 func TestMoneyThatIsSpentIsNotShort(t *testing.T) {
 	books := account{held: []capacity.MachineCost{{Owner: capacity.Owner{Name: "other", UID: "other"}, Machine: "gone", HourlyPrice: 9}}}
 	r := New(Config{
-		Provisioner: books, Planner: thrifty{}, Ledger: ledger.New(ledger.Ceilings{Cluster: 10}, books), Clock: testclock.NewFakePassiveClock(now.Time),
+		Provisioner: books, Planner: thrifty{}, Ledger: ledger.New(books), Limits: purchase.Limits{Ceilings: ledger.Ceilings{Cluster: 10}}.Always, Clock: testclock.NewFakePassiveClock(now.Time),
 	})
 	s := scope.New(workspaceObject())
 	s.Revision = accepted(1)
@@ -223,7 +224,7 @@ func TestMoneyThatIsSpentIsNotShort(t *testing.T) {
 func TestMoneyForMoreMachinesWakes(t *testing.T) {
 	books := account{held: []capacity.MachineCost{{Owner: capacity.Owner{Name: "other", UID: "other"}, Machine: "m", HourlyPrice: 9}}}
 	r := New(Config{
-		Provisioner: books, Planner: thrifty{}, Ledger: ledger.New(ledger.Ceilings{Cluster: 10}, books), Clock: testclock.NewFakePassiveClock(now.Time),
+		Provisioner: books, Planner: thrifty{}, Ledger: ledger.New(books), Limits: purchase.Limits{Ceilings: ledger.Ceilings{Cluster: 10}}.Always, Clock: testclock.NewFakePassiveClock(now.Time),
 	})
 	woken := queueOf(t, r)
 	s := scope.New(workspaceObject())

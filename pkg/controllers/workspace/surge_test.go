@@ -207,7 +207,7 @@ func TestBeside(t *testing.T) {
 	}
 	for _, test := range tests {
 		t.Run(test.reason, func(t *testing.T) {
-			r := New(Config{Limits: test.limits, Clock: testclock.NewFakePassiveClock(now.Time)})
+			r := New(Config{Limits: test.limits.Always, Clock: testclock.NewFakePassiveClock(now.Time)})
 			s := scope.New(workspaceObject())
 			surging(s)
 			test.change(s)

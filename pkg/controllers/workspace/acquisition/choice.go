@@ -16,8 +16,12 @@ import (
 
 // Choice returns the options for the Workspace's next plan, as this pass observed them.
 func (e *Executor) Choice(s *scope.Scope) *purchase.Choice {
+	if s.Limits == nil { // all choices of a pass use the same limits
+		now := e.Market.CurrentLimits()
+		s.Limits = &now
+	}
 	return e.Market.For(purchase.Buyer{
-		Workspace: s.Workspace, Spec: s.Spec, Owner: s.Owner, Namespace: s.Namespace, Accepted: s.Revision, Inputs: s.Inputs,
+		Limits: *s.Limits, Workspace: s.Workspace, Spec: s.Spec, Owner: s.Owner, Namespace: s.Namespace, Accepted: s.Revision, Inputs: s.Inputs,
 		Attempts: s.Attempts, Machines: s.Machines, Sets: s.ReplacedSets(), Pods: s.ReplacedPods(),
 		Surge: s.Surge, IsAnswering: s.IsServing(e.Clock.Now()), Deleting: e.deleting(s),
 		LeftNodes: s.LeftNodes, CannotBuy: s.CannotBuy,

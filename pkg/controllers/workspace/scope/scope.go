@@ -10,6 +10,7 @@ import (
 	"github.com/modelberth/modelberth/api/v1beta1"
 	"github.com/modelberth/modelberth/pkg/capacity"
 	"github.com/modelberth/modelberth/pkg/capacity/acquire"
+	"github.com/modelberth/modelberth/pkg/capacity/purchase"
 	"github.com/modelberth/modelberth/pkg/revision"
 )
 
@@ -20,6 +21,8 @@ type Scope struct {
 	// Spec is the Workspace to plan for: the current one, or one with the last accepted inputs if the current spec has
 	// no plan.
 	Spec *v1beta1.Workspace
+	// Limits are the administrator's limits for this pass; nil until a step needs them.
+	Limits *purchase.Limits
 	// Before is the status at the beginning of this pass.
 	Before v1beta1.WorkspaceStatus
 

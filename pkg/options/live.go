@@ -1,0 +1,108 @@
+// Copyright The Modelberth Authors.
+// SPDX-License-Identifier: Apache-2.0
+
+package options
+
+import (
+	"errors"
+	"flag"
+	"fmt"
+	"maps"
+	"slices"
+	"strings"
+
+	"go.uber.org/zap/zapcore"
+	"sigs.k8s.io/controller-runtime/pkg/log/zap"
+)
+
+// Live are the settings that can change while the controller runs. A Live is never changed: a new one replaces it.
+type Live struct {
+	// Spending limits purchases.
+	Spending Spending
+	// LogLevel is the least severe level of log entries.
+	LogLevel zapcore.Level
+}
+
+// Flags with rules of their own: controller-runtime declares the one for the log level, and the other is repeatable.
+const (
+	flagLogLevel     = "zap-log-level"
+	flagInstanceType = "allow-instance-type"
+)
+
+// ParseLive returns the settings in a ConfigMap's data. Each key is the name of a flag without dashes, and an absent key
+// has the flag's default. Repeatable flags have one value on each line. The error names every problem.
+func ParseLive(data map[string]string) (*Live, error) {
+	out := &Live{}
+	flags := out.flags()
+	var problems []error
+	for _, name := range slices.Sorted(maps.Keys(data)) {
+		problems = append(problems, set(flags, name, data[name]))
+	}
+	problems = append(problems, out.Spending.validate()...)
+	if err := errors.Join(problems...); err != nil {
+		return nil, errors.New(strings.ReplaceAll(err.Error(), "\n", "; "))
+	}
+	return out, nil
+}
+
+// flags returns the flags of the settings.
+func (l *Live) flags() *flag.FlagSet {
+	out, ofLogger := flag.NewFlagSet("", flag.ContinueOnError), flag.NewFlagSet("", flag.ContinueOnError)
+	l.Spending.bind(out)
+	var logging zap.Options
+	logging.BindFlags(ofLogger)
+	out.Func(flagLogLevel, ofLogger.Lookup(flagLogLevel).Usage, func(text string) error {
+		if err := ofLogger.Set(flagLogLevel, text); err != nil {
+			return errors.New("it must be error, info, debug or a number above 0")
+		}
+		l.LogLevel = zapcore.LevelOf(logging.Level)
+		return nil
+	})
+	return out
+}
+
+// set sets a flag to the lines of a text.
+func set(flags *flag.FlagSet, name, text string) error {
+	known := flags.Lookup(name)
+	if known == nil {
+		return fmt.Errorf("%s cannot change while the controller runs: remove the key, and set the chart's value or the flag; the keys are %s",
+			name, strings.Join(namesOf(flags), ", "))
+	}
+	values := strings.FieldsFunc(text, func(r rune) bool { return r == '\n' })
+	if name != flagInstanceType && len(values) != 1 {
+		return fmt.Errorf("%s is %q: it must be one value on one line", name, text)
+	}
+	for _, value := range values {
+		if err := flags.Set(name, strings.TrimSpace(value)); err != nil {
+			_ = known.Value.Set(known.DefValue) // so that the default is not reported, too
+			return fmt.Errorf("%s is %q: %w", name, strings.TrimSpace(value), err)
+		}
+	}
+	return nil
+}
+
+// CheckLive refuses flags that belong to the settings of a ConfigMap.
+func (o *Controller) CheckLive(flags *flag.FlagSet) error {
+	if o.Settings.Name == "" {
+		return nil
+	}
+	var both []string
+	flags.Visit(func(f *flag.Flag) {
+		if slices.Contains(LiveFlags(), f.Name) {
+			both = append(both, "--"+f.Name)
+		}
+	})
+	if len(both) == 0 {
+		return nil
+	}
+	return fmt.Errorf("%s and --settings-config-map exclude each other: set them in ConfigMap %s", strings.Join(both, ", "), o.Settings)
+}
+
+// LiveFlags returns the sorted names of the flags that a ConfigMap may set.
+func LiveFlags() []string { return namesOf(new(Live).flags()) }
+
+func namesOf(flags *flag.FlagSet) []string {
+	var out []string
+	flags.VisitAll(func(f *flag.Flag) { out = append(out, f.Name) })
+	return out
+}
