@@ -46,12 +46,13 @@ type blow struct {
 }
 
 // TestChaos breaks things at random points of the story. MODELBERTH_CHAOS_ROUNDS is the number of blows, and
-// MODELBERTH_CHAOS_SEED repeats those of an earlier run. Unless MODELBERTH_CHAOS_ALL is set, only leaders die.
+// MODELBERTH_CHAOS_SEED repeats those of an earlier run. Unless MODELBERTH_CHAOS_ALL is set, only leaders die. With it, the
+// machines of a group lose each other, too.
 func TestChaos(t *testing.T) {
 	rounds := number(t, "MODELBERTH_CHAOS_ROUNDS", 3)
 	seed := number(t, "MODELBERTH_CHAOS_SEED", int(time.Now().UnixNano()%1_000_000))
-	victims := leaders()
-	if number(t, "MODELBERTH_CHAOS_ALL", 0) > 0 {
+	victims, all := leaders(), number(t, "MODELBERTH_CHAOS_ALL", 0) > 0
+	if all {
 		victims = append(victims, others()...)
 	}
 	t.Logf("to repeat this: MODELBERTH_CHAOS_ROUNDS=%d MODELBERTH_CHAOS_SEED=%d", rounds, seed)
@@ -72,6 +73,61 @@ func TestChaos(t *testing.T) {
 		}
 		t.Run(fmt.Sprintf("story %d", story), func(t *testing.T) { tellStory(t, parts[0], parts[1], parts[2]) })
 	}
+	if all {
+		early, late := random.Int64N(int64(usualStart)), random.Int64N(int64(usualService))
+		t.Run("a group", func(t *testing.T) { tellGroupStory(t, time.Duration(early), time.Duration(late)) })
+	}
+}
+
+// tellGroupStory cuts the two machines of a group from each other: once after its machines launched, and once while it
+// answers. It cannot answer while it is cut. After that, a new incarnation answers on the same machines.
+func tellGroupStory(t *testing.T, early, late time.Duration) {
+	ns := namespace(t)
+	apply(t, ns, rpcWorkspace)
+	start := time.Now()
+	ws := workspace(t, ns, "sharded")
+	<-strike(t, "start", []blow{{early, separation(ws)}})
+	ws = waitReadyDespite(t, ns, ws.Name)
+	elapsed(t, "a group from manifest to ready, with a cut", start)
+	expectAnswers(t, ws, shardedModel)
+	before := memberUIDs(t, ws)
+	load := enterService(t, ws).startClients(t, 2, loadPause, 10)
+	load.waitAnswers(t)
+
+	struck := strike(t, "first request", []blow{{late, separation(ws)}})
+	begin := time.Now().Add(late)
+	expectNextGroup(t, ws, before)
+	elapsed(t, "a group from the cut to the next incarnation", begin)
+	<-struck
+	waitReadyDespite(t, ns, ws.Name)
+	load.waitAnswers(t)
+	elapsed(t, "a group from the cut to further answers", begin)
+	failed := 0
+	all := load.stop()
+	for _, o := range all {
+		if o.err != "" {
+			failed++
+		}
+	}
+	t.Logf("%d requests, of which %d failed", len(all), failed)
+	expectAnswers(t, ws, shardedModel)
+	expectMachines(t, ws, 2)
+	kubectl(t, "delete", "workspace", ws.Name, "--namespace="+ns, "--timeout="+goneTimeout.String())
+	expectGone(t, ws)
+}
+
+// expectNextGroup waits until all members of a group are others, and ready.
+func expectNextGroup(t *testing.T, ws *v1beta1.Workspace, before []types.UID) {
+	t.Helper()
+	waitFor(t, "another group", recoveryTimeout, func(ctx context.Context) (bool, error) {
+		for rank, uid := range before {
+			pod := &corev1.Pod{}
+			if err := local.client.Get(ctx, memberOf(ws, rank), pod); err != nil || pod.UID == uid || !isPodReady(pod) {
+				return false, err
+			}
+		}
+		return true, nil
+	})
 }
 
 // tellStory goes from manifest to answers to deletion while things break. No client of the ready model gets an error,

@@ -100,11 +100,15 @@ type cloudStatus struct {
 		Name string
 		PID  int
 	}
-	Machines []struct {
-		Name    string
-		PID     int
-		Created time.Time
-	}
+	Machines []cloudMachine
+}
+
+// cloudMachine is a machine of the local cloud, with the addresses of its node and its pods.
+type cloudMachine struct {
+	Name    string
+	PID     int
+	Created time.Time
+	Network struct{ Address, PodCIDR string }
 }
 
 func askCloud(ctx context.Context) (cloudStatus, error) {

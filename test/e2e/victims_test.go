@@ -9,17 +9,20 @@ import (
 	"fmt"
 	"os"
 	"path/filepath"
+	"slices"
 	"strconv"
 	"strings"
 	"time"
 
 	"golang.org/x/sys/unix"
+
+	"github.com/modelberth/modelberth/api/v1beta1"
 )
 
 const (
 	// stopped is how long a stopped API server answers nothing: less than the controller's lease.
 	stopped = 5 * time.Second
-	// cutOff is how long a machine cannot reach the API server: less than the grace of a silent node.
+	// cutOff is how long a machine cannot reach the API server or another machine: less than the grace of a silent node.
 	cutOff = 15 * time.Second
 )
 
@@ -159,4 +162,62 @@ func isolateMachine(ctx context.Context) error {
 		return nil // and the rule with it
 	}
 	return err
+}
+
+// separation is a victim: two machines of a Workspace lose each other for a while, with their pods. Both still reach the
+// API server.
+func separation(ws *v1beta1.Workspace) victim {
+	return victim{"two machines of the group lost each other", func(ctx context.Context) error {
+		pair, err := pairOf(ctx, ws)
+		if err != nil {
+			return err
+		}
+		return separate(ctx, pair[0], pair[1])
+	}}
+}
+
+// pairOf returns two running machines of a Workspace, as soon as there are two.
+func pairOf(ctx context.Context, ws *v1beta1.Workspace) (pair []cloudMachine, err error) {
+	ctx, cancel := context.WithTimeout(ctx, commandTimeout)
+	defer cancel()
+	return pair, poll(ctx, func(ctx context.Context) (bool, error) {
+		claims, err := claimsOf(ctx, ws.UID)
+		if err != nil {
+			return false, err
+		}
+		status, err := askCloud(ctx)
+		if err != nil {
+			return false, err
+		}
+		pair = nil
+		for _, machine := range status.Machines {
+			if machine.PID > 1 && slices.Contains(claims, machine.Name) {
+				pair = append(pair, machine)
+			}
+		}
+		return len(pair) == 2, fmt.Errorf("the Workspace has %d running machines, want 2", len(pair))
+	})
+}
+
+// separate drops all packets between two machines for a while, by rules in the network of one of them. It drops those of
+// the machines themselves and of their pods, in both directions.
+func separate(ctx context.Context, one, other cloudMachine) error {
+	theirs := other.Network.Address + "," + other.Network.PodCIDR
+	rules := func(action string) error {
+		var problems []error
+		for _, rule := range [][]string{
+			{"INPUT", "--source", theirs}, {"OUTPUT", "--destination", theirs},
+			{"FORWARD", "--source", theirs}, {"FORWARD", "--destination", theirs},
+		} {
+			args := append([]string{fmt.Sprintf("--net=/proc/%d/ns/net", one.PID), "iptables", "--wait", action}, rule...)
+			_, err := execute(context.WithoutCancel(ctx), "nsenter", append(args, "--jump", "DROP")...)
+			problems = append(problems, err)
+		}
+		return errors.Join(problems...)
+	}
+	if err := rules("--insert"); err != nil {
+		return err
+	}
+	pause(ctx, cutOff)
+	return rules("--delete")
 }
