@@ -117,10 +117,9 @@ func NewManager(ctx context.Context, config *rest.Config, o options.Controller, 
 	at.applier = apply.New(at.cached, at.live, at.clock)
 	endpoints := endpoint.New(at.applier, at.clock)
 	reconciler, err := newReconciler(known, workspace.Config{
-		Costs:       costsOf(keeper),
-		Ledger:      ledger.New(at.spent),
-		Limits:      at.limits(o),
-		HostPaths:   o.HostPaths,
+		Costs:  costsOf(keeper),
+		Ledger: ledger.New(at.spent),
+		Limits: at.limits(o), HostPaths: o.HostPaths,
 		Client:      at.cached,
 		Live:        at.live,
 		Provisioner: provisioner,

@@ -81,23 +81,6 @@ func set(flags *flag.FlagSet, name, text string) error {
 	return nil
 }
 
-// CheckLive refuses flags that belong to the settings of a ConfigMap.
-func (o *Controller) CheckLive(flags *flag.FlagSet) error {
-	if o.Settings.Name == "" {
-		return nil
-	}
-	var both []string
-	flags.Visit(func(f *flag.Flag) {
-		if slices.Contains(LiveFlags(), f.Name) {
-			both = append(both, "--"+f.Name)
-		}
-	})
-	if len(both) == 0 {
-		return nil
-	}
-	return fmt.Errorf("%s and --settings-config-map exclude each other: set them in ConfigMap %s", strings.Join(both, ", "), o.Settings)
-}
-
 // LiveFlags returns the sorted names of the flags that a ConfigMap may set.
 func LiveFlags() []string { return namesOf(new(Live).flags()) }
 

@@ -196,9 +196,7 @@ func (o *Controller) Bind(flags *flag.FlagSet) {
 			"prompts; by default, engines publish none")
 	o.bindCapacity(flags)
 	o.bindDedication(flags)
-	o.Spending.bind(flags)
-	flags.Func("settings-config-map", "ConfigMap with flags that can change while the controller runs, as NAMESPACE/NAME: its keys are "+
-		strings.Join(LiveFlags(), ", ")+"; default: none, so that these flags never change", func(v string) error { return named(v, &o.Settings) })
+	o.bindLive(flags)
 	o.Cost.bind(flags)
 	o.Routers.bind(flags)
 }
@@ -233,6 +231,30 @@ func (o *Controller) bindCapacity(flags *flag.FlagSet) {
 		"before buying, check for a device plugin or GPU operator that tolerates the taint of bought nodes")
 	flags.BoolVar(&o.SweepKAITO, "sweep-kaito-nodeclaims", false,
 		"delete leftover NodeClaims of KAITO's controller whose Workspace is gone")
+}
+
+// bindLive declares the flags for spending, and the ConfigMap that may have them.
+func (o *Controller) bindLive(flags *flag.FlagSet) {
+	o.Spending.bind(flags)
+	flags.Func("settings-config-map", "ConfigMap with flags that can change while the controller runs, as NAMESPACE/NAME: its keys are "+
+		strings.Join(LiveFlags(), ", ")+"; default: none, so that these flags never change", func(v string) error { return named(v, &o.Settings) })
+}
+
+// CheckLive refuses flags that belong to the settings of a ConfigMap.
+func (o *Controller) CheckLive(flags *flag.FlagSet) error {
+	if o.Settings.Name == "" {
+		return nil
+	}
+	var both []string
+	flags.Visit(func(f *flag.Flag) {
+		if slices.Contains(LiveFlags(), f.Name) {
+			both = append(both, "--"+f.Name)
+		}
+	})
+	if len(both) == 0 {
+		return nil
+	}
+	return fmt.Errorf("%s and --settings-config-map exclude each other: set them in ConfigMap %s", strings.Join(both, ", "), o.Settings)
 }
 
 // bindElection declares the flags for leader election.
