@@ -40,7 +40,7 @@ func (r *Router) mayWait(owner *models.Owner) bool {
 
 // await holds the request until its model has a replica. Until then, the request counts toward the limits of the room.
 func (x *exchange) await(req *http.Request, text []byte) *openai.Error {
-	if len(x.owner.Replicas) > 0 {
+	if len(x.owner.ReplicasOf(x.fields.Model)) > 0 {
 		return nil
 	}
 	r, owner := x.router, x.owner
@@ -77,7 +77,7 @@ func (x *exchange) untilReady(req *http.Request) (failed *openai.Error, outcome 
 		if err := x.find(req, nil); err != nil {
 			return err, outcomeFailed
 		}
-		if len(x.owner.Replicas) > 0 {
+		if len(x.owner.ReplicasOf(x.fields.Model)) > 0 {
 			return nil, outcomeStarted
 		}
 		x.router.waker.Wake(x.owner)

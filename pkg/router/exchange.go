@@ -222,7 +222,7 @@ func (x *exchange) find(req *http.Request, _ []byte) *openai.Error {
 		return openai.Errorf(http.StatusForbidden, openai.CodeModelNotAllowed,
 			"key %q may not use model %q: ask the administrator to add the model to the key's models", x.client.Name(), name)
 	}
-	if len(owner.Replicas) == 0 && !x.router.mayWait(owner) {
+	if len(x.owner.ReplicasOf(x.fields.Model)) == 0 && !x.router.mayWait(owner) {
 		return unavailable(name, owner)
 	}
 	return nil

@@ -81,7 +81,7 @@ func withheld(isOpen bool) []string {
 // RoundTrip sends the request to a replica. If it cannot connect to that replica, it tries another one.
 func (x *exchange) RoundTrip(req *http.Request) (*http.Response, error) {
 	x.outgoing = req
-	left := slices.DeleteFunc(slices.Clone(x.owner.Replicas), func(name string) bool { return name == x.dead })
+	left := slices.DeleteFunc(slices.Clone(x.owner.ReplicasOf(x.fields.Model)), func(name string) bool { return name == x.dead })
 	last := errNoReplica
 	for try := 0; try <= x.router.settings.Retries; try++ {
 		hold := x.router.counters.Place(left, x.work)

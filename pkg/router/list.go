@@ -22,7 +22,7 @@ type listed struct {
 }
 
 func listedOf(name string, owner *models.Owner) listed {
-	return listed{ID: name, Object: "model", Created: owner.Created.Unix(), OwnedBy: owner.ID(), Ready: len(owner.Replicas) > 0}
+	return listed{ID: name, Object: "model", Created: owner.Created.Unix(), OwnedBy: owner.ID(), Ready: len(owner.ReplicasOf(name)) > 0}
 }
 
 // list answers with all models that the client may use, or with the model in the path.

@@ -50,7 +50,7 @@ type Picked struct {
 
 // place chooses the replica.
 func (x *exchange) place() *openai.Error {
-	replicas := x.owner.Replicas
+	replicas := x.owner.ReplicasOf(x.fields.Model)
 	if x.pool.Subset != nil {
 		replicas = slices.DeleteFunc(slices.Clone(replicas), func(name string) bool { return !slices.Contains(x.pool.Subset, name) })
 	}

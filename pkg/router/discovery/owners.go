@@ -58,21 +58,52 @@ func Owners(workspaces []v1beta1.Workspace, sets []v1beta1.InferenceSet, slices 
 		})
 	}
 	for i := range sets {
-		out = append(out, bySet[string(sets[i].UID)].Owner)
+		out = append(out, bySet[string(sets[i].UID)].owner())
 	}
 	return out
 }
 
 // family is a set with its Workspaces.
-type family struct{ models.Owner }
+type family struct {
+	models.Owner
+	// own is the number of names of the set itself.
+	own int
+	// members has the names and the replicas of each Workspace.
+	members []member
+}
+
+type member struct{ names, replicas []string }
+
+// owner returns the set as the owner of its names. A replica of another template, or one that has not loaded an adapter
+// yet, would answer that the model does not exist. So each name that a Workspace adds has only the replicas that serve it.
+// The names of the set itself are the same for all its engines.
+func (f *family) owner() models.Owner {
+	for _, name := range f.Names[f.own:] {
+		some := []string{}
+		for _, m := range f.members {
+			if slices.Contains(m.names, name) {
+				some = append(some, m.replicas...)
+			}
+		}
+		if len(some) == len(f.Replicas) {
+			continue
+		}
+		if f.Partial == nil {
+			f.Partial = map[string][]string{}
+		}
+		f.Partial[name] = some
+	}
+	return f.Owner
+}
 
 // familyOf returns a set without Workspaces.
 func familyOf(set *v1beta1.InferenceSet) *family {
-	out := &family{models.Owner{
+	out := &family{Owner: models.Owner{
 		Namespace: set.Namespace, Name: set.Name, Kind: models.KindSet, Created: set.CreationTimestamp.Time,
 		Names: names(set), Problem: problem(set.Status.Conditions, set.Generation),
 		IsWakeable: true, IsAsleep: set.Spec.Replicas != nil && *set.Spec.Replicas == 0, Woken: set.WokenAt(),
 	}}
+	out.own = len(out.Names)
 	if canary := set.Status.Canary; canary != nil && canary.TemplateHash != "" {
 		percent := int(ptr.Deref(canary.Weight, 0))
 		out.Canary = &balance.Canary{
@@ -100,6 +131,7 @@ func (f *family) join(ws *v1beta1.Workspace, replicas []string) {
 		}
 	}
 	f.Replicas = append(f.Replicas, replicas...)
+	f.members = append(f.members, member{served(ws), replicas})
 	if f.Canary == nil {
 		return
 	}

@@ -110,6 +110,11 @@ func TestOwners(t *testing.T) {
 	alone.Namespace = "b"
 	template := workspace("ws", nil)
 	template.Inference = nil
+	partly := owner("InferenceSet", "set", []string{"set", "phi", "lora"}, []string{"10.0.0.1:5000", "10.0.0.2:5000"})
+	partly.Partial = map[string][]string{"lora": {"10.0.0.2:5000"}}
+	nowhere := owner("InferenceSet", "set", []string{"set", "phi", "lora"}, []string{"10.0.0.1:5000"})
+	nowhere.Partial = map[string][]string{"lora": {}}
+	everywhere := owner("InferenceSet", "set", []string{"set", "phi", "lora"}, []string{"10.0.0.1:5000", "10.0.0.2:5000"})
 	cases := []struct {
 		reason     string
 		workspaces []v1beta1.Workspace
@@ -124,6 +129,27 @@ func TestOwners(t *testing.T) {
 			[]v1beta1.InferenceSet{*set},
 			[]discoveryv1.EndpointSlice{slice("w1", "10.0.0.1"), slice("w2", "10.0.0.2")},
 			[]models.Owner{owner("InferenceSet", "set", []string{"set", "phi"}, []string{"10.0.0.1:5000", "10.0.0.2:5000"})},
+		},
+		{
+			"an adapter that one replica has loaded",
+			[]v1beta1.Workspace{workspace("w1", set, "phi"), workspace("w2", set, "phi", "lora")},
+			[]v1beta1.InferenceSet{*set},
+			[]discoveryv1.EndpointSlice{slice("w1", "10.0.0.1"), slice("w2", "10.0.0.2")},
+			[]models.Owner{partly},
+		},
+		{
+			"an adapter whose only replica is not ready",
+			[]v1beta1.Workspace{workspace("w1", set, "phi"), workspace("w2", set, "phi", "lora")},
+			[]v1beta1.InferenceSet{*set},
+			one(slice("w1", "10.0.0.1")),
+			[]models.Owner{nowhere},
+		},
+		{
+			"an adapter that all replicas have loaded",
+			[]v1beta1.Workspace{workspace("w1", set, "phi", "lora"), workspace("w2", set, "phi", "lora")},
+			[]v1beta1.InferenceSet{*set},
+			[]discoveryv1.EndpointSlice{slice("w1", "10.0.0.1"), slice("w2", "10.0.0.2")},
+			[]models.Owner{everywhere},
 		},
 		{
 			"a canary of a new template",

@@ -27,6 +27,9 @@ type Owner struct {
 	Names []string
 	// Replicas are the addresses of the ready pods, HOST:PORT.
 	Replicas []string
+	// Partial has the replicas of each name that only some of Replicas serve, such as an adapter that the others have not
+	// loaded yet.
+	Partial map[string][]string
 	// Canary has the replicas with a new template and their share of the requests; nil if all have the same template.
 	Canary *balance.Canary
 	// Problem is the reason for clients why no pod answers.
@@ -65,6 +68,14 @@ func (o *Owner) Served(name string) string {
 	return name
 }
 
+// ReplicasOf returns the ready replicas that serve a name of the owner.
+func (o *Owner) ReplicasOf(name string) []string {
+	if some, isPartial := o.Partial[name]; isPartial {
+		return some
+	}
+	return o.Replicas
+}
+
 // Separator separates the namespace and the name in an ID. No name on the Hugging Face Hub contains it.
 const Separator = ":"
 
@@ -92,6 +103,9 @@ func New(owners []Owner) *Table {
 	for i := range sorted {
 		owner := &sorted[i]
 		slices.Sort(owner.Replicas)
+		for _, some := range owner.Partial {
+			slices.Sort(some)
+		}
 		if _, taken := t.byID[owner.ID()]; !taken {
 			t.byID[owner.ID()] = owner
 		}
