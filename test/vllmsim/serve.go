@@ -131,6 +131,11 @@ func (p *process) handler() (*server.Server, http.Handler, error) {
 	if a.On("enable-lora", false) {
 		options.MaxAdapters = int(a.Int("max-loras", 1))
 	}
+	if launch.UpdatesAdapters(p.env) {
+		p.log.info("APIServer", "api_router.py", "LoRA dynamic loading & unloading is enabled in the API server. "+
+			"This should ONLY be used for local development!")
+		options.LoadAdapter = s.AdapterComplaint
+	}
 	for _, adapter := range s.Adapters {
 		options.Adapters[adapter.Name] = adapter.Path
 	}

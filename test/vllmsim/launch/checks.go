@@ -132,6 +132,9 @@ func (s *Setup) checkEnvironment(env Environment) error {
 				"This may be caused by a Kubernetes service discovery issue.", port))
 		}
 	}
+	if servers := s.Args.Int("api-server-count", int64(s.Data)); UpdatesAdapters(env.Variables) && servers > 1 && !s.Headless() {
+		return fail("ValueError", "VLLM_ALLOW_RUNTIME_LORA_UPDATING cannot be used with api_server_count > 1")
+	}
 	if !env.UserKnown && env.Variables["USER"] == "" && env.Variables["LOGNAME"] == "" {
 		return fail("KeyError", fmt.Sprintf("'getpwuid(): uid not found: %d'", env.UserID))
 	}

@@ -179,6 +179,11 @@ func TestRefuses(t *testing.T) {
 		{"a tensor that is missing", "DIR", machine("0"), map[string][]byte{"b.safetensors": shard(t, "three", 8)}, "ValueError: Following weights were not initialized from checkpoint: {'two'}"},
 		{"no weights", "DIR", machine("0"), map[string][]byte{"model.safetensors.index.json": nil, "a.safetensors": nil, "b.safetensors": nil}, "RuntimeError: Cannot find any model weights with `DIR`"},
 		{"an adapter that is not enabled", "DIR --lora-modules x=DIR/lora", machine("0"), nil, "RuntimeError: Loading lora x failed: LoRA is not enabled."},
+		{
+			"adapters at run time with several API servers", "DIR --enable-lora --api-server-count 2",
+			machine("0", "VLLM_ALLOW_RUNTIME_LORA_UPDATING", "True"), nil,
+			"ValueError: VLLM_ALLOW_RUNTIME_LORA_UPDATING cannot be used with api_server_count > 1",
+		},
 		{"an adapter's rank", "DIR --enable-lora --lora-modules x=DIR/lora", machine("0"), nil, "ValueError: Loading lora x failed: LoRA rank 32 is greater than max_lora_rank 16."},
 		{"an adapter that is not there", "DIR --enable-lora --lora-modules x=DIR/no", machine("0"), nil, "ValueError: Loading lora x failed: No adapter found for DIR/no"},
 		{"what is not simulated", "DIR --grpc", machine("0"), nil, "NotImplementedError: vllmsim: --grpc is not simulated"},

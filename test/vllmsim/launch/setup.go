@@ -10,7 +10,7 @@ package launch
 
 import (
 	"encoding/json"
-	"strconv"
+	"fmt"
 	"strings"
 
 	"github.com/modelberth/modelberth/test/vllmsim/args"
@@ -116,7 +116,6 @@ func (s *Setup) readModel(Environment) error {
 }
 
 func (s *Setup) readAdapters() error {
-	most := int(s.Args.Int("max-lora-rank", 16))
 	for _, text := range s.Args.List("lora-modules") {
 		adapter, err := parseAdapter(text)
 		if err != nil {
@@ -125,17 +124,33 @@ func (s *Setup) readAdapters() error {
 		if !s.Args.On("enable-lora", false) {
 			return fail("RuntimeError", "Loading lora "+adapter.Name+" failed: LoRA is not enabled. Use --enable-lora to enable LoRA.")
 		}
-		rank, err := checkpoint.Rank(adapter.Path)
-		if err != nil {
-			return fail("ValueError", "Loading lora "+adapter.Name+" failed: "+strings.TrimPrefix(err.Error(), "ValueError: "))
-		}
-		if rank > most {
-			return fail("ValueError", "Loading lora "+adapter.Name+" failed: LoRA rank "+strconv.Itoa(rank)+
-				" is greater than max_lora_rank "+strconv.Itoa(most)+".")
+		if complaint := s.AdapterComplaint(adapter.Path); complaint != "" {
+			return fail("ValueError", "Loading lora "+adapter.Name+" failed: "+complaint)
 		}
 		s.Adapters = append(s.Adapters, adapter)
 	}
 	return nil
+}
+
+// AdapterComplaint returns vLLM's complaint about the files of an adapter; empty if there is none.
+func (s *Setup) AdapterComplaint(path string) string {
+	if !s.Args.On("enable-lora", false) {
+		return "LoRA is not enabled. Use --enable-lora to enable LoRA."
+	}
+	rank, err := checkpoint.Rank(path)
+	if err != nil {
+		return strings.TrimPrefix(err.Error(), "ValueError: ")
+	}
+	if most := int(s.Args.Int("max-lora-rank", 16)); rank > most {
+		return fmt.Sprintf("LoRA rank %d is greater than max_lora_rank %d.", rank, most)
+	}
+	return ""
+}
+
+// UpdatesAdapters reports whether clients may load and unload adapters.
+func UpdatesAdapters(variables map[string]string) bool {
+	value := strings.ToLower(strings.TrimSpace(variables["VLLM_ALLOW_RUNTIME_LORA_UPDATING"]))
+	return value == "1" || value == "true"
 }
 
 // parseAdapter reads NAME=PATH or JSON.

@@ -13,6 +13,7 @@ import (
 	"encoding/json"
 	"fmt"
 	"io"
+	"maps"
 	"net/http"
 	"slices"
 	"strings"
@@ -36,6 +37,9 @@ type Options struct {
 	CacheInfo string
 	// MaxAdapters is 0 if there can be none.
 	MaxAdapters int
+	// LoadAdapter is for the routes that load and unload adapters; nil if the server lacks them. It returns the complaint
+	// about an adapter's files; empty if there is none.
+	LoadAdapter func(path string) string
 	// Vocabulary by text, and its size.
 	Vocabulary     map[string]int
 	VocabularySize int
@@ -55,6 +59,7 @@ type Options struct {
 // Server is an http.Handler. Make one with New.
 type Server struct {
 	options  Options
+	adapters adapters
 	engine   *engine
 	metrics  *metrics
 	tokens   tokenizer
@@ -74,6 +79,7 @@ func New(o Options) *Server {
 		slots: make(chan struct{}, o.Sequences), metrics: s.metrics, timing: o.Timing, step: o.Step, dead: o.Dead,
 		frozen: make(chan struct{}), words: s.tokens.words(),
 	}
+	s.adapters.paths = maps.Clone(o.Adapters)
 	s.mux = http.NewServeMux()
 	s.mux.HandleFunc("GET /health", s.serveHealth)
 	s.mux.HandleFunc("/ping", s.serveHealth)
@@ -84,6 +90,9 @@ func New(o Options) *Server {
 	s.mux.HandleFunc("POST /v1/completions", s.serveCompletions)
 	s.mux.HandleFunc("POST /v1/chat/completions", s.serveChat)
 	s.mux.HandleFunc("POST /tokenize", s.serveTokenize)
+	if o.LoadAdapter != nil {
+		s.routeAdapters()
+	}
 	s.mux.HandleFunc("/", func(w http.ResponseWriter, _ *http.Request) {
 		reply(w, http.StatusNotFound, map[string]string{"detail": "Not Found"})
 	})
@@ -163,20 +172,11 @@ func (s *Server) serveModels(w http.ResponseWriter, _ *http.Request) {
 		card.ID, card.Root, card.MaxLen = name, o.Root, &o.MaxLen
 		cards = append(cards, card)
 	}
-	for _, name := range s.adapterNames() {
-		card.ID, card.Root, card.Parent, card.MaxLen = name, o.Adapters[name], &o.Names[0], nil
+	for _, adapter := range s.adapters.list() {
+		card.ID, card.Root, card.Parent, card.MaxLen = adapter.name, adapter.path, &o.Names[0], nil
 		cards = append(cards, card)
 	}
 	reply(w, http.StatusOK, map[string]any{"object": "list", "data": cards})
-}
-
-func (s *Server) adapterNames() []string {
-	names := make([]string, 0, len(s.options.Adapters))
-	for name := range s.options.Adapters {
-		names = append(names, name)
-	}
-	slices.Sort(names)
-	return names
 }
 
 // apiError is an error in OpenAI's form.
@@ -211,7 +211,7 @@ func (s *Server) findModel(name string) (string, *apiError) {
 	if name == "" || slices.Contains(s.options.Names, name) {
 		return "", nil
 	}
-	if _, found := s.options.Adapters[name]; found {
+	if s.adapters.has(name) {
 		return name, nil
 	}
 	param := "model"

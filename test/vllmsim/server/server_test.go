@@ -40,8 +40,8 @@ func ask(t *testing.T, url, method, path, body string, header ...string) (int, s
 	if err != nil {
 		t.Fatal(err)
 	}
-	if len(header) == 2 {
-		req.Header.Set(header[0], header[1])
+	for i := 0; i < len(header); i += 2 {
+		req.Header.Set(header[i], header[i+1])
 	}
 	resp, err := http.DefaultClient.Do(req)
 	if err != nil {
@@ -53,6 +53,11 @@ func ask(t *testing.T, url, method, path, body string, header ...string) (int, s
 		t.Fatal(err)
 	}
 	return resp.StatusCode, string(data)
+}
+
+func askJSON(t *testing.T, url, method, path, body string, header []string) (int, string) {
+	t.Helper()
+	return ask(t, url, method, path, body, append(header, "Content-Type", "application/json")...)
 }
 
 func TestRoutes(t *testing.T) {
