@@ -112,6 +112,7 @@ func explainFetch(err error, s source) Termination {
 		other        *OtherFileError
 		unverifiable *UnverifiableError
 		full         *DiskFullError
+		large        *TooLargeError
 		unpacked     *oci.LimitError
 		storage      *StorageError
 	)
@@ -120,6 +121,10 @@ func explainFetch(err error, s source) Termination {
 		return Termination{ReasonUnauthorized, explainUnauthorized(unauthorized, s)}
 	case errors.As(err, &notFound):
 		return Termination{ReasonNotFound, explainNotFound(notFound, s)}
+	case errors.As(err, &large):
+		return Termination{ReasonDiskFull, fmt.Sprintf(
+			"the files of %s need %s, and the pod has room for %s: remove another adapter, or leave this one out",
+			s, humanBytes(large.Need), humanBytes(large.Most))}
 	case errors.As(err, &checksum):
 		return Termination{ReasonChecksumMismatch, fmt.Sprintf(
 			"file %q of %s from %s arrived twice with %s %s instead of %s: correct the expected checksum, or repair the hub or proxy that alters the file",

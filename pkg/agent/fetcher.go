@@ -6,6 +6,7 @@ package agent
 import (
 	"context"
 	"errors"
+	"fmt"
 	"io"
 	"log/slog"
 	"os"
@@ -49,6 +50,8 @@ type Config struct {
 	Connections int
 	// GiveUpAfter is the longest time without progress.
 	GiveUpAfter time.Duration
+	// Most is the largest size of the files together; 0 means no limit.
+	Most int64
 }
 
 // Fetcher fetches the files of one repository onto one volume.
@@ -101,7 +104,7 @@ func (f *Fetcher) run(ctx context.Context) error {
 	if targets, err = f.unknown(ctx, targets); err != nil {
 		return err
 	}
-	if err := f.checkSpace(targets); err != nil {
+	if err := errors.Join(f.checkLimit(targets), f.checkSpace(targets)); err != nil {
 		return err
 	}
 	return f.fetchAll(ctx, targets)
@@ -194,6 +197,25 @@ func (f *Fetcher) isThere(ctx context.Context, t target) (bool, error) {
 	f.tracker.ready(path, info.Size())
 	f.config.Log.Info("verified an existing file", "file", path, "bytes", info.Size())
 	return true, nil
+}
+
+// checkLimit fails before the first byte if the files are larger than allowed.
+func (f *Fetcher) checkLimit(targets []target) error {
+	var need int64
+	for _, t := range targets {
+		need += t.size
+	}
+	if f.config.Most > 0 && need > f.config.Most {
+		return &TooLargeError{Need: need, Most: f.config.Most}
+	}
+	return nil
+}
+
+// TooLargeError is returned if files are larger than allowed.
+type TooLargeError struct{ Need, Most int64 }
+
+func (e *TooLargeError) Error() string {
+	return fmt.Sprintf("the files have %d bytes, and %d are allowed", e.Need, e.Most)
 }
 
 // checkSpace fails before the first byte if the files do not fit.

@@ -12,6 +12,7 @@ import (
 	"log/slog"
 	"net"
 	"net/http"
+	"slices"
 	"sync"
 	"time"
 
@@ -20,6 +21,7 @@ import (
 
 	"github.com/modelberth/modelberth/pkg/agent/drain"
 	"github.com/modelberth/modelberth/pkg/agent/fetch"
+	"github.com/modelberth/modelberth/pkg/agent/loader"
 	"github.com/modelberth/modelberth/pkg/agent/members"
 )
 
@@ -83,14 +85,14 @@ func run(ctx context.Context, s Settings, log *slog.Logger) error {
 		return err
 	}
 	defer stop()
-	if s.Group.ProbeListen != "" { // after the peers' port: an answer here proves that it is open, too
-		stopProbes, err := serve(ctx, s.Group.ProbeListen, newProbeServer(self), log)
-		if err != nil {
-			return err
-		}
-		defer stopProbes()
+	// After the peers' port: an answer of the probes' port proves that it is open, too.
+	keep, stopMore, err := serveMore(ctx, s, self, cache, log)
+	defer stopMore()
+	if err != nil {
+		return err
 	}
 	g, running := errgroup.WithContext(ctx)
+	g.Go(func() error { return keep(running) })
 	g.Go(func() error { return fetchAll(running, tasks, log) })
 	g.Go(func() error {
 		return members.Watch(running, members.Config{
@@ -106,6 +108,44 @@ func run(ctx context.Context, s Settings, log *slog.Logger) error {
 	}
 	<-ctx.Done()
 	return nil
+}
+
+// serveMore opens the ports that not every pod has: one for probes of a group, and the guard of an engine whose adapters
+// change. keep keeps these adapters until its context ends. stop closes the ports, even after an error.
+func serveMore(
+	ctx context.Context, s Settings, self func() members.Identity, cache *Cache, log *slog.Logger,
+) (keep func(context.Context) error, stop func(), err error) {
+	var stops []func()
+	stop = func() {
+		for _, each := range slices.Backward(stops) {
+			each()
+		}
+	}
+	keep = func(context.Context) error { return nil }
+	open := func(address string, server *http.Server) error {
+		one, err := serve(ctx, address, server, log)
+		if err == nil {
+			stops = append(stops, one)
+		}
+		return err
+	}
+	if s.Group.ProbeListen != "" {
+		if err := open(s.Group.ProbeListen, newProbeServer(self)); err != nil {
+			return keep, stop, err
+		}
+	}
+	if s.Live.File == "" {
+		return keep, stop, nil
+	}
+	keeper, guard, err := newKeeper(s, cache, log)
+	if err != nil {
+		return keep, stop, err
+	}
+	keep = func(ctx context.Context) error {
+		keeper.Run(ctx)
+		return nil
+	}
+	return keep, stop, open(s.Live.Guard, loader.NewServer(guard))
 }
 
 // fetchAll fetches all files, and logs the progress.

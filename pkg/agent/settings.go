@@ -54,6 +54,7 @@ type Settings struct {
 	Connections    int
 	Group          Group
 	Drain          Drain
+	Live           Live
 	Targets        []Target
 }
 
@@ -119,6 +120,7 @@ func Parse(args []string, getenv func(string) string, usage io.Writer) (Settings
 	flags.IntVar(&s.Connections, "connections", defaultConnections, "number of simultaneous requests")
 	s.Group.define(flags)
 	s.Drain.define(flags)
+	s.Live.define(flags)
 	if err := flags.Parse(args); err != nil {
 		return Settings{}, err
 	}
@@ -219,7 +221,7 @@ func (s *Settings) check() error {
 	case len(s.Group.Peers) > 0 && s.Group.ID == "":
 		return errors.New("--peer needs the pod's UID: set POD_UID to metadata.uid")
 	}
-	if err := s.Drain.check(); err != nil {
+	if err := errors.Join(s.Drain.check(), s.Live.check()); err != nil {
 		return err
 	}
 	return s.completeHosts()

@@ -45,6 +45,8 @@ type Target struct {
 	Sizes map[string]int64
 	Place string
 	Dest  string
+	// Most is the largest size of the files together; 0 means no limit.
+	Most int64
 }
 
 // parseTarget parses a verb and its flags, and returns the remaining arguments.

@@ -91,7 +91,7 @@ func newTask(s Settings, t Target, cache *Cache, log *slog.Logger) (task, error)
 	fetcher := New(Config{
 		Hub: from, Root: made.root, Clock: clock.RealClock{}, Log: log,
 		Repo: where.repo, Revision: where.revision, Files: t.files(), Selection: t.selection(), SHA256: t.SHA256,
-		Cache: cache, Connections: s.Connections, GiveUpAfter: s.GiveUpAfter,
+		Cache: cache, Connections: s.Connections, GiveUpAfter: s.GiveUpAfter, Most: t.Most,
 	})
 	made.work = fetcher
 	if t.Image != "" {
