@@ -33,6 +33,10 @@ type InferenceSpec struct {
 	// +kubebuilder:validation:MaxItems=10
 	// +optional
 	Adapters []AdapterSpec `json:"adapters,omitempty"`
+	// adapterUpdates says how a change of adapters reaches the engine: Replace replaces the pods; Live loads and unloads
+	// adapters while the engine runs, within the slots and the rank of the plan. Unset means Replace. Modelberth only.
+	// +optional
+	AdapterUpdates AdapterUpdates `json:"adapterUpdates,omitempty"`
 	// engine chooses and tunes the inference server. Modelberth only.
 	// +optional
 	Engine *EngineSpec `json:"engine,omitempty"`
@@ -44,6 +48,17 @@ type InferenceSpec struct {
 	// +optional
 	Pod *PodSpec `json:"pod,omitempty"`
 }
+
+// AdapterUpdates is a way to change the adapters of a model.
+//
+// +kubebuilder:validation:Enum=Replace;Live
+type AdapterUpdates string
+
+// The ways to change the adapters.
+const (
+	AdapterUpdatesReplace AdapterUpdates = "Replace"
+	AdapterUpdatesLive    AdapterUpdates = "Live"
+)
 
 // AccessMode is deprecated by KAITO and ignored.
 //

@@ -131,6 +131,8 @@ const (
 	// failure. They are on the StatefulSet of the group's leader.
 	AnnotationGroupFailures = "modelberth.dev/group-failures"
 	AnnotationGroupFailure  = "modelberth.dev/group-failure"
+	// AnnotationAdapters is on pods that change their adapters while the engine runs. Its value is the list of adapters.
+	AnnotationAdapters = "modelberth.dev/adapters"
 	// AnnotationIsolation is on the pods of a group. The engines wait while its value is IsolationRequired. The
 	// controller changes the value once it has verified that other pods cannot reach the group.
 	AnnotationIsolation = "modelberth.dev/isolation"

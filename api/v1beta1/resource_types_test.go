@@ -204,7 +204,7 @@ func TestEveryFieldOfKAITOIsVaried(t *testing.T) {
 	ws.Resource.Partition = &PartitionSpec{Mode: PartitionMIG, Profile: "1g.10gb", Count: new(1)}
 	got := unset(reflect.ValueOf(*ws), "")
 	ours := []string{
-		".inference.adapters.path", ".inference.adapters.source.repository", ".inference.engine", ".inference.objectives", ".inference.pod", ".inference.weights", ".resource.placement", ".suspend",
+		".inference.adapterUpdates", ".inference.adapters.path", ".inference.adapters.source.repository", ".inference.engine", ".inference.objectives", ".inference.pod", ".inference.weights", ".resource.placement", ".suspend",
 		".tuning.input.repository",
 	}
 	// A tuning preset has the same options as the one for inference.

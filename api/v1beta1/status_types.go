@@ -64,6 +64,10 @@ type WorkspaceStatus struct {
 	// endpoint is the address of the model.
 	// +optional
 	Endpoint *Endpoint `json:"endpoint,omitempty"`
+	// adapters are the states of adapters that change while the engine runs.
+	// +kubebuilder:validation:MaxItems=32
+	// +optional
+	Adapters []AdapterStatus `json:"adapters,omitempty"`
 	// latestReadyRevision is the name of the last ControllerRevision with an answering endpoint.
 	// +kubebuilder:validation:MaxLength=253
 	// +optional
@@ -333,6 +337,35 @@ type StartupStage struct {
 	EndTime *metav1.Time `json:"endTime,omitempty"`
 }
 
+// AdapterState is the state of an adapter.
+type AdapterState string
+
+// The states of an adapter.
+const (
+	// AdapterLoading: the agent fetches or loads it.
+	AdapterLoading AdapterState = "Loading"
+	// AdapterLoaded: the engine serves it, and endpoint.models has its name.
+	AdapterLoaded AdapterState = "Loaded"
+	// AdapterUnloaded: the spec no longer has it, and the pod has served it.
+	AdapterUnloaded AdapterState = "Unloaded"
+	// AdapterFailed: it could not be fetched or loaded. The agent tries again.
+	AdapterFailed AdapterState = "Failed"
+)
+
+// AdapterStatus is the state of one adapter.
+type AdapterStatus struct {
+	// name of the adapter.
+	// +kubebuilder:validation:MaxLength=253
+	Name string `json:"name"`
+	// state: Loading, Loaded, Failed or Unloaded.
+	// +kubebuilder:validation:MaxLength=63
+	State AdapterState `json:"state"`
+	// message has the last failure.
+	// +kubebuilder:validation:MaxLength=1024
+	// +optional
+	Message string `json:"message,omitempty"`
+}
+
 // Endpoint is the address of the model.
 type Endpoint struct {
 	// url of the OpenAI-compatible API inside the cluster.
@@ -341,4 +374,8 @@ type Endpoint struct {
 	// +kubebuilder:validation:MaxItems=32
 	// +optional
 	Models []string `json:"models,omitempty"`
+	// adapterSlots is how many adapters the running engine can have without a restart; unset if a change of adapters
+	// replaces the pods.
+	// +optional
+	AdapterSlots int32 `json:"adapterSlots,omitempty"`
 }

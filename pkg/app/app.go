@@ -277,7 +277,8 @@ func newReconciler(
 	if config.Preflight, err = preflightOf(o, chosen); err != nil {
 		return nil, err
 	}
-	config.Engines = engineprobe.New()
+	prober := engineprobe.New()
+	config.Engines, config.AdapterProbe = prober, prober
 	config.Isolation = guard(o, config.Clock)
 	config.Memory = &cooldown.Memory{}
 	if config.Metrics, err = meter.New(metrics.Registry, config.Memory, config.Clock); err != nil {

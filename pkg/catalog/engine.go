@@ -30,6 +30,8 @@ type Engine struct {
 	APIKeyVariable string `json:"apiKeyVariable,omitempty"`
 	// CompileCaches hold kernels that the engine compiles at its start, which takes minutes.
 	CompileCaches []CompileCache `json:"compileCaches,omitempty"`
+	// RuntimeAdapters is set if the engine loads and unloads adapters while it runs.
+	RuntimeAdapters bool `json:"runtimeAdapters,omitempty"`
 	// MultiNode is set if one model can spread over several machines.
 	MultiNode bool `json:"multiNode,omitempty"`
 	// WorkerCommand replaces the image's entrypoint on all machines but the first; empty if all machines run the same.

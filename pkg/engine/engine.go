@@ -28,6 +28,9 @@ type Input struct {
 	ModelDir, CacheDir string
 	// Adapters to serve with the model.
 	Adapters []Adapter
+	// LoopbackPort: the engine listens only on this port of the loopback interface, and the pod's agent loads the adapters
+	// while it runs; 0 if clients reach the engine, and Adapters are all that it ever serves.
+	LoopbackPort int
 	// ServedNames are the model's names at the endpoint, the main one first.
 	ServedNames []string
 	// Config is the user's ConfigMap, and Args are the flags of inference.engine.args, which take precedence.
@@ -96,6 +99,8 @@ type Command struct {
 	// AdapterFiles selects the engine's files of an adapter's repository, below the adapter's path; empty if the path
 	// is the file.
 	AdapterFiles Selection
+	// LoopbackPort is Input.LoopbackPort.
+	LoopbackPort int
 	// AdapterNames are the adapters' names at the endpoint.
 	AdapterNames []string
 	// IgnoresSignals: as process 1 of its container, the engine does not end on a signal.

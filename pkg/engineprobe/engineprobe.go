@@ -21,6 +21,7 @@ import (
 	"github.com/prometheus/common/expfmt"
 	"github.com/prometheus/common/model"
 
+	"github.com/modelberth/modelberth/pkg/adapters"
 	"github.com/modelberth/modelberth/pkg/engine/llamacpp"
 	"github.com/modelberth/modelberth/pkg/engine/vllm"
 )
@@ -73,6 +74,15 @@ func (r *Prober) Read(ctx context.Context, engine string, at Endpoint) (Result, 
 	default:
 		return Result{}, fmt.Errorf("engine %q cannot be probed", engine)
 	}
+}
+
+// Adapters returns which adapters the agent beside an engine has loaded into it.
+func (r *Prober) Adapters(ctx context.Context, at Endpoint) (adapters.State, error) {
+	ctx, cancel := context.WithTimeout(ctx, deadline)
+	defer cancel()
+	out := adapters.State{}
+	err := r.decode(ctx, at, adapters.StatePath, &out)
+	return out, err
 }
 
 // vllm reads the labels of the metric vllm:cache_config_info. Each replica has one, and the smallest counts, as in the

@@ -20,6 +20,8 @@ type Adapters struct {
 	Count int
 	// Ranks are the ranks known before the adapters' files exist. If all ranks are known, len(Ranks) is Count.
 	Ranks []int
+	// IsLive: the adapters may change while the engine runs, so there may be none at its start.
+	IsLive bool
 }
 
 // rank returns the highest rank, and whether it includes an assumption for unknown ranks.
@@ -27,7 +29,7 @@ func (a Adapters) rank() (highest int, assumed bool) {
 	for _, rank := range a.Ranks {
 		highest = max(highest, rank)
 	}
-	if len(a.Ranks) < a.Count {
+	if len(a.Ranks) < a.Count || a.Count == 0 {
 		return max(highest, assumedRank), true
 	}
 	return highest, false
@@ -43,12 +45,12 @@ const rankFlag = "max-lora-rank"
 // adapters returns the slots and the rank for which the engine reserves memory: a slot for every adapter, at the
 // highest rank. The user may choose both.
 func adapters(r Request, e *catalog.Engine) (physics.Adapters, []string, error) {
-	if r.Adapters.Count == 0 {
+	if r.Adapters.Count == 0 && (!r.Adapters.IsLive || !e.RuntimeAdapters) {
 		return physics.Adapters{}, nil, nil
 	}
 	told := r.Constraints.Engine
 	highest, assumed := r.Adapters.rank()
-	out := physics.Adapters{Slots: cmp.Or(told.AdapterSlots, r.Adapters.Count), Rank: cmp.Or(told.AdapterRank, highest)}
+	out := physics.Adapters{Slots: cmp.Or(told.AdapterSlots, r.Adapters.Count, 1), Rank: cmp.Or(told.AdapterRank, highest)}
 	var warnings []string
 	switch {
 	case told.AdapterRank == 0 && assumed && e.Split == catalog.SplitTensor:

@@ -33,6 +33,9 @@ func TestAdapters(t *testing.T) {
 		{"a rank that is known, rounded up to one that the engine takes", planner.Adapters{Count: 1, Ranks: []int{24}}, planner.EngineSettings{}, decision{1, 32, nil}},
 		{"one of two that is known and higher", planner.Adapters{Count: 2, Ranks: []int{100}}, planner.EngineSettings{}, decision{2, 128, []string{strings.Replace(assumed, "64", "100", 1)}}},
 		{"what the user says", planner.Adapters{Count: 3}, planner.EngineSettings{AdapterSlots: 2, AdapterRank: 16}, decision{2, 16, nil}},
+		{"room for adapters to come", planner.Adapters{Count: 1, Ranks: []int{8}, IsLive: true}, planner.EngineSettings{AdapterSlots: 4, AdapterRank: 32}, decision{4, 32, nil}},
+		{"none yet, of a rank that most have", planner.Adapters{IsLive: true}, planner.EngineSettings{AdapterSlots: 2}, decision{2, 64, []string{assumed}}},
+		{"none yet, and no word of slots", planner.Adapters{IsLive: true}, planner.EngineSettings{AdapterRank: 16}, decision{1, 16, nil}},
 		{
 			"a rank below that of an adapter is not taken",
 			planner.Adapters{Count: 1, Ranks: []int{32}},

@@ -53,6 +53,9 @@ func (s Signatures) unverifiable(in *v1beta1.InferenceSpec) string {
 	return ""
 }
 
+// Unverifiable is unverifiable for a Workspace whose plan stays.
+func (s Signatures) Unverifiable(in *v1beta1.InferenceSpec) string { return s.unverifiable(in) }
+
 // demands reports whether the administrator or the Workspace requires a signature of the Workspace's weights.
 func (s Signatures) demands(in *v1beta1.InferenceSpec) bool {
 	return in.Weights != nil && in.Weights.OCI != nil && (in.Weights.OCI.Verify != nil || len(s.Signers) > 0)

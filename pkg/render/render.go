@@ -68,6 +68,8 @@ type Rendered struct {
 	ServedNames []string `json:"servedNames,omitempty"`
 	// KVEventsPort is the port with the KV cache events; 0 if the engine publishes none.
 	KVEventsPort int `json:"kvEventsPort,omitempty"`
+	// LiveAdapters is set if the pods change their adapters while the engine runs.
+	LiveAdapters bool `json:"liveAdapters,omitempty"`
 }
 
 // command turns a plan into the command line of one engine.
@@ -106,6 +108,11 @@ func Preset(in Input) (Rendered, []string, error) {
 		RDMA:     in.Settings.Workload.ServesRDMA(&in.Plan), PublishKVEvents: in.Settings.Workload.KVEvents.IsNamed(),
 		MediaDomains: in.Settings.MediaDomains,
 	}
+	obstacle := liveObstacle(in)
+	isLive := obstacle == "" && in.Workspace.Inference.AdapterUpdates == v1beta1.AdapterUpdatesLive
+	if isLive {
+		asked.LoopbackPort = loopbackPort
+	}
 	var err error
 	if in.Plan.Nodes > 1 {
 		if pods.Worker, err = worker(in, &asked, render); err != nil {
@@ -117,12 +124,12 @@ func Preset(in Input) (Rendered, []string, error) {
 	}
 	out := Rendered{
 		Template: workload.PodTemplate(pods), ServedNames: slices.Concat(names, pods.Engine.AdapterNames),
-		KVEventsPort: pods.Engine.KVEventsPort,
+		KVEventsPort: pods.Engine.KVEventsPort, LiveAdapters: isLive,
 	}
 	if pods.Worker != nil {
 		out.Worker = new(workload.WorkerTemplate(pods))
 	}
-	return out, slices.Concat(pods.Engine.Warnings, dropped), nil
+	return out, slices.Concat(pods.Engine.Warnings, dropped, liveWarnings(in, obstacle)), nil
 }
 
 // worker returns the command of a group's members except the leader. It changes asked to the input for the leader.

@@ -21,6 +21,9 @@ import (
 // mostAdapters is the schema's limit on adapters.
 const mostAdapters = 10
 
+// isLive reports whether a Workspace requests adapters that change while the engine runs.
+func isLive(in *v1beta1.InferenceSpec) bool { return in.AdapterUpdates == v1beta1.AdapterUpdatesLive }
+
 // checkAdapters refuses adapters that admission also refuses, and volumes that admission cannot check.
 func checkAdapters(adapters []v1beta1.AdapterSpec) error {
 	if len(adapters) > mostAdapters {

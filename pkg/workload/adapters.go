@@ -31,19 +31,25 @@ const (
 func Adapters(ws *v1beta1.Workspace) []engine.Adapter {
 	var out []engine.Adapter
 	for _, spec := range ws.Inference.Adapters {
-		adapter := engine.Adapter{Name: spec.Source.Name, Dir: path.Join(AdapterDir, spec.Source.Name), Path: spec.Path, Strength: 1}
-		if spec.Strength != nil {
-			// Admission ensures that this is a number.
-			adapter.Strength, _ = strconv.ParseFloat(*spec.Strength, 64)
-		}
-		out = append(out, adapter)
+		out = append(out, engine.Adapter{
+			Name: spec.Source.Name, Dir: path.Join(AdapterDir, spec.Source.Name), Path: spec.Path, Strength: strengthOf(spec),
+		})
 	}
 	return out
 }
 
-// adapters returns the adapters of the pod's engine.
+// strengthOf returns the strength of an adapter; by default, it is as trained.
+func strengthOf(spec v1beta1.AdapterSpec) float64 {
+	if spec.Strength == nil {
+		return 1
+	}
+	strength, _ := strconv.ParseFloat(*spec.Strength, 64) // admission ensures that this is a number
+	return strength
+}
+
+// adapters returns the adapters with which the pod's engine starts.
 func adapters(in Input) []v1beta1.AdapterSpec {
-	if in.Engine.NoWeights {
+	if in.Engine.NoWeights || in.isLive() {
 		return nil
 	}
 	return in.Workspace.Inference.Adapters
@@ -92,12 +98,10 @@ func pullSecret(in Input) string {
 	if from := source(in.Workspace); !in.Engine.NoWeights && from.OCI != nil && from.OCI.PullSecret != "" {
 		return from.OCI.PullSecret
 	}
-	for _, spec := range adapters(in) {
-		if spec.Source.Image != "" && len(spec.Source.ImagePullSecrets) > 0 {
-			return spec.Source.ImagePullSecrets[0]
-		}
+	if in.Engine.NoWeights {
+		return ""
 	}
-	return ""
+	return PullSecretOf(in.Workspace.Inference.Adapters)
 }
 
 // registryEnv sets the path of the registry credentials.

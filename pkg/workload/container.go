@@ -50,6 +50,9 @@ func engineContainer(in Input, users *v1beta1.PodSpec) corev1.Container {
 		},
 	}
 	container.VolumeMounts = slices.Concat(container.VolumeMounts, cacheMounts(in), compiledMounts(in), adapterMounts(adapters(in)))
+	if in.isLive() {
+		container.VolumeMounts = append(container.VolumeMounts, corev1.VolumeMount{Name: volumeAdapters, MountPath: AdapterDir, ReadOnly: true})
+	}
 	probe(&container, in.Engine)
 	if in.Workspace.Inference.Config != "" {
 		container.VolumeMounts = append(container.VolumeMounts,

@@ -58,9 +58,9 @@ func drainArgs(in Input) []string {
 	return append(args, "--drain-timeout", patience.String())
 }
 
-// drainKey returns the endpoint's key for an agent that reads the engine's metrics.
+// drainKey returns the endpoint's key for an agent that reads the engine's metrics or changes its adapters.
 func drainKey(in Input) []corev1.EnvVar {
-	if in.APIKeyVariable == "" || len(drainArgs(in)) == 0 {
+	if in.APIKeyVariable == "" || len(drainArgs(in)) == 0 && !in.isLive() {
 		return nil
 	}
 	return apiKey(in, v1beta1.APIKeyKey)

@@ -196,6 +196,15 @@ func groupOverRPC(in workload.Input) workload.Input {
 	return in
 }
 
+// live returns the same pod with adapters that change while the engine runs: no volume of a user, and a list that comes
+// later.
+func live(in workload.Input) workload.Input {
+	in.Workspace.Inference.Adapters = slices.DeleteFunc(in.Workspace.Inference.Adapters, func(a v1beta1.AdapterSpec) bool { return a.Source.Volume != nil })
+	in.Workspace.Inference.Engine = &v1beta1.EngineSpec{APIKeySecret: "endpoint-key"}
+	in.Engine.LoopbackPort, in.APIKeyVariable = 5001, "ENGINE_KEY"
+	return in
+}
+
 // withAdapters adds an adapter from each kind of source.
 func withAdapters(in workload.Input) workload.Input {
 	in.Engine.AdapterFiles = engine.Selection{Weights: []string{"adapter_model*.safetensors"}, Others: []string{"adapter_config.json"}}
@@ -223,6 +232,7 @@ func cases() map[string]workload.Input {
 		"group-rpc":        groupOverRPC(input(preset(), 1)),
 		"weights-supply":   suppliedWeights(input(preset(), 1)),
 		"adapters":         withAdapters(wholeRepository(input(preset(), 1))),
+		"adapters-live":    live(withAdapters(wholeRepository(input(preset(), 1)))),
 		"own-pod-template": {Workspace: ownTemplate()},
 		"source-oci": fromSource(input(preset(), 1), v1beta1.WeightsSource{
 			OCI: &v1beta1.OCIWeights{Reference: "registry.example/models/some:1", PullSecret: "pull"}, Path: "q4",

@@ -52,12 +52,7 @@ func isolationVolumes(in Input) []corev1.Volume {
 		return nil
 	}
 	return []corev1.Volume{{Name: volumePod, VolumeSource: corev1.VolumeSource{DownwardAPI: &corev1.DownwardAPIVolumeSource{
-		Items: []corev1.DownwardAPIVolumeFile{{
-			Path: isolationFile,
-			FieldRef: &corev1.ObjectFieldSelector{
-				APIVersion: "v1", FieldPath: "metadata.annotations['" + v1beta1.AnnotationIsolation + "']",
-			},
-		}},
+		Items: []corev1.DownwardAPIVolumeFile{podFile(isolationFile, v1beta1.AnnotationIsolation)},
 	}}}}
 }
 

@@ -34,6 +34,7 @@ func PodTemplate(in Input) corev1.PodTemplateSpec {
 	template.Spec.TerminationGracePeriodSeconds = new(ptr.Deref(users.TerminationGracePeriodSeconds, defaultGracePeriod))
 	template.Labels = over(template.Labels, labels(in.Workspace))
 	isolate(in, &template)
+	awaitAdapters(in, &template)
 	place(in.Workspace, in.Plan.NodeNames, &template)
 	template.Spec.InitContainers = append(commitContainer(in), weightsContainer(in))
 	template.Spec.Containers = []corev1.Container{engineContainer(in, users)}
@@ -61,7 +62,8 @@ func volumes(in Input) []corev1.Volume {
 			Medium: corev1.StorageMediumMemory, SizeLimit: &shm,
 		}}},
 	}
-	list = slices.Concat(list, isolationVolumes(in), authorityVolumes(in), cacheVolumes(in), adapterVolumes(adapters(in)), pullVolumes(in))
+	list = slices.Concat(list, isolationVolumes(in), authorityVolumes(in), cacheVolumes(in), adapterVolumes(adapters(in)),
+		liveVolumes(in), pullVolumes(in))
 	if in.Workspace.Inference.Config == "" {
 		return list
 	}

@@ -62,6 +62,7 @@ func New(config Config) *Reconciler {
 		Client: config.Client, Live: config.Live, Applier: config.Applier, Endpoints: config.Endpoints,
 		Settings: config.Render.Workload, Clock: config.Clock, NodeGrace: config.Acquisition.NodeGrace,
 		PinPods: r.executor.PinPods, IsGone: r.observer.IsGone,
+		adapters: &adapterLists{Client: config.Client, Live: config.Live, Probe: config.AdapterProbe, probes: r.probes},
 	}
 	r.pins = &pins{store: store, records: r.records, workloads: r.workloads}
 	r.executor.Effects = effects{r.pins, r.records, r.workloads}

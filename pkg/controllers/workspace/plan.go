@@ -54,7 +54,7 @@ func (r *Reconciler) findOrMakePlan(ctx context.Context, s *scope.Scope) error {
 	}
 	in := revision.Inputs(s.Workspace, config)
 	s.Inputs = in
-	if s.Revision, err = s.Revisions.Match(s.Workspace, in); err != nil {
+	if s.Revision, err = r.match(s, in); err != nil {
 		return err
 	}
 	if s.Revision != nil {
@@ -66,6 +66,9 @@ func (r *Reconciler) findOrMakePlan(ctx context.Context, s *scope.Scope) error {
 	accepted, err := r.executor.Choice(s).First(ctx, s.Accepted())
 	if err != nil {
 		return err
+	}
+	if s.WhyReplaced != "" {
+		accepted.Plan.Warnings = append(accepted.Plan.Warnings, "inference.adapters: the pods are replaced, because "+s.WhyReplaced)
 	}
 	s.Revision, err = r.pins.create(ctx, s, in, accepted, firstRevision)
 	return err

@@ -90,6 +90,8 @@ type Config struct {
 	// none.
 	EngineErrors diagnosis.Signatures
 	Engines      EngineProbe
+	// AdapterProbe reads the adapters of engines that change them; nil reads none.
+	AdapterProbe AdapterProbe
 	// Isolation decides whether several machines may serve one model; nil always allows it.
 	Isolation *isolation.Guard
 	// Acquisition has the rules and deadlines for judging machines. Memory holds the refusals of all Workspaces.
@@ -217,17 +219,15 @@ func (r *Reconciler) run(ctx context.Context, s *scope.Scope) error {
 		{"engine", r.observeEngine},
 		{"speed", r.observeSpeed},
 		{"isolation", r.ensureIsolation},
+		{"adapters", r.workloads.adapters.ensure},
 		{"leftovers", r.ensureNoLeftovers},
 	}
 	if !s.Workspace.DeletionTimestamp.IsZero() {
 		steps = []step{{"observe", r.observer.observe}, {"release", r.ensureReleased}}
 	} else if s.Workspace.Suspend {
 		steps = []step{
-			{"observe", r.observer.observe},
-			{"finalizer", r.ensureFinalizer},
-			{"KAITO", r.ensureLeftAlone},
-			{"suspend", r.ensureSuspended},
-			{"plan", r.ensurePlan},
+			{"observe", r.observer.observe}, {"finalizer", r.ensureFinalizer}, {"KAITO", r.ensureLeftAlone},
+			{"suspend", r.ensureSuspended}, {"plan", r.ensurePlan},
 		}
 	}
 	// Load the refusals once, before a Workspace is deleted: its refusals disappear with its status.

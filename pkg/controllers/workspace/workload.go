@@ -38,6 +38,9 @@ type workloads struct {
 	PinPods func(*scope.Scope, *corev1.PodTemplateSpec) error
 	// IsGone reports whether the API server has no node of that name.
 	IsGone func(ctx context.Context, name string) (bool, error)
+
+	// adapters changes the adapters of running engines.
+	adapters *adapterLists
 }
 
 // ensureNames checks before a purchase that the names of the Workspace's objects are free or ours. For a running

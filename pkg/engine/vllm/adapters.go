@@ -21,24 +21,34 @@ const (
 	flagLoRAModules = "lora-modules"
 )
 
-// adapters returns the flags that serve each adapter under its name, from its directory.
+// adapters returns the flags that serve each adapter under its name, from its directory. If the adapters change while the
+// server runs, it starts without any, so that the pods do not depend on them.
 func adapters(in engine.Input) []engine.Setting {
-	if len(in.Adapters) == 0 {
+	if !servesAdapters(in) {
 		return nil
+	}
+	list := []engine.Setting{
+		{Name: flagLoRA, Value: "true"},
+		{Name: flagLoRASlots, Value: strconv.Itoa(in.Plan.AdapterSlots)},
+		{Name: flagLoRARank, Value: strconv.Itoa(in.Plan.AdapterRank)},
+	}
+	if in.LoopbackPort > 0 {
+		return list
 	}
 	modules := make([]string, 0, len(in.Adapters))
 	for _, a := range in.Adapters {
 		modules = append(modules, a.Name+"="+path.Join(a.Dir, a.Path))
 	}
-	return []engine.Setting{
-		{Name: flagLoRA, Value: "true"},
-		{Name: flagLoRASlots, Value: strconv.Itoa(in.Plan.AdapterSlots)},
-		{Name: flagLoRARank, Value: strconv.Itoa(in.Plan.AdapterRank)},
-		{Name: flagLoRAModules, Value: strings.Join(modules, " ")},
-	}
+	return append(list, engine.Setting{Name: flagLoRAModules, Value: strings.Join(modules, " ")})
 }
 
+// servesAdapters reports whether the server has slots for adapters.
+func servesAdapters(in engine.Input) bool { return len(in.Adapters) > 0 || in.LoopbackPort > 0 }
+
 func adapterNames(in engine.Input) []string {
+	if in.LoopbackPort > 0 {
+		return nil
+	}
 	names := make([]string, 0, len(in.Adapters))
 	for _, a := range in.Adapters {
 		names = append(names, a.Name)
@@ -57,7 +67,7 @@ func checkAdapters(in engine.Input) error {
 			return fmt.Errorf("inference.adapters: %s is a name of the model: give the adapter another source.name", a.Name)
 		}
 	}
-	if len(in.Adapters) > 0 && min(in.Plan.AdapterSlots, in.Plan.AdapterRank) < 1 {
+	if servesAdapters(in) && min(in.Plan.AdapterSlots, in.Plan.AdapterRank) < 1 {
 		return fmt.Errorf("rendering vllm: the plan has no memory for %d adapters", len(in.Adapters))
 	}
 	return nil

@@ -34,7 +34,7 @@ func planned(in engine.Input) []string {
 	if in.Plan.ContextParallel > 0 {
 		names = append(names, flagContext)
 	}
-	if len(in.Adapters) > 0 {
+	if servesAdapters(in) {
 		names = append(names, flagLoRASlots, flagLoRARank)
 	}
 	return names
@@ -65,11 +65,15 @@ func objection(in engine.Input, setting engine.Setting) (sentence string, replac
 		return aboutType(in, setting.Value)
 	case "quantization":
 		return aboutQuantization(in.Plan.Artifact.Quantization, setting.Value), false
+	case "api-server-count":
+		if in.LoopbackPort > 0 && setting.Value != "1" {
+			return "flag api-server-count: 1 is used, because only one server can change its adapters (inference.adapterUpdates)", true
+		}
 	case "chat-template":
 		return aboutTemplate(setting.Value)
 	case "speculative-config", "spec-method", flagLoRA:
 		switch {
-		case setting.Name == flagLoRA && len(in.Adapters) > 0:
+		case setting.Name == flagLoRA && servesAdapters(in):
 			return aboutLoRA(setting.Value)
 		case setting.Value == "false":
 			return "", false

@@ -23,10 +23,14 @@ const kvEvents = `{"enable_kv_cache_events":true,"publisher":"zmq","endpoint":"t
 
 // settings returns the flags for the plan, in reading order.
 func settings(in engine.Input) []engine.Setting {
+	host, port := "0.0.0.0", in.Port
+	if in.LoopbackPort > 0 {
+		host, port = "127.0.0.1", in.LoopbackPort
+	}
 	list := []engine.Setting{
 		{Name: "served-model-name", Value: strings.Join(in.ServedNames, " ")},
-		{Name: "host", Value: "0.0.0.0"},
-		{Name: "port", Value: strconv.Itoa(in.Port)},
+		{Name: "host", Value: host},
+		{Name: "port", Value: strconv.Itoa(port)},
 	}
 	list = append(list, layout(in)...)
 	list = append(list, sizes(in.Plan)...)

@@ -55,6 +55,7 @@ func Command(in engine.Input) (engine.Command, error) {
 		Weights:         weights(in),
 		AdapterFiles:    adapterFiles(),
 		AdapterNames:    adapterNames(in),
+		LoopbackPort:    in.LoopbackPort,
 		Warnings:        append(append(in.Config.Foreign(in.Data.Name), warnings...), append(limited, hidden...)...),
 	}
 	if !in.Member.IsWorker() {
@@ -142,6 +143,9 @@ func environment(in engine.Input) []engine.EnvVar {
 		// The server checks the domain of a link, but not of a redirect.
 		env = append(env, engine.EnvVar{Name: "VLLM_MEDIA_URL_ALLOW_REDIRECTS", Value: "0"})
 	}
+	if in.LoopbackPort > 0 {
+		env = append(env, engine.EnvVar{Name: runtimeEnv, Value: "1"})
+	}
 	if in.CacheDir != "" {
 		for _, cache := range in.Data.CompileCaches {
 			env = append(env, engine.EnvVar{Name: cache.Variable, Value: path.Join(in.CacheDir, cache.Directory)})
@@ -156,6 +160,9 @@ func environment(in engine.Input) []engine.EnvVar {
 	}
 	return env
 }
+
+// runtimeEnv opens the routes that load and unload adapters.
+const runtimeEnv = "VLLM_ALLOW_RUNTIME_LORA_UPDATING"
 
 // partitionEnv sets the number of layers of each pipeline stage.
 const partitionEnv = "VLLM_PP_LAYER_PARTITION"
@@ -174,7 +181,7 @@ func reservedEnv() map[string]string {
 		"VLLM_PORT":                         service,
 		"VLLM_HOST_IP":                      service,
 		"VLLM_SERVER_DEV_MODE":              routes,
-		"VLLM_ALLOW_RUNTIME_LORA_UPDATING":  routes,
+		runtimeEnv:                          routes,
 		"VLLM_ALLOW_INSECURE_SERIALIZATION": code,
 		"VLLM_PLUGINS":                      code,
 		"VLLM_ALLOW_LONG_MAX_MODEL_LEN":     "the plan decides what fits into memory",

@@ -15,6 +15,8 @@ type Acceptance struct {
 	IsPlanned bool
 	// PlanErr explains why the current spec has no plan.
 	PlanErr *progress.StalledError
+	// WhyReplaced explains why the running pods cannot take the changed adapters; empty if they can, or nothing changed.
+	WhyReplaced string
 	// Inputs are the inputs of the accepted plan.
 	Inputs render.Inputs
 	// Revision is the accepted revision: the plan and the rendered pods.

@@ -44,7 +44,11 @@ func factsOf(s *Scope) *status.Facts {
 	if s.Revision != nil {
 		out.Plan.Revision, out.Plan.Plan, out.Plan.Message = s.Revision.Name, &s.Revision.Plan, s.Revision.Summary()
 		out.Nodes = nodeFacts(s)
-		out.Endpoint.Revision, out.Endpoint.Models = s.Running().Name, s.Running().ServedNames
+		out.Endpoint.Revision, out.Endpoint.Models = s.Running().Name, s.servedNames()
+		out.Endpoint.Adapters = s.Adapters
+		if s.Running().LiveAdapters {
+			out.Endpoint.AdapterSlots = int32(s.Running().Plan.AdapterSlots)
+		}
 	}
 	if open := s.OpenAttempt(); open != nil {
 		out.Attempts.Open = open.Number

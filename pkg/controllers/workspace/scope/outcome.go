@@ -39,6 +39,8 @@ type Outcome struct {
 	Engine *status.Engine
 	// Speed is the speed of the probed engine; nil if the status keeps its own.
 	Speed *v1beta1.EngineSpeed
+	// Adapters has the adapters of an engine that changes them; nil if the status keeps its own.
+	Adapters []v1beta1.AdapterStatus
 	// IsFinalized reports whether the Workspace is gone, so that no status is written.
 	IsFinalized bool
 	// RequeueAfter requests another pass even if no event arrives.

@@ -43,6 +43,16 @@ func (s *Scope) Leader() *corev1.Pod {
 	return nil
 }
 
+// FirstPod returns the pod that answers requests, whether it is ready or not; nil if there is none.
+func (s *Scope) FirstPod() *corev1.Pod {
+	for _, pod := range s.CurrentPods() {
+		if pod.Name == s.Workspace.Name+"-0" {
+			return pod
+		}
+	}
+	return nil
+}
+
 func isPodReady(pod *corev1.Pod) bool {
 	for _, condition := range pod.Status.Conditions {
 		if condition.Type == corev1.PodReady {

@@ -126,6 +126,10 @@ type Endpoint struct {
 	// Revision is the name of the pods' revision, and Models are its served model names.
 	Revision string
 	Models   []string
+	// AdapterSlots is how many adapters the engine can have without a restart; 0 if it does not change them. Adapters are
+	// their states; nil keeps the stored ones.
+	AdapterSlots int32
+	Adapters     []v1beta1.AdapterStatus
 	// ServesSpec reports whether the pods run the current spec while other machines are acquired.
 	ServesSpec bool
 	// Meanwhile describes the serving machines while others are acquired; empty if none serve.

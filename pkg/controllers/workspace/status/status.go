@@ -50,6 +50,12 @@ func Compute(facts *Facts, err error, now metav1.Time) (v1beta1.WorkspaceStatus,
 		out.TargetNodeCount = int32(facts.Plan.Plan.Nodes)
 	}
 	out.Engine = facts.Endpoint.figures(out.Engine)
+	switch {
+	case facts.Endpoint.AdapterSlots == 0:
+		out.Adapters = nil
+	case facts.Endpoint.Adapters != nil:
+		out.Adapters = slices.Clone(facts.Endpoint.Adapters)
+	}
 	setConditions(&out, p.conditions(), now)
 	if meta.IsStatusConditionTrue(out.Conditions, v1beta1.ConditionInferenceReady) || p.isNameTaken() {
 		out.Endpoint = p.endpoint()
@@ -89,8 +95,9 @@ func (p pass) endpoint() *v1beta1.Endpoint {
 		return p.Stored.Endpoint
 	}
 	return &v1beta1.Endpoint{
-		URL:    fmt.Sprintf("http://%s.%s.svc", p.Workspace.Name, p.Workspace.Namespace),
-		Models: slices.Clone(p.Endpoint.Models), // the response to the patch is decoded into the status
+		AdapterSlots: p.Endpoint.AdapterSlots,
+		URL:          fmt.Sprintf("http://%s.%s.svc", p.Workspace.Name, p.Workspace.Namespace),
+		Models:       slices.Clone(p.Endpoint.Models), // the response to the patch is decoded into the status
 	}
 }
 
