@@ -65,6 +65,8 @@ type Replica struct {
 	IsProven bool
 	// CanUpdate: the current template can replace its template in place.
 	CanUpdate bool
+	// StaysReady: an update in place does not stop its answers.
+	StaysReady bool
 	// LacksMachine: it waits for a machine that is not available now.
 	LacksMachine bool
 	// IsFailing: its template has no plan, or its engine fails, and neither a restart nor another machine mends that.
@@ -303,7 +305,7 @@ func (s *state) roll(d *Decision) {
 		if left == 0 || mayUpdate <= 0 && !isFree {
 			return
 		}
-		if !replica.CanUpdate || !s.canSpare(replica) {
+		if !replica.CanUpdate || !replica.StaysReady && !s.canSpare(replica) {
 			if d.IsIdle() {
 				s.replace(replica, d)
 			}
@@ -314,7 +316,7 @@ func (s *state) roll(d *Decision) {
 		if !isFree {
 			mayUpdate--
 		}
-		if replica.IsReady {
+		if replica.IsReady && !replica.StaysReady {
 			s.ready--
 		}
 	}

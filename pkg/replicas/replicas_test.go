@@ -11,7 +11,7 @@ import (
 	"github.com/google/go-cmp/cmp"
 )
 
-// at makes replicas from letters: c current, r ready, l leaving, f fixed (no update in place), m lacks a machine, n has
+// at makes replicas from letters: c current, r ready, l leaving, f fixed (no update in place), a answers during an update in place, m lacks a machine, n has
 // no plan, 2 needs two machines, s is steady, d costs 2 USD per hour instead
 // of 1, 0 has no known price, + costs 1.04, - costs 0.97, b is busy with 5 requests instead of 1, ? has an unknown load, u is ready for too short a time. Replicas are named in the order of their creation.
 func at(letters ...string) []Replica {
@@ -34,6 +34,8 @@ func at(letters ...string) []Replica {
 				out[i].IsLeaving = true
 			case 'f':
 				out[i].CanUpdate = false
+			case 'a':
+				out[i].StaysReady = true
 			case 'm':
 				out[i].LacksMachine = true
 			case 'n':
@@ -90,6 +92,10 @@ func TestDecide(t *testing.T) {
 		{"several may be unavailable", Policy{Replicas: 3, MaxUnavailable: 2}, at("r", "r", "r"), Decision{Update: []string{"c", "b"}, IsRolling: true}},
 		{"none may be unavailable: a surplus one comes first", Policy{Replicas: 3}, at("r", "r", "r"), Decision{Create: 1, IsRolling: true}},
 		{"the last replica is never taken down for an edit", Policy{Replicas: 1, MaxUnavailable: 1}, at("r"), Decision{Create: 1, IsRolling: true}},
+		{"an edit that leaves them ready needs no surplus one", Policy{Replicas: 3}, at("ra", "ra", "ra"), Decision{Update: []string{"c"}, IsRolling: true}},
+		{"even for the last replica", Policy{Replicas: 1}, at("ra"), Decision{Update: []string{"a"}, IsRolling: true}},
+		{"and still takes them one at a time", Policy{Replicas: 3}, at("ra", "ra", "c"), Decision{IsRolling: true}},
+		{"which a partition limits", Policy{Replicas: 2, Partition: 1}, at("ra", "cr"), Decision{}},
 		{"an edit of fixed fields replaces a replica", three, at("rf", "rf", "rf"), Decision{Create: 1, IsRolling: true}},
 		{"the old one stays while the surplus one starts", three, at("rf", "rf", "rf", "c"), Decision{IsRolling: true}},
 		{"and goes when that is ready", three, at("rf", "rf", "rf", "cr"), Decision{Delete: []string{"c"}, IsRolling: true}},

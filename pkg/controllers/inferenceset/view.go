@@ -10,6 +10,7 @@ import (
 	"strconv"
 	"time"
 
+	"k8s.io/apimachinery/pkg/api/equality"
 	"k8s.io/apimachinery/pkg/api/meta"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/util/intstr"
@@ -17,6 +18,7 @@ import (
 	"github.com/modelberth/modelberth/api/v1beta1"
 	"github.com/modelberth/modelberth/pkg/diagnosis"
 	"github.com/modelberth/modelberth/pkg/replicas"
+	"github.com/modelberth/modelberth/pkg/workload"
 )
 
 // view is one Workspace of a set: a replica, and its reported state.
@@ -52,6 +54,8 @@ func viewOf(ws, desired *v1beta1.Workspace) view {
 	out := view{Replica: replicas.Replica{
 		Name: ws.Name, Created: ws.CreationTimestamp.Time, IsLeaving: !ws.DeletionTimestamp.IsZero(),
 		IsCurrent: isCurrent(ws, desired), CanUpdate: canUpdate(ws, desired), Nodes: int(ws.Status.TargetNodeCount),
+		StaysReady: equality.Semantic.DeepEqual(machinesOf(ws.Resource), machinesOf(desired.Resource)) &&
+			workload.TakesAdapters(ws, desired.Inference),
 	}}
 	ready := current(ws, v1beta1.ConditionReady)
 	out.IsReady = ready != nil && ready.Status == metav1.ConditionTrue
