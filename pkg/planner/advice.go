@@ -185,7 +185,12 @@ func (p *Planner) whole(r Request, d *modelDemand, chosen *option) string {
 		return ""
 	}
 	r.Objectives.MaxModelLen, r.Objectives.Concurrency = d.target.length, d.target.concurrency
-	o, ok := p.best(r)
+	whole, err := p.modelDemand(r)
+	if err != nil {
+		return ""
+	}
+	whole.terse = true
+	o, ok := p.bestFor(whole, r.Constraints)
 	if !ok || o.nodeNames != nil || o.price < 0 {
 		return ""
 	}

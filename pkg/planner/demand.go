@@ -82,11 +82,13 @@ type modelDemand struct {
 	warns  []string
 	// trial is the layout under test, kept the best and fastest the fastest one so far. placeForm reuses their memory.
 	trial, kept, fastest layout
+	// holding has what the first pass over the layouts on a number of machines found.
+	holding holding
 	// order is the order of the forms for the machine under test.
 	order []int
 	// placements caches the results by hardware.
 	placements map[hardware]*placement
-	// terse: nobody reads the reasons of rejections, so the search may skip them.
+	// terse: nobody reads the reasons of rejections, so the search skips them, and does not try shorter sequences.
 	terse bool
 }
 

@@ -93,9 +93,11 @@ func (mkt *market) priceWarnings(m *machine, t v1beta1.CapacityType) []string {
 	case t == v1beta1.CapacityReserved && !m.Reserved:
 		out = append(out, "the price is the on-demand price, although the reservation is already paid for")
 	}
-	if elsewhere := m.soldElsewhere(); m.priceAs(t) < 0 && elsewhere != "" {
-		out = append(out, fmt.Sprintf("%s has no known price in %s%s: have the administrator set the region or add prices",
-			m.Name, m.regionName(), elsewhere))
+	if m.priceAs(t) < 0 { // the other regions' prices take long to compare
+		if elsewhere := m.soldElsewhere(); elsewhere != "" {
+			out = append(out, fmt.Sprintf("%s has no known price in %s%s: have the administrator set the region or add prices",
+				m.Name, m.regionName(), elsewhere))
+		}
 	}
 	if mkt.settings.RegionUnknown != "" && m.priceAs(t) >= 0 {
 		out = append(out, fmt.Sprintf("the price is for %s, because this cluster's region is unknown (%s): "+

@@ -51,7 +51,10 @@ func (d *modelDemand) place(m *machine) (*option, refusal) {
 		return nil, refusal{1, "has no GPU"}
 	}
 	p := d.placementOn(m)
-	if p.why != nil {
+	switch {
+	case p.why != nil && d.terse:
+		return nil, refusal{p.why.count(), "unsuitable"}
+	case p.why != nil:
 		return nil, refusal{p.why.count(), d.verdict(m, p.why)}
 	}
 	l := p.layout
@@ -103,6 +106,7 @@ func (d *modelDemand) placement(m *machine) *placement {
 		first = last // so that the verdict has the missing memory
 	}
 	for nodes := first; nodes <= last; nodes++ {
+		d.holding.reset()
 		for _, lowering := range d.passes() {
 			for _, i := range order {
 				if l := d.placeForm(&d.forms[i], m, nodes, lowering, why); l != nil {
@@ -116,6 +120,22 @@ func (d *modelDemand) placement(m *machine) *placement {
 		why.moreNodesHelp = false
 	}
 	return &placement{why: why}
+}
+
+// holding records which layouts hold the whole target. The second pass tries the same layouts in the same order as the
+// first one, so it need not compute their memory again.
+type holding struct {
+	whole []bool
+	at    int
+}
+
+func (h *holding) reset()         { h.whole, h.at = h.whole[:0], 0 }
+func (h *holding) add(whole bool) { h.whole = append(h.whole, whole) }
+
+// next reports whether the next layout of the second pass holds the whole target.
+func (h *holding) next() bool {
+	h.at++
+	return h.whole[h.at-1]
 }
 
 // misfit collects the reasons why a machine type is unsuitable.
@@ -199,11 +219,15 @@ func (d *modelDemand) placeForm(f *form, m *machine, nodes int, lowering bool, w
 
 // try finds the settings of a layout and reports whether it is suitable. If it is not, why gets the reason.
 func (d *modelDemand) try(l *layout, m *machine, lowering bool, why *misfit) bool {
-	if lowering && d.tryTarget(l.form, m, l.spread, d.target) <= 0 {
+	if lowering && d.holding.next() {
 		return false // the whole target fits, so the first pass found it too slow
 	}
 	var lack float64
-	if l.fitted, lack = d.fit(l.form, m, l.spread, lowering); lack > 0 {
+	l.fitted, lack = d.fit(l.form, m, l.spread, lowering)
+	if !lowering {
+		d.holding.add(lack <= 0)
+	}
+	if lack > 0 {
 		why.record(l.form, l.fitted.target, l.spread.nodes, lack)
 		return false
 	}

@@ -58,7 +58,7 @@ func (found *outcome) shorter(d demand) *modelDemand {
 // shorter returns the demand with sequences of at least that many tokens, and of no fewer than the typical request.
 func (d *modelDemand) shorter(least int) *modelDemand {
 	out := *d
-	out.placements = nil
+	out.placements, out.holding = nil, holding{}
 	out.target.shortest = max(least, d.typical.Input+d.typical.Output)
 	return &out
 }
