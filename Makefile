@@ -252,7 +252,7 @@ FIGURES := awk '{ print } sub(/.*figure: /, "") { all[++n] = $$0 } END { print "
 .PHONY: bench-planner
 bench-planner: ## How far plans are from published measurements, and what a plan costs
 	@{ go test -buildvcs=false -count=1 -v ./pkg/catalog ./pkg/physics ./pkg/planner \
-		-run 'ParameterCounts|HubsTotals|Calibration|FailedStarts|TimesNotCompared|RowsThatQueue|DecisionRegret|ReleaseExplains|NodesAgainstKAITO|PresetsOnOneGPU|PlansAllocateLittle|PlansOfCatalogueAreSound|MeasuredCoverage|MeasuredRuns|MeasurementsOfPresets' \
+		-run 'ParameterCounts|HubsTotals|Calibration|FailedStarts|TimesNotCompared|RowsThatQueue|DecisionRegret|ReleaseExplains|NodesAgainstKAITO|PresetsOnOneGPU|PlansAllocateLittle|PlansOfCatalogueAreSound|MeasuredCoverage|MeasuredRuns|MeasurementsOfPresets|LawsOnTheirRows|PipelinesOnLinkedGPUs|LlamaCppByClass' \
 		| grep -vE '^(=== |PASS|    --- )'; \
 	go test -buildvcs=false -count=1 -tags fit -v ./pkg/physics -run LeaveOneLabOut | grep 'figure: '; \
 	go test -buildvcs=false -run '^$$' -bench . -benchmem ./pkg/physics ./pkg/planner | grep -E '^(Benchmark|ok|FAIL)|figure: '; } | $(FIGURES)

@@ -15,6 +15,8 @@ type SparseGPU struct {
 	Capability string `json:"capability"`
 	// KVTypes of these kernels, the preferred one first; empty means any.
 	KVTypes []string `json:"kvTypes,omitempty"`
+	// Heads: on each GPU, the kernels compute a multiple of this number of query heads; 0 means any number.
+	Heads int `json:"heads,omitempty"`
 }
 
 // KVCacheType is a type of a KV cache's elements, with its requirements. Names are the engine's names for the type.
@@ -99,6 +101,9 @@ func (c *check) caches(e Engine) {
 	for i, s := range e.SparseAttention {
 		field := fmt.Sprintf("sparseAttention[%d]", i)
 		c.text(field+".capability", s.Capability, isCapability, mustCapability)
+		if s.Heads < 0 {
+			c.fail(field+".heads", fmt.Sprint(s.Heads), "must be 0 or more")
+		}
 		for _, name := range s.KVTypes {
 			if !seen[name] {
 				c.fail(field+".kvTypes", fmt.Sprintf("%q", name), "is not one of kvCacheTypes")

@@ -5,3 +5,6 @@ package physics
 
 // LawOf is lawOf for tests.
 var LawOf = lawOf
+
+// Older is older, for the tests.
+var Older = older

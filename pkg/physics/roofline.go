@@ -32,8 +32,10 @@ type roofline struct {
 	linear, plain, experts rates
 	// cache is the bandwidth of attention in bytes per second, attention its rate of operations over a prompt.
 	cache, attention float64
-	elements         elements
-	hidden           float64
+	// padding is the ratio of the heads that kernels of sparse attention compute on each GPU to its share of the heads.
+	padding  float64
+	elements elements
+	hidden   float64
 	// step and layers are the overheads of a step and of all its layers.
 	step      float64
 	layers    float64
@@ -91,8 +93,24 @@ func (m *Model) rooflineOf(d *Deployment) (roofline, bool) {
 	if m.shape.Sinks && g.Sinks > 0 {
 		r.attention *= g.Sinks
 	}
+	r.padding = m.padding(d)
 	r.addOverheads(m, d)
 	return r, true
+}
+
+// padding returns the ratio of the heads that kernels of sparse attention compute on each GPU to its share of the heads.
+func (m *Model) padding(d *Deployment) float64 {
+	if mla := m.shape.MLA; mla == nil || mla.IndexHeads == 0 {
+		return 1
+	}
+	tp := max(d.Layout.TP, 1)
+	heads := ceilDiv(m.shape.Heads, tp)
+	for i := range d.Engine.SparseAttention {
+		if s := &d.Engine.SparseAttention[i]; s.Capability == d.GPU.ComputeCapability && s.Heads > 0 {
+			heads = roundUp(heads, s.Heads)
+		}
+	}
+	return float64(heads*tp) / float64(m.shape.Heads)
 }
 
 // addOverheads computes the overheads of a step and of its layers.
@@ -256,8 +274,20 @@ const activationBytes = 2
 func (r *roofline) decodeTime(sequences float64) float64 {
 	read := r.cached()
 	all := sequences * r.ranks
-	time := r.matrices(sequences, all) + sequences*read/r.cache + r.sums(sequences, all) + r.layers
+	time := r.matrices(sequences, all) + sequences*max(read/r.cache, r.sparse()/r.attention) + r.sums(sequences, all) + r.layers
 	return time + r.step + r.speed.SequenceMicros*sequences*micro
+}
+
+// sparse returns the operations of sparse attention for one query on each GPU. Its kernels compute the same heads and
+// tokens for every query, so decoding takes as long as a token of a prompt.
+func (r *roofline) sparse() float64 {
+	operations := 0.0
+	for i := range r.w.mixers {
+		if m := &r.w.mixers[i]; m.fixed {
+			operations += m.pair * m.chosen
+		}
+	}
+	return operations * r.padding / float64(r.tp)
 }
 
 // prompting computes the times of prompts in the steps of a replica, for any number of prompts together.
@@ -281,13 +311,15 @@ func (r *roofline) promptingAt(chunk, sequences float64) prompting {
 	split, whole := 0.0, 0.0
 	for i := range r.w.mixers {
 		m := &r.w.mixers[i]
-		split += m.pair * m.pairs(r.input)
+		if !m.fixed {
+			split += m.pair * m.pairs(r.input)
+		}
 		whole += m.index * r.input * r.input / 2
 	}
 	// Short prompts leave parts of the GPU without work in attention.
 	short := 1 + r.speed.AttentionTokens/max(r.input, 1)
 	p := prompting{
-		roofline: r, chunk: chunk, attention: short * (split/float64(r.tp) + whole),
+		roofline: r, chunk: chunk, attention: short*(split/float64(r.tp)+whole) + r.input*r.sparse(),
 		sequences: sequences, all: sequences * r.ranks,
 	}
 	p.matrices, p.sums = r.matrices(p.sequences, p.all), r.sums(p.sequences, p.all)

@@ -51,6 +51,7 @@ func (m *Model) Speed(d *Deployment, load Load) Pace {
 	s := steady{roofline: &r, pipeline: &p, joining: r.promptingAt(chunkOf(d, &serving), running/p.batches), open: load.Open}
 	s.settle(running)
 	first, answer := s.first(running), r.output*s.token
+	first = max(first, running*s.work(running)-answer)
 	rate := running / (first + answer)
 	out.OutputTokensPerSecond = replicas * rate * r.output
 	// By Little's law, the open sequences wait except for the running ones. A sequence waits for room for its prompt.
@@ -111,6 +112,13 @@ func (s *steady) pack(arrivals float64) {
 
 // rounds of settle reach an error of 0.1 %, because sequences spend little of their time in prompts.
 const rounds = 3
+
+// work returns the shortest time that a replica computes for each request while a number of sequences run, as if all of
+// them decoded together. A replica computes one step at a time, so it cannot finish requests faster: prompts that arrive
+// together wait for one another.
+func (s *steady) work(running float64) float64 {
+	return s.ranks*(s.prompt-s.shared/s.prompts)/s.batches + s.output*s.step/running
+}
 
 // first returns the time to first token while a number of sequences run.
 func (s *steady) first(running float64) float64 {

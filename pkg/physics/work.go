@@ -49,8 +49,10 @@ type mixer struct {
 	// pair is the number of operations of a query and a key in all layers. index is the same for the indexer, which
 	// every GPU computes with all its heads.
 	pair, index float64
-	// chosen is the number of tokens that sparse attention reads; 0 means all.
+	// chosen is the number of tokens that sparse attention reads; 0 means all. fixed: its kernels compute that many for
+	// every query, even if there are fewer.
 	chosen float64
+	fixed  bool
 }
 
 // workOf prepares the work of a model.
@@ -154,6 +156,8 @@ func (m *mixer) addIndexer(shape *model.Shape) {
 	}
 	m.chosen = chosenTokens
 	if !mla.Direct {
+		// The list of chosen tokens has one length for all queries (topk_tokens in vLLM's flashmla_sparse.py).
+		m.fixed = true
 		m.pair = 2 * float64(shape.Heads) * float64(2*mla.KVRank+mla.RopeDim) * float64(m.cache.count)
 	}
 	if m.cache.indexer > 0 {
