@@ -45,9 +45,11 @@ const (
 	systemNamespace = "modelberth-system"
 )
 
-// Namespaces of the waiting Workspaces, of the timed ones, of the stand-ins without a controller, and of the script.
+// Namespaces of the waiting Workspaces, of the first ones at once, of the timed ones, of the stand-ins without a
+// controller, and of the script.
 const (
 	waitingNamespace = "bench-waiting"
+	firstNamespace   = "bench-first"
 	loadNamespace    = "bench"
 	floorNamespace   = "bench-floor"
 	scriptNamespace  = "bench-script"
@@ -96,8 +98,8 @@ func Run(ctx context.Context, settings Settings) (Figures, error) {
 	}
 	defer func() { _ = b.log.Close() }()
 	b.figures = Figures{
-		Workspaces: settings.Workspaces, MachinesTake: settings.MachinesTake, Load: NewCourse(loadNamespace), Floor: NewCourse(floorNamespace),
-		Script: NewCourse(scriptNamespace),
+		Workspaces: settings.Workspaces, MachinesTake: settings.MachinesTake, First: NewCourse(firstNamespace), Load: NewCourse(loadNamespace),
+		Floor: NewCourse(floorNamespace), Script: NewCourse(scriptNamespace),
 	}
 	err = b.run(ctx)
 	return b.figures, err
@@ -130,6 +132,9 @@ func open(settings Settings) (*Bench, error) {
 func (b *Bench) run(ctx context.Context) error {
 	if err := b.waiting(ctx); err != nil {
 		return fmt.Errorf("measuring Workspaces that wait for machines: %w", err)
+	}
+	if err := b.first(ctx); err != nil {
+		return fmt.Errorf("measuring the first %d Workspaces at once: %w", b.settings.Workspaces, err)
 	}
 	if err := b.load(ctx); err != nil {
 		return fmt.Errorf("measuring %d Workspaces at once: %w", b.settings.Workspaces, err)
@@ -184,6 +189,22 @@ func (b *Bench) waiting(ctx context.Context) error {
 	}
 	b.figures.Waiting, b.figures.Waited = Count(b.requests, controller, from, until), until.Sub(from)
 	return b.remove(ctx, waitingNamespace, n)
+}
+
+// first times many Workspaces in a new cluster. It gives the cluster the heap and the caches of one in use, which the
+// later measurements share: without it, the load would run on a cold API server, and the floor and the script on a warm
+// one.
+func (b *Bench) first(ctx context.Context) error {
+	b.settings.Say("the first %d Workspaces at once", b.settings.Workspaces)
+	course, err := b.apply(ctx, firstNamespace, b.settings.Workspaces)
+	b.figures.First = course
+	if err != nil {
+		return err
+	}
+	if err := b.await(ctx, "ready", course.Ready, b.settings.Workspaces); err != nil {
+		return err
+	}
+	return b.remove(ctx, firstNamespace, b.settings.Workspaces)
 }
 
 // load times many Workspaces, and counts their requests until all is quiet, or until it breaks off.

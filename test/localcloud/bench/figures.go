@@ -17,9 +17,9 @@ type Figures struct {
 	Workspaces int
 	// MachinesTake is how long the cloud took to sell a machine.
 	MachinesTake time.Duration
-	// Load is the course of the Workspaces, Floor the course of their stand-ins, and Script the course of Workspaces
-	// whose objects a script writes.
-	Load, Floor, Script *Course
+	// First is the course of the Workspaces in a new cluster, Load that of the timed ones, Floor the course of their
+	// stand-ins, and Script the course of Workspaces whose objects a script writes.
+	First, Load, Floor, Script *Course
 	// Requests are the controller's from the first Workspace until all was quiet, Restart those of a later start.
 	Requests, Restart Tally
 	// Waiting are its requests during Waited, its wait for machines.
@@ -64,6 +64,7 @@ func (f Figures) times() []Row {
 	floor := Delays(f.Floor.Applied, f.Floor.Serving)
 	script, scripted := Delays(f.Script.Applied, f.Script.Claimed), Delays(f.Script.Applied, f.Script.Serving)
 	return []Row{
+		timed("in a new cluster: apply → Ready, median", Percentile(Delays(f.First.Applied, f.First.Ready), 50)),
 		timed("first → last Workspace applied", f.Load.Applied.span()),
 		timed("  the same for the script", f.Script.Applied.span()),
 		timed("script: apply → NodeClaim, median", Percentile(script, 50)),

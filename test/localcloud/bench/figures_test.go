@@ -32,7 +32,7 @@ func course(claimed, serving, ready float64) *Course {
 
 func TestFigures(t *testing.T) {
 	good := Figures{
-		Workspaces: 200, Load: course(1, 20, 21), Floor: course(0.1, 20, 0), Script: course(0.8, 21, 0),
+		Workspaces: 200, First: course(2, 23, 25), Load: course(1, 20, 21), Floor: course(0.1, 20, 0), Script: course(0.8, 21, 0),
 		Requests: Tally{
 			Writes: 2400, Reads: 600, Events: 800, Leases: 9, Watches: 12,
 			Kinds: map[string]int{"patch workspaces/status": 800, "create nodeclaims": 200},
