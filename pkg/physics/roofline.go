@@ -93,13 +93,13 @@ func (m *Model) rooflineOf(d *Deployment) (roofline, bool) {
 	if m.shape.Sinks && g.Sinks > 0 {
 		r.attention *= g.Sinks
 	}
-	r.padding = m.padding(d)
+	r.padding = padding(m, d)
 	r.addOverheads(m, d)
 	return r, true
 }
 
 // padding returns the ratio of the heads that kernels of sparse attention compute on each GPU to its share of the heads.
-func (m *Model) padding(d *Deployment) float64 {
+func padding(m *Model, d *Deployment) float64 {
 	if mla := m.shape.MLA; mla == nil || mla.IndexHeads == 0 {
 		return 1
 	}

@@ -20,15 +20,7 @@ import (
 
 // New returns a Reconciler.
 func New(config Config) *Reconciler {
-	if config.Ledger == nil {
-		config.Ledger = ledger.New(nil)
-	}
-	if config.Limits == nil {
-		config.Limits = purchase.Limits{}.Always
-	}
-	if config.Metrics != nil && config.Planner != nil {
-		config.Planner = meter.Planner{Planner: config.Planner, Clock: config.Clock, Metrics: config.Metrics}
-	}
+	config.complete()
 	store := revision.NewStore(config.Client, config.Live)
 	r := &Reconciler{
 		Config: config, waiting: watch.NewWaiting(), backoff: stale.NewBackoff(),
@@ -67,6 +59,19 @@ func New(config Config) *Reconciler {
 	r.pins = &pins{store: store, records: r.records, workloads: r.workloads}
 	r.executor.Effects = effects{r.pins, r.records, r.workloads}
 	return r
+}
+
+// complete adds the parts that a Config may lack, and measures the planner.
+func (c *Config) complete() {
+	if c.Ledger == nil {
+		c.Ledger = ledger.New(nil)
+	}
+	if c.Limits == nil {
+		c.Limits = purchase.Limits{}.Always
+	}
+	if c.Metrics != nil && c.Planner != nil {
+		c.Planner = meter.Planner{Planner: c.Planner, Clock: c.Clock, Metrics: c.Metrics}
+	}
 }
 
 // effects implements acquisition.Effects with the steps of the Reconciler.

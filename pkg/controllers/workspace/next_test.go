@@ -134,7 +134,7 @@ func TestBudgetBeforeARelease(t *testing.T) {
 			s := scope.New(ws)
 			books := account{held: []capacity.MachineCost{{Owner: s.Owner, Machine: "chat-aaaa", HourlyPrice: 3}}}
 			r := New(Config{
-				Client: fake.NewFakeClient(), Provisioner: readied{books}, Ledger: ledger.New(ledger.Ceilings{}, books), Planner: dearOrCheap,
+				Client: fake.NewFakeClient(), Provisioner: readied{books}, Ledger: ledger.New(books), Planner: dearOrCheap,
 				Catalog: emptyCatalog{}, Memory: &cooldown.Memory{}, Clock: testclock.NewFakePassiveClock(now.Time), Costs: spent(test.spent),
 			})
 			if err := r.Memory.Load(now.Time, noAttempts); err != nil {
