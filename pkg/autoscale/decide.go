@@ -123,12 +123,7 @@ func (p *pass) remember() {
 	// After a wake, the first request reaches the engine some time after the engine is ready. So the set counts as busy
 	// when its first engine is ready.
 	isFirst := len(p.s.Engines) > 0 && !p.state.HasEngines
-	if p.state.HasEngines && len(p.s.Engines) == 0 {
-		if p.state.IsShort && p.s.Desired > 0 {
-			p.state.Lost = Loss{At: now, Replicas: p.s.Desired}
-		}
-		p.state.IsShort = false
-	}
+	p.rememberLoss()
 	p.state.HasEngines = len(p.s.Engines) > 0
 	if isFirst && p.state.Since.Before(now) || p.state.Ready.After(now) {
 		p.state.Ready = now
@@ -139,6 +134,17 @@ func (p *pass) remember() {
 	if p.s.Woken.After(p.state.Busy) && !p.s.Woken.After(now) {
 		p.state.Busy = p.s.Woken
 	}
+}
+
+// rememberLoss records the loss of the last engine, if it had too much work.
+func (p *pass) rememberLoss() {
+	if !p.state.HasEngines || len(p.s.Engines) > 0 {
+		return
+	}
+	if p.state.IsShort && p.s.Desired > 0 {
+		p.state.Lost = Loss{At: p.s.Now, Replicas: p.s.Desired}
+	}
+	p.state.IsShort = false
 }
 
 // window returns the window of a pace.

@@ -371,13 +371,15 @@ func TestBrokenRegistry(t *testing.T) {
 				next.ServeHTTP(w, r)
 				return
 			}
-			conn, _, err := w.(http.Hijacker).Hijack()
+			conn, _, err := http.NewResponseController(w).Hijack()
 			if err != nil {
 				t.Error(err)
 				return
 			}
 			_, _ = io.WriteString(conn, "HTTP/1.1 200 OK\r\nContent-Length: 100\r\n\r\n{")
-			_ = conn.(*net.TCPConn).SetLinger(0)
+			if tcp, ok := conn.(*net.TCPConn); ok {
+				_ = tcp.SetLinger(0)
+			}
 			_ = conn.Close()
 		})
 	}

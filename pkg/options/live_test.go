@@ -93,8 +93,9 @@ func TestLiveFlagsHaveOneSource(t *testing.T) {
 		{"flags alone", []string{"--spending-cluster=5"}, ""},
 		{"the ConfigMap alone", []string{configMap, "--workers=3"}, ""},
 		{
-			"both", []string{configMap, "--spending-unlimited", "--spending-cluster=5"},
-			"--spending-cluster, --spending-unlimited and --settings-config-map exclude each other: set them in ConfigMap modelberth-system/modelberth-settings",
+			"both",
+			[]string{configMap, "--spending-unlimited", "--spending-cluster=5"},
+			"--spending-cluster, --spending-unlimited and --settings-config-map cannot be combined: set them in ConfigMap modelberth-system/modelberth-settings",
 		},
 	}
 	for _, test := range tests {

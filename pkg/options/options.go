@@ -254,7 +254,7 @@ func (o *Controller) CheckLive(flags *flag.FlagSet) error {
 	if len(both) == 0 {
 		return nil
 	}
-	return fmt.Errorf("%s and --settings-config-map exclude each other: set them in ConfigMap %s", strings.Join(both, ", "), o.Settings)
+	return fmt.Errorf("%s and --settings-config-map cannot be combined: set them in ConfigMap %s", strings.Join(both, ", "), o.Settings)
 }
 
 // bindElection declares the flags for leader election.

@@ -206,8 +206,10 @@ func separate(ctx context.Context, one, other cloudMachine) error {
 	rules := func(action string) error {
 		var problems []error
 		for _, rule := range [][]string{
-			{"INPUT", "--source", theirs}, {"OUTPUT", "--destination", theirs},
-			{"FORWARD", "--source", theirs}, {"FORWARD", "--destination", theirs},
+			{"INPUT", "--source", theirs},
+			{"OUTPUT", "--destination", theirs},
+			{"FORWARD", "--source", theirs},
+			{"FORWARD", "--destination", theirs},
 		} {
 			args := append([]string{fmt.Sprintf("--net=/proc/%d/ns/net", one.PID), "iptables", "--wait", action}, rule...)
 			_, err := execute(context.WithoutCancel(ctx), "nsenter", append(args, "--jump", "DROP")...)

@@ -178,7 +178,9 @@ func TestNeverOver(t *testing.T) {
 	}
 }
 
-func storyCeilings() ledger.Ceilings { return ledger.Ceilings{Workspace: 8, Namespace: 12, Cluster: 20} }
+func storyCeilings() ledger.Ceilings {
+	return ledger.Ceilings{Workspace: 8, Namespace: 12, Cluster: 20}
+}
 
 func story(random *rand.Rand) error {
 	b := &source{}

@@ -46,14 +46,7 @@ func (c *Choice) affordableBut(ctx context.Context, number int32, deleting *cool
 		return nil, err
 	}
 	if err := c.CheckBeside(made); err != nil {
-		if !c.IsAnswering { // machines are worth keeping only while their model answers
-			return made, err
-		}
-		granted, err := c.instead(ctx, made, number, err)
-		if err != nil || granted.IsOnNodes() || c.Suffices(granted) {
-			return granted, err
-		}
-		return granted, c.takeTurn(granted)
+		return c.affordInstead(ctx, made, number, err)
 	}
 	granted, err := c.Afford(ctx, made, number)
 	if _, isRecreate := errors.AsType[*acquire.RecreateError](err); isRecreate {
@@ -67,6 +60,18 @@ func (c *Choice) affordableBut(ctx context.Context, number int32, deleting *cool
 			c.Ledger.Forget(c.Workspace.UID)
 			return nil, err
 		}
+	}
+	return granted, c.takeTurn(granted)
+}
+
+// affordInstead returns the plan whose machines replace the serving ones, because the back end cannot hold both.
+func (c *Choice) affordInstead(ctx context.Context, made *revision.Revision, number int32, why error) (*revision.Revision, error) {
+	if !c.IsAnswering { // machines are worth keeping only while their model answers
+		return made, why
+	}
+	granted, err := c.instead(ctx, made, number, why)
+	if err != nil || granted.IsOnNodes() || c.Suffices(granted) {
+		return granted, err
 	}
 	return granted, c.takeTurn(granted)
 }

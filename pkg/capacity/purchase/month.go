@@ -105,7 +105,8 @@ func (c *Choice) instead(ctx context.Context, made *revision.Revision, number in
 	if err := c.CheckBeside(cheaper); err != nil {
 		return cheaper, cmp.Or(c.CheckMonth(ctx, cheaper, number), err)
 	}
-	if over, err = c.Reserve(ctx, cheaper, number); over != nil {
+	over, err = c.Reserve(ctx, cheaper, number)
+	if over != nil {
 		return nil, c.Short(over)
 	}
 	return cheaper, err

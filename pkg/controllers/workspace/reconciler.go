@@ -226,8 +226,11 @@ func (r *Reconciler) run(ctx context.Context, s *scope.Scope) error {
 		steps = []step{{"observe", r.observer.observe}, {"release", r.ensureReleased}}
 	} else if s.Workspace.Suspend {
 		steps = []step{
-			{"observe", r.observer.observe}, {"finalizer", r.ensureFinalizer}, {"KAITO", r.ensureLeftAlone},
-			{"suspend", r.ensureSuspended}, {"plan", r.ensurePlan},
+			{"observe", r.observer.observe},
+			{"finalizer", r.ensureFinalizer},
+			{"KAITO", r.ensureLeftAlone},
+			{"suspend", r.ensureSuspended},
+			{"plan", r.ensurePlan},
 		}
 	}
 	// Load the refusals once, before a Workspace is deleted: its refusals disappear with its status.

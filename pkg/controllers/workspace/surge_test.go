@@ -193,7 +193,8 @@ func TestBeside(t *testing.T) {
 				"default limit of $6.00/h leaves no room for Standard_NC24ads_A100_v4 in addition to Standard_NC24ads_A100_v4, because one of the two prices is unknown",
 		},
 		{
-			"the back end has no room for both", func(s *scope.Scope) { priced(3)(s); s.Surge.IsPossible = false }, purchase.Limits{},
+			"the back end has no room for both", func(s *scope.Scope) { priced(3)(s); s.Surge.IsPossible = false },
+			purchase.Limits{},
 			"the serving machines are released first: the capacity back end cannot hold the machines of two plans",
 		},
 		{"a price is not known, and nobody asks", priced(-1), purchase.Limits{}, ""},

@@ -293,7 +293,7 @@ func ServeWith(ctx context.Context, o Options, cluster Cluster, log *slog.Logger
 	}
 	gateways, gatewaysErr := newGateways(&o, front, log)
 	askers, err := newScalers(&o.Scaler, front, cluster.Directory, isSynced.Load, log)
-	if err = errors.Join(gatewaysErr, err); err != nil {
+	if err := errors.Join(gatewaysErr, err); err != nil {
 		return err
 	}
 	// The watch must continue while the last requests finish, so it stops only after the servers.

@@ -93,7 +93,7 @@ func newScalers(o *ScalerOptions, front *router.Router, directory router.Directo
 		serving, asking = credentials.NewTLS(config), credentials.NewTLS(client)
 	}
 	var err error
-	if out.peers, err = scaler.NewPeers(o.Peers, asking); err != nil {
+	if out.peers, err = scaler.NewPeers(o.Peers, asking, clock.RealClock{}); err != nil {
 		return nil, err
 	}
 	out.scaler, err = scaler.New(scaler.Parts{

@@ -21,6 +21,7 @@ import (
 	"google.golang.org/grpc/credentials"
 	"google.golang.org/grpc/status"
 	"google.golang.org/protobuf/proto"
+	"k8s.io/utils/clock"
 )
 
 // Limits of a question to all other routers.
@@ -39,6 +40,7 @@ type Peers struct {
 	creds      credentials.TransportCredentials
 	lookUp     func(ctx context.Context, host string) ([]string, error)
 	own        func() ([]net.Addr, error)
+	clock      clock.PassiveClock
 
 	mu    sync.Mutex
 	at    time.Time
@@ -54,8 +56,10 @@ type peer struct {
 }
 
 // NewPeers returns the routers behind a Service, HOST:PORT; none if the address is empty.
-func NewPeers(address string, creds credentials.TransportCredentials) (*Peers, error) {
-	out := &Peers{creds: creds, lookUp: net.DefaultResolver.LookupHost, own: net.InterfaceAddrs, known: map[string]*peer{}}
+func NewPeers(address string, creds credentials.TransportCredentials, now clock.PassiveClock) (*Peers, error) {
+	out := &Peers{
+		creds: creds, lookUp: net.DefaultResolver.LookupHost, own: net.InterfaceAddrs, clock: now, known: map[string]*peer{},
+	}
 	if address == "" {
 		return out, nil
 	}
@@ -103,11 +107,11 @@ func (p *Peers) all(ctx context.Context) ([]*peer, error) {
 	}
 	p.mu.Lock()
 	defer p.mu.Unlock()
-	if p.at.IsZero() || time.Since(p.at) >= lookUpLife {
+	if p.at.IsZero() || p.clock.Since(p.at) >= lookUpLife {
 		if err := p.refresh(ctx); err != nil {
 			return nil, status.Errorf(codes.Unavailable, "the other routers cannot be found: %v", err)
 		}
-		p.at = time.Now()
+		p.at = p.clock.Now()
 	}
 	out := make([]*peer, 0, len(p.known))
 	for _, each := range p.known {
@@ -169,7 +173,8 @@ func (p *Peers) connect(address string) (*peer, error) {
 			return conn, err
 		}),
 		grpc.WithConnectParams(grpc.ConnectParams{
-			Backoff: backoff.Config{BaseDelay: 100 * time.Millisecond, Multiplier: 1.6, MaxDelay: time.Second}, MinConnectTimeout: peerDeadline,
+			Backoff:           backoff.Config{BaseDelay: 100 * time.Millisecond, Multiplier: 1.6, MaxDelay: time.Second},
+			MinConnectTimeout: peerDeadline,
 		}))
 	out.conn = conn
 	return out, err

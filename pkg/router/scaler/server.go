@@ -106,7 +106,11 @@ func (s *Server) method(
 	return grpc.MethodDesc{MethodName: name, Handler: func(
 		_ any, ctx context.Context, decode func(any) error, _ grpc.UnaryServerInterceptor,
 	) (out any, failed error) {
-		defer s.guard(&failed)
+		defer func() {
+			if problem := recover(); problem != nil {
+				failed = s.panicked(problem)
+			}
+		}()
 		in := s.wire.empty(input)
 		if err := decode(in); err != nil {
 			return nil, err
@@ -115,12 +119,10 @@ func (s *Server) method(
 	}}
 }
 
-// guard turns a panic into an error: a question does not end the requests of clients.
-func (s *Server) guard(failed *error) {
-	if problem := recover(); problem != nil {
-		s.log.Error("a question of KEDA failed unexpectedly", "panic", fmt.Sprint(problem), "stack", string(debug.Stack()))
-		*failed = status.Error(codes.Internal, "the router failed")
-	}
+// panicked turns a panic into an error: a question does not end the requests of clients.
+func (s *Server) panicked(problem any) error {
+	s.log.Error("a question of KEDA failed unexpectedly", "panic", fmt.Sprint(problem), "stack", string(debug.Stack()))
+	return status.Error(codes.Internal, "the router failed")
 }
 
 // ask reads a question about a set that exists.
@@ -250,7 +252,11 @@ func valueIn(m protoreflect.Message) float64 {
 // stream reports at once that a request waits for the set's first replica. It never reports the opposite: KEDA asks all
 // triggers of a ScaledObject before it removes the last replica, and a message here would speak for one only.
 func (s *Server) stream(_ any, stream grpc.ServerStream) (failed error) {
-	defer s.guard(&failed)
+	defer func() {
+		if problem := recover(); problem != nil {
+			failed = s.panicked(problem)
+		}
+	}()
 	in := s.wire.empty(messageRef)
 	if err := stream.RecvMsg(in); err != nil {
 		return err

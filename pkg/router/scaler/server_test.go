@@ -214,7 +214,7 @@ func TestSilentRouter(t *testing.T) {
 
 func TestUnknownRouters(t *testing.T) {
 	w := begin(t, 1)
-	peers, err := NewPeers("elsewhere:"+w.port, nil)
+	peers, err := NewPeers("elsewhere:"+w.port, nil, w.clock)
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -246,7 +246,7 @@ func TestActive(t *testing.T) {
 	for _, c := range cases {
 		t.Run(c.reason, func(t *testing.T) {
 			w := begin(t, 1)
-			set := setOf("team-a", "chat")
+			set := chatOf("team-a")
 			if c.woken != 0 {
 				set.Woken = w.clock.Now().Add(-c.woken)
 			}
@@ -286,7 +286,7 @@ func (o *one) open(t *testing.T) (messages <-chan bool, ended func() error) {
 		}
 	}()
 	return out, func() error {
-		for range out { //nolint:revive // it waits for the end
+		for range out { // until the end
 		}
 		return last
 	}
@@ -315,7 +315,7 @@ func quiet(t *testing.T, messages <-chan bool) {
 
 // woken is the set with a wake at the present time.
 func (w *world) woken() models.Owner {
-	out := setOf("team-a", "chat")
+	out := chatOf("team-a")
 	out.Woken = w.clock.Now()
 	return out
 }
@@ -324,9 +324,9 @@ func TestStream(t *testing.T) {
 	w := begin(t, 1)
 	messages, ended := w.routers[0].open(t)
 	quiet(t, messages)
-	other := setOf("team-b", "chat")
+	other := chatOf("team-b")
 	other.Woken = w.clock.Now()
-	w.store(setOf("team-a", "chat"), other)
+	w.store(chatOf("team-a"), other)
 	quiet(t, messages) // another tenant's wake
 	w.store(w.woken())
 	expect(t, messages) // at once, without the clock
@@ -358,7 +358,7 @@ func TestStreamWithoutWake(t *testing.T) {
 func TestStreamOfDeletedSet(t *testing.T) {
 	w := begin(t, 1)
 	_, ended := w.routers[0].open(t)
-	w.store(setOf("team-b", "chat"))
+	w.store(chatOf("team-b"))
 	if err := ended(); status.Code(err) != codes.NotFound {
 		t.Errorf("the stream ends with %v", err)
 	}

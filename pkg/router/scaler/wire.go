@@ -6,7 +6,6 @@ package scaler
 import (
 	"fmt"
 
-	"google.golang.org/protobuf/proto"
 	"google.golang.org/protobuf/reflect/protodesc"
 	"google.golang.org/protobuf/reflect/protoreflect"
 	"google.golang.org/protobuf/types/descriptorpb"
@@ -35,13 +34,18 @@ type wire struct {
 }
 
 func newWire() (*wire, error) {
-	text, whole, float := descriptorpb.FieldDescriptorProto_TYPE_STRING, descriptorpb.FieldDescriptorProto_TYPE_INT64, descriptorpb.FieldDescriptorProto_TYPE_DOUBLE
+	const (
+		text  = descriptorpb.FieldDescriptorProto_TYPE_STRING
+		whole = descriptorpb.FieldDescriptorProto_TYPE_INT64
+		float = descriptorpb.FieldDescriptorProto_TYPE_DOUBLE
+	)
 	metadata := message("ScalerMetadataEntry", field(1, "key", text), field(2, "value", text))
-	metadata.Options = &descriptorpb.MessageOptions{MapEntry: proto.Bool(true)}
-	ref := message(messageRef, field(1, "name", text), field(2, "namespace", text), list(3, "scalerMetadata", messageRef+".ScalerMetadataEntry"))
+	metadata.Options = &descriptorpb.MessageOptions{MapEntry: new(true)}
+	ref := message(messageRef,
+		field(1, "name", text), field(2, "namespace", text), list(3, "scalerMetadata", messageRef+".ScalerMetadataEntry"))
 	ref.NestedType = []*descriptorpb.DescriptorProto{metadata}
 	file, err := protodesc.NewFile(&descriptorpb.FileDescriptorProto{
-		Name: proto.String("externalscaler.proto"), Package: proto.String("externalscaler"), Syntax: proto.String("proto3"),
+		Name: new("externalscaler.proto"), Package: new("externalscaler"), Syntax: new("proto3"),
 		MessageType: []*descriptorpb.DescriptorProto{
 			ref,
 			message(messageActive, field(1, "result", descriptorpb.FieldDescriptorProto_TYPE_BOOL)),
@@ -71,7 +75,7 @@ func field(number int32, name string, kind descriptorpb.FieldDescriptorProto_Typ
 // nested is a field with a message.
 func nested(number int32, name, of string) *descriptorpb.FieldDescriptorProto {
 	out := field(number, name, descriptorpb.FieldDescriptorProto_TYPE_MESSAGE)
-	out.TypeName = proto.String(".externalscaler." + of)
+	out.TypeName = new(".externalscaler." + of)
 	return out
 }
 

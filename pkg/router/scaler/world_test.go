@@ -76,15 +76,17 @@ type one struct {
 	conn    *grpc.ClientConn
 }
 
-func setOf(namespace, name string) models.Owner {
-	return models.Owner{Namespace: namespace, Name: name, Kind: models.KindSet, Created: time.Unix(1, 0), Names: []string{name}, IsWakeable: true}
+func chatOf(namespace string) models.Owner {
+	return models.Owner{
+		Namespace: namespace, Name: "chat", Kind: models.KindSet, Created: time.Unix(1, 0), Names: []string{"chat"}, IsWakeable: true,
+	}
 }
 
 // begin starts routers for the sets team-a:chat and team-b:chat.
 func begin(t *testing.T, routers int) *world {
 	t.Helper()
 	w := &world{t: t, clock: clocktesting.NewFakeClock(time.Unix(1_800_000_000, 0)), directory: &directory{}, isReady: true}
-	w.store(setOf("team-a", "chat"), setOf("team-b", "chat"))
+	w.store(chatOf("team-a"), chatOf("team-b"))
 	for i := range routers {
 		w.hosts = append(w.hosts, fmt.Sprintf("127.0.0.%d", i+1))
 	}
@@ -106,7 +108,7 @@ func (w *world) start(host string) *one {
 		w.t.Fatal(err)
 	}
 	_, w.port, _ = net.SplitHostPort(listener.Addr().String())
-	peers, err := NewPeers("routers:"+w.port, insecure.NewCredentials())
+	peers, err := NewPeers("routers:"+w.port, insecure.NewCredentials(), w.clock)
 	if err != nil {
 		w.t.Fatal(err)
 	}

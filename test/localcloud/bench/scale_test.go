@@ -70,7 +70,8 @@ func TestLastWork(t *testing.T) {
 		{"the last request counts", []Request{request(11, "list", "nodes"), request(12, "patch", "services")}, at(12)},
 		{
 			"renewals of the Lease and watches are no work",
-			[]Request{request(11, "get", "nodes"), request(12, "update", "leases"), request(13, "watch", "pods")}, at(11),
+			[]Request{request(11, "get", "nodes"), request(12, "update", "leases"), request(13, "watch", "pods")},
+			at(11),
 		},
 	} {
 		t.Run(test.reason, func(t *testing.T) {
