@@ -47,13 +47,15 @@ type blow struct {
 
 // TestChaos breaks things at random points of the story. MODELBERTH_CHAOS_ROUNDS is the number of blows, and
 // MODELBERTH_CHAOS_SEED repeats those of an earlier run. Unless MODELBERTH_CHAOS_ALL is set, only leaders die. With it, the
-// machines of a group lose each other, too.
+// machines of a group lose each other, too, and the cost ledger has to agree with the cloud's own record at the end.
 func TestChaos(t *testing.T) {
 	rounds := number(t, "MODELBERTH_CHAOS_ROUNDS", 3)
 	seed := number(t, "MODELBERTH_CHAOS_SEED", int(time.Now().UnixNano()%1_000_000))
 	victims, all := leaders(), number(t, "MODELBERTH_CHAOS_ALL", 0) > 0
 	if all {
 		victims = append(victims, others()...)
+		compare := keepAccounts(t)
+		defer compare()
 	}
 	t.Logf("to repeat this: MODELBERTH_CHAOS_ROUNDS=%d MODELBERTH_CHAOS_SEED=%d", rounds, seed)
 	random := rand.New(rand.NewPCG(uint64(seed), 0))

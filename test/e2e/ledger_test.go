@@ -11,7 +11,10 @@ import (
 	"testing"
 	"time"
 
+	"k8s.io/apimachinery/pkg/api/meta"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/apis/meta/v1/unstructured"
+	"k8s.io/apimachinery/pkg/runtime"
 	"k8s.io/apimachinery/pkg/types"
 	"k8s.io/apimachinery/pkg/watch"
 	"sigs.k8s.io/controller-runtime/pkg/client"
@@ -25,9 +28,14 @@ type ledger struct {
 	mu sync.Mutex
 	// bought are the claims by the UID of their Workspace, each once.
 	bought map[string][]claim
+	// launched are the launches of claims by name, as their conditions tell, and gone the times at which their end was seen.
+	launched, gone map[string]time.Time
 	// broken says why bookkeeping ended early.
 	broken error
 }
+
+// unknownEnd is the longest time between the ends of a machine and of its claim, if no watch saw the claim's.
+const unknownEnd = 30 * time.Second
 
 type claim struct {
 	name string
@@ -36,7 +44,7 @@ type claim struct {
 
 // keepLedger books until the context ends.
 func keepLedger(ctx context.Context, c client.WithWatch) (*ledger, error) {
-	l := &ledger{bought: map[string][]claim{}}
+	l := &ledger{bought: map[string][]claim{}, launched: map[string]time.Time{}, gone: map[string]time.Time{}}
 	watcher, err := l.open(ctx, c)
 	if err != nil {
 		return nil, err
@@ -84,16 +92,65 @@ func (l *ledger) open(ctx context.Context, c client.WithWatch) (watch.Interface,
 
 func (l *ledger) book(event watch.Event) {
 	object, ok := event.Object.(*unstructured.Unstructured)
-	if !ok || event.Type != watch.Added {
+	if !ok {
 		return
 	}
 	l.mu.Lock()
 	defer l.mu.Unlock()
+	switch at := launchOf(object); {
+	case event.Type == watch.Deleted:
+		l.gone[object.GetName()] = time.Now()
+	case !at.IsZero():
+		l.launched[object.GetName()] = at
+	}
+	if event.Type != watch.Added {
+		return
+	}
 	owner := object.GetLabels()[v1beta1.LabelWorkspaceUID]
 	entry := claim{name: object.GetName(), uid: object.GetUID()}
 	if !slices.Contains(l.bought[owner], entry) {
 		l.bought[owner] = append(l.bought[owner], entry)
 	}
+}
+
+// launchOf returns the launch of a claim's machine; zero before it.
+func launchOf(claim *unstructured.Unstructured) time.Time {
+	var status struct {
+		Status struct {
+			Conditions []metav1.Condition `json:"conditions"`
+		} `json:"status"`
+	}
+	if err := runtime.DefaultUnstructuredConverter.FromUnstructured(claim.Object, &status); err != nil {
+		return time.Time{}
+	}
+	if launched := meta.FindStatusCondition(status.Status.Conditions, "Launched"); launched != nil && launched.Status == metav1.ConditionTrue {
+		return launched.LastTransitionTime.Time
+	}
+	return time.Time{}
+}
+
+// preceded returns how long a machine existed before the launch in its claim. A launch that no watch saw counts as
+// unknownEnd.
+func (l *ledger) preceded(machine sale) time.Duration {
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	at, isSeen := l.launched[machine.Name]
+	if !isSeen {
+		return unknownEnd
+	}
+	return max(at.Sub(machine.Created), 0)
+}
+
+// outlived returns how long the claim of a machine was seen after the machine was gone. A claim whose end no watch saw,
+// because the API server was down, counts as unknownEnd.
+func (l *ledger) outlived(machine sale) time.Duration {
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	at, isSeen := l.gone[machine.Name]
+	if !isSeen {
+		return unknownEnd
+	}
+	return max(at.Sub(machine.Ended), 0)
 }
 
 // expect fails the test unless so many machines have been bought for the Workspace since it was made.

@@ -156,6 +156,7 @@ func (s *Service) gone(machine Machine) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	delete(s.machines, machine.ID)
+	s.charge(machine)
 	if err := os.Remove(s.recordPath(machine.ID)); err != nil {
 		s.options.Log.Error("machine record stays", "machine", machine.ID, "error", err)
 	}

@@ -6,6 +6,7 @@ package cloud
 import (
 	"context"
 	"encoding/json"
+	"errors"
 	"fmt"
 	"log/slog"
 	"os"
@@ -36,6 +37,8 @@ type Options struct {
 	Script func() (s script.Script, edition string, err error)
 	// Records is the directory with one file for each machine.
 	Records string
+	// Bill is the file with one line for each machine that ended. Empty keeps none.
+	Bill string
 	// Objects makes sold machines mere objects of the cluster: they need no address, so any number fits.
 	Objects bool
 	Log     *slog.Logger
@@ -276,6 +279,38 @@ func notFound(id string) error {
 }
 
 func (s *Service) recordPath(id string) string { return filepath.Join(s.options.Records, id+".json") }
+
+// Sale is a line of the bill: a machine from its sale until it was gone.
+type Sale struct {
+	ID      string    `json:"id"`
+	Name    string    `json:"name"`
+	SKU     string    `json:"sku"`
+	Created time.Time `json:"created"`
+	Ended   time.Time `json:"ended"`
+}
+
+// charge adds a machine to the bill.
+func (s *Service) charge(m Machine) {
+	if s.options.Bill == "" || m.System {
+		return
+	}
+	line, err := json.Marshal(Sale{m.ID, m.Name, m.SKU, m.Created, time.Now().UTC()})
+	if err == nil {
+		err = appendLine(s.options.Bill, line)
+	}
+	if err != nil {
+		s.options.Log.Error("machine is not on the bill", "machine", m.ID, "error", err)
+	}
+}
+
+func appendLine(path string, line []byte) error {
+	file, err := os.OpenFile(path, os.O_APPEND|os.O_CREATE|os.O_WRONLY, 0o644)
+	if err != nil {
+		return err
+	}
+	_, err = file.Write(append(line, '\n'))
+	return errors.Join(err, file.Close())
+}
 
 // record writes the machine's file. The file is for people and for the clean-up after a crash; the service itself
 // never reads it.

@@ -5,11 +5,13 @@ package cloud
 
 import (
 	"context"
+	"encoding/json"
 	"errors"
 	"fmt"
 	"log/slog"
 	"maps"
 	"os"
+	"path/filepath"
 	"slices"
 	"strings"
 	"sync"
@@ -85,6 +87,7 @@ func newTestService(t *testing.T) (*Service, *fakeRunner, *script.Script) {
 		Runner:    runner,
 		Script:    func() (script.Script, string, error) { return *rules, fmt.Sprint(*rules), nil },
 		Records:   t.TempDir(),
+		Bill:      filepath.Join(t.TempDir(), "bill.jsonl"),
 		Log:       slog.New(slog.DiscardHandler),
 	})
 	t.Cleanup(s.Close)
@@ -371,6 +374,55 @@ func TestProviderID(t *testing.T) {
 			t.Errorf("provider id %q gives %q, want an error", bad, id)
 		}
 	}
+}
+
+// TestBill: each machine is charged once, from its sale until it is gone. The cloud's own machine is not for sale.
+func TestBill(t *testing.T) {
+	s, runner, _ := newTestService(t)
+	begin := time.Now()
+	if _, err := s.System("system", nil); err != nil {
+		t.Fatal(err)
+	}
+	sold, err := s.Create(request("deleted"))
+	if err != nil {
+		t.Fatal(err)
+	}
+	if _, err := s.Create(request("lost")); err != nil {
+		t.Fatal(err)
+	}
+	eventually(t, "the machines to run", func() bool { return runner.started("lost") == 1 && runner.started("deleted") == 1 })
+	for range 2 { // asked twice, gone once
+		if err := s.Delete(sold.ID); err != nil && !isCode(err, CodeNotFound) {
+			t.Fatal(err)
+		}
+	}
+	runner.kill("lost")
+	eventually(t, "the machines to be gone", func() bool { return len(s.List()) == 1 })
+	s.Close()
+	data, err := os.ReadFile(s.options.Bill)
+	if err != nil {
+		t.Fatal(err)
+	}
+	var got []string
+	for line := range strings.Lines(string(data)) {
+		var sale Sale
+		if err := json.Unmarshal([]byte(line), &sale); err != nil {
+			t.Fatal(err)
+		}
+		got = append(got, sale.Name+" "+sale.SKU)
+		if sale.Created.Before(begin.UTC()) || sale.Ended.Before(sale.Created) || sale.Ended.After(time.Now()) {
+			t.Errorf("machine %s is charged from %s to %s", sale.Name, sale.Created, sale.Ended)
+		}
+	}
+	slices.Sort(got)
+	if diff := cmp.Diff([]string{"deleted A", "lost A"}, got); diff != "" {
+		t.Errorf("charged (-want +got):\n%s", diff)
+	}
+}
+
+func isCode(err error, code Code) bool {
+	refused, is := errors.AsType[*Error](err)
+	return is && refused.Code == code
 }
 
 func TestRecordsFollowTheMachines(t *testing.T) {

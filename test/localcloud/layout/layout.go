@@ -85,6 +85,9 @@ func (l Layout) Processes() string { return filepath.Join(l.Root, "processes") }
 // Machines holds one record for each sold machine.
 func (l Layout) Machines() string { return filepath.Join(l.Root, "machines") }
 
+// Bill has one line for each machine that ended.
+func (l Layout) Bill() string { return filepath.Join(l.Root, "bill.jsonl") }
+
 // Controllers is the record of the host's root control group as it was before.
 func (l Layout) Controllers() string { return filepath.Join(l.Root, "controllers.json") }
 

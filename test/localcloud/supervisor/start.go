@@ -83,6 +83,7 @@ func (s *Supervisor) startCloud(ctx context.Context) error {
 		Objects:   s.options.Hollow,
 		Script:    func() (script.Script, string, error) { return script.Load(s.options.Layout.Script()) },
 		Records:   s.options.Layout.Machines(),
+		Bill:      s.options.Layout.Bill(),
 		Log:       s.log,
 	})
 	s.registry = registry.Handler(s.options.Layout.Blobs())
