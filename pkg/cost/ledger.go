@@ -133,8 +133,9 @@ func (l *Ledger) IsOpen() bool {
 
 // Result describes the changes since the last observation.
 type Result struct {
-	// Ended is set if a machine is gone. Its end is then only in the ledger, because the cluster has deleted its object.
-	Ended bool
+	// IsUrgent is set if a machine is new or gone. The cluster deletes its object at its end, and then only the ledger has
+	// it.
+	IsUrgent bool
 	// Changed is set if anything is different from before.
 	Changed bool
 }
@@ -155,12 +156,12 @@ func (l *Ledger) Observe(step Step) Result {
 		}
 		present[m.UID] = true
 		result := l.meet(m, &step, isNew)
-		out.Ended, out.Changed = out.Ended || result.Ended, out.Changed || result.Changed
+		out.IsUrgent, out.Changed = out.IsUrgent || result.IsUrgent, out.Changed || result.Changed
 	}
 	for _, uid := range slices.Sorted(maps.Keys(l.machines)) {
 		if !present[uid] {
 			l.end(uid, &step)
-			out.Ended, out.Changed = true, true
+			out.IsUrgent, out.Changed = true, true
 		}
 	}
 	l.Seen = l.settle(&step)
@@ -175,10 +176,10 @@ func (l *Ledger) meet(m *Machine, step *Step, isNew bool) Result {
 		return Result{Changed: l.show(former, m, step)}
 	case known == nil:
 		l.machines[m.UID] = l.begin(m, step, isNew)
-		return Result{Changed: true}
+		return Result{IsUrgent: true, Changed: true}
 	case !known.launched.IsZero() && m.LaunchedAt.After(known.launched):
 		l.succeed(m, step)
-		return Result{Ended: true, Changed: true}
+		return Result{IsUrgent: true, Changed: true}
 	case !m.LaunchedAt.IsZero():
 		known.launched = m.LaunchedAt
 	}

@@ -387,13 +387,13 @@ func TestResult(t *testing.T) {
 		t.Errorf("nothing is bought: %+v", got)
 	}
 	here := []cost.Machine{serving(0)}
-	if got := l.Observe(cost.Step{At: noon, Machines: here}); got != (cost.Result{Changed: true}) {
+	if got := l.Observe(cost.Step{At: noon, Machines: here}); got != (cost.Result{IsUrgent: true, Changed: true}) {
 		t.Errorf("a new machine: %+v", got)
 	}
 	if got := l.Observe(cost.Step{At: noon, Machines: here}); got != (cost.Result{}) {
 		t.Errorf("the same look again: %+v", got)
 	}
-	if got := l.Observe(cost.Step{At: noon}); got != (cost.Result{Ended: true, Changed: true}) {
+	if got := l.Observe(cost.Step{At: noon}); got != (cost.Result{IsUrgent: true, Changed: true}) {
 		t.Errorf("an end: %+v", got)
 	}
 }

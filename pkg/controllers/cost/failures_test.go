@@ -45,6 +45,26 @@ func TestKilledAtAnyMoment(t *testing.T) {
 	}
 }
 
+// TestKilledAfterAShortLife kills the process together with a machine that has existed for less than an interval. The
+// next process finds it in the ledger alone.
+func TestKilledAfterAShortLife(t *testing.T) {
+	ws := workspace("team-a", "chat")
+	w := newWorld(t, ws)
+	w.pass(t, 0)
+	w.costs = []capacity.MachineCost{machineOf(ws, w.clock.Now())}
+	if next := w.pass(t, time.Minute); next > urgency {
+		t.Errorf("the beginning of a machine waits %s", next)
+	}
+	w.pass(t, urgency)
+	w.restart()
+	w.costs = nil
+	w.pass(t, time.Second)
+	w.pass(t, urgency)
+	if diff := cmp.Diff(map[string]float64{"wasted": 76}, w.stored(t, "modelberth")); diff != "" {
+		t.Error(diff)
+	}
+}
+
 // overtaken returns a world in which a former leader writes after another one has begun. That write must fail.
 func overtaken(t *testing.T) *world {
 	t.Helper()

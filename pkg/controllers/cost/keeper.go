@@ -97,7 +97,7 @@ type shard struct {
 	// content is the digest of the content that this process has read, or last may have written.
 	content digest
 	// written is the time of the last write. changed is the time of the first change since then, and isUrgent reports
-	// whether the change must be stored soon, for example the end of a machine.
+	// whether the change must be stored soon: the beginning or the end of a machine.
 	written, changed time.Time
 	isUrgent         bool
 	// restarted is true until the first look at a ledger from another process.
@@ -157,7 +157,7 @@ func (k *Keeper) look(ctx context.Context) error {
 		s.restarted = false
 		result := s.ledger.Observe(step)
 		s.ledger.Keep(seen.exists)
-		s.note(now, result.Changed, result.Ended)
+		s.note(now, result.Changed, result.IsUrgent)
 	}
 	k.looked = now
 	return nil

@@ -31,8 +31,7 @@ const (
 	mostBytes = 768 << 10
 	// mostCopy is the largest size of the copy in a namespace.
 	mostCopy = 256 << 10
-	// urgency is the delay of an urgent write, for example after the end of a machine, so that it includes further
-	// ends.
+	// urgency is the delay of an urgent write, after the beginning or the end of a machine, so that it includes others.
 	urgency = 15 * time.Second
 )
 
