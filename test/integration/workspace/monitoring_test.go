@@ -54,6 +54,7 @@ func TestMonitoring(t *testing.T) {
 	o.Metrics = options.Metrics{Address: freeAddress(t), Insecure: true}
 	o.LeaderElect, o.LeaderElectionNamespace = true, "default"
 	o.Cost = options.Cost{Namespace: "default", Name: "modelberth-cost", Interval: time.Minute}
+	o.Settings = w.createSettings(t, w.namespace(t), map[string]string{"spending-unlimited": "true"})
 	w.beginWith(t, faults.NewRecorder(), clock.RealClock{}, o)
 	// Before anything happens, so that Prometheus sees counters move.
 	at := startPrometheus(t, prometheus, rendered.rules, map[string]string{

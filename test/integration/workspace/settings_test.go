@@ -23,6 +23,16 @@ import (
 	"github.com/modelberth/modelberth/test/integration/faults"
 )
 
+// createSettings creates a ConfigMap with settings.
+func (w *world) createSettings(t *testing.T, namespace string, data map[string]string) types.NamespacedName {
+	t.Helper()
+	object := &corev1.ConfigMap{ObjectMeta: metav1.ObjectMeta{Namespace: namespace, Name: "settings"}, Data: data}
+	if err := w.client.Create(t.Context(), object); err != nil {
+		t.Fatal(err)
+	}
+	return client.ObjectKeyFromObject(object)
+}
+
 // setSettings replaces the data of a ConfigMap with settings.
 func (w *world) setSettings(t *testing.T, name types.NamespacedName, data map[string]string) {
 	t.Helper()
@@ -41,13 +51,7 @@ func (w *world) setSettings(t *testing.T, name types.NamespacedName, data map[st
 func TestSettingsReload(t *testing.T) {
 	w := enter(t)
 	namespace := w.namespace(t)
-	name := types.NamespacedName{Namespace: namespace, Name: "settings"}
-	err := w.client.Create(t.Context(), &corev1.ConfigMap{
-		ObjectMeta: metav1.ObjectMeta{Namespace: name.Namespace, Name: name.Name}, Data: map[string]string{"spending-per-namespace": "4"},
-	})
-	if err != nil {
-		t.Fatal(err)
-	}
+	name := w.createSettings(t, namespace, map[string]string{"spending-per-namespace": "4"})
 	o := w.options()
 	level := zap.NewAtomicLevel()
 	o.Settings, o.LogLevel = name, &level

@@ -5,6 +5,7 @@ package bench
 
 import (
 	"bytes"
+	"errors"
 	"fmt"
 	"os"
 	"path/filepath"
@@ -50,34 +51,38 @@ func replicas(cgroup string) ([]replica, error) {
 		if err != nil || !strings.Contains(string(groups), cgroup) {
 			continue
 		}
-		found, ended, err := readReplica(dir)
+		found, err := readReplica(dir)
+		if errors.Is(err, errEnded) {
+			continue
+		}
 		if err != nil {
 			return nil, fmt.Errorf("reading %s: %w", dir, err)
 		}
-		if !ended {
-			out = append(out, found)
-		}
+		out = append(out, found)
 	}
 	return out, nil
 }
 
-// readReplica reads the directory of a process. It reports whether the process has ended meanwhile.
-func readReplica(dir string) (out replica, ended bool, err error) {
+// errEnded is the error of a process that has ended meanwhile.
+var errEnded = errors.New("the process has ended")
+
+// readReplica reads the directory of a process.
+func readReplica(dir string) (out replica, err error) {
 	pid, err := strconv.Atoi(filepath.Base(dir))
 	if err != nil {
-		return out, false, err
+		return out, err
 	}
 	if out.Identity, err = process.Identify(pid); err != nil {
-		return out, true, nil
+		return out, errors.Join(errEnded, err)
 	}
 	var files [2][]byte
 	for i, name := range []string{"environ", "status"} {
 		if files[i], err = os.ReadFile(filepath.Join(dir, name)); err != nil {
-			return out, true, nil
+			return out, errors.Join(errEnded, err)
 		}
 	}
 	if !bytes.Contains(files[1], []byte(resident)) {
-		return out, true, nil // it has no memory any more
+		return out, errEnded // it has no memory any more
 	}
 	for variable := range strings.SplitSeq(string(files[0]), "\x00") {
 		if pod, found := strings.CutPrefix(variable, "HOSTNAME="); found {
@@ -85,13 +90,15 @@ func readReplica(dir string) (out replica, ended bool, err error) {
 		}
 	}
 	if out.now, err = lineOf(string(files[1]), resident); err != nil {
-		return out, false, err
+		return out, err
 	}
 	if out.peak, err = lineOf(string(files[1]), highWater); err != nil {
-		return out, false, err
+		return out, err
 	}
-	out.used, err = usedBy(pid)
-	return out, err != nil, nil
+	if out.used, err = usedBy(pid); err != nil {
+		return out, errors.Join(errEnded, err)
+	}
+	return out, nil
 }
 
 // processOf returns the process of the leader.
