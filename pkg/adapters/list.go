@@ -142,6 +142,12 @@ func Index(list []Adapter, name string) int {
 // StatePath is the route at the endpoint of a pod with the states of its adapters.
 const StatePath = "/modelberth/adapters"
 
+// RefusedHeader is on the answer 502 of an agent whose engine refused the connection, so the request did not reach it.
+const RefusedHeader = "X-Modelberth-Refused"
+
+// ReadyPath is the route at the endpoint of a pod for its readiness: the engine's health, and OK only with the adapters.
+const ReadyPath = "/modelberth/ready"
+
 // State has the states of the listed adapters.
 type State struct {
 	// Loaded are the names of those that the engine serves, sorted.

@@ -130,7 +130,7 @@ func TestGuardBeforeEngine(t *testing.T) {
 		}
 		return guard != ""
 	})
-	for path, want := range map[string]int{"/health": 503, "/v1/load_lora_adapter": 403, "/v1/models": 502} {
+	for path, want := range map[string]int{adapters.ReadyPath: 503, "/health": 502, "/v1/load_lora_adapter": 403, "/v1/models": 502} {
 		if got := status(t, guard+path); got != want {
 			t.Errorf("%s is answered %d, want %d", path, got, want)
 		}

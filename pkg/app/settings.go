@@ -104,8 +104,11 @@ func (at site) applyLimits(ctx context.Context, workspaces *workspace.Reconciler
 	return true
 }
 
-// isWaiting reports whether a Workspace lacks a plan, machines or a ready model.
+// isWaiting reports whether a Workspace lacks a plan, machines or a ready model, or has an edit that no pass has seen.
 func isWaiting(ws *v1beta1.Workspace) bool {
+	if ws.Status.ObservedGeneration != ws.Generation {
+		return true
+	}
 	for _, kind := range []string{v1beta1.ConditionPlanned, v1beta1.ConditionResourceReady, v1beta1.ConditionReady} {
 		if !meta.IsStatusConditionTrue(ws.Status.Conditions, kind) {
 			return true

@@ -136,7 +136,8 @@ func (p *pass) remember() {
 	}
 }
 
-// rememberLoss records the loss of the last engine, if it had too much work.
+// rememberLoss records the loss of the last engine, if it had too much work. A rollout that replaces the only replica
+// under load counts, too.
 func (p *pass) rememberLoss() {
 	if !p.state.HasEngines || len(p.s.Engines) > 0 {
 		return

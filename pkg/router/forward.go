@@ -21,6 +21,7 @@ import (
 	"strings"
 	"time"
 
+	"github.com/modelberth/modelberth/pkg/adapters"
 	"github.com/modelberth/modelberth/pkg/router/openai"
 	"github.com/modelberth/modelberth/pkg/router/usage"
 )
@@ -129,8 +130,16 @@ func (x *exchange) sendOver(transport http.RoundTripper, out *http.Request, repl
 	out.URL.Host, out.ContentLength = replica, int64(len(x.text))
 	out.GetBody = func() (io.ReadCloser, error) { return io.NopCloser(bytes.NewReader(x.text)), nil }
 	out.Body = io.NopCloser(bytes.NewReader(x.text))
-	return transport.RoundTrip(out)
+	answer, err := transport.RoundTrip(out)
+	if err == nil && answer.StatusCode == http.StatusBadGateway && answer.Header.Get(adapters.RefusedHeader) != "" {
+		_ = answer.Body.Close()
+		return nil, &net.OpError{Op: "dial", Net: "tcp", Err: errRefused}
+	}
+	return answer, err
 }
+
+// errRefused is the error if an agent answers in place of its engine, which has refused the connection.
+var errRefused = errors.New("the engine has refused the connection")
 
 // isDial reports whether the connection failed before anything was sent.
 func isDial(err error) bool {

@@ -11,6 +11,7 @@ import (
 	"k8s.io/apimachinery/pkg/util/intstr"
 
 	"github.com/modelberth/modelberth/api/v1beta1"
+	live "github.com/modelberth/modelberth/pkg/adapters"
 	"github.com/modelberth/modelberth/pkg/engine"
 )
 
@@ -69,6 +70,9 @@ func probe(container *corev1.Container, command engine.Command) {
 	case command.HealthPath != "":
 		container.StartupProbe = healthProbe(command, startupPeriod, startupFailures)
 		container.ReadinessProbe = healthProbe(command, readinessPeriod, readinessFailures)
+		if command.LoopbackPort > 0 {
+			container.ReadinessProbe.HTTPGet.Path = live.ReadyPath
+		}
 		container.LivenessProbe = healthProbe(command, livenessPeriod, livenessFailures)
 	case command.OpenPort > 0:
 		container.StartupProbe = &corev1.Probe{

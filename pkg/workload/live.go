@@ -73,8 +73,8 @@ func TakesAdapters(ws *v1beta1.Workspace, desired *v1beta1.InferenceSpec) bool {
 	if ws.Inference == nil || desired == nil || ws.Status.Endpoint == nil || ws.Status.ObservedGeneration != ws.Generation {
 		return false
 	}
-	after, secret := desired.Adapters, PullSecretOf(desired.Adapters)
-	return len(after) <= int(ws.Status.Endpoint.AdapterSlots) && LiveObstacle(after) == "" &&
+	after, secret, slots := desired.Adapters, PullSecretOf(desired.Adapters), int(ws.Status.Endpoint.AdapterSlots)
+	return slots > 0 && len(after) <= slots && LiveObstacle(after) == "" &&
 		equality.Semantic.DeepEqual(withoutAdapters(ws.Inference), withoutAdapters(desired)) &&
 		(secret == "" || secret == PullSecretOf(ws.Inference.Adapters)) &&
 		!slices.ContainsFunc(after, func(a v1beta1.AdapterSpec) bool { return isReused(ws, a) })

@@ -30,6 +30,9 @@ func TestTakesAdapters(t *testing.T) {
 			desired.Inference.Adapters = append(desired.Inference.Adapters, adapter("b", "org/b"))
 		}, false},
 		{"pods that cannot", func(ws, _ *v1beta1.Workspace) { ws.Status.Endpoint.AdapterSlots = 0 }, false},
+		{"pods that cannot, and no adapters afterwards", func(ws, desired *v1beta1.Workspace) {
+			ws.Status.Endpoint.AdapterSlots, desired.Inference.Adapters = 0, nil
+		}, false},
 		{"a status of another spec", func(ws, _ *v1beta1.Workspace) { ws.Status.ObservedGeneration = 1 }, false},
 		{"no endpoint yet", func(ws, _ *v1beta1.Workspace) { ws.Status.Endpoint = nil }, false},
 		{"other files under a name", func(_, desired *v1beta1.Workspace) {

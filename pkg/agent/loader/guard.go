@@ -23,20 +23,27 @@ import (
 )
 
 // Guard returns a handler that passes requests to the engine, except those that would change its adapters. Anyone who
-// could send these could make the engine read any path. healthPath is not OK while an adapter is missing that the engine
-// served before, so that no request for it reaches the pod. The route with the states requires the key of the engine's clients, if they
-// need one.
+// could send these could make the engine read any path. Readiness is the engine's health, but not OK while an adapter is
+// missing that the engine served before, so that no request for it reaches the pod. A missing adapter leaves the health
+// itself alone: nobody restarts the engine for it. The route with the states requires the key of the engine's clients, if
+// they need one.
 func Guard(engine *url.URL, healthPath, key string, of *Keeper) http.Handler {
 	proxy := &httputil.ReverseProxy{
 		Rewrite: func(r *httputil.ProxyRequest) {
 			r.SetURL(engine)
 			r.Out.Host = r.In.Host
+			if r.In.URL.Path == adapters.ReadyPath {
+				r.Out.URL.Path, r.Out.URL.RawPath = healthPath, ""
+			}
 		},
 		FlushInterval: -1, // streams
 		Transport: &http.Transport{
 			MaxIdleConnsPerHost: idleConnections, IdleConnTimeout: idleTimeout, DisableCompression: true,
 		},
-		ErrorHandler: func(w http.ResponseWriter, _ *http.Request, _ error) {
+		ErrorHandler: func(w http.ResponseWriter, _ *http.Request, err error) {
+			if isDown(err) {
+				w.Header().Set(adapters.RefusedHeader, "true")
+			}
 			w.WriteHeader(http.StatusBadGateway)
 		},
 	}
@@ -46,7 +53,7 @@ func Guard(engine *url.URL, healthPath, key string, of *Keeper) http.Handler {
 			writeState(w, r, key, of)
 		case isReserved(r.URL.Path):
 			http.Error(w, "adapters are listed in the field inference.adapters of the Workspace", http.StatusForbidden)
-		case r.URL.Path == healthPath && !of.IsComplete(r.Context()):
+		case r.URL.Path == adapters.ReadyPath && !of.IsComplete(r.Context()):
 			http.Error(w, "an adapter is not loaded yet", http.StatusServiceUnavailable)
 		default:
 			proxy.ServeHTTP(w, r)
@@ -84,9 +91,13 @@ func writeState(w http.ResponseWriter, r *http.Request, key string, of *Keeper) 
 // allows.
 const headerTimeout = 30 * time.Second
 
+// clientIdle is how long a connection may wait for another request. A client repeats a request on a new connection if the
+// old one has just ended.
+const clientIdle = 2 * time.Minute
+
 // NewServer returns a server for the guard.
 func NewServer(handler http.Handler) *http.Server {
-	return &http.Server{Handler: handler, ReadHeaderTimeout: headerTimeout}
+	return &http.Server{Handler: handler, ReadHeaderTimeout: headerTimeout, IdleTimeout: clientIdle}
 }
 
 // Engine loads and unloads adapters.

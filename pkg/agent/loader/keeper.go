@@ -5,8 +5,10 @@ package loader
 
 import (
 	"context"
+	"errors"
 	"log/slog"
 	"maps"
+	"net"
 	"os"
 	"path"
 	"slices"
@@ -209,7 +211,7 @@ func (k *Keeper) see(loaded map[string]string, err error) {
 	defer k.mu.Unlock()
 	k.looked = k.config.Clock.Now()
 	if err != nil {
-		k.isUp = false
+		k.isUp = k.isUp && !isDown(err)
 		return
 	}
 	k.lacking, k.hasSurplus = nil, false
@@ -230,6 +232,12 @@ func (k *Keeper) see(loaded map[string]string, err error) {
 			}
 		}
 	}
+}
+
+// isDown reports whether the engine does not listen. A busy one may miss a deadline, and is still the same engine.
+func isDown(err error) bool {
+	failed, is := errors.AsType[*net.OpError](err)
+	return is && failed.Op == "dial"
 }
 
 func (k *Keeper) dir(a adapters.Adapter) string { return path.Join(k.config.Root, a.Name, a.Path) }

@@ -183,7 +183,7 @@ func (s *site) answers(model string) bool {
 }
 
 func (s *site) isHealthy() bool {
-	status, _ := s.do("GET", "/health", "", false)
+	status, _ := s.do("GET", adapters.ReadyPath, "", false)
 	return status == http.StatusOK
 }
 
@@ -208,6 +208,9 @@ func TestLife(t *testing.T) {
 			t.Fatal("the pod is ready before it has a list")
 		}
 		time.Sleep(50 * time.Millisecond)
+	}
+	if status, _ := s.do("GET", "/health", "", false); status != http.StatusOK {
+		t.Fatalf("the engine is healthy, and /health says %d: the kubelet would restart it", status)
 	}
 	s.adapters("one")
 	s.eventually("the first adapter makes the pod ready", s.isHealthy)
@@ -281,6 +284,27 @@ func TestFailures(t *testing.T) {
 }
 
 // TestGuard: no client can change the adapters, however it writes the path.
+// TestBusyEngine: an engine that misses a request is the same engine, so an adapter that it never had is still not
+// required.
+func TestBusyEngine(t *testing.T) {
+	s := newSite(t)
+	s.adapters()
+	s.restart()
+	engine := s.running
+	s.start()
+	s.eventually("ready", s.isHealthy)
+	s.fail(errors.New("org/two does not exist"))
+	s.adapters("two")
+	s.eventually("the failure is reported", func() bool {
+		_, state := s.do("GET", adapters.StatePath, "", true)
+		return strings.Contains(state, "does not exist")
+	})
+	s.set(nil)
+	time.Sleep(2500 * time.Millisecond) // longer than between two looks
+	s.set(engine)
+	s.eventually("ready without the adapter", s.isHealthy)
+}
+
 func TestGuard(t *testing.T) {
 	s := newSite(t)
 	s.adapters()

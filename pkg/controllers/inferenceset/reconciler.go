@@ -176,6 +176,7 @@ func (r *Reconciler) execute(ctx context.Context, p *pass) error {
 	}
 	for _, v := range p.toMove() {
 		desired := p.desired(v.Name, *v.rechosen)
+		desired.ResourceVersion = find(p.children, v.Name).ResourceVersion // it may have begun an attempt meanwhile
 		err := r.updateChild(ctx, p, desired, "ReplicaMoved", "chose another zone for Workspace %s, which found no machine")
 		failures = append(failures, err)
 	}

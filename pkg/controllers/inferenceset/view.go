@@ -54,7 +54,7 @@ func viewOf(ws, desired *v1beta1.Workspace) view {
 	out := view{Replica: replicas.Replica{
 		Name: ws.Name, Created: ws.CreationTimestamp.Time, IsLeaving: !ws.DeletionTimestamp.IsZero(),
 		IsCurrent: isCurrent(ws, desired), CanUpdate: canUpdate(ws, desired), Nodes: int(ws.Status.TargetNodeCount),
-		StaysReady: equality.Semantic.DeepEqual(machinesOf(ws.Resource), machinesOf(desired.Resource)) &&
+		StaysReady: equality.Semantic.DeepEqual(machinesOf(ws.Resource), machinesOf(desired.Resource)) && hasMetadata(ws, desired) &&
 			workload.TakesAdapters(ws, desired.Inference),
 	}}
 	ready := current(ws, v1beta1.ConditionReady)

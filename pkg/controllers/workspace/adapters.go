@@ -111,31 +111,43 @@ func (r *adapterLists) list(ctx context.Context, s *scope.Scope, pod *corev1.Pod
 		s.IsRolling = true
 		return deletePods(ctx, r.Client, pod.Namespace, []group.Leaving{{Name: pod.Name, UID: pod.UID}}, err.Error())
 	}
-	next, isDelayed := next.Keep(now, s.StoredAdapters())
+	var inUse []string
+	if scope.IsPodReady(pod) { // otherwise no request reaches it
+		inUse = s.StoredAdapters()
+	}
+	next, isDelayed := next.Keep(now, inUse)
 	if isDelayed {
 		s.LookAgain(lookLoading)
 	}
 	if next.Encode() == text {
 		return nil
 	}
-	return writeAdapters(ctx, r.Client, pod, next.Encode())
+	isWritten, err := writeAdapters(ctx, r.Client, pod, next.Encode())
+	if !isWritten {
+		s.LookAgain(lookLoading)
+	}
+	return err
 }
 
-// writeAdapters writes the list into a pod. A later pass writes it into the successor of a vanished pod.
-func writeAdapters(ctx context.Context, to client.Writer, pod *corev1.Pod, text string) error {
+// writeAdapters writes the list into a pod, unless the pod is newer than the cached one, whose list is the base of this
+// one. A later pass writes it then, or into the successor of a vanished pod.
+func writeAdapters(ctx context.Context, to client.Writer, pod *corev1.Pod, text string) (isWritten bool, err error) {
 	patch, err := json.Marshal(map[string]any{"metadata": map[string]any{
-		"uid": pod.UID, "annotations": map[string]string{v1beta1.AnnotationAdapters: text},
+		"uid": pod.UID, "resourceVersion": pod.ResourceVersion, "annotations": map[string]string{v1beta1.AnnotationAdapters: text},
 	}})
 	if err != nil {
-		return fmt.Errorf("encoding the adapters of pod %s: %w", pod.Name, err)
+		return false, fmt.Errorf("encoding the adapters of pod %s: %w", pod.Name, err)
 	}
 	into := &corev1.Pod{ObjectMeta: metav1.ObjectMeta{Namespace: pod.Namespace, Name: pod.Name}}
 	err = to.Patch(ctx, into, client.RawPatch(types.MergePatchType, patch))
-	if err != nil && !apierrors.IsNotFound(err) && !apierrors.IsConflict(err) && !apierrors.IsInvalid(err) {
-		return fmt.Errorf("writing the adapters of pod %s: %w", pod.Name, err)
+	switch {
+	case apierrors.IsNotFound(err) || apierrors.IsConflict(err) || apierrors.IsInvalid(err):
+		return false, nil
+	case err != nil:
+		return false, fmt.Errorf("writing the adapters of pod %s: %w", pod.Name, err)
 	}
 	log.FromContext(ctx).Info("wrote the list of adapters of a pod", "pod", pod.Name)
-	return nil
+	return true, nil
 }
 
 // observe reads which adapters the engine has loaded, unless it is ready and the status has them all: a new pod is

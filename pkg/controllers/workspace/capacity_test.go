@@ -36,7 +36,7 @@ func TestAwaitReleaseNamesMachines(t *testing.T) {
 		{"nothing is known", nil, "", nil, "its words"},
 		{"an attempt goes on", []v1beta1.Attempt{{Number: 3, InstanceType: "big"}}, "", nil, "next best"},
 		{"let go", ended(v1beta1.ReasonReleased, ""), "", nil, "next best"},
-		{"refused", ended("NoCapacity", ""), "NoCapacity", []string{"its words", "the controller requests the next best machine type once the present machines are gone"}, ""},
+		{"refused", ended("NoCapacity", ""), "", []string{"its words", "the controller requests the next best machine type once the present machines are gone"}, ""},
 		{"misconfigured", ended("Misconfigured", "mend it"), "Misconfigured", []string{"its words", "mend it"}, "next best"},
 	}
 	for _, test := range tests {

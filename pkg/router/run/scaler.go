@@ -105,7 +105,9 @@ func newScalers(o *ScalerOptions, front *router.Router, directory router.Directo
 	out.server = grpc.NewServer(grpc.Creds(serving),
 		grpc.MaxRecvMsgSize(scalerMessage), grpc.MaxConcurrentStreams(scalerStreams),
 		grpc.MaxHeaderListSize(16<<10), grpc.ConnectionTimeout(10*time.Second),
-		grpc.KeepaliveParams(keepalive.ServerParameters{Time: time.Minute, Timeout: 20 * time.Second}),
+		grpc.KeepaliveParams(keepalive.ServerParameters{
+			MaxConnectionIdle: 5 * time.Minute, Time: time.Minute, Timeout: 20 * time.Second,
+		}),
 		grpc.KeepaliveEnforcementPolicy(keepalive.EnforcementPolicy{MinTime: 10 * time.Second, PermitWithoutStream: true}))
 	out.scaler.Register(out.server)
 	return out, nil

@@ -53,6 +53,28 @@ type peer struct {
 	conn    *grpc.ClientConn
 	// isGone: the last dial was refused.
 	isGone atomic.Bool
+	// silentSince is when dials began to fail, in nanoseconds; 0 after a success.
+	silentSince atomic.Int64
+}
+
+// silentFor is how long a router may fail to accept connections before it counts as gone. The node of a router may hang:
+// its pod then stays, and keeps its address, until somebody deletes the node.
+const silentFor = time.Minute
+
+// dialed records the result of a dial.
+func (p *peer) dialed(now time.Time, err error) {
+	p.isGone.Store(errors.Is(err, syscall.ECONNREFUSED))
+	if err == nil {
+		p.silentSince.Store(0)
+		return
+	}
+	p.silentSince.CompareAndSwap(0, now.UnixNano())
+}
+
+// hasNone reports whether a router that does not answer counts as one without requests.
+func (p *peer) hasNone(now time.Time) bool {
+	since := p.silentSince.Load()
+	return p.isGone.Load() || since != 0 && now.Sub(time.Unix(0, since)) >= silentFor
 }
 
 // NewPeers returns the routers behind a Service, HOST:PORT; none if the address is empty.
@@ -88,7 +110,7 @@ func (p *Peers) Ask(ctx context.Context, method string, in proto.Message, out fu
 			switch {
 			case err == nil:
 				answers[i] = answer
-			case status.Code(err) == codes.Unavailable && each.isGone.Load():
+			case isUnreachable(err) && each.hasNone(p.clock.Now()):
 			default:
 				problems[i] = status.Errorf(codes.Unavailable, "the router at %s does not answer, so the sum of all routers is unknown: %v", each.address, err)
 			}
@@ -98,6 +120,12 @@ func (p *Peers) Ask(ctx context.Context, method string, in proto.Message, out fu
 	_ = group.Wait() // each router has its own problem
 	answers = slices.DeleteFunc(answers, func(m proto.Message) bool { return m == nil })
 	return answers, errors.Join(problems...)
+}
+
+// isUnreachable reports whether a router did not answer at all.
+func isUnreachable(err error) bool {
+	code := status.Code(err)
+	return code == codes.Unavailable || code == codes.DeadlineExceeded
 }
 
 // all returns the connections to the other routers.
@@ -169,7 +197,7 @@ func (p *Peers) connect(address string) (*peer, error) {
 	conn, err := grpc.NewClient("passthrough:///"+address, grpc.WithTransportCredentials(p.creds),
 		grpc.WithContextDialer(func(ctx context.Context, to string) (net.Conn, error) {
 			conn, err := dialer.DialContext(ctx, "tcp", to)
-			out.isGone.Store(errors.Is(err, syscall.ECONNREFUSED))
+			out.dialed(p.clock.Now(), err)
 			return conn, err
 		}),
 		grpc.WithConnectParams(grpc.ConnectParams{

@@ -16,6 +16,7 @@ import (
 	"log/slog"
 	"runtime/debug"
 	"sync"
+	"sync/atomic"
 	"time"
 
 	"google.golang.org/grpc"
@@ -49,7 +50,12 @@ type Server struct {
 	isReady   func() bool
 	end       chan struct{}
 	ending    sync.Once
+	// streams is the number of open streams.
+	streams atomic.Int64
 }
+
+// mostStreams bounds the memory for streams: each takes some 30 kB.
+const mostStreams = 4096
 
 // Parts are the parts of a Server.
 type Parts struct {
@@ -125,17 +131,20 @@ func (s *Server) panicked(problem any) error {
 	return status.Error(codes.Internal, "the router failed")
 }
 
-// ask reads a question about a set that exists.
+// ask reads a question about a set. KEDA's questions need one that exists.
 func (s *Server) ask(in protoreflect.Message) (*question, *models.Owner, error) {
 	from := readRef(in)
 	q, err := parse(&from)
 	if err != nil {
 		return nil, nil, err
 	}
+	owner := s.directory.Models().Set(q.id)
+	if q.isPart { // this router's own count, which it has without the objects of the cluster
+		return q, owner, nil
+	}
 	if !s.isReady() {
 		return nil, nil, status.Error(codes.Unavailable, "the router is starting")
 	}
-	owner := s.directory.Models().Set(q.id)
 	if owner == nil {
 		return nil, nil, status.Errorf(codes.NotFound, "there is no InferenceSet %q in namespace %s", from.metadata[keySet], from.namespace)
 	}
@@ -145,7 +154,7 @@ func (s *Server) ask(in protoreflect.Message) (*question, *models.Owner, error) 
 const (
 	// recently is how long a set counts as active after its last request. Between two polls of KEDA, by default 30 s apart,
 	// short requests may come and go.
-	recently = 30 * time.Second
+	recently = 2 * time.Minute
 	// wakeFor is how long a wake counts. Routers repeat it every 30 s while requests wait.
 	wakeFor = time.Minute
 	// repeat is the time between two messages of a stream while a set is called. KEDA may fail to scale it.
@@ -154,10 +163,12 @@ const (
 
 // isCalled reports whether a request waits for the set's first replica, at any router: routers write the time to the set,
 // and all of them watch it.
-func (s *Server) isCalled(owner *models.Owner) bool {
+func (s *Server) isCalled(id string, owner *models.Owner) bool {
+	if s.demands.Demand(id).Held > 0 || owner == nil {
+		return s.demands.Demand(id).Held > 0
+	}
 	since := s.clock.Now().Sub(owner.Woken)
-	isWoken := !owner.Woken.IsZero() && since < wakeFor && since > -wakeFor // clocks differ, and anybody can write a time
-	return isWoken || s.demands.Demand(owner.ID()).Held > 0
+	return !owner.Woken.IsZero() && since < wakeFor && since > -wakeFor // clocks differ, and anybody can write a time
 }
 
 // isActive answers whether the set needs a replica.
@@ -168,8 +179,8 @@ func (s *Server) isActive(ctx context.Context, in protoreflect.Message) (proto.M
 	}
 	own := s.demands.Demand(q.id)
 	isRecent := !own.Last.IsZero() && s.clock.Now().Sub(own.Last) < recently
-	if own.Requests > 0 || isRecent || s.isCalled(owner) || q.isPart {
-		return s.wire.active(own.Requests > 0 || isRecent || s.isCalled(owner)), nil
+	if own.Requests > 0 || isRecent || s.isCalled(q.id, owner) || q.isPart {
+		return s.wire.active(own.Requests > 0 || isRecent || s.isCalled(q.id, owner)), nil
 	}
 	answers, err := s.others.Ask(ctx, methodActive, s.refOf(q), func() proto.Message { return s.wire.empty(messageActive) })
 	for _, each := range answers {
@@ -252,6 +263,11 @@ func valueIn(m protoreflect.Message) float64 {
 // stream reports at once that a request waits for the set's first replica. It never reports the opposite: KEDA asks all
 // triggers of a ScaledObject before it removes the last replica, and a message here would speak for one only.
 func (s *Server) stream(_ any, stream grpc.ServerStream) (failed error) {
+	if s.streams.Add(1) > mostStreams {
+		s.streams.Add(-1)
+		return status.Errorf(codes.ResourceExhausted, "the router has %d streams, as many as it allows", mostStreams)
+	}
+	defer s.streams.Add(-1)
 	defer func() {
 		if problem := recover(); problem != nil {
 			failed = s.panicked(problem)
@@ -274,7 +290,7 @@ func (s *Server) stream(_ any, stream grpc.ServerStream) (failed error) {
 		switch now := s.clock.Now(); {
 		case owner == nil:
 			return status.Errorf(codes.NotFound, "InferenceSet %s is deleted", q.id)
-		case !s.isCalled(owner):
+		case !s.isCalled(q.id, owner):
 			sent = time.Time{}
 		case now.Sub(sent) >= repeat:
 			if err := stream.SendMsg(s.wire.active(true)); err != nil {

@@ -11,6 +11,7 @@ import (
 	"math"
 	"net"
 	"strings"
+	"syscall"
 	"testing"
 	"time"
 
@@ -143,6 +144,45 @@ func TestNotReady(t *testing.T) {
 	if got := said(t, answer, err); got != "Unavailable: the router is starting" {
 		t.Errorf("got %s", got)
 	}
+
+	// Its own count needs no objects of the cluster, so a starting router delays no sum.
+	w.routers[0].demands.set("team-a:chat", router.Demand{Requests: 1})
+	w.store()
+	answer, err = w.routers[0].call(t, "IsActive", refBytes("team-a", usual(map[string]string{"scope": scopeRouter})))
+	if err != nil || !isTrue(answer) {
+		t.Errorf("its own part is %x, %v", answer, err)
+	}
+}
+
+// TestPeerOnAHangingNode: a router that refuses a connection has no requests. One that cannot be reached has an unknown
+// number at first, and counts as gone after a while.
+func TestPeerOnAHangingNode(t *testing.T) {
+	hangs, refuses := errors.New("i/o timeout"), &net.OpError{Op: "dial", Err: syscall.ECONNREFUSED}
+	at := time.Unix(1_800_000_000, 0)
+	for _, tc := range []struct {
+		reason string
+		dials  []error // a second apart
+		after  time.Duration
+		want   bool
+	}{
+		{"never dialed", nil, time.Hour, false},
+		{"refused", []error{refuses}, 0, true},
+		{"hangs", []error{hangs}, silentFor - time.Second, false},
+		{"hangs for long", []error{hangs, hangs}, silentFor, true},
+		{"hung once", []error{hangs, nil}, time.Hour, false},
+		{"hangs again", []error{hangs, nil, hangs}, silentFor, false},
+		{"was refused, and hangs", []error{refuses, hangs}, 0, false},
+	} {
+		t.Run(tc.reason, func(t *testing.T) {
+			p := &peer{}
+			for i, err := range tc.dials {
+				p.dialed(at.Add(time.Duration(i)*time.Second), err)
+			}
+			if got := p.hasNone(at.Add(tc.after)); got != tc.want {
+				t.Errorf("got %t, want %t", got, tc.want)
+			}
+		})
+	}
 }
 
 func TestUnimplemented(t *testing.T) {
@@ -236,8 +276,8 @@ func TestActive(t *testing.T) {
 		{"nothing", router.Demand{}, 0, false},
 		{"a request at a replica", router.Demand{Requests: 1}, 0, true},
 		{"a request that waits", router.Demand{Requests: 1, Held: 1}, 0, true},
-		{"a request that ended between two polls", router.Demand{Last: time.Unix(1_800_000_000, 0).Add(-29 * time.Second)}, 0, true},
-		{"a request that ended earlier", router.Demand{Last: time.Unix(1_800_000_000, 0).Add(-31 * time.Second)}, 0, false},
+		{"a request that ended between two polls", router.Demand{Last: time.Unix(1_800_000_000, 0).Add(-119 * time.Second)}, 0, true},
+		{"a request that ended earlier", router.Demand{Last: time.Unix(1_800_000_000, 0).Add(-121 * time.Second)}, 0, false},
 		{"another router's wake", router.Demand{}, 59 * time.Second, true},
 		{"an old wake", router.Demand{}, 61 * time.Second, false},
 		{"a wake of a router whose clock is ahead", router.Demand{}, -30 * time.Second, true},

@@ -98,7 +98,7 @@ func TestSettingsReload(t *testing.T) {
 
 	// The next process has no previous settings.
 	w.setSettings(t, name, map[string]string{"spending-cluster": "much"})
-	_, err = app.NewManager(t.Context(), w.config, o, app.Hooks{SkipNameValidation: true})
+	_, err := app.NewManager(t.Context(), w.config, o, app.Hooks{SkipNameValidation: true})
 	if want := `--settings-config-map: ConfigMap ` + name.String() + `: spending-cluster is "much": parse error`; err == nil || err.Error() != want {
 		t.Errorf("\n got %v\nwant %s", err, want)
 	}

@@ -11,6 +11,8 @@ import (
 	"time"
 
 	corev1 "k8s.io/api/core/v1"
+	"k8s.io/apimachinery/pkg/api/meta"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 
 	"github.com/modelberth/modelberth/api/v1beta1"
 	"github.com/modelberth/modelberth/pkg/capacity"
@@ -64,11 +66,29 @@ func (e *Executor) needsMachines(s *scope.Scope) bool {
 	if !slices.ContainsFunc(s.Attempts.Open(), func(open *v1beta1.Attempt) bool { return open.AnsweredTime != nil }) {
 		return false
 	}
-	now, made := e.Clock.Now(), s.Revisions.Object(s.Revision.Name)
+	now := e.Clock.Now()
 	isReplaced := len(s.CurrentPods()) == 0 // the next pod has yet to be created
-	isMoving := isReplaced && made != nil && now.Before(made.CreationTimestamp.Add(acquire.MoveLimit))
+	isMoving := isReplaced && now.Before(movingSince(s, now).Add(acquire.MoveLimit))
 	hasMoved := s.IsRunning(s.Revision) && s.IsCurrent() && s.HasReadyPod()
 	return !hasMoved && (isMoving || s.HasReadyPod() || s.IsServing(now))
+}
+
+// movingSince returns since when the pods move to the nodes of the plan: since the model answered last, or since the plan
+// was made if that is later. The plan may be an old one that the user has returned to.
+func movingSince(s *scope.Scope, now time.Time) time.Time {
+	var since time.Time
+	if made := s.Revisions.Object(s.Revision.Name); made != nil {
+		since = made.CreationTimestamp.Time
+	}
+	answers := meta.FindStatusCondition(s.Workspace.Status.Conditions, v1beta1.ConditionInferenceReady)
+	switch {
+	case answers == nil:
+	case answers.Status == metav1.ConditionTrue: // the status does not have the end yet
+		since = now
+	case answers.LastTransitionTime.After(since):
+		since = answers.LastTransitionTime.Time
+	}
+	return since
 }
 
 // nodeProblem explains why the nodes of the plan are unsuitable; empty if they are suitable. It also returns the nodes

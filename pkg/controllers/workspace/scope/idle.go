@@ -19,7 +19,7 @@ import (
 func (o *Observation) HasAnsweringPod() bool {
 	return slices.ContainsFunc(o.Pods, func(pod corev1.Pod) bool {
 		isWorker := o.Workers != nil && metav1.IsControlledBy(&pod, o.Workers)
-		return !isWorker && isPodReady(&pod)
+		return !isWorker && IsPodReady(&pod)
 	})
 }
 

@@ -41,12 +41,13 @@ func (s *Scope) AwaitRelease(left []string) error {
 	case last.Reason == v1beta1.ReasonReleased:
 		return &progress.WaitingError{Message: last.Message + "; " + wait.Error(), After: RetryRelease}
 	}
-	message := fmt.Sprintf("%s: %s; ", last.InstanceType, last.Message)
+	message, reason := fmt.Sprintf("%s: %s; ", last.InstanceType, last.Message), last.Reason
 	switch {
 	case !refusal.Cause(last.Reason).NeedsPerson():
+		reason = "" // it is not final
 		message += "the controller requests the next best machine type once the present machines are gone: "
 	case last.Fix != "":
 		message += last.Fix + "; "
 	}
-	return &progress.WaitingError{Reason: last.Reason, Message: message + wait.Error(), After: RetryRelease}
+	return &progress.WaitingError{Reason: reason, Message: message + wait.Error(), After: RetryRelease}
 }

@@ -36,7 +36,7 @@ func (s *Scope) IsCurrent() bool {
 func (s *Scope) Leader() *corev1.Pod {
 	for i := range s.Pods {
 		pod := &s.Pods[i]
-		if pod.Name == s.Workspace.Name+"-0" && pod.Status.PodIP != "" && isPodReady(pod) {
+		if pod.Name == s.Workspace.Name+"-0" && pod.Status.PodIP != "" && IsPodReady(pod) {
 			return pod
 		}
 	}
@@ -53,7 +53,8 @@ func (s *Scope) FirstPod() *corev1.Pod {
 	return nil
 }
 
-func isPodReady(pod *corev1.Pod) bool {
+// IsPodReady reports whether a pod gets requests.
+func IsPodReady(pod *corev1.Pod) bool {
 	for _, condition := range pod.Status.Conditions {
 		if condition.Type == corev1.PodReady {
 			return condition.Status == corev1.ConditionTrue
@@ -75,7 +76,7 @@ func (s *Scope) IsServing(now time.Time) bool {
 				since = condition.LastTransitionTime.Time
 			}
 		}
-		return isPodReady(pod) || now.Sub(since) < RestartLimit
+		return IsPodReady(pod) || now.Sub(since) < RestartLimit
 	}
 	return false
 }
@@ -86,7 +87,7 @@ func (s *Scope) HasReadyPod() bool {
 		return s.Leader() != nil
 	}
 	for i := range s.Pods {
-		if isPodReady(&s.Pods[i]) {
+		if IsPodReady(&s.Pods[i]) {
 			return true
 		}
 	}
@@ -96,7 +97,7 @@ func (s *Scope) HasReadyPod() bool {
 // HasEndpoint reports whether the Service sends requests to a ready pod of the Workspace.
 func (s *Scope) HasEndpoint() bool {
 	return slices.ContainsFunc(s.CurrentPods(), func(pod *corev1.Pod) bool {
-		return isPodReady(pod) && slices.Contains(s.Endpoints, pod.UID)
+		return IsPodReady(pod) && slices.Contains(s.Endpoints, pod.UID)
 	})
 }
 
