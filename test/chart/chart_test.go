@@ -641,9 +641,19 @@ func TestPods(t *testing.T) {
 	}
 }
 
-// TestRouterFlags parses the router's arguments as the router does, with keys and without.
+// TestRouterFlags parses the router's arguments as the router does, with keys and without. An earlier chart's values, used
+// again, lack router.keda.
 func TestRouterFlags(t *testing.T) {
-	for _, more := range []string{"router.open=false", "router.open=true,router.tokens.audience=,router.tokens.requestsPerMinute=0", "router.metrics.insecure=true,router.metrics.certificateSecret=", "router.gateway.enabled=true,router.gateway.namespace=gateways,router.gateway.insecure=true", "router.gateway.enabled=true,router.gateway.namespace=gateways,router.gateway.certificateSecret=x", "router.keda.enabled=true,router.keda.insecure=true", "router.keda.enabled=true,router.keda.certificateSecret=x,router.keda.verifyClients=true"} {
+	for _, more := range []string{
+		"router.open=false",
+		"router.open=true,router.tokens.audience=,router.tokens.requestsPerMinute=0",
+		"router.metrics.insecure=true,router.metrics.certificateSecret=",
+		"router.gateway.enabled=true,router.gateway.namespace=gateways,router.gateway.insecure=true",
+		"router.gateway.enabled=true,router.gateway.namespace=gateways,router.gateway.certificateSecret=x",
+		"router.keda=null",
+		"router.keda.enabled=true,router.keda.insecure=true",
+		"router.keda.enabled=true,router.keda.certificateSecret=x,router.keda.verifyClients=true",
+	} {
 		t.Run(more, func(t *testing.T) {
 			rendered, err := template(t, "--values", "testdata/router.values.yaml", "--set", more)
 			if err != nil {
