@@ -143,7 +143,8 @@ func (l *Live) target(a adapters.Adapter) (Target, error) {
 			t.Selection.Include = append(t.Selection.Include, path.Join(literalPattern(a.Path), pattern))
 		}
 	}
-	return t, t.check()
+	err := t.check()
+	return t, err
 }
 
 // sizeOf returns the size of the files in a directory, without one of its entries.

@@ -37,7 +37,7 @@ func TestWorkspaceTakesFewBytes(t *testing.T) {
 	kept := cacheOptions(options.Controller{}, options.BackendNodeClaim, kinds{nodeClaimKind()})
 	decoder := serializer.NewCodecFactory(scheme).UniversalDeserializer()
 	total, foreign := 0, []string{}
-	for _, manifest := range bytes.Split(data, []byte("\n---\n")) {
+	for manifest := range bytes.SplitSeq(data, []byte("\n---\n")) {
 		asJSON, err := yaml.YAMLToJSON(manifest)
 		if err != nil {
 			t.Fatal(err)
@@ -86,7 +86,7 @@ func rulesFor(kept cache.Options, object client.Object) cache.ByObject {
 // received returns an object as a client decodes it: from the wire format of kinds that have one, else from JSON.
 func received(t *testing.T, object client.Object) kruntime.Object {
 	t.Helper()
-	out, ok := reflect.New(reflect.TypeOf(object).Elem()).Interface().(client.Object)
+	out, ok := reflect.TypeAssert[client.Object](reflect.New(reflect.TypeOf(object).Elem()))
 	if !ok {
 		t.Fatalf("%T is no object", object)
 	}
@@ -96,9 +96,11 @@ func received(t *testing.T, object client.Object) kruntime.Object {
 	}
 	var data []byte
 	var err error
-	if from, ok := object.(wire); ok {
+	from, isFrom := object.(wire)
+	into, isInto := out.(wire)
+	if isFrom && isInto {
 		if data, err = from.Marshal(); err == nil {
-			err = out.(wire).Unmarshal(data)
+			err = into.Unmarshal(data)
 		}
 	} else if data, err = json.Marshal(object); err == nil {
 		err = json.Unmarshal(data, out)

@@ -5,6 +5,7 @@ package app
 
 import (
 	"context"
+	"fmt"
 	"testing"
 
 	"github.com/google/go-cmp/cmp"
@@ -56,11 +57,19 @@ type cacheOfOne struct {
 }
 
 func (c cacheOfOne) Get(_ context.Context, _ client.ObjectKey, object client.Object, _ ...client.GetOption) error {
-	c.set.DeepCopyInto(object.(*appsv1.StatefulSet))
+	into, ok := object.(*appsv1.StatefulSet)
+	if !ok {
+		return fmt.Errorf("%T is no StatefulSet", object)
+	}
+	c.set.DeepCopyInto(into)
 	return nil
 }
 
 func (c cacheOfOne) List(_ context.Context, list client.ObjectList, _ ...client.ListOption) error {
-	list.(*appsv1.StatefulSetList).Items = []appsv1.StatefulSet{*c.set}
+	into, ok := list.(*appsv1.StatefulSetList)
+	if !ok {
+		return fmt.Errorf("%T is no list of StatefulSets", list)
+	}
+	into.Items = []appsv1.StatefulSet{*c.set}
 	return nil
 }

@@ -237,7 +237,8 @@ func (o *Controller) bindCapacity(flags *flag.FlagSet) {
 func (o *Controller) bindLive(flags *flag.FlagSet) {
 	o.Spending.bind(flags)
 	flags.Func("settings-config-map", "ConfigMap with flags that can change while the controller runs, as NAMESPACE/NAME: its keys are "+
-		strings.Join(LiveFlags(), ", ")+"; default: none, so that these flags never change", func(v string) error { return named(v, &o.Settings) })
+		strings.Join(LiveFlags(), ", ")+"; default: none, so that these flags never change",
+		func(v string) error { return named(v, &o.Settings) })
 }
 
 // CheckLive refuses flags that belong to the settings of a ConfigMap.

@@ -33,7 +33,8 @@ type Engines interface {
 func ForModel(ws *v1beta1.Workspace, m *model.Model, config engine.Config, known Engines) (planner.Request, error) {
 	out := planner.Request{
 		Model: m, Constraints: Constraints(ws), Objectives: objectives(ws), NodeSource: ws.Resource.EffectiveNodeSource(),
-		Adapters: planner.Adapters{Count: len(ws.Inference.Adapters), IsLive: isLive(ws.Inference)}, Weights: weightsDisk(ws.Inference.Weights),
+		Adapters: planner.Adapters{Count: len(ws.Inference.Adapters), IsLive: isLive(ws.Inference)},
+		Weights:  weightsDisk(ws.Inference.Weights),
 	}
 	if ws.Inference.Engine != nil {
 		out.Engine = ws.Inference.Engine.Name

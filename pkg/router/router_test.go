@@ -17,6 +17,7 @@ import (
 
 	"github.com/google/go-cmp/cmp"
 
+	"github.com/modelberth/modelberth/pkg/adapters"
 	"github.com/modelberth/modelberth/pkg/router/balance"
 	"github.com/modelberth/modelberth/pkg/router/limit"
 	"github.com/modelberth/modelberth/pkg/router/models"
@@ -286,6 +287,16 @@ func TestRetries(t *testing.T) {
 			}
 		})
 	}
+	agent := func(refused string) func(t *testing.T) string {
+		return func(t *testing.T) string {
+			return engine(t, func(w http.ResponseWriter, _ *http.Request) {
+				if refused != "" {
+					w.Header().Set(adapters.RefusedHeader, refused)
+				}
+				w.WriteHeader(http.StatusBadGateway)
+			})
+		}
+	}
 	cases := []struct {
 		reason, path string
 		first        func(t *testing.T) string
@@ -293,6 +304,8 @@ func TestRetries(t *testing.T) {
 	}{
 		{"a refused connection is tried elsewhere", "/v1/chat/completions", dead, 200},
 		{"so is one of a path with state, because nothing was sent", "/v1/responses", dead, 200},
+		{"a connection that the engine behind an agent refuses", "/v1/chat/completions", agent("true"), 200},
+		{"an agent's other failures may come from the request", "/v1/chat/completions", agent(""), 502},
 		{"a new connection that breaks: the request may crash engines", "/v1/chat/completions", func(t *testing.T) string { return engine(t, breaks) }, 503},
 		{"an idle connection that the engine closed", "/v1/chat/completions", idle, 200},
 		{"an idle connection, where the engine may store the request: a new one is used", "/v1/responses", idle, 200},

@@ -61,14 +61,14 @@ type Keeper struct {
 
 // Load reads the first settings. Without valid settings, the controller must not start: it would buy without its limits.
 func (k *Keeper) Load(ctx context.Context) error {
-	found, next, problem, err := k.read(ctx)
+	now, err := k.read(ctx)
 	switch {
 	case err != nil:
 		return err
-	case problem != "":
-		return errors.New(problem)
+	case now.problem != "":
+		return errors.New(now.problem)
 	}
-	k.use(found.Data, next)
+	k.use(now)
 	return nil
 }
 
@@ -77,58 +77,68 @@ func (k *Keeper) Current() *options.Live { return k.current.Load() }
 
 // Reconcile compares the ConfigMap with the settings in use.
 func (k *Keeper) Reconcile(ctx context.Context, _ ctrl.Request) (ctrl.Result, error) {
-	found, next, problem, err := k.read(ctx)
+	now, err := k.read(ctx)
 	if err != nil {
 		return ctrl.Result{}, err
 	}
-	if problem != "" {
-		k.refuse(ctx, found, problem)
+	if now.problem != "" {
+		k.refuse(ctx, now)
 		return k.follow(ctx), nil
 	}
 	k.refused = ""
 	k.Metrics.set(false)
-	if changes := differences(k.used, found.Data); len(changes) > 0 {
-		k.use(found.Data, next)
+	if changes := differences(k.used, now.found.Data); len(changes) > 0 {
+		k.use(now)
 		k.isPending = true
 		text := strings.Join(changes, ", ")
 		log.FromContext(ctx).Info("the controller uses new settings", "changes", text)
-		k.publish(found, corev1.EventTypeNormal, ReasonChanged, "the controller uses the new settings: "+text)
+		k.publish(now.found, corev1.EventTypeNormal, ReasonChanged, "the controller uses the new settings: "+text)
 	}
 	return k.follow(ctx), nil
 }
 
-// read returns the ConfigMap and its settings, or the problem with them. The ConfigMap is nil if it does not exist.
-func (k *Keeper) read(ctx context.Context) (found *corev1.ConfigMap, next *options.Live, problem string, err error) {
-	found = &corev1.ConfigMap{}
-	err = k.Reader.Get(ctx, k.Name, found)
-	if apierrors.IsNotFound(err) {
-		return nil, nil, fmt.Sprintf("ConfigMap %s does not exist: create it again, for example with helm upgrade", k.Name), nil
-	}
-	if err != nil {
-		return nil, nil, "", fmt.Errorf("reading the settings in ConfigMap %s: %w", k.Name, err)
-	}
-	if next, err = options.ParseLive(found.Data); err != nil {
-		return found, nil, fmt.Sprintf("ConfigMap %s: %v", k.Name, err), nil
-	}
-	return found, next, "", nil
+// reading is the state of the ConfigMap.
+type reading struct {
+	// found is nil if there is none.
+	found *corev1.ConfigMap
+	// next are its settings; nil with a problem.
+	next    *options.Live
+	problem string
 }
 
-func (k *Keeper) use(data map[string]string, next *options.Live) {
-	k.used = maps.Clone(data)
-	k.current.Store(next)
-	k.Use(next)
+// read reads the ConfigMap.
+func (k *Keeper) read(ctx context.Context) (reading, error) {
+	found := &corev1.ConfigMap{}
+	err := k.Reader.Get(ctx, k.Name, found)
+	if apierrors.IsNotFound(err) {
+		return reading{problem: fmt.Sprintf("ConfigMap %s does not exist: create it again, for example with helm upgrade", k.Name)}, nil
+	}
+	if err != nil {
+		return reading{}, fmt.Errorf("reading the settings in ConfigMap %s: %w", k.Name, err)
+	}
+	next, err := options.ParseLive(found.Data)
+	if err != nil {
+		return reading{found: found, problem: fmt.Sprintf("ConfigMap %s: %v", k.Name, err)}, nil
+	}
+	return reading{found: found, next: next}, nil
+}
+
+func (k *Keeper) use(now reading) {
+	k.used = maps.Clone(now.found.Data)
+	k.current.Store(now.next)
+	k.Use(now.next)
 }
 
 // refuse reports a problem once. The previous settings stay.
-func (k *Keeper) refuse(ctx context.Context, found *corev1.ConfigMap, problem string) {
+func (k *Keeper) refuse(ctx context.Context, now reading) {
 	k.Metrics.set(true)
-	if problem == k.refused {
+	if now.problem == k.refused {
 		return
 	}
-	k.refused = problem
-	log.FromContext(ctx).Error(errors.New(problem), "the settings are refused: the controller keeps its previous ones, but a restarted pod cannot start")
-	k.publish(found, corev1.EventTypeWarning, ReasonRefused,
-		"the controller keeps its previous settings, but a restarted pod cannot start: "+problem)
+	k.refused = now.problem
+	log.FromContext(ctx).Error(errors.New(now.problem), "the settings are refused: the controller keeps its previous ones, but a restarted pod cannot start")
+	k.publish(now.found, corev1.EventTypeWarning, ReasonRefused,
+		"the controller keeps its previous settings, but a restarted pod cannot start: "+now.problem)
 }
 
 // follow calls Changed if that is due.

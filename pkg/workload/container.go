@@ -52,7 +52,8 @@ func engineContainer(in Input, users *v1beta1.PodSpec) corev1.Container {
 	}
 	container.VolumeMounts = slices.Concat(container.VolumeMounts, cacheMounts(in), compiledMounts(in), adapterMounts(adapters(in)))
 	if in.isLive() {
-		container.VolumeMounts = append(container.VolumeMounts, corev1.VolumeMount{Name: volumeAdapters, MountPath: AdapterDir, ReadOnly: true})
+		container.VolumeMounts = append(container.VolumeMounts,
+			corev1.VolumeMount{Name: volumeAdapters, MountPath: AdapterDir, ReadOnly: true})
 	}
 	probe(&container, in.Engine)
 	if in.Workspace.Inference.Config != "" {

@@ -51,7 +51,8 @@ func drainArgs(in Input) []string {
 	case len(in.Engine.BusyMetrics) == 0:
 		return nil
 	default:
-		args = append(args, "--drain-metrics", fmt.Sprintf("http://127.0.0.1:%d/metrics", cmp.Or(in.Engine.LoopbackPort, v1beta1.EnginePort)))
+		port := cmp.Or(in.Engine.LoopbackPort, v1beta1.EnginePort)
+		args = append(args, "--drain-metrics", fmt.Sprintf("http://127.0.0.1:%d/metrics", port))
 		for _, name := range in.Engine.BusyMetrics {
 			args = append(args, "--drain-busy", name)
 		}

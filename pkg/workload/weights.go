@@ -43,14 +43,16 @@ func weightsContainer(in Input) corev1.Container {
 		SecurityContext:          containerSecurity(),
 		TerminationMessagePolicy: corev1.TerminationMessageFallbackToLogsOnError,
 		VolumeMounts: slices.Concat(
-			[]corev1.VolumeMount{modelsMount(in)}, isolationMounts(in), authorityMounts(in), filledMounts(in), liveMounts(in), fetchMounts(in)),
+			[]corev1.VolumeMount{modelsMount(in)}, isolationMounts(in), authorityMounts(in), filledMounts(in), liveMounts(in),
+			fetchMounts(in)),
 	}
 }
 
 // agentArgs returns the agent's flags for the pod, and then those for each set of files.
 func agentArgs(in Input) []string {
 	listen := []string{"--listen", fmt.Sprintf(":%d", weightsPort)}
-	return slices.Concat(listen, hubArgs(in), authorityArgs(in), cacheArgs(in), compiledArgs(in), unpackArgs(in), liveArgs(in), fetchArgs(in))
+	return slices.Concat(listen, hubArgs(in), authorityArgs(in), cacheArgs(in), compiledArgs(in), unpackArgs(in), liveArgs(in),
+		fetchArgs(in))
 }
 
 // unpackArgs limits the size of unpacked artifacts to the planned disk space.

@@ -54,8 +54,7 @@ func viewOf(ws, desired *v1beta1.Workspace) view {
 	out := view{Replica: replicas.Replica{
 		Name: ws.Name, Created: ws.CreationTimestamp.Time, IsLeaving: !ws.DeletionTimestamp.IsZero(),
 		IsCurrent: isCurrent(ws, desired), CanUpdate: canUpdate(ws, desired), Nodes: int(ws.Status.TargetNodeCount),
-		StaysReady: equality.Semantic.DeepEqual(machinesOf(ws.Resource), machinesOf(desired.Resource)) && hasMetadata(ws, desired) &&
-			workload.TakesAdapters(ws, desired.Inference),
+		StaysReady: staysReady(ws, desired),
 	}}
 	ready := current(ws, v1beta1.ConditionReady)
 	out.IsReady = ready != nil && ready.Status == metav1.ConditionTrue
@@ -81,6 +80,12 @@ func viewOf(ws, desired *v1beta1.Workspace) view {
 		out.HourlyPrice, _ = strconv.ParseFloat(plan.HourlyPrice, 64) // empty without a known price
 	}
 	return out
+}
+
+// staysReady reports whether a Workspace continues to answer while it gets the current template.
+func staysReady(ws, desired *v1beta1.Workspace) bool {
+	return equality.Semantic.DeepEqual(machinesOf(ws.Resource), machinesOf(desired.Resource)) && hasMetadata(ws, desired) &&
+		workload.TakesAdapters(ws, desired.Inference)
 }
 
 // nodeOf returns the first node of a Workspace; empty if it has none.

@@ -73,7 +73,9 @@ const (
 )
 
 // newScalers returns a server for KEDA, if the options set an address.
-func newScalers(o *ScalerOptions, front *router.Router, directory router.Directory, isReady func() bool, log *slog.Logger) (*scalers, error) {
+func newScalers(
+	o *ScalerOptions, front *router.Router, directory router.Directory, isReady func() bool, log *slog.Logger,
+) (*scalers, error) {
 	if o.Address == "" {
 		return &scalers{}, nil
 	}
@@ -116,7 +118,8 @@ func newScalers(o *ScalerOptions, front *router.Router, directory router.Directo
 // trust adds the check of clients to the configuration of the port, and returns the configuration for other routers. They
 // have the same certificate. Without an authority, each router signs its own, which proves nothing.
 func (o *ScalerOptions) trust(serving *tls.Config) (*tls.Config, error) {
-	client := &tls.Config{MinVersion: tls.VersionTLS12, InsecureSkipVerify: true} //nolint:gosec // VerifyConnection verifies, if anybody can
+	//nolint:gosec // VerifyConnection verifies, if anybody can
+	client := &tls.Config{MinVersion: tls.VersionTLS12, InsecureSkipVerify: true}
 	authority := filepath.Join(o.CertDir, "ca.crt")
 	if o.CertDir == "" {
 		return client, nil
@@ -156,7 +159,8 @@ func verifies(authority string, usage x509.ExtKeyUsage) func(tls.ConnectionState
 		for _, each := range state.PeerCertificates[1:] {
 			chain.AddCert(each)
 		}
-		_, err = state.PeerCertificates[0].Verify(x509.VerifyOptions{Roots: roots, Intermediates: chain, KeyUsages: []x509.ExtKeyUsage{usage}})
+		options := x509.VerifyOptions{Roots: roots, Intermediates: chain, KeyUsages: []x509.ExtKeyUsage{usage}}
+		_, err = state.PeerCertificates[0].Verify(options)
 		return err
 	}
 }

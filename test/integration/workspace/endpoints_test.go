@@ -54,7 +54,8 @@ func TestReadyNeedsAnEndpoint(t *testing.T) {
 	restart := func() {
 		pod := &corev1.Pod{ObjectMeta: metav1.ObjectMeta{Namespace: ws.Namespace, Name: "chat-0"}}
 		// The stand-in may be replacing it.
-		if err := w.client.Delete(t.Context(), pod, client.GracePeriodSeconds(0)); client.IgnoreNotFound(err) != nil {
+		err := w.client.Delete(t.Context(), pod, client.GracePeriodSeconds(0))
+		if client.IgnoreNotFound(err) != nil {
 			t.Fatal(err)
 		}
 	}

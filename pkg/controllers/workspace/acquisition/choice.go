@@ -21,8 +21,8 @@ func (e *Executor) Choice(s *scope.Scope) *purchase.Choice {
 		s.Limits = &now
 	}
 	return e.Market.For(purchase.Buyer{
-		Limits: *s.Limits, Workspace: s.Workspace, Spec: s.Spec, Owner: s.Owner, Namespace: s.Namespace, Accepted: s.Revision, Inputs: s.Inputs,
-		Attempts: s.Attempts, Machines: s.Machines, Sets: s.ReplacedSets(), Pods: s.ReplacedPods(),
+		Limits: *s.Limits, Workspace: s.Workspace, Spec: s.Spec, Owner: s.Owner, Namespace: s.Namespace, Accepted: s.Revision,
+		Inputs: s.Inputs, Attempts: s.Attempts, Machines: s.Machines, Sets: s.ReplacedSets(), Pods: s.ReplacedPods(),
 		Surge: s.Surge, IsAnswering: s.IsServing(e.Clock.Now()), Deleting: e.deleting(s),
 		LeftNodes: s.LeftNodes, CannotBuy: s.CannotBuy,
 		IsRepair: s.IsRepair() && e.exposure(s) == "",
