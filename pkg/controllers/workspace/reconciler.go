@@ -234,8 +234,7 @@ func (r *Reconciler) run(ctx context.Context, s *scope.Scope) error {
 		}
 	}
 	// Load the refusals once, before a Workspace is deleted: its refusals disappear with its status.
-	err := r.Memory.Load(r.Clock.Now(), func() ([]refusal.Attempt, error) { return r.lessons.All(ctx) })
-	if err != nil {
+	if err := r.Memory.Load(r.Clock.Now(), func() ([]refusal.Attempt, error) { return r.lessons.All(ctx) }); err != nil {
 		return err
 	}
 	for _, step := range steps {
