@@ -1,6 +1,7 @@
 // Copyright The Modelberth Authors.
 // SPDX-License-Identifier: Apache-2.0
 
+// Package loader_test has the agent's part that loads adapters beside the stand-in for vLLM.
 package loader_test
 
 import (
