@@ -21,8 +21,9 @@ func TestStaysSmall(t *testing.T) {
 		"github.com/modelberth/modelberth/pkg/agent",
 		"github.com/modelberth/modelberth/pkg/agent/",
 		"github.com/modelberth/modelberth/pkg/hub",
-		// Packages that use only the standard library: bounded reading of a hub's answers, messages on one line, and
-		// URLs without signatures.
+		// Packages that use only the standard library: the list of adapters, bounded reading of a hub's answers, messages on
+		// one line, and URLs without signatures.
+		"github.com/modelberth/modelberth/pkg/adapters",
 		"github.com/modelberth/modelberth/pkg/jsonstream",
 		"github.com/modelberth/modelberth/pkg/redact",
 		"github.com/modelberth/modelberth/pkg/wording",

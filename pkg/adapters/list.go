@@ -1,8 +1,8 @@
 // Copyright The Modelberth Authors.
 // SPDX-License-Identifier: Apache-2.0
 
-// Package adapters has the list of adapters that a running engine is to serve. The controller writes it into an annotation
-// of the pod, and the agent reads it as a file.
+// Package adapters has the list of a running engine's adapters. The controller writes it into an annotation of the pod,
+// and the agent reads it as a file.
 //
 // It decides which lists an engine may get one after the other. It must not know Kubernetes, engines or files.
 package adapters
