@@ -7,6 +7,7 @@ import (
 	"slices"
 	"strings"
 	"testing"
+	"time"
 
 	appsv1 "k8s.io/api/apps/v1"
 	corev1 "k8s.io/api/core/v1"
@@ -50,8 +51,8 @@ func expectPrivileges(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	isOther := podsOfOtherBackEnds(t)
-	requests = slices.DeleteFunc(requests, func(r privileges.Request) bool { return r.IsForbidden() && isOther(r.Pod()) })
+	isOther := otherPods(t)
+	requests = slices.DeleteFunc(requests, func(r privileges.Request) bool { return r.IsForbidden() && isOther(&r) })
 	for _, problem := range privileges.Compare(granted(t), requests, rarelyUsed()) {
 		t.Error(problem)
 	}
@@ -76,10 +77,11 @@ func granted(t *testing.T) privileges.Granted {
 	return out
 }
 
-// podsOfOtherBackEnds finds the pods of previous configurations: those whose ReplicaSet has another back end, or is
-// gone. If a test reverts its configuration, the role changes first, and a replica of that configuration may lead for a
-// moment. The integration tests compare the role of each back end.
-func podsOfOtherBackEnds(t *testing.T) func(pod string) bool {
+// otherPods finds the requests by pods of previous configurations and installations. If a test reverts its
+// configuration, the role changes first, and a replica with another back end may lead for a moment. If a test uninstalls
+// the release, the role may go before the pods. The ReplicaSet of a later installation may have the same name, but it is
+// newer. The integration tests compare the role of each back end.
+func otherPods(t *testing.T) func(r *privileges.Request) bool {
 	t.Helper()
 	current := &appsv1.Deployment{}
 	if err := local.client.Get(t.Context(), types.NamespacedName{Namespace: systemNamespace, Name: release}, current); err != nil {
@@ -89,13 +91,17 @@ func podsOfOtherBackEnds(t *testing.T) func(pod string) bool {
 	if err := local.client.List(t.Context(), sets, client.InNamespace(systemNamespace)); err != nil {
 		t.Fatal(err)
 	}
-	isSame := map[string]bool{}
+	since := map[string]time.Time{}
 	for i := range sets.Items {
 		set := &sets.Items[i]
-		isSame[set.Name] = backEndOf(&set.Spec.Template) == backEndOf(&current.Spec.Template)
+		if backEndOf(&set.Spec.Template) == backEndOf(&current.Spec.Template) {
+			since[set.Name] = set.CreationTimestamp.Time
+		}
 	}
-	return func(pod string) bool {
-		return !isSame[pod[:max(strings.LastIndex(pod, "-"), 0)]]
+	return func(r *privileges.Request) bool {
+		pod := r.Pod()
+		created, isSame := since[pod[:max(strings.LastIndex(pod, "-"), 0)]]
+		return !isSame || r.StageTime.Before(created)
 	}
 }
 
