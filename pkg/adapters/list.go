@@ -69,10 +69,10 @@ func Decode(text string) (List, error) {
 	if len(out.Adapters) > most {
 		return List{}, fmt.Errorf("the list has %d adapters: at most %d are possible", len(out.Adapters), most)
 	}
-	seen := map[string]bool{}
+	seen, valid := map[string]bool{}, regexp.MustCompile(`^[a-z0-9]([a-z0-9.-]{0,251}[a-z0-9])?$`)
 	for _, a := range out.Adapters {
 		switch {
-		case !regexp.MustCompile(`^[a-z0-9]([a-z0-9.-]{0,251}[a-z0-9])?$`).MatchString(a.Name) || strings.Contains(a.Name, ".."):
+		case !valid.MatchString(a.Name) || strings.Contains(a.Name, ".."):
 			return List{}, fmt.Errorf("the list has an adapter named %q: use lower-case letters, digits, dashes and dots", a.Name)
 		case seen[a.Name]:
 			return List{}, fmt.Errorf("the list has adapter %q twice", a.Name)

@@ -22,9 +22,7 @@ func (r *Revision) ChangesOnlyAdapters(in render.Inputs) bool {
 }
 
 func withoutAdapters(in render.Inputs) render.Inputs {
-	inference := *in.Inference
-	inference.Adapters = nil
-	in.Inference = &inference
+	in.Inference = workload.WithoutAdapters(in.Inference)
 	return in
 }
 

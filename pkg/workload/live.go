@@ -75,15 +75,16 @@ func TakesAdapters(ws *v1beta1.Workspace, desired *v1beta1.InferenceSpec) bool {
 	}
 	after, secret, slots := desired.Adapters, PullSecretOf(desired.Adapters), int(ws.Status.Endpoint.AdapterSlots)
 	return slots > 0 && len(after) <= slots && LiveObstacle(after) == "" &&
-		equality.Semantic.DeepEqual(withoutAdapters(ws.Inference), withoutAdapters(desired)) &&
+		equality.Semantic.DeepEqual(WithoutAdapters(ws.Inference), WithoutAdapters(desired)) &&
 		(secret == "" || secret == PullSecretOf(ws.Inference.Adapters)) &&
 		!slices.ContainsFunc(after, func(a v1beta1.AdapterSpec) bool { return isReused(ws, a) })
 }
 
-func withoutAdapters(in *v1beta1.InferenceSpec) v1beta1.InferenceSpec {
+// WithoutAdapters returns a copy of a spec without its adapters.
+func WithoutAdapters(in *v1beta1.InferenceSpec) *v1beta1.InferenceSpec {
 	out := *in
 	out.Adapters = nil
-	return out
+	return &out
 }
 
 // isReused reports whether the pod of a Workspace may have served the name of an adapter with other files.

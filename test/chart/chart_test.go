@@ -376,8 +376,8 @@ func TestArbitraryUID(t *testing.T) {
 	}
 }
 
-// TestNameOverride checks that tools find the controller by the name of KAITO's, that its own objects still select its pods,
-// and that a label of the user changes neither.
+// TestNameOverride: tools find the controller by the name of KAITO's, and its own objects still select its pods. A label of
+// the user changes neither.
 func TestNameOverride(t *testing.T) {
 	rendered, err := template(t, "--values", "testdata/router.values.yaml", "--set", "networkPolicy.enabled=true,nameOverride=workspace",
 		"--set", `commonLabels.app\.kubernetes\.io/part-of=platform`)

@@ -53,6 +53,9 @@ type Config struct {
 type Keeper struct {
 	config Config
 
+	// text is the content of the file at the last look.
+	text string
+
 	mu sync.Mutex
 	// list is the last valid content of the file; isListed is false before the first one.
 	list     adapters.List
@@ -124,9 +127,10 @@ func (k *Keeper) step(ctx context.Context) {
 // read reads the file, and reports whether the list has changed. An unreadable list changes nothing.
 func (k *Keeper) read() bool {
 	text, err := os.ReadFile(k.config.File)
-	if err != nil || adapters.IsPending(strings.TrimSpace(string(text))) {
+	if err != nil || string(text) == k.text || adapters.IsPending(strings.TrimSpace(string(text))) {
 		return false
 	}
+	k.text = string(text)
 	list, err := adapters.Decode(string(text))
 	k.mu.Lock()
 	defer k.mu.Unlock()

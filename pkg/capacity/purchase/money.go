@@ -35,11 +35,16 @@ func (c *Choice) Afford(ctx context.Context, made *revision.Revision, number int
 	if err != nil || cheaper.IsOnNodes() || c.Suffices(cheaper) {
 		return cheaper, err
 	}
-	over, err = c.Reserve(ctx, cheaper, number)
+	return c.reserved(ctx, cheaper, number)
+}
+
+// reserved returns a plan with the money for its machines, or an error that says how long the Workspace waits for it.
+func (c *Choice) reserved(ctx context.Context, made *revision.Revision, number int32) (*revision.Revision, error) {
+	over, err := c.Reserve(ctx, made, number)
 	if over != nil {
 		return nil, c.Short(over)
 	}
-	return cheaper, err
+	return made, err
 }
 
 // cheaper returns the best plan for the remaining money. If there is none, the error says how long the Workspace waits.

@@ -105,9 +105,5 @@ func (c *Choice) instead(ctx context.Context, made *revision.Revision, number in
 	if err := c.CheckBeside(cheaper); err != nil {
 		return cheaper, cmp.Or(c.CheckMonth(ctx, cheaper, number), err)
 	}
-	over, err = c.Reserve(ctx, cheaper, number)
-	if over != nil {
-		return nil, c.Short(over)
-	}
-	return cheaper, err
+	return c.reserved(ctx, cheaper, number)
 }

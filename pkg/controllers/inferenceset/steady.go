@@ -28,9 +28,9 @@ func variantsOf(set *v1beta1.InferenceSet, t template) variants {
 
 // assign names the Workspaces that are to have the steady variant. Workspaces with it come first, then former templates
 // without spot machines, then machines that are not spot, then the oldest Workspaces. So an edit of the template converts
-// no other replica, and a second decision agrees with the first.
-func (v variants) assign(set *v1beta1.InferenceSet, children []*v1beta1.Workspace) map[string]bool {
-	desired, out := v.renderer(set), map[string]bool{}
+// no other replica, and a second decision agrees with the first. desired renders these variants.
+func (v variants) assign(desired renderer, children []*v1beta1.Workspace) map[string]bool {
+	out := map[string]bool{}
 	if v.need == 0 {
 		return out
 	}
@@ -84,7 +84,8 @@ func (v variants) lacking(views []view, keepsFormer bool) int {
 // views returns the views of Workspaces, each compared with the variant that it is to have. spec is the spec's template,
 // which is another one after a rollback.
 func (v variants) views(set *v1beta1.InferenceSet, children []*v1beta1.Workspace, spec variants) []view {
-	steady, desired, updated := v.assign(set, children), v.renderer(set), spec.renderer(set)
+	desired, updated := v.renderer(set), spec.renderer(set)
+	steady := v.assign(desired, children)
 	out := make([]view, len(children))
 	for i, ws := range children {
 		isSteady := steady[ws.Name]
@@ -98,9 +99,11 @@ func (v variants) views(set *v1beta1.InferenceSet, children []*v1beta1.Workspace
 	return out
 }
 
-// renderer returns a function that renders what a Workspace is to be like, apart from its name, with the zones that it
-// has. It renders once for all Workspaces with the same zones.
-func (v variants) renderer(set *v1beta1.InferenceSet) func(ws *v1beta1.Workspace, isSteady bool) *v1beta1.Workspace {
+// renderer renders a Workspace from the current template, with the present zones, but with the name of the set.
+type renderer func(ws *v1beta1.Workspace, isSteady bool) *v1beta1.Workspace
+
+// renderer returns the renderer of a set. It renders once for all Workspaces with the same zones.
+func (v variants) renderer(set *v1beta1.InferenceSet) renderer {
 	rendered := map[string]*v1beta1.Workspace{}
 	return func(ws *v1beta1.Workspace, isSteady bool) *v1beta1.Workspace {
 		has := v.any.chosen(ws)

@@ -212,7 +212,8 @@ func TestAssign(t *testing.T) {
 	older, newer := spec.child(s, "older"), spec.child(s, "newer")
 	older.Status.Plan = &v1beta1.PlanStatus{CapacityType: v1beta1.CapacitySpot}
 	newer.Status.Plan = &v1beta1.PlanStatus{CapacityType: v1beta1.CapacityOnDemand}
-	got := variantsOf(s, spec).assign(s, []*v1beta1.Workspace{older, newer})
+	variants := variantsOf(s, spec)
+	got := variants.assign(variants.renderer(s), []*v1beta1.Workspace{older, newer})
 	if diff := cmp.Diff(map[string]bool{"newer": true}, got); diff != "" {
 		t.Errorf("steady replicas (-want +got):\n%s", diff)
 	}

@@ -16,8 +16,8 @@ import (
 	"github.com/modelberth/modelberth/pkg/controllers/workspace/scope"
 )
 
-// TestRemovedAdapters: an adapter of which the status still says that it is loaded stays in the list of a pod that gets
-// requests. A pod that waits for an adapter is freed from it at once. A list that is not the cached one is left alone.
+// TestRemovedAdapters: a ready pod keeps a removed adapter in its list until the status lacks it. A pod that waits for the
+// adapter loses it at once. The controller overwrites no list that is newer than the cached one.
 func TestRemovedAdapters(t *testing.T) {
 	old := adapters.Adapter{Name: "old", Repository: "org/old"}
 	before := adapters.List{Adapters: []adapters.Adapter{old}}

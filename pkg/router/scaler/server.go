@@ -164,11 +164,14 @@ const (
 // isCalled reports whether a request waits for the set's first replica, at any router: routers write the time to the set,
 // and all of them watch it.
 func (s *Server) isCalled(id string, owner *models.Owner) bool {
-	if s.demands.Demand(id).Held > 0 || owner == nil {
-		return s.demands.Demand(id).Held > 0
+	if s.demands.Demand(id).Held > 0 {
+		return true
+	}
+	if owner == nil || owner.Woken.IsZero() {
+		return false
 	}
 	since := s.clock.Now().Sub(owner.Woken)
-	return !owner.Woken.IsZero() && since < wakeFor && since > -wakeFor // clocks differ, and anybody can write a time
+	return since < wakeFor && since > -wakeFor // clocks differ, and anybody can write a time
 }
 
 // isActive answers whether the set needs a replica.
@@ -179,8 +182,8 @@ func (s *Server) isActive(ctx context.Context, in protoreflect.Message) (proto.M
 	}
 	own := s.demands.Demand(q.id)
 	isRecent := !own.Last.IsZero() && s.clock.Now().Sub(own.Last) < recently
-	if own.Requests > 0 || isRecent || s.isCalled(q.id, owner) || q.isPart {
-		return s.wire.active(own.Requests > 0 || isRecent || s.isCalled(q.id, owner)), nil
+	if isActive := own.Requests > 0 || isRecent || s.isCalled(q.id, owner); isActive || q.isPart {
+		return s.wire.active(isActive), nil
 	}
 	answers, err := s.others.Ask(ctx, methodActive, s.refOf(q), func() proto.Message { return s.wire.empty(messageActive) })
 	for _, each := range answers {

@@ -468,19 +468,26 @@ func (w *world) touchSet(t *testing.T, key client.ObjectKey) {
 	}
 }
 
-// brokenOnNodes moves a Workspace to a node where its pod does not answer. The bought machine is kept for a while, and an
-// edit that is taken back needs no other.
-func brokenOnNodes(t *testing.T, c *climber) {
-	ws := nodeForm(c.namespace(t), "chat")
+// movesToNode returns a Workspace that serves on a bought machine and moves to a node, on which its pod starts slowly.
+func movesToNode(t *testing.T, c *climber) (ws *v1beta1.Workspace, node *corev1.Node) {
+	t.Helper()
+	ws = nodeForm(c.namespace(t), "chat")
 	ws.Resource.Placement = &v1beta1.PlacementSpec{NodeSource: v1beta1.NodeSourceProvisioned, InstanceTypes: []string{cheap}}
-	node := c.addNode(t, ws, "a")
+	node = c.addNode(t, ws, "a")
 	c.create(t, ws)
 	c.until(t, ws, "1 "+cheap)
 	c.untilServing(t, ws)
-	key := client.ObjectKeyFromObject(ws)
-	c.startsSlowly(t, key)
+	c.startsSlowly(t, client.ObjectKeyFromObject(ws))
 	c.patch(t, ws, func() { ws.Resource.Placement.NodeSource = v1beta1.NodeSourceAny })
 	c.untilBound(t, ws, node)
+	return ws, node
+}
+
+// brokenOnNodes moves a Workspace to a node where its pod does not answer. The bought machine is kept for a while, and an
+// edit that is taken back needs no other.
+func brokenOnNodes(t *testing.T, c *climber) {
+	ws, node := movesToNode(t, c)
+	key := client.ObjectKeyFromObject(ws)
 	c.patch(t, ws, func() { ws.Resource.Placement.NodeSource = v1beta1.NodeSourceProvisioned })
 	c.untilServing(t, ws)
 	if got := c.karpenter.ClaimsEver(ws.UID); got != 1 {
@@ -495,16 +502,8 @@ func brokenOnNodes(t *testing.T, c *climber) {
 }
 
 func letGoForNodes(t *testing.T, c *climber) {
-	ws := nodeForm(c.namespace(t), "chat")
-	ws.Resource.Placement = &v1beta1.PlacementSpec{NodeSource: v1beta1.NodeSourceProvisioned, InstanceTypes: []string{cheap}}
-	node := c.addNode(t, ws, "a")
-	c.create(t, ws)
-	c.until(t, ws, "1 "+cheap)
-	c.untilServing(t, ws)
+	ws, node := movesToNode(t, c)
 	key := client.ObjectKeyFromObject(ws)
-	c.startsSlowly(t, key)
-	c.patch(t, ws, func() { ws.Resource.Placement.NodeSource = v1beta1.NodeSourceAny })
-	c.untilBound(t, ws, node)
 	c.passes(t, c.life, ws, 2)
 	if claims := c.claims(t, ws); len(claims) != 1 || !claims[0].DeletionTimestamp.IsZero() {
 		t.Errorf("the machine is let go before a pod answers on the node: %d NodeClaims", len(claims))
