@@ -53,13 +53,14 @@ func cacheOptions(o options.Controller, chosen backEnd, served kinds) cache.Opti
 
 		&autoscalingv2.HorizontalPodAutoscaler{}: {Transform: autoscaler.Keep},
 	}
-	byObject[&discoveryv1.EndpointSlice{}] = cache.ByObject{Label: managed, Transform: workload.KeepEndpoints}
+	endpoints := cache.ByObject{Label: managed, Transform: workload.KeepEndpoints}
 	if hasGateways(served, o.Gateway) {
-		byObject[&discoveryv1.EndpointSlice{}] = slicesWith(namespaces, o.Gateway.Routers.Namespace, managed)
+		endpoints = slicesWith(namespaces, o.Gateway.Routers.Namespace, managed)
 		for _, object := range gateway.Objects(o.Gateway.Gateway.Name != "") {
 			byObject[object] = cache.ByObject{Label: managed}
 		}
 	}
+	byObject[&discoveryv1.EndpointSlice{}] = endpoints
 	if served.has(nodeClaimKind()) {
 		byObject[nodeclaim.Object()] = cache.ByObject{Label: machines, Transform: nodeclaim.Keep}
 	}
