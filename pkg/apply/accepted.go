@@ -21,11 +21,13 @@ import (
 	"github.com/modelberth/modelberth/pkg/lookup"
 )
 
-// acceptedFor is the time that a positive answer of the API server counts. acceptedLimit is the number of cached
-// answers.
+// acceptedFor is the time that a positive answer of the API server counts. Until acceptedWhileAsking, it also counts
+// while the next request is running: a busy API server takes longer than others wait, and everybody in this moment would
+// come back behind all other work. acceptedLimit is the number of cached answers.
 const (
-	acceptedFor   = 10 * time.Second
-	acceptedLimit = 256
+	acceptedFor         = 10 * time.Second
+	acceptedWhileAsking = 30 * time.Second
+	acceptedLimit       = 256
 )
 
 // Bounds of running requests, so that a silent webhook does not block all workers.
@@ -39,7 +41,8 @@ const (
 // Package admission counts the objects of this process.
 type accepted struct {
 	clock cache.Clock
-	seen  *cache.LRUExpireCache
+	// seen has the time of each answer.
+	seen *cache.LRUExpireCache
 	// reads are the running requests. asking has an entry for each of them.
 	reads  lookup.Reads
 	asking chan struct{}
@@ -57,9 +60,11 @@ func newAccepted(clock cache.Clock) *accepted {
 func (a *accepted) ask(ctx context.Context, of shape, ask func(context.Context) error) error {
 	for {
 		var own error
-		isOurs, err := a.reads.Do(ctx, fmt.Sprint(of), a.clock.Now(), func(ctx context.Context) error {
+		isOurs, err := a.reads.Do(ctx, of.String(), a.clock.Now(), func(ctx context.Context) error {
 			if own = a.askInTurn(ctx, of, ask); own == nil {
-				a.seen.Add(of, nil, acceptedFor)
+				a.seen.Add(of, a.clock.Now(), acceptedWhileAsking)
+			} else {
+				a.seen.Remove(of)
 			}
 			if errors.Is(own, context.DeadlineExceeded) {
 				return own
@@ -91,9 +96,14 @@ func (a *accepted) askInTurn(ctx context.Context, of shape, ask func(context.Con
 	return ask(ctx)
 }
 
+// holds reports whether an earlier answer counts for a shape.
 func (a *accepted) holds(of shape) bool {
-	_, isKnown := a.seen.Get(of)
-	return isKnown
+	answered, isKnown := a.seen.Get(of)
+	if !isKnown {
+		return false
+	}
+	at, _ := answered.(time.Time)
+	return a.clock.Now().Sub(at) < acceptedFor || a.reads.IsUnderway(of.String())
 }
 
 // shape is the planned content of an object without its owner.
@@ -101,6 +111,9 @@ type shape struct {
 	kind, namespace string
 	sum             [sha256.Size]byte
 }
+
+// String returns the key of the shape's running request.
+func (s shape) String() string { return fmt.Sprintf("%s %s %x", s.kind, s.namespace, s.sum) }
 
 // busy reports that answers about an object take too long.
 func (s shape) busy() error {

@@ -452,3 +452,67 @@ func TestCheckAsksTogether(t *testing.T) {
 		})
 	}
 }
+
+// TestCheckBesideTheNextRequest: an answer is too old, and the next request is slow. It holds only its own caller. A
+// busy API server once delayed the first NodeClaims of three Workspaces of 200 by twelve seconds.
+func TestCheckBesideTheNextRequest(t *testing.T) {
+	for _, test := range []struct {
+		reason string
+		after  time.Duration
+		waits  bool
+	}{
+		{"just too old", 11 * time.Second, false},
+		{"far too old", 31 * time.Second, true},
+	} {
+		t.Run(test.reason, func(t *testing.T) {
+			synctest.Test(t, func(t *testing.T) {
+				answer := make(chan error)
+				c := newCluster(t)
+				slow := interceptor.NewClient(c.server, interceptor.Funcs{
+					Create: func(context.Context, client.WithWatch, client.Object, ...client.CreateOption) error { return <-answer },
+				})
+				applier := apply.New(slow, c.server, clock.RealClock{})
+				check := func(name string) <-chan error {
+					out := make(chan error, 1)
+					go func() { out <- applier.Check(t.Context(), named(name), serviceOf(named(name))) }()
+					synctest.Wait()
+					return out
+				}
+				first := check("chat")
+				answer <- nil
+				if err := <-first; err != nil {
+					t.Fatal(err)
+				}
+				time.Sleep(test.after)
+				asker, other := check("talk"), check("said")
+				if waits := len(other) == 0; waits != test.waits {
+					t.Errorf("the second caller waits: %v, want %v", waits, test.waits)
+				}
+				if len(asker) != 0 {
+					t.Error("the first caller did not ask")
+				}
+				answer <- apierrors.NewForbidden(corev1.Resource("services"), "talk", errors.New("no Services any more"))
+				if err := <-asker; !apierrors.IsForbidden(err) {
+					t.Errorf("error %v, want a refusal", err)
+				}
+				if test.waits { // after a refusal, it asks on its own
+					answer <- nil
+				}
+				if err := <-other; err != nil {
+					t.Error(err)
+				}
+				if test.waits {
+					return
+				}
+				third, fourth := check("told"), check("tale")
+				if len(fourth) != 0 {
+					t.Error("an earlier answer counts after a refusal")
+				}
+				answer <- nil
+				if err := errors.Join(<-third, <-fourth); err != nil {
+					t.Error(err)
+				}
+			})
+		})
+	}
+}

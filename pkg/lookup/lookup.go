@@ -80,6 +80,14 @@ func (r *Reads) Do(ctx context.Context, source string, now time.Time, read func(
 	return true, err
 }
 
+// IsUnderway reports whether a caller is reading a source.
+func (r *Reads) IsUnderway(source string) bool {
+	r.mu.Lock()
+	defer r.mu.Unlock()
+	_, isUnderway := r.underway[source]
+	return isUnderway
+}
+
 // begin returns the running read of a source. If there is none, it registers one, which ends when the caller calls
 // done.
 func (r *Reads) begin(source string, now time.Time) (others flight, done func(error), err error) {
