@@ -45,8 +45,8 @@ type coalescer struct {
 type coalesced struct {
 	// written is when the status was last written.
 	written time.Time
-	// since is when the first unwritten news appeared.
-	since time.Time
+	// since is when the first unwritten news appeared, and answering is when an engine first answered too early.
+	since, answering time.Time
 	// turn is the reservation in the budget, and due its time. turn is nil before the first wait is over.
 	turn *rate.Reservation
 	due  time.Time
@@ -68,9 +68,20 @@ func (c *coalescer) waitFor(workspace types.UID, before, after *v1beta1.Workspac
 		return c.takeTurn(workspace)
 	}
 	if same, isEarly := status.AnswersEarly(before, after); isEarly && events <= same { // the next write says Ready, too
-		return max(0, c.delay(workspace))
+		return c.waitForReady(workspace)
 	}
 	return 0
+}
+
+// waitForReady returns how much is left of the time for which an engine that answers waits for its machines and its
+// endpoint. Earlier progress does not shorten it.
+func (c *coalescer) waitForReady(workspace types.UID) time.Duration {
+	known, now := c.recall(workspace), c.clock.Now()
+	if known.answering.IsZero() {
+		known.answering = now
+		c.remember(workspace, known)
+	}
+	return max(0, progressDelay-now.Sub(known.answering))
 }
 
 // wait returns how long progress of a Workspace must wait; 0 if it may be written now.

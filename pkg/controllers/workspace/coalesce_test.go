@@ -128,6 +128,33 @@ func TestProgressAfterARestart(t *testing.T) {
 	}
 }
 
+// TestAnAnswerHasItsOwnTime: earlier progress does not shorten the time for which an engine that answers waits for its
+// endpoint.
+func TestAnAnswerHasItsOwnTime(t *testing.T) {
+	clock := testclock.NewFakePassiveClock(now.Time)
+	coalescer := newCoalescer(clock)
+	coalescer.wrote("uid-1")
+	coalescer.wait("uid-1")
+	for _, step := range []struct {
+		reason string
+		after  time.Duration
+		want   time.Duration
+	}{
+		{"a progress has waited for 8 s", 8 * time.Second, progressDelay},
+		{"a second later", 9 * time.Second, progressDelay - time.Second},
+		{"a minute later", time.Minute, 0},
+	} {
+		clock.SetTime(now.Add(step.after))
+		if wait := coalescer.waitForReady("uid-1"); wait != step.want {
+			t.Errorf("%s: the answer waits %s, want %s", step.reason, wait, step.want)
+		}
+	}
+	coalescer.wrote("uid-1")
+	if wait := coalescer.waitForReady("uid-1"); wait != progressDelay {
+		t.Errorf("the next answer waits %s, want %s", wait, progressDelay)
+	}
+}
+
 // TestManyStartsShareABudget: progress of many Workspaces is written at progressRate, and a write with more than
 // progress gives its turn back.
 func TestManyStartsShareABudget(t *testing.T) {
