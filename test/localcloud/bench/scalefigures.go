@@ -20,6 +20,9 @@ const (
 	// millicoresMost is for each thousand Workspaces, and manyMemoryMost for more than a thousand.
 	millicoresMost = 5
 	manyMemoryMost = 512e6
+	// restReads are the controller's own, whatever the number of Workspaces: whether the API server still serves its kinds,
+	// its settings, and the region.
+	restReads = 10
 )
 
 // Rows compares the figures with the budgets.
@@ -48,7 +51,8 @@ func (f ScaleFigures) Rows() []Row {
 		inMemory("controller's memory, peak", f.Peak),
 		inMemory("controller's memory, at rest", f.RestMemory),
 		f.rest(),
-		counted("requests a minute at rest", float64(f.Resting.Writes+f.Resting.Reads+f.Resting.Events)/max(f.Rest, time.Second).Minutes(), 0),
+		counted("writes a minute at rest", perMinute(f.Resting.Writes+f.Resting.Events, f.Rest), 0),
+		counted("reads a minute at rest", perMinute(f.Resting.Reads, f.Rest), restReads),
 		counted("writes after a restart", float64(f.Restart.Writes), 0),
 		{What: "reads after a restart", Seen: fmt.Sprint(f.Restart.Reads)},
 		within("new leader → settled", f.Settled, settledMost),
@@ -72,6 +76,10 @@ func (f ScaleFigures) rest() Row {
 	budget := millicoresMost * max(float64(f.Workspaces)/1000, 1)
 	seen := f.RestCPU.Seconds() / max(f.Rest, time.Second).Seconds() * 1000
 	return Row{"controller's processor time at rest", fmt.Sprintf("%g millicores", budget), fmt.Sprintf("%.1f millicores", seen), seen > budget}
+}
+
+func perMinute(count int, over time.Duration) float64 {
+	return float64(count) / max(over, time.Second).Minutes()
 }
 
 // staged returns a row with the median and the 99th percentile of a stage, and its end.
