@@ -114,7 +114,7 @@ func NewManager(ctx context.Context, config *rest.Config, o options.Controller, 
 	}
 	at.spent = at.costsWith(former, provisioner)
 	keeper := keepCosts(&at, o, chosen, sources, controllerOptions(o, hooks))
-	at.applier = apply.New(at.cached, at.live, at.clock)
+	at.applier = apply.New(at.cached, at.live, at.mgr.GetCache(), at.clock)
 	endpoints := endpoint.New(at.applier, at.clock)
 	reconciler, err := newReconciler(known, workspace.Config{
 		Costs:  costsOf(keeper),

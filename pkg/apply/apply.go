@@ -69,9 +69,10 @@ type Applier struct {
 }
 
 // New returns an Applier. cached must read from a cache of all objects. That cache may use Keep: of
-// foreign objects, only names, owners and deletion times are needed. live must not use a cache.
-func New(cached client.Client, live client.Reader, clock clock.PassiveClock) *Applier {
-	return &Applier{cached: cached, live: live, settled: newSettled(), accepted: newAccepted(clock)}
+// foreign objects, only names, owners and deletion times are needed. live must not use a cache. informers are those of
+// cached; with nil, the Applier compares an object in every pass.
+func New(cached client.Client, live client.Reader, informers Informers, clock clock.PassiveClock) *Applier {
+	return &Applier{cached: cached, live: live, settled: newSettled(informers), accepted: newAccepted(clock)}
 }
 
 // Apply makes one object match desired, which must have owner as its controller. It returns true if it wrote. If
@@ -118,7 +119,7 @@ func (a *Applier) State(ctx context.Context, owner, desired client.Object) (Stat
 	if err != nil {
 		return Missing, err
 	}
-	if same, err := a.isSettled(found, desired); err != nil || !same {
+	if same, err := a.isSettled(ctx, found, desired); err != nil || !same {
 		return Outdated, wrap("comparing", desired, found.intent, err)
 	}
 	return Applied, nil
@@ -162,7 +163,7 @@ func (a *Applier) create(ctx context.Context, intent *unstructured.Unstructured,
 // update applies over our own object, if anything differs. Even if the cache lags, a deleted object stays deleted, and
 // an object that another owner has created again stays unchanged.
 func (a *Applier) update(ctx context.Context, found comparison, desired client.Object) (bool, error) {
-	if same, err := a.isSettled(found, desired); err != nil || same {
+	if same, err := a.isSettled(ctx, found, desired); err != nil || same {
 		return false, err
 	}
 	found.intent.SetUID(found.existing.GetUID())
@@ -180,13 +181,16 @@ func (a *Applier) update(ctx context.Context, found comparison, desired client.O
 }
 
 // isSettled reports whether the found object matches desired. If so, it records the match.
-func (a *Applier) isSettled(found comparison, desired client.Object) (bool, error) {
+func (a *Applier) isSettled(ctx context.Context, found comparison, desired client.Object) (bool, error) {
 	if found.isSettled {
 		return true, nil
 	}
 	same, err := isApplied(found.intent, found.existing)
-	if same {
-		a.settled.note(desired, found.existing)
+	if gvk := found.intent.GroupVersionKind(); same {
+		a.settled.note(ctx, gvk, desired, found.existing, func() bool {
+			now, err := a.existing(ctx, a.cached, gvk, desired)
+			return err == nil && now != nil && now.GetUID() == found.existing.GetUID()
+		})
 	}
 	return same, err
 }

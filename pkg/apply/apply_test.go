@@ -96,7 +96,7 @@ func newCluster(t *testing.T, objects ...client.Object) *cluster {
 			return inner.Apply(ctx, o, options...)
 		},
 	})
-	c.applier = apply.New(c.server, c.server, clock.RealClock{})
+	c.applier = apply.New(c.server, c.server, nil, clock.RealClock{})
 	return c
 }
 
@@ -254,7 +254,7 @@ func strict(server client.WithWatch) client.WithWatch {
 func TestNothingIsMadeOverAVersion(t *testing.T) {
 	ws := owner("")
 	c := newCluster(t)
-	if wrote, err := apply.New(strict(c.server), c.server, clock.RealClock{}).Apply(t.Context(), ws, service(ws)); err != nil || !wrote {
+	if wrote, err := apply.New(strict(c.server), c.server, nil, clock.RealClock{}).Apply(t.Context(), ws, service(ws)); err != nil || !wrote {
 		t.Errorf("applying: wrote %t, %v", wrote, err)
 	}
 	if got := c.get(t); got.Name != "chat" {
@@ -323,7 +323,7 @@ func TestCheckBehindTheCache(t *testing.T) {
 					return apierrors.NewAlreadyExists(corev1.Resource("services"), object.GetName())
 				},
 			})
-			err := apply.New(blind, c.server, clock.RealClock{}).Check(t.Context(), ws, service(ws))
+			err := apply.New(blind, c.server, nil, clock.RealClock{}).Check(t.Context(), ws, service(ws))
 			if taken, isTaken := errors.AsType[*apply.TakenError](err); isTaken != test.fails || !test.fails && err != nil {
 				t.Errorf("error %v (taken: %v), want one: %v", err, taken, test.fails)
 			}
@@ -384,7 +384,7 @@ func TestCheckAsksOnce(t *testing.T) {
 				},
 			})
 			now := testclock.NewFakeClock(time.Date(2026, 11, 21, 12, 0, 0, 0, time.UTC))
-			applier := apply.New(counting, c.server, now)
+			applier := apply.New(counting, c.server, nil, now)
 			first := applier.Check(t.Context(), named("chat"), serviceOf(named("chat"), test.first...))
 			if (first != nil) != test.refused || asked != 1 {
 				t.Fatalf("the first was asked about %d times: %v", asked, first)
@@ -430,7 +430,7 @@ func TestCheckAsksTogether(t *testing.T) {
 						return nil
 					},
 				})
-				applier := apply.New(slow, c.server, clock.RealClock{})
+				applier := apply.New(slow, c.server, nil, clock.RealClock{})
 				checked := make(chan error)
 				for _, name := range []string{"chat", "talk", "said"} {
 					go func() { checked <- applier.Check(t.Context(), named(name), serviceOf(named(name))) }()
@@ -471,7 +471,7 @@ func TestCheckBesideTheNextRequest(t *testing.T) {
 				slow := interceptor.NewClient(c.server, interceptor.Funcs{
 					Create: func(context.Context, client.WithWatch, client.Object, ...client.CreateOption) error { return <-answer },
 				})
-				applier := apply.New(slow, c.server, clock.RealClock{})
+				applier := apply.New(slow, c.server, nil, clock.RealClock{})
 				check := func(name string) <-chan error {
 					out := make(chan error, 1)
 					go func() { out <- applier.Check(t.Context(), named(name), serviceOf(named(name))) }()

@@ -111,7 +111,7 @@ func newProcess(w *world) (*process, error) {
 	}
 	provisioner := nodeclaim.New(cached, live, w.facts.classes[0])
 	p.sweeper = &sweep.Sweeper{Cached: cached, Live: live, Machines: provisioner, Clock: testclock.NewFakeClock(w.now())}
-	applier := apply.New(cached, live, w.clock)
+	applier := apply.New(cached, live, p.watched, w.clock)
 	p.endpoints = endpoint.New(applier, w.clock)
 	p.reconciler = workspace.New(workspace.Config{
 		Client: cached, Live: live, Planner: w.market().planner, Catalog: w.market().catalog, Limits: w.limits.Always, Provisioner: provisioner,

@@ -43,7 +43,7 @@ func newCluster(t *testing.T, objects ...client.Object) *cluster {
 		WithStatusSubresource(&v1beta1.InferenceSet{}, &v1beta1.Workspace{}).
 		WithIndex(&v1beta1.Workspace{}, ownerIndex, ownerOf).Build()
 	return &cluster{c, New(Config{
-		Client: c, Live: c, Applier: apply.New(c, c, clock.RealClock{}), Events: record.NewFakeRecorder(100), Clock: clock.RealClock{},
+		Client: c, Live: c, Applier: apply.New(c, c, nil, clock.RealClock{}), Events: record.NewFakeRecorder(100), Clock: clock.RealClock{},
 	})}
 }
 

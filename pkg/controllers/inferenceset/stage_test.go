@@ -103,7 +103,7 @@ func (s *stage) restart() {
 		s.events = events.Events
 	}
 	events.Events = s.events
-	s.reconciler = New(Config{Client: c, Live: c, Applier: apply.New(c, c, s.clock), Events: events, Clock: s.clock, Routers: s.routers})
+	s.reconciler = New(Config{Client: c, Live: c, Applier: apply.New(c, c, nil, s.clock), Events: events, Clock: s.clock, Routers: s.routers})
 }
 
 // rejects returns the API server's answer to an applied object.

@@ -86,7 +86,7 @@ func TestNamesThatTheCacheDoesNotShow(t *testing.T) {
 			return apierrors.NewNotFound(schema.GroupResource{}, key.Name)
 		},
 	})
-	applier := apply.New(blind, w.client, clock.RealClock{})
+	applier := apply.New(blind, w.client, nil, clock.RealClock{})
 	service := func() *corev1.Service {
 		s := &corev1.Service{
 			TypeMeta:   metav1.TypeMeta{APIVersion: "v1", Kind: "Service"},
