@@ -73,7 +73,7 @@ func (at site) pools(run controller.Options) (step, error) {
 	}
 	reconciler := gateway.New(gateway.Config{
 		Client: at.cached, Namespaces: at.namespaces, Applier: at.applier, Events: at.mgr.GetEventRecorderFor(v1beta1.ManagedBy),
-		Routers: o.Routers, Gateway: o.Gateway, MatchModelNames: o.MatchModelNames,
+		Clock: at.clock, Routers: o.Routers, Gateway: o.Gateway, MatchModelNames: o.MatchModelNames,
 	})
 	return func(context.Context) error { return reconciler.SetupWithManager(at.mgr, run) }, nil
 }

@@ -9,13 +9,7 @@ import (
 	"testing"
 
 	"github.com/google/go-cmp/cmp"
-	discoveryv1 "k8s.io/api/discovery/v1"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
-	"k8s.io/apimachinery/pkg/runtime"
-	"k8s.io/client-go/tools/record"
-	ctrl "sigs.k8s.io/controller-runtime"
-	"sigs.k8s.io/controller-runtime/pkg/client"
-	"sigs.k8s.io/controller-runtime/pkg/client/fake"
 	inferencev1 "sigs.k8s.io/gateway-api-inference-extension/api/v1"
 	gatewayv1 "sigs.k8s.io/gateway-api/apis/v1"
 
@@ -83,33 +77,5 @@ func TestRefusalOf(t *testing.T) {
 				t.Errorf("(-want +got):\n%s", diff)
 			}
 		})
-	}
-}
-
-// TestLongName: a Service has at most 63 characters, and a set may have more. The set is reported once, and nothing is
-// written.
-func TestLongName(t *testing.T) {
-	scheme := runtime.NewScheme()
-	for _, add := range []func(*runtime.Scheme) error{v1beta1.AddToScheme, AddToScheme, discoveryv1.AddToScheme} {
-		if err := add(scheme); err != nil {
-			t.Fatal(err)
-		}
-	}
-	set := &v1beta1.InferenceSet{ObjectMeta: metav1.ObjectMeta{Namespace: "team-a", Name: strings.Repeat("x", 46), UID: "1"}}
-	events := record.NewFakeRecorder(5)
-	r := New(Config{Client: fake.NewClientBuilder().WithScheme(scheme).WithObjects(set).Build(), Events: events})
-	for range 2 {
-		result, err := r.Reconcile(t.Context(), ctrl.Request{NamespacedName: client.ObjectKeyFromObject(set)})
-		if err != nil || result.RequeueAfter != 0 {
-			t.Errorf("%v %v, want no further try", result, err)
-		}
-	}
-	want := "Warning GatewayObjectsFailed the Service " + set.Name + "-inferencepool-epp would have more than 63 characters: " +
-		"give the InferenceSet a name of at most 45"
-	if got := <-events.Events; got != want {
-		t.Errorf("the event is %q, want %q", got, want)
-	}
-	if len(events.Events) > 0 {
-		t.Error("it is reported again")
 	}
 }

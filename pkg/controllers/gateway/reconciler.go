@@ -24,8 +24,10 @@ import (
 	"k8s.io/apimachinery/pkg/types"
 	"k8s.io/apimachinery/pkg/util/validation"
 	"k8s.io/client-go/tools/record"
+	"k8s.io/utils/clock"
 	ctrl "sigs.k8s.io/controller-runtime"
 	"sigs.k8s.io/controller-runtime/pkg/client"
+	"sigs.k8s.io/controller-runtime/pkg/log"
 	inferencev1 "sigs.k8s.io/gateway-api-inference-extension/api/v1"
 	gatewayv1 "sigs.k8s.io/gateway-api/apis/v1"
 
@@ -40,8 +42,10 @@ import (
 const (
 	// leaving is the delay while an earlier object of a desired name is being deleted.
 	leaving = 2 * time.Second
-	// taken is the delay while another object has a desired name.
+	// taken is the delay while another object has a desired name, or the API server refuses an object.
 	taken = time.Minute
+	// repeat is the time after which a lasting problem is reported again. The API server deletes events after an hour.
+	repeat = 30 * time.Minute
 )
 
 // Applier writes this controller's objects, and never changes an object that somebody else owns.
@@ -57,6 +61,7 @@ type Config struct {
 	Namespaces watched.Namespaces
 	Applier    Applier
 	Events     record.EventRecorder
+	Clock      clock.PassiveClock
 	// Routers is the Service of the routers' port for gateways.
 	Routers types.NamespacedName
 	// Gateway is the Gateway that sets get an HTTPRoute to; empty for none.
@@ -70,12 +75,19 @@ type Reconciler struct {
 	Config
 	mu sync.Mutex
 	// reported has the last reported problem of each set.
-	reported map[types.UID]string
+	reported map[types.NamespacedName]problem
+}
+
+// problem is the last report about a set.
+type problem struct {
+	of   types.UID
+	text string
+	at   time.Time
 }
 
 // New returns a Reconciler.
 func New(config Config) *Reconciler {
-	return &Reconciler{Config: config, reported: map[types.UID]string{}}
+	return &Reconciler{Config: config, reported: map[types.NamespacedName]problem{}}
 }
 
 // Reconcile writes the objects of a set. The cluster deletes them with the set, their owner.
@@ -85,41 +97,46 @@ func (r *Reconciler) Reconcile(ctx context.Context, request ctrl.Request) (ctrl.
 	}
 	set := &v1beta1.InferenceSet{}
 	if err := r.Client.Get(ctx, request.NamespacedName, set); err != nil {
+		if apierrors.IsNotFound(err) {
+			r.forget(request.NamespacedName)
+		}
 		return ctrl.Result{}, client.IgnoreNotFound(err)
 	}
 	if !set.DeletionTimestamp.IsZero() {
-		r.forget(set)
+		r.forget(request.NamespacedName)
 		return ctrl.Result{}, nil
 	}
 	if name := set.Name + v1beta1.SuffixInferencePoolPicker; len(name) > validation.DNS1123LabelMaxLength {
-		r.report(set, v1beta1.ReasonGatewayObjectsFailed, fmt.Sprintf("the Service %s would have more than %d characters: give the InferenceSet a "+
-			"name of at most %d", name, validation.DNS1123LabelMaxLength, validation.DNS1123LabelMaxLength-len(v1beta1.SuffixInferencePoolPicker)))
-		return ctrl.Result{}, nil
+		again := r.report(ctx, set, v1beta1.ReasonGatewayObjectsFailed, fmt.Sprintf("the Service %s would have more than %d characters: "+
+			"give the InferenceSet a name of at most %d", name, validation.DNS1123LabelMaxLength,
+			validation.DNS1123LabelMaxLength-len(v1beta1.SuffixInferencePoolPicker)))
+		return ctrl.Result{RequeueAfter: again}, nil
 	}
 	facts, err := r.observe(ctx, set)
 	if err == nil {
 		err = r.ensure(ctx, facts)
 	}
+	var again time.Duration
 	if err == nil {
-		err = r.judge(ctx, facts)
+		again, err = r.judge(ctx, facts)
 	}
-	return r.result(set, err)
+	if err != nil {
+		return r.result(ctx, set, err)
+	}
+	return ctrl.Result{RequeueAfter: again}, nil
 }
 
 // result reports a failure that a person must resolve, and returns when to try again.
-func (r *Reconciler) result(set *v1beta1.InferenceSet, err error) (ctrl.Result, error) {
+func (r *Reconciler) result(ctx context.Context, set *v1beta1.InferenceSet, err error) (ctrl.Result, error) {
 	if _, isLeaving := errors.AsType[*apply.TerminatingError](err); isLeaving || apierrors.IsConflict(err) {
 		return ctrl.Result{RequeueAfter: leaving}, nil
 	}
 	_, isTaken := errors.AsType[*apply.TakenError](err)
-	if isTaken || apierrors.IsInvalid(err) || apierrors.IsForbidden(err) {
-		r.report(set, v1beta1.ReasonGatewayObjectsFailed, short(err.Error()))
+	if isTaken || apierrors.IsInvalid(err) || apierrors.IsForbidden(err) || apierrors.IsBadRequest(err) {
+		r.report(ctx, set, v1beta1.ReasonGatewayObjectsFailed, short(err.Error()))
 		return ctrl.Result{RequeueAfter: taken}, nil
 	}
-	if err != nil {
-		return ctrl.Result{}, fmt.Errorf("reconciling the pool of inferenceset %s/%s: %w", set.Namespace, set.Name, err)
-	}
-	return ctrl.Result{}, nil
+	return ctrl.Result{}, fmt.Errorf("reconciling the pool of inferenceset %s/%s: %w", set.Namespace, set.Name, err)
 }
 
 // observe reads everything that the objects depend on.
@@ -172,40 +189,52 @@ func (r *Reconciler) ensure(ctx context.Context, facts *Facts) error {
 	return nil
 }
 
-// judge reports what the gateway refuses.
-func (r *Reconciler) judge(ctx context.Context, facts *Facts) error {
+// judge reports what the gateway refuses. It returns the time to the next report; 0 if nothing is refused.
+func (r *Reconciler) judge(ctx context.Context, facts *Facts) (time.Duration, error) {
 	key := types.NamespacedName{Namespace: facts.Set.Namespace, Name: facts.pool()}
 	pool := &inferencev1.InferencePool{}
 	if err := r.Client.Get(ctx, key, pool); err != nil {
-		return client.IgnoreNotFound(err) // the cache lags
+		return 0, client.IgnoreNotFound(err) // the cache lags
 	}
 	var route *gatewayv1.HTTPRoute
 	if facts.Gateway.Name != "" {
 		route = &gatewayv1.HTTPRoute{}
 		if err := r.Client.Get(ctx, key, route); err != nil {
-			return client.IgnoreNotFound(err)
+			return 0, client.IgnoreNotFound(err)
 		}
 	}
-	r.report(facts.Set, v1beta1.ReasonGatewayRefused, refusalOf(route, pool))
-	return nil
+	return r.report(ctx, facts.Set, v1beta1.ReasonGatewayRefused, refusalOf(route, pool)), nil
 }
 
-// report publishes a problem once, until it changes. An empty text means that there is none.
-func (r *Reconciler) report(set *v1beta1.InferenceSet, reason, text string) {
-	r.mu.Lock()
-	isNews := r.reported[set.UID] != text
-	r.reported[set.UID] = text
+// report publishes and logs a problem when it begins or changes, and again while it lasts: otherwise its event would
+// expire, and the set would look healthy. An empty text means that there is no problem. report returns the time to the
+// next report; 0 if there is no problem.
+func (r *Reconciler) report(ctx context.Context, set *v1beta1.InferenceSet, reason, text string) time.Duration {
+	key, now := client.ObjectKeyFromObject(set), r.Clock.Now()
 	if text == "" {
-		delete(r.reported, set.UID)
+		r.forget(key)
+		return 0
+	}
+	r.mu.Lock()
+	last := r.reported[key]
+	isNews := last.of != set.UID || last.text != text
+	isDue := isNews || now.Sub(last.at) >= repeat
+	if isDue {
+		last = problem{of: set.UID, text: text, at: now}
+		r.reported[key] = last
 	}
 	r.mu.Unlock()
-	if isNews && text != "" {
+	if isDue {
 		r.Events.Event(set, corev1.EventTypeWarning, reason, text)
 	}
+	if isNews {
+		log.FromContext(ctx).Info("requests at the gateway do not reach the set", "reason", reason, "problem", text)
+	}
+	return last.at.Add(repeat).Sub(now)
 }
 
-func (r *Reconciler) forget(set *v1beta1.InferenceSet) {
+func (r *Reconciler) forget(set types.NamespacedName) {
 	r.mu.Lock()
 	defer r.mu.Unlock()
-	delete(r.reported, set.UID)
+	delete(r.reported, set)
 }

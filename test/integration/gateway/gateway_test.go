@@ -200,7 +200,7 @@ func (w *world) reconciler(t *testing.T, events record.EventRecorder) (*gateway.
 	counted := &writes{}
 	api := counted.around(inner)
 	return gateway.New(gateway.Config{
-		Client: api, Applier: apply.New(api, api, nil, clock.RealClock{}), Events: events, Routers: routers(), Gateway: theGateway(), MatchModelNames: true,
+		Client: api, Applier: apply.New(api, api, nil, clock.RealClock{}), Events: events, Clock: clock.RealClock{}, Routers: routers(), Gateway: theGateway(), MatchModelNames: true,
 	}), counted
 }
 
