@@ -69,16 +69,36 @@ func set(flags *flag.FlagSet, name, text string) error {
 			name, strings.Join(namesOf(flags), ", "))
 	}
 	values := strings.FieldsFunc(text, func(r rune) bool { return r == '\n' })
+	if name != flagInstanceType && strings.TrimSpace(text) == "" {
+		return fmt.Errorf("%s is empty: set a value, or remove the key to use the default", name)
+	}
 	if name != flagInstanceType && len(values) != 1 {
 		return fmt.Errorf("%s is %q: it must be one value on one line", name, text)
 	}
 	for _, value := range values {
 		if err := flags.Set(name, strings.TrimSpace(value)); err != nil {
 			_ = known.Value.Set(known.DefValue) // so that the default is not reported, too
-			return fmt.Errorf("%s is %q: %w", name, strings.TrimSpace(value), err)
+			return fmt.Errorf("%s is %q: %w", name, strings.TrimSpace(value), validOf(known.Value, err))
 		}
 	}
 	return nil
+}
+
+// validOf returns the valid values of a flag that Go's package flag declares: its own errors do not name them. Other
+// flags have better errors.
+func validOf(of flag.Value, err error) error {
+	known, isKnown := of.(flag.Getter)
+	if !isKnown {
+		return err
+	}
+	switch known.Get().(type) {
+	case float64:
+		return errors.New("it must be a number in USD per hour, such as 98.5")
+	case bool:
+		return errors.New("it must be true or false")
+	default:
+		return err
+	}
 }
 
 // LiveFlags returns the sorted names of the flags that a ConfigMap may set.

@@ -45,15 +45,18 @@ func TestParseLive(t *testing.T) {
 		},
 		{
 			reason: "every problem is named, with its key and value", data: map[string]string{
-				"spending-cluster": "0", "spending-per-workspace": "much", "allow-instance-type": "[a", "zap-log-level": "loud",
+				"spending-cluster": "0", "spending-per-workspace": "much", "allow-instance-type": "[a", "spending-unlimited": "never",
+				"default-max-hourly-price": "1e999", "zap-log-level": "loud",
 			},
-			err: `allow-instance-type is "[a": "[a" is neither a machine type nor a pattern such as Standard_NC*; ` +
-				`spending-per-workspace is "much": parse error; zap-log-level is "loud": it must be error, info, debug or a number above 0; ` +
+			err: `allow-instance-type is "[a": it must be a machine type, or a pattern such as Standard_NC*; ` +
+				`default-max-hourly-price is "1e999": it must be a number in USD per hour, such as 98.5; ` +
+				`spending-per-workspace is "much": it must be a number in USD per hour, such as 98.5; ` +
+				`spending-unlimited is "never": it must be true or false; zap-log-level is "loud": it must be error, info, debug or a number above 0; ` +
 				`--spending-cluster is 0: it must be a price above 0 in USD per hour; --spending-unlimited lifts all ceilings`,
 		},
 		{
 			reason: "an empty ceiling is none of the defaults", data: map[string]string{"spending-cluster": ""},
-			err: `spending-cluster is "": it must be one value on one line`,
+			err: `spending-cluster is empty: set a value, or remove the key to use the default`,
 		},
 		{
 			reason: "two ceilings", data: map[string]string{"spending-cluster": "1\n2"},

@@ -155,7 +155,7 @@ func TestBadFlags(t *testing.T) {
 		{"too many labels", append(good, "--cost-namespace=a", "--cost-label=a", "--cost-label=b", "--cost-label=c", "--cost-label=d", "--cost-label=e",
 			"--cost-label=f"), []string{"--cost-label is set 6 times, but at most 5 labels are allowed"}},
 		{"no label", append(good, "--cost-label=a b"), []string{`"a b" is not the key of a label`}},
-		{"a pattern that is none", append(good, "--allow-instance-type=[a"), []string{`"[a" is neither a machine type`}},
+		{"a pattern that is none", append(good, "--allow-instance-type=[a"), []string{`it must be a machine type, or a pattern`}},
 		{"a resource without a domain", []string{"--rdma-resource=hca"}, []string{`"hca" does not name an extended resource`}},
 		{"a resource that is no name", []string{"--rdma-resource=rdma/h c a"}, []string{`"rdma/h c a" does not name an extended resource`}},
 		{"less than one of a resource", []string{"--rdma-resource=rdma/hca=0"}, []string{`requests "0" of rdma/hca`}},

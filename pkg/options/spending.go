@@ -4,6 +4,7 @@
 package options
 
 import (
+	"errors"
 	"flag"
 	"fmt"
 	"math"
@@ -44,7 +45,7 @@ func (s *Spending) bind(flags *flag.FlagSet) {
 
 func (s *Spending) addInstanceType(pattern string) error {
 	if _, err := path.Match(pattern, ""); err != nil || pattern == "" {
-		return fmt.Errorf("%q is neither a machine type nor a pattern such as Standard_NC*", pattern)
+		return errors.New("it must be a machine type, or a pattern such as Standard_NC*")
 	}
 	s.InstanceTypes = append(s.InstanceTypes, pattern)
 	return nil

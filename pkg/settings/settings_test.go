@@ -170,7 +170,7 @@ func TestStart(t *testing.T) {
 		change func(*world)
 		want   string
 	}{
-		{"a mistake", func(*world) {}, "spending-cluster is \"much\": parse error"},
+		{"a mistake", func(*world) {}, "spending-cluster is \"much\": it must be a number in USD per hour"},
 		{"no ConfigMap", func(w *world) { w.keeper.Name.Name = "other" }, "ConfigMap modelberth-system/other does not exist: create it again, for example with helm upgrade"},
 		{"no answer", func(w *world) { w.down = errors.New("the server is down") }, "the server is down"},
 	}

@@ -99,7 +99,7 @@ func TestSettingsReload(t *testing.T) {
 	// The next process has no previous settings.
 	w.setSettings(t, name, map[string]string{"spending-cluster": "much"})
 	_, err := app.NewManager(t.Context(), w.config, o, app.Hooks{SkipNameValidation: true})
-	if want := `--settings-config-map: ConfigMap ` + name.String() + `: spending-cluster is "much": parse error`; err == nil || err.Error() != want {
+	if want := `--settings-config-map: ConfigMap ` + name.String() + `: spending-cluster is "much": it must be a number in USD per hour, such as 98.5`; err == nil || err.Error() != want {
 		t.Errorf("\n got %v\nwant %s", err, want)
 	}
 	w.setSettings(t, name, nil)
