@@ -16,6 +16,7 @@ import (
 	"k8s.io/klog/v2"
 
 	"github.com/modelberth/modelberth/pkg/cli"
+	"github.com/modelberth/modelberth/pkg/options"
 )
 
 func main() {
@@ -27,5 +28,5 @@ func run() int {
 	klog.SetLogger(logr.Discard()) // the commands report each error once, in their own words
 	ctx, stop := signal.NotifyContext(context.Background(), syscall.SIGTERM)
 	defer stop()
-	return cli.Main(ctx, os.Args[1:], cli.Process(os.Stdin, os.Stdout, os.Stderr, os.Getenv))
+	return cli.Main(ctx, os.Args[1:], cli.Process(os.Stdin, os.Stdout, os.Stderr, os.Getenv, options.Effective))
 }

@@ -44,12 +44,15 @@ type World struct {
 	Typing bool
 	// Interrupt returns a context. Ctrl-C cancels it and does not end the process.
 	Interrupt func(context.Context) (context.Context, context.CancelFunc)
+	// Settings describes the settings that a controller reads from a ConfigMap's data, without secrets.
+	Settings func(data map[string]string) map[string]string
 }
 
 // Process returns the World of a real process.
-func Process(in, out *os.File, err io.Writer, getenv func(string) string) World {
+func Process(in, out *os.File, err io.Writer, getenv func(string) string, settings func(map[string]string) map[string]string) World {
 	return World{
-		In: in, Out: out, Err: err, Getenv: getenv, Presets: presets.FS(), Chart: charts.FS(), Hub: newHub, Cluster: connect,
+		Settings: settings,
+		In:       in, Out: out, Err: err, Getenv: getenv, Presets: presets.FS(), Chart: charts.FS(), Hub: newHub, Cluster: connect,
 		Terminal: term.IsTerminal(int(out.Fd())) && getenv("TERM") != "dumb",
 		Typing:   term.IsTerminal(int(in.Fd())),
 		Clock:    clock.RealClock{},

@@ -153,7 +153,7 @@ func (c *cluster) run(t *testing.T, s session, args ...string) ran {
 		In: strings.NewReader(s.stdin), Out: s.out, Err: &err, Getenv: func(name string) string { return s.env[name] },
 		Presets: s.presets, Chart: charts.FS(), Terminal: s.terminal, Typing: s.typing, Clock: s.clock,
 		Size:      func() (int, int) { return s.width, s.height },
-		Interrupt: s.interrupt,
+		Interrupt: s.interrupt, Settings: describedSettings,
 		Cluster: func(flags *genericclioptions.ConfigFlags, _ io.Writer) (*cli.Cluster, error) {
 			namespace := "team-a"
 			if *flags.Namespace != "" {

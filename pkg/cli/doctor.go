@@ -43,8 +43,9 @@ in the cluster.
 Exit codes: 0 without errors, 1 with a finding of severity error, 2 if the cluster cannot be checked. The
 warning NotChecked lists objects that you may not read.
 
-The support bundle is a tar.gz with the findings and the objects. It has no Secrets, no ConfigMaps, no values of
-environment variables, and no query strings of URLs. Review it before you send it.`,
+The support bundle is a tar.gz with the findings, the objects, and the controller's settings, such as its spending
+ceilings. It has no Secrets, no other text from ConfigMaps, no values of environment variables, and no query strings
+of URLs. Review it before you send it.`,
 		Example: `  kubectl berth doctor
   kubectl berth doctor -o json
   kubectl berth doctor --support-bundle support.tar.gz`,
@@ -69,6 +70,7 @@ func (d *doctorCommand) run(ctx context.Context, w World) error {
 	}
 	findings := doctor.Examine(seen)
 	if d.bundle != "" {
+		seen.Settings = cluster.settings(ctx, seen.SettingsConfigMaps(), w.Settings)
 		if err := writeBundle(d.bundle, seen, findings); err != nil {
 			return usageError("--support-bundle: %w", err)
 		}

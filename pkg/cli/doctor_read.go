@@ -9,6 +9,7 @@ import (
 	"errors"
 	"fmt"
 	"net/http"
+	"strings"
 	"time"
 
 	apierrors "k8s.io/apimachinery/pkg/api/errors"
@@ -84,7 +85,8 @@ type source struct {
 	namespace string
 }
 
-// sources returns all kinds that doctor reads. Secrets and ConfigMaps are not among them.
+// sources returns all kinds that doctor reads. Secrets and ConfigMaps are not among them: for a support bundle, settings
+// reads single ConfigMaps.
 func sources() []source {
 	of := func(group, version string, kinds ...string) []source {
 		var out []source
@@ -191,4 +193,29 @@ func (c *Cluster) readAll(ctx context.Context, from source) ([]unstructured.Unst
 			return out, nil
 		}
 	}
+}
+
+// settings reads the controllers' settings in ConfigMaps, given as NAMESPACE/NAME.
+func (c *Cluster) settings(ctx context.Context, configMaps []string, describe func(map[string]string) map[string]string) []doctor.Settings {
+	ctx, cancel := context.WithTimeout(ctx, callLimit)
+	defer cancel()
+	var out []doctor.Settings
+	for _, each := range configMaps {
+		namespace, name, _ := strings.Cut(each, "/")
+		object := &unstructured.Unstructured{}
+		object.SetGroupVersionKind(schema.GroupVersionKind{Version: "v1", Kind: "ConfigMap"})
+		err := c.Objects.Get(ctx, client.ObjectKey{Namespace: namespace, Name: name}, object)
+		var data map[string]string
+		if err == nil {
+			data, _, err = unstructured.NestedStringMap(object.Object, "data")
+		}
+		read := doctor.Settings{ConfigMap: each}
+		if err != nil {
+			read.Problem = err.Error()
+		} else {
+			read.Values = describe(data)
+		}
+		out = append(out, read)
+	}
+	return out
 }

@@ -8,9 +8,11 @@ import (
 	"compress/gzip"
 	"context"
 	"errors"
+	"io"
 	"maps"
 	"os"
 	"path/filepath"
+	"strings"
 	"testing"
 	"time"
 
@@ -153,6 +155,97 @@ func TestDoctor(t *testing.T) {
 		})
 	}
 	checkBundle(t, bundle)
+}
+
+// describedSettings shows one setting, and hides all others.
+func describedSettings(data map[string]string) map[string]string {
+	return map[string]string{"spending-cluster": data["spending-cluster"]}
+}
+
+// TestBundleHasSettings: a support bundle has the ceilings that the controller uses, and nothing else from its ConfigMap.
+// Without a bundle, doctor reads no ConfigMap.
+func TestBundleHasSettings(t *testing.T) {
+	controller := named("modelberth-system", "modelberth", map[string]any{"spec": map[string]any{"template": map[string]any{
+		"spec": map[string]any{"containers": []any{map[string]any{
+			"name": "controller", "args": []any{"--settings-config-map=modelberth-system/modelberth-settings"},
+		}}},
+	}}})
+	controller["metadata"] = map[string]any{
+		"namespace": "modelberth-system", "name": "modelberth", "labels": map[string]any{"app.kubernetes.io/name": "modelberth"},
+	}
+	objects := sickCluster()
+	objects["Deployment"] = []map[string]any{controller}
+	found := named("modelberth-system", "modelberth-settings", map[string]any{"data": map[string]any{
+		"spending-cluster": "1200", "zap-log-level": "LEAK1", "api-token": "LEAK2",
+	}})
+	tests := []struct {
+		reason    string
+		existing  []map[string]any
+		forbidden string
+		want      []string
+	}{
+		{"a ConfigMap with secrets", []map[string]any{found}, "", []string{
+			"configMap: modelberth-system/modelberth-settings", `spending-cluster: "1200"`,
+		}},
+		{"no right to read it", []map[string]any{}, "ConfigMap", []string{"problem:", "forbidden"}},
+		{"no ConfigMap", []map[string]any{}, "", []string{"problem:", "not found"}},
+	}
+	for _, test := range tests {
+		t.Run(test.reason, func(t *testing.T) {
+			objects["ConfigMap"] = test.existing
+			faults, reads := kinds(objects, test.forbidden), 0
+			get := faults.Get
+			faults.Get = func(ctx context.Context, c client.WithWatch, key client.ObjectKey, object client.Object, options ...client.GetOption) error {
+				if object.GetObjectKind().GroupVersionKind().Kind == "ConfigMap" {
+					reads++
+				}
+				return get(ctx, c, key, object, options...)
+			}
+			at := cluster{server: clockServer{}, faults: faults}
+			path := filepath.Join(t.TempDir(), "support.tar.gz")
+			at.run(t, session{}, "doctor")
+			if reads > 0 {
+				t.Error("without a bundle, doctor reads a ConfigMap")
+			}
+			at.run(t, session{}, "doctor", "--support-bundle", path)
+			text := bundled(t, path, "modelberth-support/settings.yaml")
+			for _, part := range test.want {
+				if !strings.Contains(text, part) {
+					t.Errorf("the settings lack %q:\n%s", part, text)
+				}
+			}
+			if strings.Contains(text, "LEAK") {
+				t.Errorf("the settings hold a secret:\n%s", text)
+			}
+		})
+	}
+}
+
+// bundled returns a file of a support bundle.
+func bundled(t *testing.T, path, name string) string {
+	t.Helper()
+	file, err := os.Open(path)
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer func() { _ = file.Close() }()
+	plain, err := gzip.NewReader(file)
+	if err != nil {
+		t.Fatal(err)
+	}
+	for archive := tar.NewReader(plain); ; {
+		header, err := archive.Next()
+		if err != nil {
+			t.Fatalf("looking for %s: %v", name, err)
+		}
+		if header.Name == name {
+			text, err := io.ReadAll(archive)
+			if err != nil {
+				t.Fatal(err)
+			}
+			return string(text)
+		}
+	}
 }
 
 // checkBundle opens a bundle, and checks that only its owner can read it.

@@ -27,8 +27,8 @@ const hidden = "…"
 // secretive matches names of flags, keys and annotations that may have secret values.
 var secretive = regexp.MustCompile(`(?i)(key|token|secret|password|passwd|credential|authorization)`)
 
-// WriteBundle writes a tar.gz with the findings and the objects of a snapshot, one file for each kind. It leaves out
-// Secrets, ConfigMaps, schemas and the values of environment variables.
+// WriteBundle writes a tar.gz with the findings, the controllers' settings and the objects of a snapshot, one file for each
+// kind. It leaves out Secrets, ConfigMaps, schemas and the values of environment variables.
 func WriteBundle(w io.Writer, s *Snapshot, findings []Finding) error {
 	files := map[string][]byte{}
 	report, err := json.MarshalIndent(map[string]any{
@@ -38,6 +38,13 @@ func WriteBundle(w io.Writer, s *Snapshot, findings []Finding) error {
 		return fmt.Errorf("writing the findings: %w", err)
 	}
 	files["report.json"] = report
+	if len(s.Settings) > 0 {
+		text, err := yaml.Marshal(s.Settings)
+		if err != nil {
+			return fmt.Errorf("writing the settings: %w", err)
+		}
+		files["settings.yaml"] = []byte(redact.Text(string(text)))
+	}
 	for i := range s.Objects {
 		object := &s.Objects[i]
 		if object.GetKind() == "Secret" || object.GetKind() == "ConfigMap" {

@@ -55,6 +55,10 @@ func TestBundleHidesSecrets(t *testing.T) {
 		}
 		s.Objects = append(s.Objects, unstructured.Unstructured{Object: object})
 	}
+	s.Settings = []Settings{
+		{ConfigMap: "modelberth-system/modelberth-settings", Values: map[string]string{"spending-cluster": "600"}},
+		{ConfigMap: "other/settings", Problem: "GET https://h.example/a?token=LEAK12: 403"},
+	}
 	before, err := yaml.Marshal(s.Objects)
 	if err != nil {
 		t.Fatal(err)
@@ -73,6 +77,11 @@ func TestBundleHidesSecrets(t *testing.T) {
 		if strings.Contains(text, "LEAK") {
 			t.Errorf("%s holds a secret:\n%s", name, text)
 		}
+	}
+	settings := "- configMap: modelberth-system/modelberth-settings\n  values:\n    spending-cluster: \"600\"\n" +
+		"- configMap: other/settings\n  problem: 'GET https://h.example/a?…: 403'\n"
+	if diff := cmp.Diff(settings, files["modelberth-support/settings.yaml"]); diff != "" {
+		t.Errorf("settings (-want +got):\n%s", diff)
 	}
 	if _, hasSecrets := files["modelberth-support/secret.yaml"]; hasSecrets {
 		t.Error("the bundle has Secrets")

@@ -33,6 +33,17 @@ func (e *examination) controllers() []appsv1.Deployment {
 	return slices.DeleteFunc(e.deployments(), func(d appsv1.Deployment) bool { return !isOurs(d.Labels) })
 }
 
+// SettingsConfigMaps returns the ConfigMaps with settings of the controllers, as NAMESPACE/NAME.
+func (s *Snapshot) SettingsConfigMaps() []string {
+	var out []string
+	all := (&examination{snapshot: s}).controllers()
+	for i := range all {
+		out = append(out, setting(&all[i], "settings-config-map")...)
+	}
+	slices.Sort(out)
+	return slices.Compact(out)
+}
+
 // setting returns the values of a flag of the controller.
 func setting(d *appsv1.Deployment, flag string) []string {
 	var out []string

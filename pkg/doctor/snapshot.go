@@ -21,6 +21,18 @@ type Snapshot struct {
 	Objects []unstructured.Unstructured `json:"objects,omitempty"`
 	// Unread has the reason why a kind could not be read, such as a missing right, by kind.
 	Unread map[string]string `json:"unread,omitempty"`
+	// Settings are those of the controllers that read them from a ConfigMap. Only support bundles have them.
+	Settings []Settings `json:"settings,omitempty"`
+}
+
+// Settings are the values that a controller uses from a ConfigMap.
+type Settings struct {
+	// ConfigMap is its namespace and name.
+	ConfigMap string `json:"configMap"`
+	// Values have no text from the ConfigMap but valid settings.
+	Values map[string]string `json:"values,omitempty"`
+	// Problem explains why they could not be read; empty if they were.
+	Problem string `json:"problem,omitempty"`
 }
 
 // examination collects findings.

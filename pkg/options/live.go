@@ -4,6 +4,7 @@
 package options
 
 import (
+	"cmp"
 	"errors"
 	"flag"
 	"fmt"
@@ -99,6 +100,36 @@ func validOf(of flag.Value, err error) error {
 	default:
 		return err
 	}
+}
+
+// Effective describes the value of each setting for a ConfigMap's data. It has no text from the ConfigMap but valid values of
+// settings, so it holds no secret.
+func Effective(data map[string]string) map[string]string {
+	const hidden = "…"
+	out, defaults := map[string]string{}, new(Live).flags()
+	for name := range data {
+		out[name] = hidden + " (no setting)"
+	}
+	defaults.VisitAll(func(f *flag.Flag) {
+		text, isSet := data[f.Name]
+		switch _, err := ParseLive(map[string]string{f.Name: text}); {
+		case !isSet:
+			out[f.Name] = cmp.Or(f.DefValue, unset(f.Name)) + " (default)"
+		case err != nil:
+			out[f.Name] = hidden + " (invalid: the controller keeps its former settings)"
+		default:
+			out[f.Name] = cmp.Or(strings.Join(strings.Fields(text), " "), unset(f.Name))
+		}
+	})
+	return out
+}
+
+// unset returns the default of a flag that declares none as text.
+func unset(name string) string {
+	if name == flagInstanceType {
+		return "all"
+	}
+	return new(Live).LogLevel.String()
 }
 
 // LiveFlags returns the sorted names of the flags that a ConfigMap may set.

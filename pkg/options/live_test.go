@@ -119,3 +119,24 @@ func TestLiveFlagsHaveOneSource(t *testing.T) {
 		})
 	}
 }
+
+// TestEffective: a support bundle shows what the controller uses, and nothing else that somebody wrote into the ConfigMap.
+func TestEffective(t *testing.T) {
+	got := options.Effective(map[string]string{
+		"spending-cluster": " 1200\n", "spending-unlimited": "LEAK1", "spending-per-workspace": "-1", "allow-instance-type": "Standard_NC*\ng6.*",
+		"api-token": "LEAK2",
+	})
+	want := map[string]string{
+		"allow-instance-type": "Standard_NC* g6.*", "default-max-hourly-price": "0 (default)", "spending-cluster": "1200",
+		"spending-per-namespace": "300 (default)", "spending-per-workspace": "… (invalid: the controller keeps its former settings)",
+		"spending-unlimited": "… (invalid: the controller keeps its former settings)", "zap-log-level": "info (default)",
+		"api-token": "… (no setting)",
+	}
+	if diff := cmp.Diff(want, got); diff != "" {
+		t.Errorf("(-want +got):\n%s", diff)
+	}
+	all := options.Effective(nil)["allow-instance-type"]
+	if all != "all (default)" || options.Effective(map[string]string{"allow-instance-type": ""})["allow-instance-type"] != "all" {
+		t.Errorf("without a machine type, %q are allowed", all)
+	}
+}

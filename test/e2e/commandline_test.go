@@ -14,6 +14,7 @@ import (
 
 	"github.com/modelberth/modelberth/api/v1beta1"
 	"github.com/modelberth/modelberth/pkg/cli"
+	"github.com/modelberth/modelberth/pkg/options"
 )
 
 // berth runs kubectl berth as somebody with the cluster's kubeconfig, and returns what it prints.
@@ -43,7 +44,7 @@ func tryBerth(t *testing.T, args ...string) (text string, code int) {
 	ctx, cancel := context.WithTimeout(t.Context(), readyTimeout)
 	defer cancel()
 	all := append(slices.Clone(args), "--kubeconfig="+local.kubeconfig)
-	code = cli.Main(ctx, all, cli.Process(in, out, &problems, func(string) string { return "" }))
+	code = cli.Main(ctx, all, cli.Process(in, out, &problems, func(string) string { return "" }, options.Effective))
 	printed, err := os.ReadFile(out.Name())
 	if err != nil {
 		t.Fatal(err)

@@ -24,6 +24,7 @@ import (
 
 	"github.com/modelberth/modelberth/api/v1beta1"
 	"github.com/modelberth/modelberth/pkg/cli"
+	"github.com/modelberth/modelberth/pkg/options"
 	"github.com/modelberth/modelberth/test/integration/faults"
 	"github.com/modelberth/modelberth/test/privileges"
 )
@@ -148,7 +149,7 @@ func (w *world) wroteNothing(t *testing.T, user string) {
 // preflight runs kubectl berth preflight-upgrade.
 func (*world) preflight(t *testing.T, kubeconfig string, code int, args ...string) *preflightReport {
 	t.Helper()
-	process := cli.Process(os.Stdin, os.Stdout, os.Stderr, func(string) string { return "" })
+	process := cli.Process(os.Stdin, os.Stdout, os.Stderr, func(string) string { return "" }, options.Effective)
 	var out, complaints bytes.Buffer
 	process.Out, process.Err = &out, &complaints
 	args = append([]string{"preflight-upgrade", "-o", "json", "--kubeconfig", kubeconfig}, args...)
