@@ -21,9 +21,9 @@ type theme struct {
 // themes returns the themes in order of their use to a reader: suitable options, near misses, impossible options.
 func themes() []theme {
 	return []theme{
-		{"Above your limits", []string{"above the limit", "at most", "are allowed"}},
+		{"Above your limits", []string{"above the limit", "at most", "(resource.count)"}},
 		{"Suitable, but cost more or rank lower", []string{
-			"costs more", "same price", "slower:", "no price known", "must save", "is not known",
+			"costs more", "same price", "slower:", "no price known", "must cost at least", "is not known",
 		}},
 		{"Hold the model, but too slow", []string{"too slow"}},
 		{"Too little memory", []string{"does not fit", "GiB of disk"}},

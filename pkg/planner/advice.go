@@ -14,8 +14,9 @@ import (
 	"github.com/modelberth/modelberth/pkg/wording"
 )
 
-// advice lists ways to save money. They need the user's consent, so a plan never takes them on its own: weights or a KV
-// cache in fewer bits, a part of a GPU, or a machine with a higher price per hour and a lower one per token.
+// advice lists other plans that only the user can choose. Some cost less: weights or a KV cache in fewer bits, a part of
+// a GPU, a higher price per hour with a lower one per token, another region, or several deployments. One holds the
+// whole target, if the chosen plan holds less.
 func (p *Planner) advice(r Request, d demand, found outcome) []string {
 	options, chosen := found.options, found.options[0]
 	m, ok := d.(*modelDemand)

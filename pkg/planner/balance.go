@@ -147,7 +147,7 @@ func (g *goals) outbalanced(best, other *option) string {
 	case other.price < 0 || best.price < 0:
 		return ""
 	case other.standing == scattered && other.level <= best.level:
-		return fmt.Sprintf("takes %s for %s, but more machines than in the plan must save %.0f %%", count(other.nodes, "machine"),
+		return fmt.Sprintf("takes %s for %s: more machines must cost at least %.0f %% less than fewer", count(other.nodes, "machine"),
 			usd.PerHour(other.price), 100*g.saving(other))
 	case other.standing == affordable && byToken(best, other) != 0 && other.perMillion() < 0:
 		return "its speed is not known"

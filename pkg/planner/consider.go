@@ -18,7 +18,7 @@ func (p *Planner) consider(d demand, c Constraints, m *machine, found *outcome) 
 	}
 	capacityType, reason := p.allowed(c, m)
 	if nodes := d.fewest(); reason == "" && c.MaxNodes > 0 && nodes > c.MaxNodes {
-		reason = fmt.Sprintf("needs %d nodes, but at most %d are allowed", nodes, c.MaxNodes)
+		reason = fmt.Sprintf("needs %s, but the limit is %d (resource.count)", count(nodes, "machine"), c.MaxNodes)
 	}
 	price := m.priceAs(capacityType)
 	if reason != "" {

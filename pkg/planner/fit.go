@@ -378,15 +378,19 @@ func (g *goals) slowness(l *layout) string {
 	ttft, tpot := g.floors.limits(p)
 	switch {
 	case p.TPOT > millis(g.floors.tpot):
-		return fmt.Sprintf("too slow: %.0f ms per token %s, the limit is %v", p.TPOT, each, g.floors.tpot)
+		took, _ := apart(p.TPOT, millis(g.floors.tpot), 0)
+		return fmt.Sprintf("too slow: %s ms per token %s, the limit is %v", took, each, g.floors.tpot)
 	case p.TTFT > millis(g.floors.ttft):
-		return fmt.Sprintf("too slow: %.1f s to the first token %s, the limit is %v", p.TTFT/1000, at, g.floors.ttft)
+		took, _ := apart(p.TTFT/1000, g.floors.ttft.Seconds(), 1)
+		return fmt.Sprintf("too slow: %s s to the first token %s, the limit is %v", took, at, g.floors.ttft)
 	case p.TPOT > tpot:
-		return fmt.Sprintf("too slow: %.0f ms per token %s; the limit is %v, and %s figures must stay below %.0f ms",
-			p.TPOT, each, g.floors.tpot, figures, tpot)
+		took, most := apart(p.TPOT, tpot, 0)
+		return fmt.Sprintf("too slow: %s ms per token %s; the limit is %v, and %s figures must stay below %s ms",
+			took, each, g.floors.tpot, figures, most)
 	case p.TTFT > ttft:
-		return fmt.Sprintf("too slow: %.1f s to the first token %s; the limit is %v, and %s figures must stay below %.1f s",
-			p.TTFT/1000, at, g.floors.ttft, p.Basis, ttft/1000)
+		took, most := apart(p.TTFT/1000, ttft/1000, 1)
+		return fmt.Sprintf("too slow: %s s to the first token %s; the limit is %v, and %s figures must stay below %s s",
+			took, at, g.floors.ttft, p.Basis, most)
 	default:
 		return ""
 	}

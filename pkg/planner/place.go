@@ -402,7 +402,7 @@ func (d *modelDemand) doesNotFit(m *machine, why *misfit) string {
 	case !d.spreadsOverNodes():
 		text += ", and " + cmp.Or(d.singleNode, fromOneMachine)
 	case d.limit > 0 && d.limit == d.mostNodes(m):
-		text += fmt.Sprintf(", and at most %d are allowed", d.limit)
+		text += fmt.Sprintf(", and the limit is %s (resource.count)", count(d.limit, "machine"))
 	case m.there != nil && len(m.there) == d.mostNodes(m):
 		text += ", and no more such nodes are free in one zone"
 	case d.mostNodes(m) == plainNodes && !d.named:
@@ -468,9 +468,9 @@ func idleWarning(idle int, m *machine) string {
 func (d *modelDemand) whyNoMore(m *machine, f *form) string {
 	layer := f.physics.LayerBytes(m.GPUs) / gib
 	if 2*layer > m.gpu.MemoryGiB*f.engine.Profile.MostUsed {
-		return fmt.Sprintf(": more machines do not help, because a machine holds two layers or more, and a layer takes %.1f GiB of each GPU", layer)
+		return fmt.Sprintf(": more machines do not help, because at least one of them must hold two layers, and a layer takes %.1f GiB of each GPU", layer)
 	}
-	return fmt.Sprintf(": more machines do not help, because a machine holds two layers or more with their KV cache and overhead, "+
+	return fmt.Sprintf(": more machines do not help, because at least one of them must hold two layers with their KV cache and overhead, "+
 		"and a layer takes %.1f GiB of each GPU", layer)
 }
 

@@ -106,7 +106,7 @@ func TestRefusals(t *testing.T) {
 			planner.Request{Template: &planner.TemplateDemand{Nodes: 3}, Constraints: planner.Constraints{MaxNodes: 2, InstanceType: "One"}},
 			planner.InfeasibleError{
 				Reason:  v1beta1.ReasonNoMachineAllowed,
-				Message: "resource.instanceType: One: needs 3 nodes, but at most 2 are allowed; remove instanceType, or change the limit that excludes it",
+				Message: "resource.instanceType: One: needs 3 machines, but the limit is 2 (resource.count); remove instanceType, or change the limit that excludes it",
 			},
 		},
 		{

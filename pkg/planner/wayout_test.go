@@ -46,7 +46,7 @@ func TestWaysOut(t *testing.T) {
 			"several deployments are, where one does not hold them", 15, 16,
 			planner.Objectives{MaxModelLen: 32768, Concurrency: 40, TimePerOutputToken: time.Second},
 			planner.Constraints{InstanceType: "Dull", MaxNodes: 1},
-			"DoesNotFit: chat on Dull: does not fit by X GiB per GPU at 32768 tokens × 40, and at most 1 are allowed; " +
+			"DoesNotFit: chat on Dull: does not fit by X GiB per GPU at 32768 tokens × 40, and the limit is 1 machine (resource.count); " +
 				"an InferenceSet of 4 replicas with inference.objectives.concurrency: 10 serves it on Dull ($2.00/h) each, $8.00/h in all",
 		},
 		{
@@ -59,7 +59,7 @@ func TestWaysOut(t *testing.T) {
 			"another machine does with the settings of the engine: one GPU holds the model only with more of its memory", 15, 16,
 			exact(2048, 1),
 			planner.Constraints{InstanceType: "Dull", MaxNodes: 1, Engine: planner.EngineSettings{GPUMemoryUtilization: 0.42}},
-			"DoesNotFit: chat on Dull: does not fit by X GiB per GPU at 2048 tokens × 1, and at most 1 are allowed; " +
+			"DoesNotFit: chat on Dull: does not fit by X GiB per GPU at 2048 tokens × 1, and the limit is 1 machine (resource.count); " +
 				"2 × Dark ($3.50/h) is suitable",
 		},
 		{
@@ -67,14 +67,14 @@ func TestWaysOut(t *testing.T) {
 			exact(2048, 1),
 			planner.Constraints{InstanceType: "Swift"},
 			"DoesNotFit: chat on Swift: does not fit by X GiB per GPU at 2048 tokens × 1 on 2 machines: " +
-				"more machines do not help, because a machine holds two layers or more, and a layer takes X GiB of each GPU; Swifts ($12.00/h) is suitable",
+				"more machines do not help, because at least one of them must hold two layers, and a layer takes X GiB of each GPU; Swifts ($12.00/h) is suitable",
 		},
 		{
 			"its layers fit, their KV cache does not", 15, 16,
 			exact(32768, 400),
 			planner.Constraints{InstanceType: "Swift"},
 			"DoesNotFit: chat on Swift: does not fit by X GiB per GPU at 32768 tokens × 400 on 10 machines: " +
-				"more machines do not help, because a machine holds two layers or more with their KV cache and overhead, and a layer takes X GiB of each GPU; " +
+				"more machines do not help, because at least one of them must hold two layers with their KV cache and overhead, and a layer takes X GiB of each GPU; " +
 				"an InferenceSet of 37 replicas with inference.objectives.concurrency: 11 serves it on Swift ($3.00/h) each, $111.00/h in all",
 		},
 		{
@@ -103,5 +103,37 @@ func TestWaysOut(t *testing.T) {
 				t.Errorf("refusal (-want +got):\n%s", diff)
 			}
 		})
+	}
+}
+
+// A message about a figure above a limit must show a larger number than the limit, however it rounds.
+func TestTooSlowShowsMoreThanTheLimit(t *testing.T) {
+	numbers := regexp.MustCompile(`too slow: ([\d.]+) (ms|s) .*(?:the limit is|must stay below) ([\d.]+) ?(ms|s)`)
+	millis := func(n float64) time.Duration { return time.Duration(n * float64(time.Millisecond)) }
+	named := planner.Constraints{InstanceType: "Dull"}
+	for concurrency := 1; concurrency <= 12; concurrency++ {
+		objectives := planner.Objectives{Concurrency: concurrency, MaxModelLen: 2048}
+		plan, err := ask(t, city(t), planner.Request{Constraints: named, Objectives: objectives})
+		if err != nil {
+			t.Fatal(err)
+		}
+		slowToken, slowStart := objectives, objectives
+		slowToken.TimePerOutputToken = millis(plan.Performance.TPOTMillis - 0.02)
+		slowStart.TimeToFirstToken = millis(plan.Performance.TTFTMillis - 0.2)
+		for _, objectives := range []planner.Objectives{slowToken, slowStart} {
+			_, err := ask(t, city(t), planner.Request{Constraints: named, Objectives: objectives})
+			if err == nil {
+				t.Fatalf("%d requests: planned with %+v", concurrency, objectives)
+			}
+			got := numbers.FindStringSubmatch(err.Error())
+			if got == nil {
+				t.Fatalf("%d requests: no figure and limit in %q", concurrency, err)
+			}
+			figure, _ := time.ParseDuration(got[1] + got[2])
+			limit, _ := time.ParseDuration(got[3] + got[4])
+			if figure <= limit {
+				t.Errorf("%d requests: %s is not above %s: %v", concurrency, figure, limit, err)
+			}
+		}
 	}
 }

@@ -47,6 +47,17 @@ func atLeastTenth(gibs float64) string {
 	return strconv.FormatFloat(max(0.1, math.Ceil(gibs*10)/10), 'f', 1, 64)
 }
 
+// apart formats two numbers with a number of decimals, or with up to three more if they would look the same.
+func apart(a, b float64, decimals int) (first, second string) {
+	for more := range 4 {
+		first, second = strconv.FormatFloat(a, 'f', decimals+more, 64), strconv.FormatFloat(b, 'f', decimals+more, 64)
+		if first != second {
+			break
+		}
+	}
+	return first, second
+}
+
 // decimal formats a number with at most two digits after the point.
 func decimal(n float64) string { return strconv.FormatFloat(math.Round(n*100)/100, 'f', -1, 64) }
 
