@@ -60,8 +60,8 @@ assumes. The new plan keeps the spec's context, precision, placement, limits and
 machine types, number of machines and concurrency. The command recommends the new plan if it is at least %.0f %% cheaper
 than the present one at today's price.
 
-There is no advice if the Workspace has run on its present machines for less than three days, if its model answered
-in fewer than 24 of the last 48 hours, or if it produced fewer than 100000 output tokens. The ledger counts tokens,
+There is no advice if, since --since, the model has answered on the present machine type for less than three days or
+less than 24 of the last 48 hours, or has produced fewer than 100000 output tokens there. The ledger counts tokens,
 not requests. Requests that came while the model did not answer are missing.
 
 The command reads the Workspaces, their revisions and the copy of the ledger in your namespace; with -A, the ledger
@@ -240,7 +240,8 @@ func rateOf(load *cost.Load, assumed *planner.Performance) float64 {
 	return math.Ceil(headroom*rate*digits) / digits
 }
 
-// compareCheaper plans for a rate. It recommends the new plan if that is cheaper than the present plan at today's prices.
+// compareCheaper plans for a rate. It recommends the new plan if that costs less than the present one by leastSaving, at
+// today's price. If the present machines cannot be bought today, it compares with their price at the purchase.
 func (r *rightsizeCommand) compareCheaper(ctx context.Context, current *pinned, rate float64, out *sizing) {
 	source := made(current.Inputs)
 	source.Namespace, source.Name = out.Namespace, out.Name

@@ -120,7 +120,7 @@ func (l *Ledger) Select(isMeant func(Name) bool) *Ledger {
 }
 
 // Join returns a ledger with the accounts, open machines and engines of several ledgers. If two have the same machine,
-// the time of the second one is settled.
+// it stays open with the first one's time, and the second one's time goes into the accounts.
 func Join(ledgers ...*Ledger) *Ledger {
 	out := New()
 	for _, l := range ledgers {

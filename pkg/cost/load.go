@@ -47,7 +47,7 @@ func (l *Load) Problem() string {
 	days := func(d time.Duration) string { return fmt.Sprintf("%.1f", d.Hours()/24) }
 	switch {
 	case l.Serving < leastServing:
-		return fmt.Sprintf("the model answered for only %s days on the present machines, and advice requires %s", days(l.Serving), days(leastServing))
+		return fmt.Sprintf("the model answered for only %s days of the period on the present machine type, and advice requires %s", days(l.Serving), days(leastServing))
 	case l.Hourly < leastHourly:
 		return fmt.Sprintf("the model answered for only %.0f of the last 48 hours, and advice requires %.0f", l.Hourly.Hours(), leastHourly.Hours())
 	case l.Output == 0:

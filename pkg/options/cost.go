@@ -41,8 +41,8 @@ func (c *Cost) bind(flags *flag.FlagSet) {
 	flags.StringVar(&c.Namespace, "cost-namespace", "", "namespace for the ledger of machine time and cost; default: no ledger")
 	flags.StringVar(&c.Name, "cost-name", "modelberth-cost", "prefix of the names of the ledger's ConfigMaps, for example NAME-0")
 	flags.DurationVar(&c.Interval, "cost-interval", 5*time.Minute,
-		"shortest time between two writes of each of the ledger's ConfigMaps while machines cost money; the end of a machine is "+
-			"written within seconds")
+		"shortest time between two writes of each of the ledger's ConfigMaps while machines cost money; the beginning and the end of "+
+			"a machine are written within seconds")
 	flags.Func("cost-label", "label of Workspaces to group costs by, for example team; repeatable", func(name string) error {
 		if problems := validation.IsQualifiedName(name); len(problems) > 0 {
 			return fmt.Errorf("%q is not the key of a label: %s", name, strings.Join(problems, "; "))

@@ -56,7 +56,8 @@ type Config struct {
 	Clock  clock.PassiveClock
 	// Namespace is the namespace of the ledger's ConfigMaps, and Name the prefix of their names.
 	Namespace, Name string
-	// Interval is the time between writes of the same ConfigMap. The end of a machine is written sooner.
+	// Interval is the time between writes of the same ConfigMap. The beginning and the end of a machine are written
+	// sooner.
 	Interval time.Duration
 	// Labels are the keys of the Workspace labels for grouping costs.
 	Labels []string
