@@ -68,7 +68,8 @@ func checkDefinitions(e *examination) {
 		}
 		if missing := crd.Missing(definition); len(missing) > 0 {
 			e.fail("CRDPruned", called(definition), "the API server drops "+crd.Words(missing)+": the CRD is KAITO's or an old one",
-				"remove it from KAITO's chart or its add-on manager, then: "+install)
+				"stop the tool that replaces it, such as an add-on manager, but never uninstall KAITO's chart: that deletes every Workspace; then: "+
+					install+" --set=crds.install=true --take-ownership")
 		}
 	}
 }
@@ -80,8 +81,8 @@ func checkKAITO(e *examination) {
 			if takeover.IsControllerImage(container.Image) && d.Status.AvailableReplicas > 0 {
 				e.warn("KAITORunning", named("Deployment", d.Namespace, d.Name),
 					"it runs "+container.Image+"; Modelberth does not change the Workspaces that KAITO's controller serves",
-					fmt.Sprintf("once no Workspace needs KAITO: kubectl scale deployment %s --namespace=%s --replicas=0",
-						d.Name, d.Namespace))
+					"once no Workspace needs KAITO, run the commands that kubectl berth adopt -A prints: they also delete KAITO's webhook, "+
+						"which refuses every write to Workspaces while its controller is stopped")
 			}
 		}
 	}

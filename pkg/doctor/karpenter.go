@@ -77,7 +77,7 @@ func (e *examination) checkKarpenter(k *appsv1.Deployment, needsStatic bool) {
 			helm+"staticCapacity=true")
 	}
 	if strings.Contains(gates, "NodeRepair=true") {
-		e.warn("NodeRepairOn", object, "Karpenter deletes unhealthy nodes without draining them, although the controller replaces them",
+		e.warn("NodeRepairOn", object, "Karpenter deletes unhealthy nodes without draining them, although Modelberth replaces them",
 			helm+"nodeRepair=false")
 	}
 }
