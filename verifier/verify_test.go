@@ -189,7 +189,7 @@ func TestVerifySignature(t *testing.T) {
 		{"another issuer", roots, asking(func(r *request) { r.Issuer = "https://else.example" }), "certificate identity"},
 		{"another subject", roots, asking(func(r *request) { r.Subject = "https://else.example" }), "certificate identity"},
 		{"another digest", roots, asking(func(r *request) { r.Digest = digestOf("else") }), "digest"},
-		{"another kind of statement", roots, asking(func(r *request) { r.PredicateType = "https://slsa.dev/provenance/v1" }), "its statement is about"},
+		{"another kind of statement", roots, asking(func(r *request) { r.PredicateType = "https://slsa.dev/provenance/v1" }), "its statement has the predicate type"},
 		{"a foreign root", trust(t, foreign, false), right, "log inclusion"},
 		{"no proof of the certificate's log, which the roots name", logged, right, "signed certificate timestamp"},
 		{"a payload that was changed", roots, with(changed(func(b *protobundle.Bundle) {

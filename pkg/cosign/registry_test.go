@@ -311,7 +311,7 @@ func TestVerify(t *testing.T) {
 		{
 			"what the key attests of an artifact is no signature", referrers, func(s *shelf) {
 				s.refer(s.digest, ours.bundle(s.digest, "https://cosign.sigstore.dev/attestation/vuln/v1"))
-			}, []signer{ours}, `its statement is about "https://cosign.sigstore.dev/attestation/vuln/v1"`,
+			}, []signer{ours}, `its statement has the predicate type "https://cosign.sigstore.dev/attestation/vuln/v1"`,
 		},
 		{"a bundle that is none", referrers, func(s *shelf) { s.refer(s.digest, []byte("{")) }, []signer{ours}, "a bundle is not JSON"},
 	} {

@@ -150,7 +150,7 @@ func statement(payload []byte) ([]string, error) {
 		return nil, fmt.Errorf("its statement is not JSON: %w", err)
 	}
 	if said.PredicateType != signPredicate {
-		return nil, fmt.Errorf("its statement is about %.100q, not %q", said.PredicateType, signPredicate)
+		return nil, fmt.Errorf("its statement has the predicate type %.100q instead of %q", said.PredicateType, signPredicate)
 	}
 	var digests []string
 	for _, subject := range said.Subject {
