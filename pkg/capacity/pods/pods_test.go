@@ -157,7 +157,7 @@ func TestObserve(t *testing.T) {
 			onNode(m)
 			came := refusal.Condition{Status: refusal.StatusTrue, Since: start.Add(age)}
 			m.Launched, m.Registered, m.NodeName, m.Words = true, true, "gpu-1", capacity.Words{Launched: came, Registered: came}
-			m.Reason, m.Message = "", "the node advertises fewer GPUs than the pod requests: check its device plugin"
+			m.Reason, m.Message = "", "node gpu-1 advertises fewer GPUs than the pod requests: check its device plugin"
 		})
 	}
 	ordinary := nodeOf("0", 2*time.Minute)

@@ -185,7 +185,7 @@ func (v view) wait(out *capacity.Machine, pod *corev1.Pod, node *corev1.Node) {
 	since := node.CreationTimestamp.Time
 	out.NodeName = node.Name
 	out.Words = capacity.Words{Launched: done(since), Registered: done(since)}
-	out.Reason, out.Message = "", "the node advertises fewer GPUs than the pod requests: check its device plugin"
+	out.Reason, out.Message = "", fmt.Sprintf("node %s advertises fewer GPUs than the pod requests: check its device plugin", node.Name)
 }
 
 // describe adds the node's state.

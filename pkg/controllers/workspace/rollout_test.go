@@ -58,7 +58,7 @@ func TestWayBack(t *testing.T) {
 			s.Workspace.Status.LatestReadyRevision = tc.served
 			status, _ := s.Status(nil, now)
 			got := meta.FindStatusCondition(status.Conditions, v1beta1.ConditionInferenceReady).Message
-			if hint := "kubectl berth rollback chat --to-revision"; strings.Contains(got, hint) != tc.want {
+			if hint := "kubectl berth rollback chat -n team-a --to-revision"; strings.Contains(got, hint) != tc.want {
 				t.Errorf("the condition says %q, want %q in it: %t", got, hint, tc.want)
 			}
 			if status.LatestReadyRevision != tc.served {

@@ -64,7 +64,7 @@ func check(in engine.Input) error {
 	case in.Plan.Nodes > 1 && len(in.Data.WorkerCommand) == 0:
 		return fmt.Errorf("rendering llamacpp: the plan has %d machines, and the catalogue's engine has no workerCommand", in.Plan.Nodes)
 	case in.Plan.Nodes > 1 && (in.Member == nil || len(in.Member.Workers) != in.Plan.Nodes-1):
-		return fmt.Errorf("rendering llamacpp: the plan has %d machines, and no machine is selected", in.Plan.Nodes)
+		return fmt.Errorf("rendering llamacpp: the plan has %d machines: name the member to render, and %d workers", in.Plan.Nodes, in.Plan.Nodes-1)
 	}
 	return checkAdapters(in)
 }

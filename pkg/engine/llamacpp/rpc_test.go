@@ -71,11 +71,11 @@ func TestImpossibleGroups(t *testing.T) {
 		},
 		{
 			"nobody says who is who", func(in *engine.Input) { in.Member = nil },
-			"rendering llamacpp: the plan has 3 machines, and no machine is selected",
+			"rendering llamacpp: the plan has 3 machines: name the member to render, and 2 workers",
 		},
 		{
 			"a worker is missing", func(in *engine.Input) { in.Member.Workers = in.Member.Workers[:1] },
-			"rendering llamacpp: the plan has 3 machines, and no machine is selected",
+			"rendering llamacpp: the plan has 3 machines: name the member to render, and 2 workers",
 		},
 	} {
 		t.Run(tc.reason, func(t *testing.T) {

@@ -86,7 +86,7 @@ func check(in engine.Input) error {
 	case len(in.ServedNames) == 0:
 		return errors.New("rendering vllm: the model has no served name")
 	case plan.Nodes > 1 && in.Member == nil:
-		return fmt.Errorf("rendering vllm: the plan has %d machines, and no machine is selected", plan.Nodes)
+		return fmt.Errorf("rendering vllm: the plan has %d machines: name the member to render", plan.Nodes)
 	case plan.Nodes > 1 && plan.DataParallel > 1:
 		return fmt.Errorf("rendering vllm: the plan has %d replicas on %d machines, which this version cannot start", plan.DataParallel, plan.Nodes)
 	case in.Model.RemoteCode && !in.AllowRemoteCode:

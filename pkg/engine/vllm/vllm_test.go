@@ -433,7 +433,7 @@ func TestCommandRefuses(t *testing.T) {
 		{"a model without a name", func(in *engine.Input) { in.ServedNames = nil }, "rendering vllm: the model has no served name"},
 		{
 			"several machines, none of them named", func(in *engine.Input) { in.Plan.Nodes = 2 },
-			"rendering vllm: the plan has 2 machines, and no machine is selected",
+			"rendering vllm: the plan has 2 machines: name the member to render",
 		},
 		{
 			"replicas on several machines",

@@ -245,7 +245,7 @@ func blindNode(t *testing.T, c *climber) {
 		// coalescer forget the Workspace between two of them, so that the wait begins anew each time.
 		c.clock.step(100 * time.Millisecond)
 		err := c.client.Get(t.Context(), client.ObjectKeyFromObject(ws), ws)
-		return err == nil && strings.Contains(condition(ws, v1beta1.ConditionNodeClaimReady).Message, "the node advertises fewer GPUs than the pod requests: check its device plugin"), saying(ws)
+		return err == nil && strings.Contains(condition(ws, v1beta1.ConditionNodeClaimReady).Message, " advertises fewer GPUs than the pod requests: check its device plugin"), saying(ws)
 	})
 	c.clock.step(31 * time.Minute)
 	c.patch(t, ws, nil)

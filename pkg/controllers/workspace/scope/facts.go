@@ -133,6 +133,6 @@ func wayBack(s *Scope) string {
 	if served == nil || current == nil || revision.HasSameInputs(served, current) {
 		return ""
 	}
-	return fmt.Sprintf("; revision %d answered before the edit: to go back, run kubectl berth rollback %s --to-revision %d",
-		served.Revision, s.Workspace.Name, served.Revision)
+	return fmt.Sprintf("; revision %d answered before the edit: to go back, run kubectl berth rollback %s -n %s --to-revision %d",
+		served.Revision, s.Workspace.Name, s.Workspace.Namespace, served.Revision)
 }
