@@ -17,9 +17,10 @@ import (
 )
 
 // Load decodes the files of base and checks the result. Every overlay may add entries, or replace entries of the same
-// name. Any file ending in .yaml may have any of the lists gpus, skus, overrides, quantizations, models, engines,
-// objectives and, only in base, measurements. The overrides of a layer change the SKUs of that layer and of earlier
-// ones. An overlay may be a mounted ConfigMap, so Load skips names that start with two dots.
+// name. Each file may have any of the lists gpus, skus, overrides, quantizations, models, engines, engineOverrides,
+// objectives and, only in base, measurements. The overrides of a layer change the SKUs and engines of that layer and of
+// earlier ones. A file whose name does not end in .yaml is an error. An overlay may be a mounted ConfigMap, so Load
+// skips names that start with two dots.
 func Load(base fs.FS, overlays ...fs.FS) (*Catalog, error) {
 	m := merger{
 		gpus:    entries[sku.GPU]{},
