@@ -111,7 +111,7 @@ const (
 	CostLedgerKey = "ledger.json"
 )
 
-// Annotations by Modelberth.
+// Annotations that the controller writes.
 const (
 	// AnnotationHash is the hash of a revision's inputs.
 	AnnotationHash = "workspace.kaito.io/hash"

@@ -121,7 +121,8 @@ func (st *State) changed(now time.Time, period time.Duration, sign int) int {
 }
 
 // expect returns the level of the demand (its mean over the last minutes) and the expected demand after a lead time.
-// The expected demand adds the trend of a longer time, unless the trend is within the noise.
+// The expected demand adds the growth by the trend of a longer time. A falling trend, or one within the noise, adds
+// nothing.
 func (st *State) expect(now time.Time, measured float64, lead time.Duration) (level, expected float64) {
 	level = measured
 	count := 1.0

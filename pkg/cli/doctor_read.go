@@ -31,7 +31,7 @@ type Server interface {
 	Version(ctx context.Context) (version string, now time.Time, err error)
 }
 
-// restServer is a real API server.
+// restServer queries a real API server.
 type restServer struct {
 	client *http.Client
 	url    string

@@ -21,7 +21,7 @@ type Quantization struct {
 	Peak string `json:"peak"`
 	// Block must divide each rank's share of a dimension that tensor parallelism cuts; 0 means 1.
 	Block int `json:"block,omitempty"`
-	// Consent describes what a manifest allows with this format, for advice.
+	// Consent describes the weights that a manifest allows with this format, for readers of the file: no code uses it.
 	Consent string `json:"consent,omitempty"`
 	// LoadedFactor is the ratio of the quantised weights' size on a GPU to the size on disk. It exceeds 1 if kernels
 	// pad the weights; 0 means 1.

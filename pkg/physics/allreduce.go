@@ -12,7 +12,7 @@ import (
 	"github.com/modelberth/modelberth/pkg/sku"
 )
 
-// pcie is the default link of GPUs without a link of their own.
+// pcie is the default link of GPUs that their own link does not connect, and of links without measured points.
 const pcie = "pcie4"
 
 // reducer computes the time to sum a tensor over the GPUs of a stage.
