@@ -5,6 +5,7 @@ package cost
 
 import (
 	"fmt"
+	"math"
 	"time"
 )
 
@@ -44,12 +45,13 @@ func (l *Load) Mean() Rate { return rateOf(l.Prompt, l.Output, l.Serving) }
 
 // Problem returns why the load is too little for advice; empty if it is enough.
 func (l *Load) Problem() string {
-	days := func(d time.Duration) string { return fmt.Sprintf("%.1f", d.Hours()/24) }
+	// Rounded down, so that too short a time does not look like enough.
+	days := func(d time.Duration) string { return fmt.Sprintf("%.1f", math.Floor(d.Hours()/24*10)/10) }
 	switch {
 	case l.Serving < leastServing:
 		return fmt.Sprintf("the model answered for only %s days of the period on the present machine type, and advice requires %s", days(l.Serving), days(leastServing))
 	case l.Hourly < leastHourly:
-		return fmt.Sprintf("the model answered for only %.0f of the last 48 hours, and advice requires %.0f", l.Hourly.Hours(), leastHourly.Hours())
+		return fmt.Sprintf("the model answered for only %.0f of the last 48 hours, and advice requires %.0f", math.Floor(l.Hourly.Hours()), leastHourly.Hours())
 	case l.Output == 0:
 		return "no tokens were counted: if nobody uses the model, suspend the Workspace; otherwise check the chart's value cost.countTokens"
 	case l.Output < leastTokens:

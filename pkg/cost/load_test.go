@@ -74,8 +74,8 @@ func TestLoadProblem(t *testing.T) {
 		want   string
 	}{
 		{func(*cost.Load) {}, ""},
-		{func(l *cost.Load) { l.Serving -= time.Hour * 12 }, "the model answered for only 2.5 days of the period on the present machine type, and advice requires 3.0"},
-		{func(l *cost.Load) { l.Hourly = time.Hour }, "the model answered for only 1 of the last 48 hours, and advice requires 24"},
+		{func(l *cost.Load) { l.Serving -= time.Minute }, "the model answered for only 2.9 days of the period on the present machine type, and advice requires 3.0"},
+		{func(l *cost.Load) { l.Hourly -= time.Minute }, "the model answered for only 23 of the last 48 hours, and advice requires 24"},
 		{func(l *cost.Load) { l.Output = 0 }, "no tokens were counted: if nobody uses the model, suspend the Workspace; otherwise check the chart's value cost.countTokens"},
 		{func(l *cost.Load) { l.Output-- }, "only 99999 output tokens were counted, and advice requires 100000"},
 	} {

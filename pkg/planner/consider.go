@@ -5,6 +5,7 @@ package planner
 
 import (
 	"fmt"
+	"math"
 
 	"github.com/modelberth/modelberth/pkg/wording"
 )
@@ -62,5 +63,5 @@ func (mkt *market) lacksDisk(o *option, m *machine) string {
 		return ""
 	}
 	return fmt.Sprintf("needs %d GiB of disk for image and weights, but has %.0f: have the administrator give its NodeClass a larger OS disk",
-		need, has)
+		need, math.Floor(has))
 }

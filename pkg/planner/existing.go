@@ -7,6 +7,7 @@ import (
 	"cmp"
 	"errors"
 	"fmt"
+	"math"
 	"slices"
 	"strings"
 
@@ -149,7 +150,7 @@ func (r *Request) templateGPUs() int {
 func (d *modelDemand) lacksRoom(n *Node, m *machine) string {
 	if e := d.forms[0].engine; n.FreeVCPUs < e.CPUs || n.FreeMemoryGiB < float64(e.MemoryGiB) {
 		return fmt.Sprintf("%s and %.0f GiB of main memory are free, but engine %s needs %d CPUs and %d GiB",
-			count(n.FreeVCPUs, "vCPU"), n.FreeMemoryGiB, e.Name, e.CPUs, e.MemoryGiB)
+			count(n.FreeVCPUs, "vCPU"), math.Floor(n.FreeMemoryGiB), e.Name, e.CPUs, e.MemoryGiB)
 	}
 	disk := 0
 	for i := range d.forms {
@@ -172,7 +173,7 @@ func (d *modelDemand) lacksRoom(n *Node, m *machine) string {
 }
 
 func noDisk(need int, n *Node) string {
-	return fmt.Sprintf("needs %d GiB of disk for image and weights, but has %.0f free", need, n.FreeDiskGiB)
+	return fmt.Sprintf("needs %d GiB of disk for image and weights, but has %.0f free", need, math.Floor(n.FreeDiskGiB))
 }
 
 // consider places a demand on the nodes of one group. It keeps the best option, or the reason why there is none.

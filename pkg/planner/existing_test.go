@@ -104,9 +104,9 @@ func TestPlansOnExistingNodes(t *testing.T) {
 			reason: "every group that does not do has its verdict",
 			nodes: nodes{
 				nodeOf("busy", "G-40", 2, 0), nodeOf("cordoned", "G-40", 1, 1, func(n *planner.Node) { n.Unusable = "is cordoned" }),
-				nodeOf("cramped", "G-40", 1, 1, func(n *planner.Node) { n.FreeVCPUs = 1 }),
-				nodeOf("full-disk", "G-40", 1, 1, func(n *planner.Node) { n.FreeDiskGiB = 18 }),
-				nodeOf("full-disk-2", "G-40", 1, 1, func(n *planner.Node) { n.FreeDiskGiB = 18 }),
+				nodeOf("cramped", "G-40", 1, 1, func(n *planner.Node) { n.FreeVCPUs, n.FreeMemoryGiB = 2, 3.9 }),
+				nodeOf("full-disk", "G-40", 1, 1, func(n *planner.Node) { n.FreeDiskGiB = 18.9 }),
+				nodeOf("full-disk-2", "G-40", 1, 1, func(n *planner.Node) { n.FreeDiskGiB = 18.9 }),
 				nodeOf("old", "Old-40", 1, 1), nodeOf("tiny", "G-12-PCIe", 4, 1), nodeOf("ok", "G-40", 1, 1),
 			},
 			want: choice{
@@ -115,7 +115,7 @@ func TestPlansOnExistingNodes(t *testing.T) {
 					verdict("type-G-12-PCIe", 1, "does not fit by 5.5 GiB per GPU at 8192 tokens × 1", "tiny"),
 					verdict("type-G-40", 1, "no GPU is free: 2 GPUs in use", "busy"),
 					verdict("type-G-40", 1, "is cordoned", "cordoned"),
-					verdict("type-G-40", 1, "1 vCPU and 256 GiB of main memory are free, but engine engine needs 2 CPUs and 4 GiB", "cramped"),
+					verdict("type-G-40", 1, "2 vCPUs and 3 GiB of main memory are free, but engine engine needs 2 CPUs and 4 GiB", "cramped"),
 					verdict("type-G-40", 1, "needs 19 GiB of disk for image and weights, but has 18 free", "full-disk", "full-disk-2"),
 					verdict("type-Old-40", 1, "engine engine needs compute capability 7.5, but Old-40 has 7.0", "old"),
 				},

@@ -99,7 +99,7 @@ func (d Disk) onAWS(class *unstructured.Unstructured) string {
 			d.LocalGiB)
 	}
 	return fmt.Sprintf("%s %q gives its machines a root volume of %.0f GiB, but weights and image need %d GiB: %s",
-		class.GetKind(), class.GetName(), size, d.GiB, way)
+		class.GetKind(), class.GetName(), math.Floor(size), d.GiB, way)
 }
 
 // onAutoMode is LacksDisk for a NodeClass of EKS Auto Mode. It counts the local disks of the machine type, too, because
@@ -115,7 +115,7 @@ func (d Disk) onAutoMode(class *unstructured.Unstructured) string {
 		return ""
 	}
 	return fmt.Sprintf("%s %q gives its machines %.0f GiB of ephemeral storage, but weights and image need %d GiB: "+
-		"set its spec.ephemeralStorage.size to %.0fGi or more", class.GetKind(), class.GetName(), size, d.GiB, math.Ceil(float64(d.GiB)/podsShare))
+		"set its spec.ephemeralStorage.size to %.0fGi or more", class.GetKind(), class.GetName(), math.Floor(size), d.GiB, math.Ceil(float64(d.GiB)/podsShare))
 }
 
 func (d Disk) onLocalDisk(class *unstructured.Unstructured, isKnown bool) string {
@@ -124,7 +124,7 @@ func (d Disk) onLocalDisk(class *unstructured.Unstructured, isKnown bool) string
 	}
 	return fmt.Sprintf("%s %q puts pods on the machine's local disks (%.0f GiB in total), but weights and image need %d GiB: "+
 		"allow another machine type, or unset the node class's spec.instanceStorePolicy and map a root volume of %.0fGi or more",
-		class.GetKind(), class.GetName(), d.LocalGiB, d.GiB, math.Ceil(float64(d.GiB)/podsShare))
+		class.GetKind(), class.GetName(), math.Floor(d.LocalGiB), d.GiB, math.Ceil(float64(d.GiB)/podsShare))
 }
 
 // rootVolume returns the size in GiB of the volume for pods: the marked root volume, or else the largest volume,

@@ -80,6 +80,11 @@ func TestLacksDisk(t *testing.T) {
 			`NodeClass "gpu" gives its machines 80 GiB of ephemeral storage, but weights and image need 150 GiB: ` +
 				`set its spec.ephemeralStorage.size to 177Gi or more`,
 		},
+		{
+			"a size just below the need does not look like enough", auto + "spec: {ephemeralStorage: {size: 153500Mi}}", 150, 0,
+			`NodeClass "gpu" gives its machines 149 GiB of ephemeral storage, but weights and image need 150 GiB: ` +
+				`set its spec.ephemeralStorage.size to 177Gi or more`,
+		},
 		{"pods of Auto Mode may use the local disks", auto + "spec: {ephemeralStorage: {size: 80Gi}}", 150, 600, ""},
 		{"Auto Mode without a size", auto + "spec: {}", 150, 0, ""},
 		{"an image of one's own may bring any size", ec2 + "spec: {amiFamily: Custom}", 60, 0, ""},
