@@ -83,7 +83,8 @@ func verifyEntity(trusted root.TrustedMaterial, signed verify.SignedEntity, aske
 	case result.Statement == nil:
 		return errors.New("it has no in-toto statement")
 	case result.Statement.GetPredicateType() != asked.PredicateType:
-		return fmt.Errorf("its statement has the predicate type %.100q instead of %q", result.Statement.GetPredicateType(), asked.PredicateType)
+		return fmt.Errorf("its statement has the predicate type %.100q instead of %q",
+			result.Statement.GetPredicateType(), asked.PredicateType)
 	}
 	return nil
 }
