@@ -38,7 +38,8 @@ func TestOneRulePerKind(t *testing.T) {
 			if err != nil {
 				t.Fatal(err)
 			}
-			if rules[kind.String()]++; rules[kind.String()] > 1 {
+			rules[kind.String()]++
+			if rules[kind.String()] > 1 {
 				t.Errorf("%s: several rules for %s", backEnd, kind)
 			}
 		}

@@ -60,8 +60,9 @@ func (s *services) Get(_ context.Context, key client.ObjectKey, object client.Ob
 	if s.get != nil {
 		s.get()
 	}
-	found, out := s.objects[key], object.(*corev1.Service)
-	if found == nil {
+	found := s.objects[key]
+	out, isService := object.(*corev1.Service)
+	if found == nil || !isService {
 		return apierrors.NewNotFound(corev1.Resource("services"), key.Name)
 	}
 	found.DeepCopyInto(out)
@@ -167,7 +168,7 @@ func heap() uint64 {
 func TestRecordsEndWithTheirObjects(t *testing.T) {
 	ws, desired := numbered(0)
 	key := client.ObjectKeyFromObject(desired)
-	missed := func(s *services, object *corev1.Service) any {
+	missed := func(object *corev1.Service) any {
 		return toolscache.DeletedFinalStateUnknown{Key: key.String(), Obj: object}
 	}
 	tests := []struct {
@@ -182,7 +183,7 @@ func TestRecordsEndWithTheirObjects(t *testing.T) {
 			s.delete(key, func(object *corev1.Service) { handler.OnDelete(object) })
 		}, 0},
 		{"a deletion that the watch missed", func(s *services, handler toolscache.ResourceEventHandler) {
-			s.delete(key, func(object *corev1.Service) { handler.OnDelete(missed(s, object)) })
+			s.delete(key, func(object *corev1.Service) { handler.OnDelete(missed(object)) })
 		}, 0},
 		{"a new object of the same name", func(s *services, handler toolscache.ResourceEventHandler) {
 			s.delete(key, func(object *corev1.Service) {
@@ -223,7 +224,8 @@ func TestDeletionDuringAComparison(t *testing.T) {
 	ws, desired = numbered(1)
 	reads := 0
 	s.get = func() {
-		if reads++; reads == 2 { // the read after the comparison
+		reads++
+		if reads == 2 { // the read after the comparison
 			s.delete(client.ObjectKeyFromObject(desired), func(*corev1.Service) {}) // the report came before the record
 		}
 	}

@@ -60,12 +60,6 @@ func readyOf(number int32, instanceType string) v1beta1.Attempt {
 	return out
 }
 
-func answeredOf(number int32, instanceType string) v1beta1.Attempt {
-	out := readyOf(number, instanceType)
-	out.AnsweredTime = &noon
-	return out
-}
-
 func plan(name, instanceType string, nodes int) *Plan {
 	return &Plan{Name: name, Revision: &render.Revision{Plan: planner.Plan{
 		InstanceType: instanceType, CapacityType: v1beta1.CapacityOnDemand, Nodes: nodes, MachineGPUs: 1, GPUsPerNode: 1,
@@ -180,6 +174,8 @@ func (failing) Failing(*v1beta1.Attempt) (string, bool) { return "the engine cra
 // TestSurgeNeedsTheBackEnd has a back end that cannot distinguish the machines of two attempts. Before it releases the
 // serving ones, a monthly budget must pay for others.
 func TestSurgeNeedsTheBackEnd(t *testing.T) {
+	answered := readyOf(1, "B")
+	answered.AnsweredTime = &noon
 	for _, test := range []struct {
 		reason  string
 		attempt v1beta1.Attempt
@@ -191,17 +187,17 @@ func TestSurgeNeedsTheBackEnd(t *testing.T) {
 		{"another plan is wanted", readyOf(1, "B"), func(*pass) {}, Next, true},
 		{"its machines are wanted", readyOf(1, "A"), func(*pass) {}, Keep, false},
 		{"it has never answered", readyOf(1, "B"), func(p *pass) { p.Pods.IsAnswering = false }, End, false},
-		{"it restarts for long", answeredOf(1, "B"), func(p *pass) { p.Pods.IsAnswering = false }, Next, true},
+		{"it restarts for long", answered, func(p *pass) { p.Pods.IsAnswering = false }, Next, true},
 		{
-			"it restarts for long, without a budget", answeredOf(1, "B"),
+			"it restarts for long, without a budget", answered,
 			func(p *pass) { p.Pods.IsAnswering, p.Lookup = false, known{} }, End, false,
 		},
 		{
-			"it has answered, and its pods fail permanently", answeredOf(1, "B"),
+			"it has answered, and its pods fail permanently", answered,
 			func(p *pass) { p.Pods.IsAnswering, p.Lookup = false, failing{known{budgeted: wanted(1)}} }, End, false,
 		},
 		{
-			"it has answered, and its machine is faulty", answeredOf(1, "B"), func(p *pass) {
+			"it has answered, and its machine is faulty", answered, func(p *pass) {
 				p.Pods.IsAnswering = false
 				p.Machines[0].Fault = nodehealth.Fault{Message: "the GPU has fallen off the bus"}
 			}, End, false,
