@@ -10,7 +10,6 @@ import (
 	"errors"
 	"fmt"
 	"io"
-	"math"
 	"os"
 	"time"
 
@@ -33,17 +32,40 @@ func newAutoscale(w World) *cobra.Command {
 	return cmd
 }
 
-// simulateCommand is kubectl berth autoscale simulate.
-type simulateCommand struct {
+// traceOptions are the flags of the commands that replay a trace.
+type traceOptions struct {
 	planOptions
 	output
 
-	file, trace, svg string
+	file, trace      string
 	startUp, ttft    time.Duration
 	percentile, load float64
 	initial          int
 	seed             uint64
-	quick            bool
+}
+
+func (s *traceOptions) bind(cmd *cobra.Command, w World) {
+	f := cmd.Flags()
+	f.StringVarP(&s.file, "filename", "f", "", "manifest with one InferenceSet; - is the standard input (required)")
+	f.StringVar(&s.trace, "trace", "", "CSV file of requests, or bursty, diurnal or long-tail (required)")
+	f.DurationVar(&s.startUp, "start-up", 5*time.Minute, "time from the creation of a replica to its first answer; a Workspace's status.startup shows the measured time")
+	f.DurationVar(&s.ttft, "ttft", 0, "goal for the time to the first token (default: the policy's target, or 5s)")
+	f.Float64Var(&s.percentile, "percentile", 95, "percentage of the requests that must reach the goal")
+	f.Float64Var(&s.load, "load", 5, "load of a generated trace, as the average number of full replicas")
+	f.IntVar(&s.initial, "initial", 0, "replicas at the start (default: what the first requests need)")
+	f.Uint64Var(&s.seed, "seed", 1, "seed of a generated trace")
+	s.planOptions.bind(cmd, w)
+	s.output.bind(cmd, false)
+	_ = cmd.MarkFlagFilename("filename", "yaml", "yml", "json")
+	complete(cmd, "trace", traceNames)
+}
+
+// simulateCommand is kubectl berth autoscale simulate.
+type simulateCommand struct {
+	traceOptions
+
+	svg   string
+	quick bool
 }
 
 func newSimulate(w World) *cobra.Command {
@@ -60,7 +82,7 @@ same time to first token, knowing all requests in advance.
 
 --trace is a CSV file with the columns time, input and output (seconds or dates, tokens, tokens); the column
 names of the public traces of Azure and BurstGPT also work. Or name a generated trace: bursty, diurnal or
-long-tail. Its rate keeps --load replicas busy on average.
+long-tail. Its rate keeps --load full replicas busy on average, whatever the policy's targets are.
 
 A replica costs its plan's price from the time when the policy requests it until it is deleted.`,
 		Example: `  kubectl berth autoscale simulate -f set.yaml --trace requests.csv
@@ -69,21 +91,9 @@ A replica costs its plan's price from the time when the policy requests it until
 		Args: cobra.NoArgs,
 		RunE: func(cmd *cobra.Command, _ []string) error { return s.run(cmd.Context(), w) },
 	}
-	f := cmd.Flags()
-	f.StringVarP(&s.file, "filename", "f", "", "manifest with one InferenceSet; - is the standard input (required)")
-	f.StringVar(&s.trace, "trace", "", "CSV file of requests, or bursty, diurnal or long-tail (required)")
-	f.StringVar(&s.svg, "svg", "", "SVG file for a chart of the replicas")
-	f.DurationVar(&s.startUp, "start-up", 5*time.Minute, "time from the creation of a replica to its first answer; a Workspace's status.startup shows the measured time")
-	f.DurationVar(&s.ttft, "ttft", 0, "goal for the time to the first token (default: the policy's target, or 5s)")
-	f.Float64Var(&s.percentile, "percentile", 95, "percentage of the requests that must reach the goal")
-	f.Float64Var(&s.load, "load", 5, "load of a generated trace, as the average number of busy replicas")
-	f.IntVar(&s.initial, "initial", 0, "replicas at the start (default: what the first requests need)")
-	f.Uint64Var(&s.seed, "seed", 1, "seed of a generated trace")
-	f.BoolVar(&s.quick, "quick", false, "simulate only the policy, and skip the comparisons")
-	s.planOptions.bind(cmd, w)
-	s.output.bind(cmd, false)
-	_ = cmd.MarkFlagFilename("filename", "yaml", "yml", "json")
-	complete(cmd, "trace", traceNames)
+	s.bind(cmd, w)
+	cmd.Flags().StringVar(&s.svg, "svg", "", "SVG file for a chart of the replicas")
+	cmd.Flags().BoolVar(&s.quick, "quick", false, "simulate only the policy, and skip the comparisons")
 	return cmd
 }
 
@@ -96,7 +106,7 @@ func traceNames() []string {
 	return names
 }
 
-func (s *simulateCommand) check() error {
+func (s *traceOptions) check() error {
 	switch {
 	case s.file == "":
 		return usageError("no InferenceSet: name a manifest with -f")
@@ -117,38 +127,47 @@ func (s *simulateCommand) check() error {
 }
 
 func (s *simulateCommand) run(ctx context.Context, w World) error {
-	if err := s.check(); err != nil {
-		return err
-	}
-	set, m, err := readSet(s.file, w.In)
+	r, err := s.read(ctx, w.In)
 	if err != nil {
 		return err
 	}
+	requests, shape, err := s.requests(r.deployed, w.In)
+	if err != nil {
+		return err
+	}
+	r.source = s.describeTrace(shape, requests)
+	s.replay(r, requests)
+	return s.show(w, r)
+}
+
+// read reads the set, and plans a replica.
+func (s *traceOptions) read(ctx context.Context, stdin io.Reader) (*replay, error) {
+	if err := s.check(); err != nil {
+		return nil, err
+	}
+	set, m, err := readSet(s.file, stdin)
+	if err != nil {
+		return nil, err
+	}
 	if !autoscale.IsWanted(set) {
-		return usageError("%s, InferenceSet %s: spec.autoscaling is not set: write a policy, at least maxReplicas", s.file, key(set))
+		return nil, usageError("%s, InferenceSet %s: spec.autoscaling is not set: write a policy, at least maxReplicas", s.file, key(set))
 	}
 	policy, err := autoscale.PolicyOf(set)
 	if err != nil {
-		return usageError("%s, InferenceSet %s: %w", s.file, key(set), err)
+		return nil, usageError("%s, InferenceSet %s: %w", s.file, key(set), err)
 	}
 	if err := s.open(); err != nil {
-		return err
+		return nil, err
 	}
 	got, err := s.plan(ctx, m, m.workspaces[0])
 	if err != nil {
-		return err
+		return nil, err
 	}
 	deployed, err := s.deployed(&got)
 	if err != nil {
-		return err
+		return nil, err
 	}
-	requests, shape, err := s.requests(deployed, &policy, w.In)
-	if err != nil {
-		return err
-	}
-	replayed := s.replay(deployed, &policy, requests)
-	replayed.set, replayed.source = key(set), s.describeTrace(shape, requests)
-	return s.show(w, replayed)
+	return &replay{set: key(set), deployed: deployed, policy: &policy, goal: s.goal(&policy), startUp: s.startUp}, nil
 }
 
 // readSet reads the only InferenceSet of a manifest, and adds a Workspace made from its template.
@@ -216,9 +235,7 @@ func (m *manifest) addTemplate(set *v1beta1.InferenceSet) error {
 }
 
 // requests reads the trace from a file, or generates it.
-func (s *simulateCommand) requests(
-	d *deployed, policy *autoscale.Policy, stdin io.Reader,
-) ([]simulation.Request, *simulation.Shape, error) {
+func (s *traceOptions) requests(d *deployed, stdin io.Reader) ([]simulation.Request, *simulation.Shape, error) {
 	shapes, err := simulation.Shapes()
 	if err != nil {
 		return nil, nil, err
@@ -227,19 +244,11 @@ func (s *simulateCommand) requests(
 		if shapes[i].Name != s.trace {
 			continue
 		}
-		mean := shapes[i].MeanRequest()
-		if err := d.measure(mean); err != nil {
+		if err := d.measure(shapes[i].MeanRequest()); err != nil {
 			return nil, nil, err
 		}
-		each := d.full(policy)
-		trace, isWhole := shapes[i].Generate(s.load*each/d.speed.ServiceTime(mean, each), s.seed)
-		switch {
-		case len(trace) == 0:
-			return nil, nil, usageError("--load %s generates no requests: raise --load", digits(s.load))
-		case !isWhole:
-			return nil, nil, usageError("--load %s generates more than %d requests: lower --load", digits(s.load), len(trace))
-		}
-		return trace, &shapes[i], nil
+		trace, err := s.generate(d, &shapes[i], s.seed)
+		return trace, &shapes[i], err
 	}
 	from := stdin
 	if s.trace != "-" || stdin == nil {
@@ -257,7 +266,20 @@ func (s *simulateCommand) requests(
 	return trace, nil, d.measure(simulation.Mean(trace))
 }
 
-func (s *simulateCommand) describeTrace(shape *simulation.Shape, trace []simulation.Request) string {
+// generate returns a trace of a shape that keeps --load replicas busy. d has the speed for its requests.
+func (s *traceOptions) generate(d *deployed, shape *simulation.Shape, seed uint64) ([]simulation.Request, error) {
+	full := d.speed.Full()
+	trace, isWhole := shape.Generate(s.load*full/d.speed.ServiceTime(shape.MeanRequest(), full), seed)
+	switch {
+	case len(trace) == 0:
+		return nil, usageError("--load %s generates no requests: raise --load", digits(s.load))
+	case !isWhole:
+		return nil, usageError("--load %s generates more than %d requests: lower --load", digits(s.load), len(trace))
+	}
+	return trace, nil
+}
+
+func (s *traceOptions) describeTrace(shape *simulation.Shape, trace []simulation.Request) string {
 	mean := simulation.Mean(trace)
 	last := max(trace[len(trace)-1].At, 1)
 	name := s.trace
@@ -273,7 +295,7 @@ func (s *simulateCommand) describeTrace(shape *simulation.Shape, trace []simulat
 }
 
 // goal returns the goal: a share of the requests, and their time to first token.
-func (s *simulateCommand) goal(policy *autoscale.Policy) simulation.Goal {
+func (s *traceOptions) goal(policy *autoscale.Policy) simulation.Goal {
 	out := simulation.Goal{TTFT: s.ttft, Share: s.percentile / 100}
 	for _, target := range policy.Targets {
 		if target.Metric == autoscale.TimeToFirstToken && out.TTFT == 0 {
@@ -286,31 +308,30 @@ func (s *simulateCommand) goal(policy *autoscale.Policy) simulation.Goal {
 	return out
 }
 
-// replay simulates the trace with each rule.
-func (s *simulateCommand) replay(d *deployed, policy *autoscale.Policy, trace []simulation.Request) *replay {
-	each := d.full(policy)
-	setting := simulation.Setting{
+// setting returns the parameters of the simulation of a trace.
+func (s *traceOptions) setting(d *deployed) simulation.Setting {
+	return simulation.Setting{
 		Speed: d.speed, StartUp: s.startUp, ReplicaPrice: d.price, Initial: s.initial, Interval: 15 * time.Second,
 		Start: time.Date(2026, time.January, 5, 0, 0, 0, 0, time.UTC), // a Monday, for schedules
 	}
-	if setting.Initial == 0 {
-		needed := int(math.Ceil(simulation.FirstLoad(&d.speed, trace, each)))
-		setting.Initial = min(max(needed, policy.Min, 1), policy.Max)
-	}
-	out := &replay{deployed: d, policy: policy, setting: setting, goal: s.goal(policy), startUp: s.startUp}
+}
+
+// replay simulates the trace with each rule.
+func (s *simulateCommand) replay(out *replay, trace []simulation.Request) {
+	policy := out.policy
+	setting := s.setting(out.deployed).For(policy, trace)
 	out.add("this policy", simulation.Run(setting, trace, &simulation.Ours{Policy: *policy}))
 	if s.quick {
-		return out
+		return
 	}
 	metric, target := ratioOf(policy)
 	out.add("HPA: "+string(metric), simulation.Run(setting, trace, simulation.HPA(metric, target, policy.Min, policy.Max)))
 	out.add("KEDA: WaitingRequests", simulation.Run(setting, trace, simulation.KEDA(kedaThreshold, policy.Min, policy.Max)))
 	out.bound = simulation.WorkBound(setting, trace)
-	if best, ok := simulation.Clairvoyant(setting, trace, out.goal, each, policy.Max); ok {
+	if best, ok := simulation.Clairvoyant(setting, trace, out.goal, setting.Speed.Each(policy), policy.Max); ok {
 		out.add(clairvoyantRule, best)
 		out.best = best
 	}
-	return out
 }
 
 // kedaThreshold is the number of waiting requests for each replica in KAITO's examples.

@@ -22,7 +22,6 @@ type replay struct {
 	set, source string
 	deployed    *deployed
 	policy      *autoscale.Policy
-	setting     simulation.Setting
 	goal        simulation.Goal
 	startUp     time.Duration
 	rules       []ruleResult
@@ -65,17 +64,13 @@ func (s *simulateCommand) show(w World, r *replay) error {
 			return usageError("--svg: %w", plainly(s.svg, err))
 		}
 	}
-	if r.best != nil && r.best.Dollars > 0 {
-		for i := range r.rules {
-			r.rules[i].OfClairvoyant = thousandths(r.rules[i].result.Dollars / r.best.Dollars)
-		}
-	}
+	r.compare()
 	if s.forPrograms() {
 		return s.data(w.Out, struct {
 			Goal      string       `json:"goal"`
 			WorkBound float64      `json:"workBoundDollars,omitempty"`
 			Rules     []ruleResult `json:"rules"`
-		}{r.goalWords(), hundredths(r.bound), r.rules})
+		}{goalWords(r.goal), hundredths(r.bound), r.rules})
 	}
 	out := page{w.Out, newStyle(w)}
 	out.line("%s", out.paint(bold, fmt.Sprintf("%s: %d to %d replicas", r.set, r.policy.Min, r.policy.Max)))
@@ -84,7 +79,7 @@ func (s *simulateCommand) show(w World, r *replay) error {
 	out.fact("replica", r.deployed.words()+" (predicted)")
 	out.fact("start-up", fmt.Sprintf("%s (assumed: --start-up)", r.startUp))
 	out.fact("trace", r.source)
-	out.fact("goal", r.goalWords())
+	out.fact("goal", goalWords(r.goal))
 	out.heading("Replicas with this policy")
 	r.plot(out)
 	out.heading("Rules")
@@ -95,8 +90,18 @@ func (s *simulateCommand) show(w World, r *replay) error {
 	return nil
 }
 
-func (r *replay) goalWords() string {
-	return fmt.Sprintf("%s%% of the first tokens within %s", digits(r.goal.Share*100), r.goal.TTFT)
+// compare divides the cost of each rule by that of the clairvoyant schedule, if there is one.
+func (r *replay) compare() {
+	if r.best == nil || r.best.Dollars <= 0 {
+		return
+	}
+	for i := range r.rules {
+		r.rules[i].OfClairvoyant = thousandths(r.rules[i].result.Dollars / r.best.Dollars)
+	}
+}
+
+func goalWords(goal simulation.Goal) string {
+	return fmt.Sprintf("%s%% of the first tokens within %s", digits(goal.Share*100), goal.TTFT)
 }
 
 func (r *replay) targets() string {
@@ -111,22 +116,28 @@ func (r *replay) rows() [][]string {
 	rows := [][]string{{"RULE", "USD", "OF CLAIRVOYANT", "IN TIME", "GOAL", "TTFT P50", "P95", "P99", "STARTS", "WITHDRAWN", "MOST"}}
 	for i := range r.rules {
 		rule := &r.rules[i]
-		of := none
-		if rule.OfClairvoyant > 0 {
-			of = fmt.Sprintf("%.2f ×", rule.OfClairvoyant)
-		}
-		goal := "missed"
-		if rule.IsReached {
-			goal = "reached"
-		}
-		rows = append(rows, []string{
-			rule.Rule, fmt.Sprintf("%.2f", rule.Dollars), of, fmt.Sprintf("%.1f%%", math.Floor(rule.Attained*1000)/10), goal,
+		rows = append(rows, append(rule.verdict(),
 			seconds(rule.TTFTp50), seconds(rule.TTFTp95), seconds(rule.TTFTp99),
 			fmt.Sprint(rule.StartUps), fmt.Sprint(rule.Withdrawn), fmt.Sprint(rule.Most),
-		})
+		))
 	}
 	return rows
 }
+
+// verdict returns the cells of a row that compare the rule with others and with the goal.
+func (r *ruleResult) verdict() []string {
+	of, goal := none, "missed"
+	if r.OfClairvoyant > 0 {
+		of = fmt.Sprintf("%.2f ×", r.OfClairvoyant)
+	}
+	if r.IsReached {
+		goal = "reached"
+	}
+	return []string{r.Rule, fmt.Sprintf("%.2f", r.Dollars), of, inTime(r.Attained), goal}
+}
+
+// inTime formats a share of requests. It rounds down, so that a missed goal does not look reached.
+func inTime(share float64) string { return fmt.Sprintf("%.1f%%", math.Floor(share*1000)/10) }
 
 func seconds(value float64) string {
 	if value <= 0 { // some requests have no answer

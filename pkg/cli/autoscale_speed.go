@@ -7,7 +7,6 @@ import (
 	"fmt"
 	"math"
 
-	"github.com/modelberth/modelberth/pkg/autoscale"
 	"github.com/modelberth/modelberth/pkg/autoscale/simulation"
 	"github.com/modelberth/modelberth/pkg/catalog"
 	"github.com/modelberth/modelberth/pkg/physics"
@@ -107,19 +106,6 @@ func (d *deployed) measure(mean simulation.Request) error {
 	}
 	d.speed.PromptSeconds = math.Max(0, last-d.speed.PromptSecondsPerToken*float64(long))
 	return nil
-}
-
-// full returns a policy's target for the requests at once on a replica. Without a target, it is three quarters of the
-// sequences that fit.
-func (d *deployed) full(policy *autoscale.Policy) float64 {
-	points := d.speed.Points
-	out := 0.75 * points[len(points)-1].Sequences
-	for _, target := range policy.Targets {
-		if target.Metric == autoscale.RequestsInFlight {
-			out = math.Min(target.Value, points[len(points)-1].Sequences)
-		}
-	}
-	return math.Max(out, 1)
 }
 
 // words describes a replica.

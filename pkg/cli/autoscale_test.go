@@ -152,3 +152,21 @@ func TestShippedAutoscaling(t *testing.T) {
 		}
 	}
 }
+
+// TestGeneratedLoad: the rate of a generated trace does not depend on the targets. Otherwise, the costs of two policies
+// would not be comparable.
+func TestGeneratedLoad(t *testing.T) {
+	requests := func(set string) string {
+		file, _ := simulated(t, set)
+		got := run(t, "autoscale", "simulate", "-f", file, "--trace", "bursty", "--load", "0.5", "--quick")
+		_, after, _ := strings.Cut(got.Out, "bursty: ")
+		count, _, ok := strings.Cut(after, " requests in")
+		if !ok {
+			t.Fatalf("no number of requests:\n%s%s", got.Out, got.Err)
+		}
+		return count
+	}
+	if few, many := requests(scaledSet), requests(strings.Replace(scaledSet, `value: "4"`, `value: "24"`, 1)); few != many {
+		t.Errorf("%s requests with a target of 4, and %s with 24", few, many)
+	}
+}

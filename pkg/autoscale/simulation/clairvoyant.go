@@ -203,16 +203,21 @@ func WorkBound(setting Setting, trace []Request) float64 {
 	return seconds / 3600 * setting.ReplicaPrice
 }
 
-// FirstLoad returns how many replicas the requests of the first quarter of an hour keep busy, if a replica serves each
-// requests at once.
-func FirstLoad(speed *Speed, trace []Request, each float64) float64 {
-	load := loadOf(speed, trace, each)
+// For returns the setting with the initial replicas of a policy, if there are none yet: as many as the requests of the
+// first quarter of an hour need.
+func (s Setting) For(policy *autoscale.Policy, trace []Request) Setting {
+	if s.Initial > 0 {
+		return s
+	}
+	load := loadOf(&s.Speed, trace, s.Speed.Each(policy))
 	load = load[:min(len(load), 15)]
 	sum := 0.0
 	for _, part := range load {
 		sum += part
 	}
-	return sum / float64(len(load))
+	needed := int(math.Ceil(sum / float64(len(load))))
+	s.Initial = min(max(needed, policy.Min, 1), policy.Max)
+	return s
 }
 
 // Percentiles returns for each share the value that this share of all values does not exceed.

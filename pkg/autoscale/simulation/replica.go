@@ -7,6 +7,8 @@ import (
 	"container/heap"
 	"math"
 	"sort"
+
+	"github.com/modelberth/modelberth/pkg/autoscale"
 )
 
 // Speed is the speed of one replica as the planner predicts it.
@@ -50,6 +52,22 @@ func (s *Speed) ServiceTime(r Request, sequences float64) float64 {
 	return s.prompt(r.Input) + float64(r.Output)*s.perToken(sequences)
 }
 
+// Full returns the number of concurrent sequences of a replica that is busy but has no queue: the largest with a
+// predicted speed.
+func (s *Speed) Full() float64 { return math.Max(1, s.Points[len(s.Points)-1].Sequences) }
+
+// Each returns how many requests at once a policy gives each replica. Without a target for them, it is three quarters of
+// Full.
+func (s *Speed) Each(policy *autoscale.Policy) float64 {
+	out := 0.75 * s.Full()
+	for _, target := range policy.Targets {
+		if target.Metric == autoscale.RequestsInFlight {
+			out = math.Min(target.Value, s.Full())
+		}
+	}
+	return math.Max(out, 1)
+}
+
 // replica is one engine: a queue, one prompt at a time, and sequences that share the engine equally. All sequences
 // advance at the same speed, so one number is enough for their progress: the tokens that a sequence would have since
 // the start. A sequence ends at a fixed value of this number.
@@ -64,9 +82,9 @@ type replica struct {
 	decoding progress
 	tokens   float64
 	cached   float64
-	// at is the time of this state, and promptEnd the end of the first prompt.
-	at, promptEnd float64
-	seen          observed
+	// at is the time of this state, promptEnd the end of the first prompt, and due the next event.
+	at, promptEnd, due float64
+	seen               observed
 	// isKnown: there was a poll before. The first poll has no rates.
 	isKnown bool
 }
@@ -74,6 +92,8 @@ type replica struct {
 // job is a request on a replica.
 type job struct {
 	Request
+	// index is the request's place in the trace.
+	index           int
 	first, admitted float64
 	ends            float64
 }
@@ -105,17 +125,16 @@ func (p *progress) Pop() any {
 func (r *replica) running() int     { return len(r.prompts) + len(r.decoding) }
 func (r *replica) outstanding() int { return len(r.queue) + r.running() }
 
-// next returns the time of the replica's next event.
-func (r *replica) next() float64 {
-	out := math.Inf(1)
+// schedule sets the time of the next event of a ready replica. It follows each change.
+func (r *replica) schedule() {
+	r.due = math.Inf(1)
 	if len(r.prompts) > 0 {
-		out = r.promptEnd
+		r.due = r.promptEnd
 	}
 	if len(r.decoding) > 0 {
 		left := r.decoding[0].ends - r.tokens
-		out = math.Min(out, r.at+math.Max(left, 0)*r.speed.perToken(float64(r.running())))
+		r.due = math.Min(r.due, r.at+math.Max(left, 0)*r.speed.perToken(float64(r.running())))
 	}
-	return out
 }
 
 // advance moves the sequences to a time before the next event.
@@ -148,6 +167,7 @@ func (r *replica) step(now float64, first func(*job)) {
 		r.seen.service += now - j.admitted
 	}
 	r.admit(now)
+	r.schedule()
 }
 
 // cache returns the tokens of a request in the KV cache, in the middle of its answer.
@@ -158,6 +178,7 @@ func (r *replica) accept(now float64, j *job) {
 	r.seen.arrivals++
 	r.queue = append(r.queue, j)
 	r.admit(now)
+	r.schedule()
 }
 
 // admit takes requests from the queue while there are seats and the KV cache has room. A single request always fits.

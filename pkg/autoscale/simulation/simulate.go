@@ -34,7 +34,8 @@ type Scaler interface {
 
 // Result is the result of a simulation.
 type Result struct {
-	// TTFT has the time to first token of each request in seconds, in the order of the trace.
+	// TTFT has the time to first token of each request in seconds, in the order of the trace. It is infinite for a request
+	// without an answer.
 	TTFT []float64
 	// Steps are the changes of the number of replicas: requested ones and ready ones.
 	Steps []Step
@@ -64,7 +65,6 @@ type world struct {
 	now      float64
 	desired  int
 	woken    float64
-	index    map[*job]int
 }
 
 // Run replays a trace and returns the result.
@@ -73,12 +73,14 @@ func Run(setting Setting, trace []Request, scaler Scaler) *Result {
 		setting.Interval = 15 * time.Second
 	}
 	w := world{
-		Setting: setting, scaler: scaler, result: &Result{TTFT: make([]float64, len(trace))}, desired: setting.Initial,
-		woken: math.Inf(-1), index: make(map[*job]int, 1024),
+		Setting: setting, scaler: scaler, desired: setting.Initial, woken: math.Inf(-1),
+		result: &Result{TTFT: slices.Repeat([]float64{math.Inf(1)}, len(trace))},
 	}
 	for range setting.Initial {
 		w.replicas = append(w.replicas, w.newReplica(0, 0))
-		w.replicas[len(w.replicas)-1].isReady = true
+		last := w.replicas[len(w.replicas)-1]
+		last.isReady = true
+		last.schedule()
 	}
 	w.record()
 	w.run(trace)
@@ -87,7 +89,7 @@ func Run(setting Setting, trace []Request, scaler Scaler) *Result {
 }
 
 func (w *world) newReplica(requested, ready float64) *replica {
-	return &replica{speed: &w.Speed, requested: requested, ready: ready, gone: math.Inf(1), at: ready}
+	return &replica{speed: &w.Speed, requested: requested, ready: ready, gone: math.Inf(1), at: ready, due: ready}
 }
 
 func (w *world) run(trace []Request) {
@@ -105,28 +107,15 @@ func (w *world) run(trace []Request) {
 			tick += interval
 		case next <= at:
 			w.now = next
-			j := &job{Request: trace[arrival]}
-			w.index[j] = arrival
+			w.route(&job{Request: trace[arrival], index: arrival})
 			arrival++
-			w.route(j)
 		default:
 			w.now = at
 			w.event(who)
 		}
 		if w.now > mostSeconds*2 { // the rule never serves the waiting requests
-			w.abandon(trace, arrival)
 			return
 		}
-	}
-}
-
-// abandon counts requests without an answer as infinitely late.
-func (w *world) abandon(trace []Request, from int) {
-	for _, i := range w.index {
-		w.result.TTFT[i] = math.Inf(1)
-	}
-	for i := from; i < len(trace); i++ {
-		w.result.TTFT[i] = math.Inf(1)
 	}
 }
 
@@ -141,12 +130,8 @@ func (w *world) isBusy() bool {
 func (w *world) nextEvent() (float64, *replica) {
 	at, who := math.Inf(1), (*replica)(nil)
 	for _, r := range w.replicas {
-		next := r.next()
-		if !r.isReady {
-			next = r.ready
-		}
-		if next < at {
-			at, who = next, r
+		if r.due < at {
+			at, who = r.due, r
 		}
 	}
 	return at, who
@@ -155,6 +140,7 @@ func (w *world) nextEvent() (float64, *replica) {
 func (w *world) event(r *replica) {
 	if !r.isReady {
 		r.isReady, r.at = true, w.now
+		r.schedule()
 		held := w.held
 		w.held = nil
 		for _, j := range held {
@@ -163,11 +149,7 @@ func (w *world) event(r *replica) {
 		w.record()
 		return
 	}
-	r.step(w.now, func(j *job) {
-		i := w.index[j]
-		delete(w.index, j)
-		w.result.TTFT[i] = j.first - j.At
-	})
+	r.step(w.now, func(j *job) { w.result.TTFT[j.index] = j.first - j.At })
 	if r.isDraining && r.outstanding() == 0 {
 		w.end(r)
 	}
@@ -263,6 +245,7 @@ func (w *world) signals(interval float64) autoscale.Signals {
 			continue
 		}
 		r.advance(w.now)
+		r.schedule()
 		out.Engines = append(out.Engines, r.report(interval))
 	}
 	return out
