@@ -28,7 +28,7 @@ func newAutoscale(w World) *cobra.Command {
 		Args:  cobra.NoArgs,
 		RunE:  func(cmd *cobra.Command, _ []string) error { return cmd.Help() },
 	}
-	cmd.AddCommand(newSimulate(w))
+	cmd.AddCommand(newSimulate(w), newTune(w))
 	return cmd
 }
 

@@ -7,6 +7,7 @@ import (
 	"fmt"
 	"math"
 	"os"
+	"slices"
 	"strings"
 	"time"
 
@@ -56,6 +57,12 @@ func (r *replay) add(name string, result *simulation.Result) {
 		TTFTp50: thousandths(p[0]), TTFTp95: thousandths(p[1]), TTFTp99: thousandths(p[2]),
 		StartUps: result.StartUps, Withdrawn: result.Wasted, Most: result.Most, result: result,
 	})
+}
+
+// rule returns the result of a rule.
+func (r *replay) rule(name string) *ruleResult {
+	i := slices.IndexFunc(r.rules, func(rule ruleResult) bool { return rule.Rule == name })
+	return &r.rules[i]
 }
 
 func (s *simulateCommand) show(w World, r *replay) error {
