@@ -166,16 +166,9 @@ func TestObserveSurge(t *testing.T) {
 	}
 }
 
-// failing has pods that fail permanently, in a namespace with a budget.
-type failing struct{ known }
-
-func (failing) Failing(*v1beta1.Attempt) (string, bool) { return "the engine crashes", true }
-
 // TestSurgeNeedsTheBackEnd has a back end that cannot distinguish the machines of two attempts. Before it releases the
 // serving ones, a monthly budget must pay for others.
 func TestSurgeNeedsTheBackEnd(t *testing.T) {
-	answered := readyOf(1, "B")
-	answered.AnsweredTime = &noon
 	for _, test := range []struct {
 		reason  string
 		attempt v1beta1.Attempt
@@ -186,22 +179,7 @@ func TestSurgeNeedsTheBackEnd(t *testing.T) {
 		{"another plan is wanted, without a budget", readyOf(1, "B"), func(p *pass) { p.Lookup = known{} }, End, false},
 		{"another plan is wanted", readyOf(1, "B"), func(*pass) {}, Next, true},
 		{"its machines are wanted", readyOf(1, "A"), func(*pass) {}, Keep, false},
-		{"it has never answered", readyOf(1, "B"), func(p *pass) { p.Pods.IsAnswering = false }, End, false},
-		{"it restarts for long", answered, func(p *pass) { p.Pods.IsAnswering = false }, Next, true},
-		{
-			"it restarts for long, without a budget", answered,
-			func(p *pass) { p.Pods.IsAnswering, p.Lookup = false, known{} }, End, false,
-		},
-		{
-			"it has answered, and its pods fail permanently", answered,
-			func(p *pass) { p.Pods.IsAnswering, p.Lookup = false, failing{known{budgeted: wanted(1)}} }, End, false,
-		},
-		{
-			"it has answered, and its machine is faulty", answered, func(p *pass) {
-				p.Pods.IsAnswering = false
-				p.Machines[0].Fault = nodehealth.Fault{Message: "the GPU has fallen off the bus"}
-			}, End, false,
-		},
+		{"it does not answer", readyOf(1, "B"), func(p *pass) { p.Pods.IsAnswering = false }, End, false},
 		{"it never got its machines", attemptOf(1, "B"), func(*pass) {}, End, false},
 		{"the budget pays for others", readyOf(1, "B"), func(p *pass) { p.Recreates = "they are released first" }, End, false},
 	} {

@@ -93,21 +93,10 @@ func (p *pass) observeSurge() (isUnrecorded, isNeedless bool, err error) {
 	return false, isNeedless, nil
 }
 
-// MayAnswer reports whether the model answers on the machines of an attempt, or has answered there and may do so again.
-// A large model restarts for many minutes. Pods that fail permanently, or whose machine is faulty, will not answer.
-func (s *Snapshot) MayAnswer(attempt *v1beta1.Attempt) bool {
-	if s.Pods.IsAnswering {
-		return true
-	}
-	_, isFailing := s.Lookup.Failing(attempt)
-	return !isFailing && s.Machines.Of(attempt).Fault(s.Judge.Now) == "" && HasAnswered(&s.Workspace.Status, attempt)
-}
-
-// holdForBudget keeps the machines of the only attempt until the monthly budget pays for those of another plan, unless
-// the model will not answer on them. Without a budget, a back end that cannot hold the machines of two attempts releases
-// the serving ones at once.
+// holdForBudget lets the only attempt serve until the monthly budget pays for the machines of another plan. Without a
+// budget, a back end that cannot hold the machines of two attempts releases the serving ones at once.
 func (p *pass) holdForBudget(open []*v1beta1.Attempt) error {
-	if len(open) != 1 || open[0].ReadyTime == nil || !p.Lookup.HasBudget() || !p.MayAnswer(open[0]) {
+	if len(open) != 1 || open[0].ReadyTime == nil || !p.Pods.IsAnswering || !p.Lookup.HasBudget() {
 		return nil
 	}
 	names, _, err := p.namesOf(open[0])

@@ -79,8 +79,6 @@ type Ledger struct {
 	isLoaded bool
 	// granted are the grants by machine, while their machines are not in the cache yet.
 	granted map[string]grant
-	// promised is reserved in monthly budgets for the successors of machines that are released first, by owner.
-	promised map[types.UID]promise
 }
 
 // grant is the reserved cost of a machine that is not in the cache yet.
@@ -91,7 +89,7 @@ type grant struct {
 
 // New returns a Ledger over a source of machine costs.
 func New(source capacity.CostSource) *Ledger {
-	return &Ledger{source: source, granted: map[string]grant{}, promised: map[types.UID]promise{}}
+	return &Ledger{source: source, granted: map[string]grant{}}
 }
 
 // Reserve grants the money for machines of one owner within the ceilings, all or none. Existing machines need no grant,
@@ -117,7 +115,7 @@ func (l *Ledger) Reserve(ctx context.Context, now time.Time, asked []capacity.Ma
 		if err != nil {
 			return err
 		}
-		if err := l.checkMonth(month, held, asked, now); err != nil {
+		if err := checkMonth(month, held, asked, now); err != nil {
 			return err
 		}
 		if over := check(held, asked, ceilings); over != nil {
@@ -126,7 +124,6 @@ func (l *Ledger) Reserve(ctx context.Context, now time.Time, asked []capacity.Ma
 		for _, bill := range asked {
 			l.granted[bill.Machine] = grant{MachineCost: bill, at: now}
 		}
-		delete(l.promised, asked[0].Owner.UID)
 		return nil
 	})
 }
@@ -145,7 +142,7 @@ func (l *Ledger) decide(ctx context.Context, now time.Time, decision func(held m
 	}
 	err = decision(held)
 	if over, isOver := errors.AsType[*OverError](err); isOver {
-		over.LookAgain = earlier(over.LookAgain, l.nextLook())
+		over.LookAgain = l.nextLook()
 	}
 	return err
 }
@@ -242,17 +239,11 @@ func (l *Ledger) enter(ctx context.Context, now time.Time, live []capacity.Machi
 func (l *Ledger) nextLook() time.Time {
 	var at time.Time
 	for _, known := range l.granted {
-		at = earlier(at, known.at.Add(bridge))
+		if overdue := known.at.Add(bridge); at.IsZero() || overdue.Before(at) {
+			at = overdue
+		}
 	}
 	return at
-}
-
-// earlier returns the earlier of two times; a zero time does not count.
-func earlier(a, b time.Time) time.Time {
-	if a.IsZero() || !b.IsZero() && b.Before(a) {
-		return b
-	}
-	return a
 }
 
 // account is the scope of one ceiling.
@@ -332,10 +323,9 @@ func (a account) tally(held map[string]capacity.MachineCost) (float64, []Spender
 	return used, spenders
 }
 
-// Forget drops the grants of an owner that has no objects in the API server, and its room in the monthly budget.
+// Forget drops the grants of an owner that has no objects in the API server.
 func (l *Ledger) Forget(owner types.UID) {
 	l.mu.Lock()
 	defer l.mu.Unlock()
-	delete(l.promised, owner)
 	maps.DeleteFunc(l.granted, func(_ string, known grant) bool { return known.Owner.UID == owner })
 }

@@ -11,8 +11,6 @@ import (
 	"slices"
 	"time"
 
-	"k8s.io/apimachinery/pkg/types"
-
 	"github.com/modelberth/modelberth/pkg/capacity"
 	"github.com/modelberth/modelberth/pkg/usd"
 )
@@ -29,61 +27,20 @@ type Month struct {
 // reserved is how much time of a new machine the budget must cover. How much longer it will run is unknown.
 const reserved = time.Hour
 
-// promisedFor is how long room in a monthly budget stays reserved for the successors of machines that are released
-// first. Until then, a released machine may drain.
-const promisedFor = time.Hour
-
-// promise is the reserved room for machines that nobody has requested yet.
-type promise struct {
-	machines []capacity.MachineCost
-	until    time.Time
-}
-
-// ReserveMonth reserves room in the monthly budget for the first hour of machines that replace the owner's present
-// ones, which are released first. The room is reserved until the owner reserves the money, for an hour at most. The
-// error is an *OverError if there is no room. Without a monthly budget that stops purchases, ReserveMonth reserves
-// nothing.
-func (l *Ledger) ReserveMonth(ctx context.Context, now time.Time, asked []capacity.MachineCost, ceilings Ceilings) error {
+// CheckMonth returns an *OverError if the monthly budget would have no room for the first hour of the machines, even
+// if they replaced the owner's present ones. It returns nil if no monthly budget stops purchases.
+func (l *Ledger) CheckMonth(ctx context.Context, now time.Time, asked []capacity.MachineCost, ceilings Ceilings) error {
 	if ceilings.Month == nil || len(asked) == 0 {
 		return nil
 	}
 	return l.decide(ctx, now, func(held map[string]capacity.MachineCost) error {
-		owner := asked[0].Owner
-		month, err := monthOf(held, owner, ceilings, now)
+		month, err := monthOf(held, asked[0].Owner, ceilings, now)
 		if err != nil {
 			return err
 		}
-		maps.DeleteFunc(held, func(_ string, bill capacity.MachineCost) bool { return bill.Owner.UID == owner.UID })
-		if err := l.checkMonth(month, held, asked, now); err != nil {
-			return err
-		}
-		l.promised[owner.UID] = promise{machines: slices.Clone(asked), until: now.Add(promisedFor)}
-		return nil
+		maps.DeleteFunc(held, func(_ string, bill capacity.MachineCost) bool { return bill.Owner.UID == asked[0].Owner.UID })
+		return checkMonth(month, held, asked, now)
 	})
-}
-
-// checkMonth returns an *OverError if the monthly budget has no room for the first hour of the requested machines, in
-// addition to the promised machines of other owners. With an error, the caller looks again once a promise ends.
-func (l *Ledger) checkMonth(month *Month, held map[string]capacity.MachineCost, asked []capacity.MachineCost, now time.Time) error {
-	if month == nil {
-		return nil
-	}
-	maps.DeleteFunc(l.promised, func(_ types.UID, known promise) bool { return !now.Before(known.until) })
-	owner, all, ends := asked[0].Owner, maps.Clone(held), time.Time{}
-	for _, known := range l.promised {
-		for _, bill := range known.machines {
-			if bill.Owner.UID != owner.UID && bill.Owner.Namespace == owner.Namespace {
-				all[bill.Machine] = bill
-				ends = earlier(ends, known.until)
-			}
-		}
-	}
-	over := overMonth(month, all, asked, now)
-	if over == nil {
-		return nil
-	}
-	over.LookAgain = ends
-	return over
 }
 
 // monthOf returns the use of the monthly budget until now; nil if no monthly budget stops purchases.
@@ -117,9 +74,12 @@ func costSince(held map[string]capacity.MachineCost, namespace string, since, no
 	return sum
 }
 
-// overMonth describes why the monthly budget has no room for the first hour of the requested machines; nil if it has. The
+// checkMonth returns an *OverError if the monthly budget has no room for the first hour of the requested machines. The
 // unspent part of the first hour of the namespace's young machines takes room, too.
-func overMonth(month *Month, held map[string]capacity.MachineCost, asked []capacity.MachineCost, now time.Time) *OverError {
+func checkMonth(month *Month, held map[string]capacity.MachineCost, asked []capacity.MachineCost, now time.Time) error {
+	if month == nil {
+		return nil
+	}
 	started, rest := firstHours(held, asked[0].Owner, now)
 	room := month.Budget - month.Spent - rest
 	over := &OverError{

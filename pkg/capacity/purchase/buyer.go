@@ -34,10 +34,9 @@ type Buyer struct {
 	Machines acquire.Machines
 	Sets     []*appsv1.StatefulSet
 	Pods     []corev1.Pod
-	// Surge names the attempt that serves while another plan is chosen. IsAnswering: the model answers. MayAnswer: it
-	// does, or has answered on the serving machines and may do so again.
-	Surge                  acquire.Surge
-	IsAnswering, MayAnswer bool
+	// Surge names the attempt that serves while another plan is chosen. IsAnswering: the model answers.
+	Surge       acquire.Surge
+	IsAnswering bool
 	// Deleting is the offer that is about to be lost; nil if there is none. It is requested again only if no other
 	// offer is suitable.
 	Deleting *cooldown.Exclusion

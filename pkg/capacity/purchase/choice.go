@@ -64,9 +64,9 @@ func (c *Choice) affordableBut(ctx context.Context, number int32, deleting *cool
 	return granted, c.takeTurn(granted)
 }
 
-// affordInstead returns the plan whose machines replace the serving ones, because these are released first.
+// affordInstead returns the plan whose machines replace the serving ones, because the back end cannot hold both.
 func (c *Choice) affordInstead(ctx context.Context, made *revision.Revision, number int32, why error) (*revision.Revision, error) {
-	if !c.MayAnswer { // the machines are not worth keeping, whatever the monthly budget pays for
+	if !c.IsAnswering { // machines are worth keeping only while their model answers
 		return made, why
 	}
 	granted, err := c.instead(ctx, made, number, why)

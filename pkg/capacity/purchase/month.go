@@ -64,9 +64,9 @@ func (c *Choice) month() func() (ledger.Month, error) {
 // HasBudget reports whether a monthly budget stops purchases in the namespace.
 func (c *Choice) HasBudget() bool { return c.month() != nil }
 
-// ReserveMonth reserves room in the monthly budget for the successors of the serving machines, before these are
-// released. It returns an error if there is no room: the release gives nothing back to the budget.
-func (c *Choice) ReserveMonth(ctx context.Context, made *revision.Revision, number int32) error {
+// CheckMonth returns an error if the monthly budget has no room for the successors of the serving machines. The
+// release of these gives nothing back to the budget.
+func (c *Choice) CheckMonth(ctx context.Context, made *revision.Revision, number int32) error {
 	over, err := c.overMonth(ctx, made, number)
 	if over != nil {
 		return c.Short(over)
@@ -74,13 +74,13 @@ func (c *Choice) ReserveMonth(ctx context.Context, made *revision.Revision, numb
 	return err
 }
 
-// overMonth is ReserveMonth with a description of the missing room; nil if the room is reserved.
+// overMonth describes why the monthly budget has no room for the successors of the serving machines; nil if it has.
 func (c *Choice) overMonth(ctx context.Context, made *revision.Revision, number int32) (*ledger.OverError, error) {
 	costs, err := c.costs(made, number)
 	if err != nil {
 		return nil, err
 	}
-	err = c.Ledger.ReserveMonth(ctx, c.Clock.Now(), costs, ledger.Ceilings{Month: c.month()})
+	err = c.Ledger.CheckMonth(ctx, c.Clock.Now(), costs, ledger.Ceilings{Month: c.month()})
 	if over, isOver := errors.AsType[*ledger.OverError](err); isOver {
 		return over, nil
 	}
@@ -103,7 +103,7 @@ func (c *Choice) instead(ctx context.Context, made *revision.Revision, number in
 		return nil, err
 	}
 	if err := c.CheckBeside(cheaper); err != nil {
-		return cheaper, cmp.Or(c.ReserveMonth(ctx, cheaper, number), err)
+		return cheaper, cmp.Or(c.CheckMonth(ctx, cheaper, number), err)
 	}
 	return c.reserved(ctx, cheaper, number)
 }

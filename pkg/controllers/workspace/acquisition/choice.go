@@ -6,7 +6,6 @@ package acquisition
 import (
 	"sigs.k8s.io/controller-runtime/pkg/client"
 
-	"github.com/modelberth/modelberth/pkg/capacity/acquire"
 	"github.com/modelberth/modelberth/pkg/capacity/cooldown"
 	"github.com/modelberth/modelberth/pkg/capacity/purchase"
 	"github.com/modelberth/modelberth/pkg/capacity/refusal"
@@ -25,22 +24,9 @@ func (e *Executor) Choice(s *scope.Scope) *purchase.Choice {
 		Limits: *s.Limits, Workspace: s.Workspace, Spec: s.Spec, Owner: s.Owner, Namespace: s.Namespace, Accepted: s.Revision,
 		Inputs: s.Inputs, Attempts: s.Attempts, Machines: s.Machines, Sets: s.ReplacedSets(), Pods: s.ReplacedPods(),
 		Surge: s.Surge, IsAnswering: s.IsServing(e.Clock.Now()), Deleting: e.deleting(s),
-		MayAnswer: e.mayAnswer(s),
 		LeftNodes: s.LeftNodes, CannotBuy: s.CannotBuy,
 		IsRepair: s.IsRepair() && e.exposure(s) == "",
 	})
-}
-
-// mayAnswer reports whether the model answers on the serving machines, or may do so again.
-func (e *Executor) mayAnswer(s *scope.Scope) bool {
-	serving, now := s.ServingAttempt(), e.Clock.Now()
-	if serving == nil {
-		return false
-	}
-	seen := acquire.Snapshot{
-		Workspace: s.Workspace, Machines: s.Machines, Pods: s.PodState(now), Judge: acquire.Judge{Now: now}, Lookup: lookups{e, s},
-	}
-	return seen.MayAnswer(serving)
 }
 
 // exposure describes how other pods can reach the group of this Workspace; empty if nothing shows that they can.

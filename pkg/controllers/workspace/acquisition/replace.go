@@ -49,7 +49,7 @@ func (e *Executor) replaceLost(ctx context.Context, s *scope.Scope, lost []acqui
 	choice := e.Choice(s)
 	made, err := choice.Elsewhere(ctx)
 	if err == nil && !made.IsOnNodes() {
-		err = choice.ReserveMonth(ctx, made, s.Attempts.NextNumber())
+		err = choice.CheckMonth(ctx, made, s.Attempts.NextNumber())
 	}
 	_, isStalled := errors.AsType[*progress.StalledError](err)
 	if isStalled || progress.IsWaiting(err) {
