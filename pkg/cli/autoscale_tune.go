@@ -128,7 +128,7 @@ func (s *tuneCommand) seeds(out *tuned, shape *simulation.Shape, first []simulat
 	return nil
 }
 
-// fewestJudged is the smallest number of requests to judge by.
+// fewestJudged is the smallest number of requests to search or to judge with.
 const fewestJudged = 200
 
 // split divides the requests of a file: two thirds of the time for the search, and the rest to judge by, if it is long
@@ -142,7 +142,7 @@ func (s *tuneCommand) split(out *tuned, all []simulation.Request) {
 		}
 		return 1
 	})
-	if len(all)-i < fewestJudged || end-cut < 2*s.startUp.Seconds() {
+	if min(i, len(all)-i) < fewestJudged || end-cut < 2*s.startUp.Seconds() {
 		s.add(out, "all", all, 0)
 		return
 	}
@@ -194,7 +194,7 @@ func remedies(tuner *simulation.Tuner, closest *simulation.Trial) []string {
 		out = append(out, fmt.Sprintf("With these targets, minReplicas %d reaches the goal, for $%.2f. If the busy hours are known, schedules can raise minReplicas for them only.",
 			trial.Policy.Min, trial.Result.Dollars))
 	} else {
-		out = append(out, fmt.Sprintf("Even %s at all times would miss the goal: raise maxReplicas or --ttft.", count(closest.Policy.Max, "replica")))
+		out = append(out, fmt.Sprintf("With minReplicas %d, they would miss the goal, too: raise maxReplicas or --ttft.", closest.Policy.Max))
 	}
 	if startUp, trial, ok := tuner.LongestStartUp(closest.Policy); ok {
 		out = append(out, fmt.Sprintf("If a start took %s instead of %s, these targets would reach the goal, for $%.2f.",

@@ -29,7 +29,7 @@ type Snapshot struct {
 type Settings struct {
 	// ConfigMap is its namespace and name.
 	ConfigMap string `json:"configMap"`
-	// Values have no text from the ConfigMap but valid settings.
+	// Values have no values from the ConfigMap but valid ones of settings.
 	Values map[string]string `json:"values,omitempty"`
 	// Problem explains why they could not be read; empty if they were.
 	Problem string `json:"problem,omitempty"`

@@ -102,23 +102,27 @@ func validOf(of flag.Value, err error) error {
 	}
 }
 
-// Effective describes the value of each setting for a ConfigMap's data. It has no text from the ConfigMap but valid values of
-// settings, so it holds no secret.
+// Effective describes the value of each setting for a ConfigMap's data. It has no values from the ConfigMap but valid ones of
+// settings. The controller takes all values or none, so one mistake marks them all.
 func Effective(data map[string]string) map[string]string {
 	const hidden = "…"
+	note := ""
+	if _, err := ParseLive(data); err != nil {
+		note = " (not in use: the ConfigMap has a mistake, and the controller keeps its former settings)"
+	}
 	out, defaults := map[string]string{}, new(Live).flags()
 	for name := range data {
-		out[name] = hidden + " (no setting)"
+		out[name] = hidden + " (no setting)" + note
 	}
 	defaults.VisitAll(func(f *flag.Flag) {
 		text, isSet := data[f.Name]
 		switch _, err := ParseLive(map[string]string{f.Name: text}); {
 		case !isSet:
-			out[f.Name] = cmp.Or(f.DefValue, unset(f.Name)) + " (default)"
+			out[f.Name] = cmp.Or(f.DefValue, unset(f.Name)) + " (default)" + note
 		case err != nil:
-			out[f.Name] = hidden + " (invalid: the controller keeps its former settings)"
+			out[f.Name] = hidden + " (invalid)" + note
 		default:
-			out[f.Name] = cmp.Or(strings.Join(strings.Fields(text), " "), unset(f.Name))
+			out[f.Name] = cmp.Or(strings.Join(strings.Fields(text), " "), unset(f.Name)) + note
 		}
 	})
 	return out

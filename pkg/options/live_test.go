@@ -122,15 +122,25 @@ func TestLiveFlagsHaveOneSource(t *testing.T) {
 
 // TestEffective: a support bundle shows what the controller uses, and nothing else that somebody wrote into the ConfigMap.
 func TestEffective(t *testing.T) {
+	const refused = " (not in use: the ConfigMap has a mistake, and the controller keeps its former settings)"
+	valid := map[string]string{"spending-cluster": " 1200\n", "allow-instance-type": "Standard_NC*\ng6.*"}
+	if diff := cmp.Diff(map[string]string{
+		"allow-instance-type": "Standard_NC* g6.*", "default-max-hourly-price": "0 (default)", "spending-cluster": "1200",
+		"spending-per-namespace": "300 (default)", "spending-per-workspace": "150 (default)", "spending-unlimited": "false (default)",
+		"zap-log-level": "info (default)",
+	}, options.Effective(valid)); diff != "" {
+		t.Errorf("valid settings (-want +got):\n%s", diff)
+	}
+	// One mistake makes the controller keep all former values.
 	got := options.Effective(map[string]string{
 		"spending-cluster": " 1200\n", "spending-unlimited": "LEAK1", "spending-per-workspace": "-1", "allow-instance-type": "Standard_NC*\ng6.*",
 		"api-token": "LEAK2",
 	})
 	want := map[string]string{
-		"allow-instance-type": "Standard_NC* g6.*", "default-max-hourly-price": "0 (default)", "spending-cluster": "1200",
-		"spending-per-namespace": "300 (default)", "spending-per-workspace": "… (invalid: the controller keeps its former settings)",
-		"spending-unlimited": "… (invalid: the controller keeps its former settings)", "zap-log-level": "info (default)",
-		"api-token": "… (no setting)",
+		"allow-instance-type": "Standard_NC* g6.*" + refused, "default-max-hourly-price": "0 (default)" + refused,
+		"spending-cluster": "1200" + refused, "spending-per-namespace": "300 (default)" + refused,
+		"spending-per-workspace": "… (invalid)" + refused, "spending-unlimited": "… (invalid)" + refused,
+		"zap-log-level": "info (default)" + refused, "api-token": "… (no setting)" + refused,
 	}
 	if diff := cmp.Diff(want, got); diff != "" {
 		t.Errorf("(-want +got):\n%s", diff)

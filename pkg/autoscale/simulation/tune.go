@@ -62,7 +62,7 @@ type Tuner struct {
 const reserve = 0.2
 
 // Tune returns the trial of the present targets, and the best one. The best trial reaches the goal with the reserve for the
-// fewest dollars, or else has the most requests in time. It never costs more than present targets that reach the goal.
+// fewest dollars, or else just reaches it for the fewest dollars, or else has the most requests in time. It never costs more than present targets that reach the goal.
 func (t *Tuner) Tune() (present, best Trial) {
 	t.tried, t.best, t.n = map[Choice]bool{}, Trial{}, 0
 	t.simulate(t.Policy)
@@ -148,7 +148,7 @@ func (t *Tuner) simulate(policy autoscale.Policy) bool {
 	}
 	t.n++
 	next := Try(t.Setting, t.Trace, policy, t.Goal)
-	if t.best.Result != nil && !next.isBetter(&t.best, 1-(1-t.Goal.Share)*(1-reserve)) {
+	if t.best.Result != nil && !next.isBetter(&t.best, t.Goal.Share) {
 		return false
 	}
 	t.best = next
@@ -161,13 +161,28 @@ func Try(setting Setting, trace []Request, policy autoscale.Policy, goal Goal) T
 	return Trial{Policy: policy, Result: result, Attained: goal.Attained(result)}
 }
 
-func (t *Trial) isBetter(than *Trial, share float64) bool {
-	switch reached, formerly := t.Attained >= share, than.Attained >= share; {
-	case reached != formerly:
-		return reached
-	case reached:
+// isBetter compares trials by how far they reach a goal, and then by their costs. Of two trials that miss the goal, the
+// one with more requests in time is better.
+func (t *Trial) isBetter(than *Trial, goal float64) bool {
+	mine, others := t.reaches(goal), than.reaches(goal)
+	switch {
+	case mine != others:
+		return mine > others
+	case mine > 0:
 		return t.Result.Dollars < than.Result.Dollars
 	default:
 		return t.Attained > than.Attained
+	}
+}
+
+// reaches returns 2 for a goal that is reached with the reserve, 1 for one that is just reached, and 0 for a missed one.
+func (t *Trial) reaches(goal float64) int {
+	switch {
+	case t.Attained >= 1-(1-goal)*(1-reserve):
+		return 2
+	case t.Attained >= goal:
+		return 1
+	default:
+		return 0
 	}
 }

@@ -228,7 +228,7 @@ func (r *Reconciler) report(ctx context.Context, set *v1beta1.InferenceSet, reas
 		r.Events.Event(set, corev1.EventTypeWarning, reason, text)
 	}
 	if isNews {
-		log.FromContext(ctx).Info("requests at the gateway do not reach the set", "reason", reason, "problem", text)
+		log.FromContext(ctx).Info("the gateway objects of the set have a problem", "reason", reason, "problem", text)
 	}
 	return last.at.Add(repeat).Sub(now)
 }
