@@ -180,7 +180,7 @@ func (r *Reconciler) step(
 	if decision.Replicas != from {
 		err := r.scale(ctx, set, decision.Replicas)
 		switch {
-		case apierrors.IsForbidden(err) || apierrors.IsInvalid(err):
+		case apierrors.IsForbidden(err) || apierrors.IsInvalid(err) || apierrors.IsBadRequest(err):
 			state.Changes = m.state.Changes
 			m.saw(set, from, state, now)
 			m.verdict = refused(err)

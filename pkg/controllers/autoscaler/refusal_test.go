@@ -61,6 +61,10 @@ func TestRefusedScale(t *testing.T) {
 			"invalid", ` "chat" is invalid`,
 			apierrors.NewInvalid(v1beta1.GroupVersion().WithKind(v1beta1.InferenceSetKind).GroupKind(), "chat", nil),
 		},
+		{
+			"a webhook with the default code of its framework", `denied the request: not on weekends`,
+			apierrors.NewBadRequest(`admission webhook "v.example" denied the request: not on weekends`),
+		},
 	} {
 		t.Run(tc.reason, func(t *testing.T) {
 			w := newWorld(t, set(1))
