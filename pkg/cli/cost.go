@@ -167,7 +167,8 @@ type costLine struct {
 	Hours float64 `json:"machineHours"`
 	// States has only states with machine time.
 	States map[string]costState `json:"states,omitempty"`
-	// UnsureHours are a part of Hours. No controller ran at the time, and the machine was gone when one ran again.
+	// UnsureHours is the time that no controller observed before machines were found gone. Hours have at most a quarter
+	// of an hour of it for each machine.
 	UnsureHours  float64 `json:"unsureHours,omitempty"`
 	PromptTokens int64   `json:"promptTokens"`
 	OutputTokens int64   `json:"outputTokens"`
