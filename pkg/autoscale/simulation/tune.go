@@ -62,7 +62,8 @@ type Tuner struct {
 const reserve = 0.2
 
 // Tune returns the trial of the present targets, and the best one. The best trial reaches the goal with the reserve for the
-// fewest dollars, or else just reaches it for the fewest dollars, or else has the most requests in time. It never costs more than present targets that reach the goal.
+// fewest dollars, or else just reaches it for the fewest dollars, or else has the most requests in time. It never costs more
+// than present targets that reach the goal.
 func (t *Tuner) Tune() (present, best Trial) {
 	t.tried, t.best, t.n = map[Choice]bool{}, Trial{}, 0
 	t.simulate(t.Policy)
