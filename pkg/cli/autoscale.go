@@ -127,21 +127,30 @@ func (s *traceOptions) check() error {
 }
 
 func (s *simulateCommand) run(ctx context.Context, w World) error {
-	r, err := s.read(ctx, w.In)
+	found, err := s.read(ctx, w.In)
 	if err != nil {
 		return err
 	}
-	requests, shape, err := s.requests(r.deployed, w.In)
-	if err != nil {
-		return err
-	}
-	r.source = s.describeTrace(shape, requests)
-	s.replay(r, requests)
+	r := &replay{scenario: found}
+	s.replay(r)
 	return s.show(w, r)
 }
 
-// read reads the set, and plans a replica.
-func (s *traceOptions) read(ctx context.Context, stdin io.Reader) (*replay, error) {
+// read reads the set and the trace, and plans a replica.
+func (s *traceOptions) read(ctx context.Context, stdin io.Reader) (*scenario, error) {
+	out, err := s.readPolicy(ctx, stdin)
+	if err != nil {
+		return nil, err
+	}
+	if out.requests, out.shape, err = s.requests(out.deployed, stdin); err != nil {
+		return nil, err
+	}
+	out.source = s.describeTrace(out.shape, out.requests)
+	return out, nil
+}
+
+// readPolicy reads the set, and plans a replica.
+func (s *traceOptions) readPolicy(ctx context.Context, stdin io.Reader) (*scenario, error) {
 	if err := s.check(); err != nil {
 		return nil, err
 	}
@@ -167,7 +176,7 @@ func (s *traceOptions) read(ctx context.Context, stdin io.Reader) (*replay, erro
 	if err != nil {
 		return nil, err
 	}
-	return &replay{set: key(set), deployed: deployed, policy: &policy, goal: s.goal(&policy), startUp: s.startUp}, nil
+	return &scenario{set: key(set), deployed: deployed, policy: &policy, goal: s.goal(&policy), startUp: s.startUp}, nil
 }
 
 // readSet reads the only InferenceSet of a manifest, and adds a Workspace made from its template.
@@ -317,8 +326,8 @@ func (s *traceOptions) setting(d *deployed) simulation.Setting {
 }
 
 // replay simulates the trace with each rule.
-func (s *simulateCommand) replay(out *replay, trace []simulation.Request) {
-	policy := out.policy
+func (s *simulateCommand) replay(out *replay) {
+	policy, trace := out.policy, out.requests
 	setting := s.setting(out.deployed).For(policy, trace)
 	out.add("this policy", simulation.Run(setting, trace, &simulation.Ours{Policy: *policy}))
 	if s.quick {
@@ -328,10 +337,7 @@ func (s *simulateCommand) replay(out *replay, trace []simulation.Request) {
 	out.add("HPA: "+string(metric), simulation.Run(setting, trace, simulation.HPA(metric, target, policy.Min, policy.Max)))
 	out.add("KEDA: WaitingRequests", simulation.Run(setting, trace, simulation.KEDA(kedaThreshold, policy.Min, policy.Max)))
 	out.bound = simulation.WorkBound(setting, trace)
-	if best, ok := simulation.Clairvoyant(setting, trace, out.goal, setting.Speed.Each(policy), policy.Max); ok {
-		out.add(clairvoyantRule, best)
-		out.best = best
-	}
+	out.addClairvoyant(setting, trace)
 }
 
 // kedaThreshold is the number of waiting requests for each replica in KAITO's examples.

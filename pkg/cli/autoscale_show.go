@@ -18,16 +18,25 @@ import (
 // clairvoyantRule is the name of the schedule made with knowledge of all future requests.
 const clairvoyantRule = "clairvoyant"
 
-// replay has the results of all rules.
-type replay struct {
+// scenario is a policy with what it is simulated on.
+type scenario struct {
 	set, source string
 	deployed    *deployed
 	policy      *autoscale.Policy
 	goal        simulation.Goal
 	startUp     time.Duration
-	rules       []ruleResult
-	best        *simulation.Result
-	bound       float64
+	requests    []simulation.Request
+	// shape is that of generated requests; nil for those of a file.
+	shape *simulation.Shape
+}
+
+// replay has the results of all rules.
+type replay struct {
+	*scenario
+
+	rules []ruleResult
+	best  *simulation.Result
+	bound float64
 }
 
 // ruleResult is one row; its JSON is stable.
@@ -59,6 +68,14 @@ func (r *replay) add(name string, result *simulation.Result) {
 	})
 }
 
+// addClairvoyant adds the cheapest schedule that a search finds, if it finds any.
+func (r *replay) addClairvoyant(setting simulation.Setting, trace []simulation.Request) {
+	if best, ok := simulation.Clairvoyant(setting, trace, r.goal, setting.Speed.Each(r.policy), r.policy.Max); ok {
+		r.add(clairvoyantRule, best)
+		r.best = best
+	}
+}
+
 // rule returns the result of a rule.
 func (r *replay) rule(name string) *ruleResult {
 	i := slices.IndexFunc(r.rules, func(rule ruleResult) bool { return rule.Rule == name })
@@ -80,13 +97,9 @@ func (s *simulateCommand) show(w World, r *replay) error {
 		}{goalWords(r.goal), hundredths(r.bound), r.rules})
 	}
 	out := page{w.Out, newStyle(w)}
-	out.line("%s", out.paint(bold, fmt.Sprintf("%s: %d to %d replicas", r.set, r.policy.Min, r.policy.Max)))
-	out.line("")
+	r.title(out)
 	out.fact("targets", r.targets())
-	out.fact("replica", r.deployed.words()+" (predicted)")
-	out.fact("start-up", fmt.Sprintf("%s (assumed: --start-up)", r.startUp))
-	out.fact("trace", r.source)
-	out.fact("goal", goalWords(r.goal))
+	r.facts(out)
 	out.heading("Replicas with this policy")
 	r.plot(out)
 	out.heading("Rules")
@@ -95,6 +108,18 @@ func (s *simulateCommand) show(w World, r *replay) error {
 	}
 	r.remarks(out)
 	return nil
+}
+
+func (s *scenario) title(out page) {
+	out.line("%s", out.paint(bold, fmt.Sprintf("%s: %d to %d replicas", s.set, s.policy.Min, s.policy.Max)))
+	out.line("")
+}
+
+func (s *scenario) facts(out page) {
+	out.fact("replica", s.deployed.words()+" (predicted)")
+	out.fact("start-up", fmt.Sprintf("%s (assumed: --start-up)", s.startUp))
+	out.fact("trace", s.source)
+	out.fact("goal", goalWords(s.goal))
 }
 
 // compare divides the cost of each rule by that of the clairvoyant schedule, if there is one.

@@ -71,11 +71,8 @@ type extract struct {
 
 // tuned is the result of a search.
 type tuned struct {
-	set, source string
-	policy      *autoscale.Policy
-	deployed    *deployed
-	startUp     time.Duration
-	goal        simulation.Goal
+	*scenario
+
 	// extracts are the requests: first those of the search, then those to judge by.
 	extracts       []*extract
 	present, found simulation.Trial
@@ -83,20 +80,14 @@ type tuned struct {
 }
 
 func (s *tuneCommand) run(ctx context.Context, w World) error {
-	r, err := s.read(ctx, w.In)
+	found, err := s.read(ctx, w.In)
 	if err != nil {
 		return err
 	}
-	requests, shape, err := s.requests(r.deployed, w.In)
-	if err != nil {
-		return err
-	}
-	out := &tuned{
-		set: r.set, source: s.describeTrace(shape, requests), policy: r.policy, deployed: r.deployed, startUp: r.startUp, goal: r.goal,
-	}
-	if shape == nil {
-		s.split(out, requests)
-	} else if err := s.seeds(out, shape, requests); err != nil {
+	out := &tuned{scenario: found}
+	if out.shape == nil {
+		s.split(out)
+	} else if err := s.seeds(out); err != nil {
 		return err
 	}
 	show := s.progress(w)
@@ -115,11 +106,11 @@ func (s *tuneCommand) run(ctx context.Context, w World) error {
 const judgedSeeds = 2
 
 // seeds adds a generated trace, and others of the same shape.
-func (s *tuneCommand) seeds(out *tuned, shape *simulation.Shape, first []simulation.Request) error {
-	s.add(out, fmt.Sprintf("seed %d", s.seed), first, 0)
+func (s *tuneCommand) seeds(out *tuned) error {
+	s.add(out, fmt.Sprintf("seed %d", s.seed), out.requests, 0)
 	for i := range uint64(judgedSeeds) {
 		seed := s.seed + 1 + i
-		next, err := s.generate(out.deployed, shape, seed)
+		next, err := s.generate(out.deployed, out.shape, seed)
 		if err != nil {
 			return err
 		}
@@ -133,7 +124,8 @@ const fewestJudged = 200
 
 // split divides the requests of a file: two thirds of the time for the search, and the rest to judge by, if it is long
 // enough.
-func (s *tuneCommand) split(out *tuned, all []simulation.Request) {
+func (s *tuneCommand) split(out *tuned) {
+	all := out.requests
 	end := all[len(all)-1].At
 	cut := end * 2 / 3
 	i, _ := slices.BinarySearchFunc(all, cut, func(r simulation.Request, at float64) int {
@@ -159,7 +151,7 @@ func (s *tuneCommand) add(out *tuned, name string, trace []simulation.Request, s
 	setting := s.setting(out.deployed)
 	setting.Start = setting.Start.Add(time.Duration(start * float64(time.Second)))
 	out.extracts = append(out.extracts, &extract{
-		replay: replay{policy: out.policy, deployed: out.deployed, goal: out.goal}, name: name, setting: setting, trace: trace,
+		replay: replay{scenario: out.scenario}, name: name, setting: setting, trace: trace,
 	})
 }
 
@@ -212,12 +204,8 @@ func (s *tuneCommand) judge(out *tuned, part *extract) {
 	}
 	part.add(presentRule, present.Result)
 	part.add(foundRule, found.Result)
-	if s.quick {
-		return
-	}
-	if best, ok := simulation.Clairvoyant(part.setting, part.trace, out.goal, part.setting.Speed.Each(out.policy), out.policy.Max); ok {
-		part.add(clairvoyantRule, best)
-		part.best = best
+	if !s.quick {
+		part.addClairvoyant(part.setting, part.trace)
 	}
 }
 

@@ -95,12 +95,8 @@ func (s *tuneCommand) show(w World, t *tuned) error {
 		return s.data(w.Out, t.data())
 	}
 	out := page{w.Out, newStyle(w)}
-	out.line("%s", out.paint(bold, fmt.Sprintf("%s: %d to %d replicas", t.set, t.policy.Min, t.policy.Max)))
-	out.line("")
-	out.fact("replica", t.deployed.words()+" (predicted)")
-	out.fact("start-up", fmt.Sprintf("%s (assumed: --start-up)", t.startUp))
-	out.fact("trace", t.source)
-	out.fact("goal", goalWords(t.goal))
+	t.title(out)
+	t.facts(out)
 	out.fact("present", targetWords(t.present.Policy.Targets))
 	out.fact("found", targetWords(t.found.Policy.Targets))
 	out.heading("Results")

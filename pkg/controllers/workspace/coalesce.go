@@ -76,12 +76,7 @@ func (c *coalescer) waitFor(workspace types.UID, before, after *v1beta1.Workspac
 // waitForReady returns how much is left of the time for which an engine that answers waits for its machines and its
 // endpoint. Earlier progress does not shorten it.
 func (c *coalescer) waitForReady(workspace types.UID) time.Duration {
-	known, now := c.recall(workspace), c.clock.Now()
-	if known.answering.IsZero() {
-		known.answering = now
-		c.remember(workspace, known)
-	}
-	return max(0, progressDelay-now.Sub(known.answering))
+	return max(0, c.left(workspace, func(of *coalesced) *time.Time { return &of.answering }))
 }
 
 // wait returns how long progress of a Workspace must wait; 0 if it may be written now.
@@ -95,12 +90,19 @@ func (c *coalescer) wait(workspace types.UID) time.Duration {
 
 // delay returns how much is left of the time for which news of a Workspace waits for more; below 0 if it is over.
 func (c *coalescer) delay(workspace types.UID) time.Duration {
+	return c.left(workspace, func(of *coalesced) *time.Time { return &of.since })
+}
+
+// left returns how much is left of progressDelay since a time of a Workspace; below 0 if it is over. An unknown time is
+// set to the present one.
+func (c *coalescer) left(workspace types.UID, of func(*coalesced) *time.Time) time.Duration {
 	known, now := c.recall(workspace), c.clock.Now()
-	if known.since.IsZero() {
-		known.since = now
+	since := of(&known)
+	if since.IsZero() {
+		*since = now
 		c.remember(workspace, known)
 	}
-	return progressDelay - now.Sub(known.since)
+	return progressDelay - now.Sub(*since)
 }
 
 // takeTurn returns how long a Workspace must wait for its turn in the common budget; 0 if it may be written now.

@@ -92,7 +92,7 @@ func (f Figures) costs() []Row {
 		counted("reads for a Workspace", each(f.Requests.Reads), readsEach),
 		counted("Events for a Workspace", each(f.Requests.Events), eventsEach),
 		{What: "Leases and watches meanwhile", Seen: fmt.Sprintf("%d, %d", f.Requests.Leases, f.Requests.Watches)},
-		counted("requests a minute while waiting", float64(f.Waiting.Writes+f.Waiting.Reads+f.Waiting.Events)/max(f.Waited, time.Second).Minutes(), 0),
+		counted("requests a minute while waiting", perMinute(f.Waiting.Writes+f.Waiting.Reads+f.Waiting.Events, f.Waited), 0),
 		counted("writes after a restart", float64(f.Restart.Writes), 0),
 	}
 }
