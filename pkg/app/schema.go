@@ -54,13 +54,24 @@ func cacheDefinitions(mgr manager.Manager) (*definitions, error) {
 
 // cacheBeside returns a cache that starts and ends with the manager.
 func cacheBeside(mgr manager.Manager, options cache.Options) (cache.Cache, error) {
-	options.Scheme, options.Mapper, options.HTTPClient = mgr.GetScheme(), mgr.GetRESTMapper(), mgr.GetHTTPClient()
-	out, err := cache.New(mgr.GetConfig(), options)
+	out, err := newCache(mgr, options)
 	if err != nil {
 		return nil, err
 	}
 	return out, mgr.Add(out)
 }
+
+func newCache(mgr manager.Manager, options cache.Options) (cache.Cache, error) {
+	options.Scheme, options.Mapper, options.HTTPClient = mgr.GetScheme(), mgr.GetRESTMapper(), mgr.GetHTTPClient()
+	return cache.New(mgr.GetConfig(), options)
+}
+
+// onEachReplica is a cache that a manager starts without waiting to lead. A manager takes any other cache for a task of
+// the leader.
+type onEachReplica struct{ cache.Cache }
+
+// NeedLeaderElection implements manager.LeaderElectionRunnable.
+func (onEachReplica) NeedLeaderElection() bool { return false }
 
 // workspaceSource returns the watch that requests a pass over every Workspace once the API server prunes its fields.
 func (at site) workspaceSource() watch.Source {

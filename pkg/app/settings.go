@@ -67,7 +67,10 @@ func (at site) followSettings(workspaces *workspace.Reconciler, run controller.O
 	kept := cache.ByObject{
 		Namespaces: map[string]cache.Config{name.Namespace: {FieldSelector: fields.OneTermEqualSelector("metadata.name", name.Name)}},
 	}
-	watched, err := cacheBeside(at.mgr, cache.Options{ByObject: map[client.Object]cache.ByObject{&corev1.ConfigMap{}: kept}})
+	watched, err := newCache(at.mgr, cache.Options{ByObject: map[client.Object]cache.ByObject{&corev1.ConfigMap{}: kept}})
+	if err == nil {
+		err = at.mgr.Add(onEachReplica{watched})
+	}
 	if err != nil {
 		return fmt.Errorf("creating the cache of ConfigMap %s: %w", name, err)
 	}

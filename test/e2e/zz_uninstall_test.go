@@ -8,9 +8,12 @@ import (
 	"flag"
 	"os"
 	"path/filepath"
+	"strings"
 	"testing"
 
+	corev1 "k8s.io/api/core/v1"
 	"k8s.io/apimachinery/pkg/types"
+	"sigs.k8s.io/controller-runtime/pkg/client"
 
 	"github.com/modelberth/modelberth/api/v1beta1"
 )
@@ -23,6 +26,7 @@ func TestUninstall(t *testing.T) {
 	} else {
 		t.Logf("privileges are not compared, because only the tests matching %q have made use of them", selected)
 	}
+	t.Run("restarts", expectNoFailures)
 	ns := namespace(t)
 	kubectl(t, "apply", "--namespace="+ns, "--filename="+example("suspended.yaml"))
 	kubectl(t, "wait", "--for=condition=Planned", "workspace/planned", "--namespace="+ns, "--timeout=30s")
@@ -50,6 +54,31 @@ func TestUninstall(t *testing.T) {
 		err := local.client.Get(ctx, types.NamespacedName{Namespace: ns, Name: "planned"}, ws)
 		return err == nil && ws.Status.Plan != nil && ws.Status.Plan.Revision != before.Status.Plan.Revision, err
 	})
+}
+
+// expectNoFailures fails if a pod of the release has ended by itself. Other tests kill such pods, or take the API server
+// from a leader until it loses its Lease.
+func expectNoFailures(t *testing.T) {
+	pods := &corev1.PodList{}
+	if err := local.client.List(t.Context(), pods, client.InNamespace(systemNamespace)); err != nil {
+		t.Fatal(err)
+	}
+	if len(pods.Items) == 0 {
+		t.Fatalf("no pods in namespace %s", systemNamespace)
+	}
+	for i := range pods.Items {
+		pod := &pods.Items[i]
+		for _, container := range pod.Status.ContainerStatuses {
+			ended := container.LastTerminationState.Terminated
+			if ended == nil || ended.ExitCode == 0 || ended.ExitCode > 128 { // above 128: ended by a signal
+				continue
+			}
+			last := kubectl(t, "logs", pod.Name, "--container="+container.Name, "--namespace="+systemNamespace, "--previous", "--tail=20")
+			if !strings.Contains(last, "leader election lost") {
+				t.Errorf("container %s of pod %s has ended with code %d %d times:\n%s", container.Name, pod.Name, ended.ExitCode, container.RestartCount, last)
+			}
+		}
+	}
 }
 
 // helm runs helm in the release's namespace and returns what it prints.

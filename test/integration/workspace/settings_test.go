@@ -106,6 +106,30 @@ func TestSettingsReload(t *testing.T) {
 	w.begin(t, faults.NewRecorder()) // for the end of the Workspaces
 }
 
+// TestWaitingReplicaFollowsSettings: a replica that does not lead watches its settings too. It would otherwise end after
+// waiting two minutes for them.
+func TestWaitingReplicaFollowsSettings(t *testing.T) {
+	w := enter(t)
+	namespace := w.namespace(t)
+	name := w.createSettings(t, namespace, nil)
+	replica := func() (*life, *zap.AtomicLevel) {
+		o := w.options()
+		level := zap.NewAtomicLevel()
+		o.Settings, o.LogLevel = name, &level
+		o.LeaderElect, o.LeaderElectionNamespace = true, namespace
+		return w.beginWith(t, faults.NewRecorder(), clock.RealClock{}, o), &level
+	}
+	leader, levelOfLeader := replica()
+	eventually(t, "the first replica leads", func() (bool, string) { return leader.watches.Load() > 1, "it watches nothing" })
+	_, levelOfNext := replica()
+	w.setSettings(t, name, map[string]string{"zap-log-level": "debug"})
+	for which, level := range map[string]*zap.AtomicLevel{"leader": levelOfLeader, "other replica": levelOfNext} {
+		eventually(t, "the "+which+" uses the new settings", func() (bool, string) {
+			return level.Level() == zapcore.DebugLevel, "its log level is " + level.String()
+		})
+	}
+}
+
 // untilSettings waits for an event about the ConfigMap with settings.
 func (w *world) untilSettings(t *testing.T, name types.NamespacedName, reason, text string) {
 	t.Helper()
