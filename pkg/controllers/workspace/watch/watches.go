@@ -97,6 +97,7 @@ func (w *Watches) Setup(mgr manager.Manager, r reconcile.Reconciler, sources []S
 		predicate.GenerationChangedPredicate{}, predicate.AnnotationChangedPredicate{}, predicate.LabelChangedPredicate{},
 		w.StatusChanged(),
 	)
+	options.NewQueue = w.newQueue
 	b := ctrl.NewControllerManagedBy(mgr).
 		Named(ControllerName).
 		WithOptions(options).
