@@ -217,12 +217,16 @@ func (b *Bench) load(ctx context.Context) (err error) {
 		_, b.figures.Peak, unread = memory(b.settings.Layout.Cgroup())
 		err = errors.Join(err, unread)
 	}()
-	course, err := b.apply(ctx, loadNamespace, b.settings.Workspaces)
-	b.figures.Load = course
+	err = b.timed(ctx, &b.figures.LoadWork, func() error {
+		began = time.Now()
+		course, err := b.apply(ctx, loadNamespace, b.settings.Workspaces)
+		b.figures.Load = course
+		if err != nil {
+			return err
+		}
+		return b.await(ctx, "ready", course.Ready, b.settings.Workspaces)
+	})
 	if err != nil {
-		return err
-	}
-	if err := b.await(ctx, "ready", course.Ready, b.settings.Workspaces); err != nil {
 		return err
 	}
 	return b.untilQuiet(ctx)

@@ -20,6 +20,8 @@ type Figures struct {
 	// First is the course of the Workspaces in a new cluster, Load that of the timed ones, Floor the course of their
 	// stand-ins, and Script the course of Workspaces whose objects a script writes.
 	First, Load, Floor, Script *Course
+	// LoadWork, FloorWork and ScriptWork are the processor times of all programs until the last Workspace of each was ready.
+	LoadWork, FloorWork, ScriptWork Work
 	// Requests are the controller's from the first Workspace until all was quiet, Restart those of a later start.
 	Requests, Restart Tally
 	// Waiting are its requests during Waited, its wait for machines.
@@ -47,7 +49,7 @@ type Row struct {
 
 // Rows compares the figures with the budgets.
 func (f Figures) Rows() []Row {
-	rows := slices.Concat(f.times(), f.costs())
+	rows := slices.Concat(f.times(), f.work(), f.costs())
 	if f.MachinesTake > 0 {
 		rows = slices.Insert(rows, 0, Row{What: "a machine takes", Seen: seconds(f.MachinesTake)})
 	}
@@ -83,6 +85,18 @@ func (f Figures) times() []Row {
 		compared("apply → Ready, last", Percentile(ready, 100), Percentile(floor, 100), "floor", overFloor),
 		compared("  the same against the script", Percentile(ready, 100), Percentile(scripted, 100), "script", 0),
 	}
+}
+
+// work returns the processor times until all were ready.
+func (f Figures) work() []Row {
+	row := func(what string, of func(Work) time.Duration) Row {
+		return Row{What: what, Seen: fmt.Sprintf("%s, %s, %s", seconds(of(f.LoadWork)), seconds(of(f.FloorWork)), seconds(of(f.ScriptWork)))}
+	}
+	rows := []Row{row("processor time, the same of the floor, of the script", Work.all)}
+	for _, name := range f.LoadWork.programs(f.FloorWork, f.ScriptWork) {
+		rows = append(rows, row("  "+name, func(w Work) time.Duration { return w[name] }))
+	}
+	return rows
 }
 
 func (f Figures) costs() []Row {

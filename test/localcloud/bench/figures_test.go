@@ -37,7 +37,10 @@ func TestFigures(t *testing.T) {
 			Writes: 2400, Reads: 600, Events: 800, Leases: 9, Watches: 12,
 			Kinds: map[string]int{"patch workspaces/status": 800, "create nodeclaims": 200},
 		},
-		Waited: 30 * time.Second, Peak: 186e6, Held: 149e6,
+		LoadWork:   Work{"kube-apiserver": 80 * time.Second, release: 15 * time.Second},
+		FloorWork:  Work{"kube-apiserver": 70 * time.Second, "karpenter": 10 * time.Second},
+		ScriptWork: Work{"kube-apiserver": 75 * time.Second, "karpenter": 9 * time.Second},
+		Waited:     30 * time.Second, Peak: 186e6, Held: 149e6,
 	}
 	bad := good
 	bad.Load = course(7, 24, 40)
@@ -62,6 +65,15 @@ func TestFigures(t *testing.T) {
 				t.Errorf("%d budgets were missed, want %d", got, test.missed)
 			}
 		})
+	}
+}
+
+func TestWorkSince(t *testing.T) {
+	before := Work{"etcd": 3 * time.Second, release: 9 * time.Second, "ended": time.Second}
+	after := Work{"etcd": 5 * time.Second, release: 2 * time.Second, "new": time.Second}
+	want := Work{"etcd": 2 * time.Second, release: 2 * time.Second, "new": time.Second} // the controller's replicas were replaced
+	if diff := cmp.Diff(want, after.since(before)); diff != "" {
+		t.Errorf("work (-want +got):\n%s", diff)
 	}
 }
 

@@ -105,18 +105,13 @@ func (b *Bench) floor(ctx context.Context, standIns [][]*unstructured.Unstructur
 	}
 	course := b.course(floorNamespace)
 	b.figures.Floor = course
-	err := inParallel(len(standIns), func(i int) error {
-		for _, object := range standIns[i] {
-			if err := b.kube.Create(ctx, object); err != nil {
-				return fmt.Errorf("creating %s %s: %w", object.GetKind(), object.GetName(), err)
-			}
+	return b.timed(ctx, &b.figures.FloorWork, func() error {
+		err := inParallel(len(standIns), func(i int) error { return b.createAll(ctx, standIns[i]) })
+		if err != nil {
+			return err
 		}
-		return nil
+		return b.await(ctx, "pods ready", course.Serving, len(standIns))
 	})
-	if err != nil {
-		return err
-	}
-	return b.await(ctx, "pods ready", course.Serving, len(standIns))
 }
 
 // liftReservation lets others than the controller write its objects: policies reserve the tolerations of machines and the

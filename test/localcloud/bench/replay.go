@@ -99,6 +99,16 @@ func (b *Bench) script(ctx context.Context, replays map[string]*replay) error {
 	if err := b.kube.Create(ctx, &corev1.Namespace{ObjectMeta: metav1.ObjectMeta{Name: scriptNamespace}}); err != nil {
 		return fmt.Errorf("making namespace %s: %w", scriptNamespace, err)
 	}
+	return b.timed(ctx, &b.figures.ScriptWork, func() error {
+		if err := b.write(ctx, replays); err != nil {
+			return err
+		}
+		return b.await(ctx, "pods ready", course.Serving, len(replays))
+	})
+}
+
+// write creates the Workspaces and writes their objects in passes like the controller's.
+func (b *Bench) write(ctx context.Context, replays map[string]*replay) error {
 	queue := newPasses(ctx, 2*len(replays))
 	defer queue.end()
 	var running sync.WaitGroup
@@ -115,10 +125,7 @@ func (b *Bench) script(ctx context.Context, replays map[string]*replay) error {
 		queue.end()
 	}
 	running.Wait()
-	if err := errors.Join(append([]error{err}, errs...)...); err != nil {
-		return err
-	}
-	return b.await(ctx, "pods ready", course.Serving, len(replays))
+	return errors.Join(append([]error{err}, errs...)...)
 }
 
 // scriptWorkers is the number of the controller's workers.

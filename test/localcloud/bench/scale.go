@@ -5,13 +5,10 @@ package bench
 
 import (
 	"context"
-	"errors"
 	"fmt"
 	"time"
 
 	"golang.org/x/sys/unix"
-
-	"github.com/modelberth/modelberth/test/localcloud/process"
 )
 
 // Namespaces of the pods on the other nodes, and of the Workspaces after the end of a leader.
@@ -40,13 +37,11 @@ type Scale struct {
 type ScaleFigures struct {
 	Figures
 	Scale
-	// LoadCPU, RestCPU and RestartCPU are the controller's processor times.
-	LoadCPU, RestCPU, RestartCPU time.Duration
+	// RestCPU and RestartCPU are the controller's processor times.
+	RestCPU, RestartCPU time.Duration
 	// Resting are its requests at rest, and RestMemory its memory then, in bytes.
 	Resting    Tally
 	RestMemory int64
-	// Programs are the processor times of the control plane's programs until the Workspaces were ready and all was quiet.
-	Programs map[string]time.Duration
 	// Settled is how long a new leader works with everything in order.
 	Settled time.Duration
 	// Killed and Terminated are the ends of a leader.
@@ -79,7 +74,7 @@ func (b *Bench) scale(ctx context.Context, figures *ScaleFigures) error {
 	if err := b.slow(b.settings.MachinesTake); err != nil {
 		return err
 	}
-	if err := b.loaded(ctx, figures); err != nil {
+	if err := b.load(ctx); err != nil {
 		return fmt.Errorf("measuring %d Workspaces at once: %w", b.settings.Workspaces, err)
 	}
 	if err := b.rest(ctx, figures); err != nil {
@@ -99,47 +94,6 @@ func (b *Bench) scale(ctx context.Context, figures *ScaleFigures) error {
 		}
 	}
 	return nil
-}
-
-// loaded measures the Workspaces at once, with the processor times of all programs.
-func (b *Bench) loaded(ctx context.Context, figures *ScaleFigures) error {
-	cgroup := b.settings.Layout.Cgroup()
-	before, err := used(cgroup)
-	if err != nil {
-		return err
-	}
-	programs, err := b.programs()
-	if err != nil {
-		return err
-	}
-	failure := b.load(ctx)
-	after, err := used(cgroup)
-	if err != nil {
-		return errors.Join(failure, err)
-	}
-	figures.LoadCPU = after - before
-	if figures.Programs, err = b.programs(); err != nil {
-		return errors.Join(failure, err)
-	}
-	for name := range figures.Programs {
-		figures.Programs[name] -= programs[name]
-	}
-	return failure
-}
-
-// programs returns the processor times of the control plane's programs so far, by name.
-func (b *Bench) programs() (map[string]time.Duration, error) {
-	recorded, err := process.Recorded(b.settings.Layout.Processes())
-	if err != nil {
-		return nil, err
-	}
-	out := map[string]time.Duration{}
-	for name, id := range recorded {
-		if used, err := usedBy(id.PID); err == nil { // else it has ended
-			out[name] = used
-		}
-	}
-	return out, nil
 }
 
 // rest measures the controller with all Workspaces Ready and nothing to do.

@@ -18,10 +18,10 @@ func TestScaleFigures(t *testing.T) {
 			Workspaces: 1000, MachinesTake: 30 * time.Second, Load: course(1, 20, 21), Peak: 149e6, Held: 110e6,
 			Requests: Tally{Writes: 12000, Reads: 3000, Events: 5000, Kinds: map[string]int{"create nodeclaims": 1000}},
 			Restart:  Tally{Reads: 7, Kinds: map[string]int{"list workspaces": 7}},
+			LoadWork: Work{"etcd": 9 * time.Second, "kube-apiserver": 90 * time.Second, release: 20 * time.Second},
 		},
-		Scale: Scale{Nodes: 5000, Rest: time.Minute}, RestMemory: 120e6, LoadCPU: 20 * time.Second, RestCPU: 290 * time.Millisecond,
+		Scale: Scale{Nodes: 5000, Rest: time.Minute}, RestMemory: 120e6, RestCPU: 290 * time.Millisecond,
 		RestartCPU: 4 * time.Second, Settled: 29 * time.Second,
-		Programs:   map[string]time.Duration{"etcd": 9 * time.Second, "kube-apiserver": 90 * time.Second},
 		Killed:     Handover{Led: 16 * time.Second, Worked: 17 * time.Second},
 		Terminated: Handover{Led: time.Second, Worked: 1900 * time.Millisecond},
 	}

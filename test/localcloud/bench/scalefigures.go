@@ -4,11 +4,8 @@
 package bench
 
 import (
-	"cmp"
 	"fmt"
 	"io"
-	"maps"
-	"slices"
 	"time"
 )
 
@@ -47,7 +44,7 @@ func (f ScaleFigures) Rows() []Row {
 		counted("writes for a Workspace", each(f.Requests.Writes), writesEach),
 		counted("reads for a Workspace", each(f.Requests.Reads), readsEach),
 		counted("Events for a Workspace", each(f.Requests.Events), eventsEach),
-		{What: "controller's processor time for a Workspace", Seen: fmt.Sprintf("%.1f ms", f.LoadCPU.Seconds()*1000/float64(max(f.Workspaces, 1)))},
+		{What: "controller's processor time for a Workspace", Seen: fmt.Sprintf("%.1f ms", f.LoadWork[release].Seconds()*1000/float64(max(f.Workspaces, 1)))},
 		inMemory("controller's memory, peak", f.Peak),
 		inMemory("controller's memory, at rest", f.RestMemory),
 		f.rest(),
@@ -63,13 +60,7 @@ func (f ScaleFigures) Rows() []Row {
 		timed("SIGTERM of the leader → Lease", f.Terminated.Led),
 		within("SIGTERM of the leader → NodeClaim", f.Terminated.Worked, terminatedMost),
 	}
-	names := slices.SortedFunc(maps.Keys(f.Programs), func(a, b string) int {
-		return cmp.Or(cmp.Compare(f.Programs[b], f.Programs[a]), cmp.Compare(a, b))
-	})
-	for _, name := range names {
-		rows = append(rows, Row{What: "processor time of " + name, Seen: seconds(f.Programs[name])})
-	}
-	return rows
+	return append(rows, f.LoadWork.rows()...)
 }
 
 func (f ScaleFigures) rest() Row {
