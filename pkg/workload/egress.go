@@ -37,7 +37,12 @@ func deniedIPv6() []string {
 	}
 }
 
-const dnsPort = 53
+// dnsPort is the port of DNS. The DNS pods of OpenShift listen on dnsPodPort, and its network plug-in compares the port
+// of the pod, not that of the Service.
+const (
+	dnsPort    = 53
+	dnsPodPort = 5353
+)
 
 // egressRules allows pods to reach everything except cloud metadata. With an allow-list, pods reach only its
 // destinations, the cluster's DNS and, in a group, each other.
@@ -46,13 +51,14 @@ func egressRules(in Input) []networkingv1.NetworkPolicyEgressRule {
 		return []networkingv1.NetworkPolicyEgressRule{
 			// In many clusters, DNS resolvers listen on link-local addresses. Cloud metadata is on port 80, so it stays out of
 			// reach.
-			{Ports: dnsPorts()},
+			{Ports: dnsPorts(dnsPort)},
 			// Some network plug-ins never match a pod by an ipBlock.
 			{To: []networkingv1.NetworkPolicyPeer{anyPod(), block("0.0.0.0/0", deniedIPv4()...), block("::/0", deniedIPv6()...)}},
 		}
 	}
 	rules := []networkingv1.NetworkPolicyEgressRule{
-		{Ports: dnsPorts(), To: []networkingv1.NetworkPolicyPeer{anyPod(), block(linkLocal)}},
+		{Ports: dnsPorts(dnsPort), To: []networkingv1.NetworkPolicyPeer{anyPod(), block(linkLocal)}},
+		{Ports: dnsPorts(dnsPodPort), To: []networkingv1.NetworkPolicyPeer{anyPod()}},
 	}
 	if in.Peers != nil {
 		rules = append(rules, networkingv1.NetworkPolicyEgressRule{To: []networkingv1.NetworkPolicyPeer{peers(in)}})
@@ -67,9 +73,9 @@ func egressRules(in Input) []networkingv1.NetworkPolicyEgressRule {
 	return rules
 }
 
-func dnsPorts() []networkingv1.NetworkPolicyPort {
+func dnsPorts(port int32) []networkingv1.NetworkPolicyPort {
 	return []networkingv1.NetworkPolicyPort{
-		{Protocol: new(corev1.ProtocolUDP), Port: new(intstr.FromInt32(dnsPort))},
-		policyPort(dnsPort),
+		{Protocol: new(corev1.ProtocolUDP), Port: new(intstr.FromInt32(port))},
+		policyPort(port),
 	}
 }

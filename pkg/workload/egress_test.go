@@ -89,6 +89,7 @@ func TestEngineCannotReachCloudMetadata(t *testing.T) {
 		{"a resolver that the list lacks", listed, "8.8.8.8", corev1.ProtocolUDP, 53, false},
 		{"a resolver on the node beside a list", listed, "169.254.20.10", corev1.ProtocolUDP, 53, true},
 		{"metadata beside a list", listed, "169.254.169.254", corev1.ProtocolTCP, 80, false},
+		{"on the port of DNS pods", listed, "169.254.169.254", corev1.ProtocolTCP, 5353, false},
 	} {
 		t.Run(test.reason, func(t *testing.T) {
 			in := cases()["group"]
@@ -129,7 +130,7 @@ func TestEgressReachesPods(t *testing.T) {
 	isPeer := func(peer networkingv1.NetworkPolicyPeer) bool {
 		return peer.PodSelector != nil && peer.NamespaceSelector == nil
 	}
-	if has(policy, isAnyPod, 8080) || !has(policy, isAnyPod, 53) || !has(policy, isPeer, 29500) {
+	if has(policy, isAnyPod, 8080) || !has(policy, isAnyPod, 53) || !has(policy, isAnyPod, 5353) || !has(policy, isPeer, 29500) {
 		t.Errorf("with an allow-list pods are to be reached for DNS and as peers alone: %v", policy.Spec.Egress)
 	}
 }
