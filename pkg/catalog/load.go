@@ -84,7 +84,8 @@ func (m *merger) file(data []byte, at source, overrides changes) error {
 		return err
 	}
 	if at.layer > 0 && len(doc.Measurements) > 0 {
-		return errors.New("measurements: not allowed in an overlay: put them into a signed calibration file, and pass it with --calibration")
+		return errors.New("measurements: not allowed in an overlay: put them into a signed calibration file, for kubectl berth with --calibration, " +
+			"for the controller in the chart's calibration.configMap")
 	}
 	if doc.Region != "" {
 		m.regions[doc.Cloud] = doc.Region

@@ -121,7 +121,9 @@ func TestOverlaysHaveNoMeasurements(t *testing.T) {
 		t.Fatal(err)
 	}
 	_, err = catalog.Load(presets.FS(), overlay("measurements: [{name: a}]"))
-	if err == nil || !strings.Contains(err.Error(), "signed calibration file") {
-		t.Errorf("error %v", err)
+	for _, remedy := range []string{"signed calibration file", "--calibration", "calibration.configMap"} {
+		if err == nil || !strings.Contains(err.Error(), remedy) {
+			t.Errorf("error %v lacks %q", err, remedy)
+		}
 	}
 }
