@@ -620,6 +620,32 @@ func TestDevicePlugin(t *testing.T) {
 	}
 }
 
+// TestRegistry: registry is the registry of the images whose repository names none. A released chart sets it, and the
+// device plugin's image is not in that registry.
+func TestRegistry(t *testing.T) {
+	for _, tc := range []struct{ reason, registry, plugin, want string }{
+		{"no registry", "", "nvcr.io/nvidia/k8s-device-plugin", "nvcr.io/nvidia/k8s-device-plugin"},
+		{"the default of a released chart", "registry.example/modelberth", "nvcr.io/nvidia/k8s-device-plugin", "nvcr.io/nvidia/k8s-device-plugin"},
+		{"a mirrored image", "registry.example/modelberth/", "nvidia/k8s-device-plugin", "registry.example/modelberth/nvidia/k8s-device-plugin"},
+		{"a registry with a port", "registry.example", "mirror:5000/k8s-device-plugin", "mirror:5000/k8s-device-plugin"},
+		{"a registry on this machine", "registry.example", "localhost/k8s-device-plugin", "localhost/k8s-device-plugin"},
+		{"a dot behind the first path element", "registry.example", "nvidia/plugin.v1", "registry.example/nvidia/plugin.v1"},
+		{"a name with a dot is no registry", "registry.example", "plugin.v1", "registry.example/plugin.v1"},
+	} {
+		t.Run(tc.reason, func(t *testing.T) {
+			rendered, err := template(t, "--values", "testdata/minimal.values.yaml", "--set", "devicePlugin.enabled=true,devicePlugin.image.tag=v1",
+				"--set", "registry="+tc.registry, "--set", "devicePlugin.image.repository="+tc.plugin)
+			if err != nil {
+				t.Fatal(err)
+			}
+			got := find[*appsv1.DaemonSet](t, rendered)[0].Spec.Template.Spec.Containers[0].Image
+			if diff := cmp.Diff(tc.want+":v1", got); diff != "" {
+				t.Errorf("image (-want +got):\n%s", diff)
+			}
+		})
+	}
+}
+
 // TestPods checks that pods can wait for machines of a cloud without a NodeClass, and that the controller may read the
 // events only then.
 func TestPods(t *testing.T) {

@@ -38,13 +38,13 @@ app.kubernetes.io/part-of: {{ .Chart.Name }}
 {{- end }}
 {{- end }}
 
-{{/* The reference of an image: (list values root). */}}
+{{/* The reference of an image: (list values root). A repository that names a registry itself, as Docker reads it, is complete. */}}
 {{- define "modelberth.image" -}}
 {{- $image := index . 0 }}
 {{- $root := index . 1 }}
 {{- $repository := $image.repository }}
-{{- with $root.Values.registry }}
-{{- $repository = printf "%s/%s" (trimSuffix "/" .) $image.repository }}
+{{- if and $root.Values.registry (not (regexMatch "^(localhost|[^/]*[.:][^/]*)/" $repository)) }}
+{{- $repository = printf "%s/%s" (trimSuffix "/" $root.Values.registry) $repository }}
 {{- end }}
 {{- if $image.digest }}
 {{- printf "%s@%s" $repository $image.digest }}
