@@ -80,9 +80,9 @@ image_tool() {
 	echo "$tool"
 }
 
-# Builds package $2 of the module in directory $1 into file $3.
+# Builds package $2 of the module in directory $1 into file $3. -trimpath: the file must not depend on this machine's directories.
 go_build() {
-	(cd "$top/$1" && CGO_ENABLED=0 GOOS=linux GOARCH=$arch go build -buildvcs=false -ldflags '-s -w' -o "$3" "$2")
+	(cd "$top/$1" && CGO_ENABLED=0 GOOS=linux GOARCH=$arch go build -trimpath -buildvcs=false -ldflags '-s -w' -o "$3" "$2")
 }
 
 # Image $1 of the binary that package $3 in module $2 makes, to file $4; the rest are flags of the image tool.

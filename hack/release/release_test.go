@@ -11,6 +11,7 @@ import (
 	"crypto/rand"
 	"crypto/sha256"
 	"crypto/x509"
+	"debug/buildinfo"
 	"encoding/base64"
 	"encoding/json"
 	"encoding/pem"
@@ -38,8 +39,10 @@ import (
 	"github.com/google/go-containerregistry/pkg/v1/static"
 	"github.com/google/go-containerregistry/pkg/v1/types"
 
+	"github.com/modelberth/modelberth/pkg/cli"
 	"github.com/modelberth/modelberth/pkg/cosign"
 	"github.com/modelberth/modelberth/pkg/mirror"
+	"github.com/modelberth/modelberth/presets"
 )
 
 // saveImage writes an image of one file as hack/image does.
@@ -123,6 +126,65 @@ func TestSameInputSameBytes(t *testing.T) {
 	first, second := makeRelease(t, images, key), makeRelease(t, images, key)
 	if diff := cmp.Diff(first.files, second.files, cmp.AllowUnexported(artifact{})); diff != "" {
 		t.Errorf("two releases of one commit differ (-first +second):\n%s", diff)
+	}
+}
+
+// A release has only programs that another machine can build again.
+func TestProgramsArePortable(t *testing.T) {
+	for _, tc := range []struct {
+		reason string
+		flags  []string
+		want   string
+	}{
+		{"without directories of this machine", []string{"-trimpath"}, ""},
+		{"with its directories", nil, "the program contains directories of the machine that built it: build it with go build -trimpath"},
+	} {
+		t.Run(tc.reason, func(t *testing.T) {
+			dir := t.TempDir()
+			source, program := filepath.Join(dir, "main.go"), filepath.Join(dir, "program")
+			if err := os.WriteFile(source, []byte("package main\n\nfunc main() {}\n"), modeFile); err != nil {
+				t.Fatal(err)
+			}
+			args := append([]string{"build", "-o", program}, tc.flags...)
+			if _, err := command(t.Context(), dir, []string{"GOFLAGS="}, "go", append(args, source)...); err != nil {
+				t.Fatal(err)
+			}
+			info, err := buildinfo.ReadFile(program)
+			if err != nil {
+				t.Fatal(err)
+			}
+			got := ""
+			if err := checkPortable(info); err != nil {
+				got = err.Error()
+			}
+			if got != tc.want {
+				t.Errorf("got %q, want %q", got, tc.want)
+			}
+		})
+	}
+}
+
+// The command of a mirror names the chart's registry, and the namespace of the other pages.
+func TestMirrorSaysHowToInstall(t *testing.T) {
+	images, key, public := stand(t)
+	made := makeRelease(t, images, key)
+	server := httptest.NewServer(registry.New(registry.Logger(log.New(io.Discard, "", 0))))
+	t.Cleanup(server.Close)
+	to, keyFile := strings.TrimPrefix(server.URL, "http://")+"/mirror", filepath.Join(t.TempDir(), "release.pub")
+	if err := os.WriteFile(keyFile, public, modeFile); err != nil {
+		t.Fatal(err)
+	}
+	var out bytes.Buffer
+	root := cli.New(cli.World{Out: &out, Err: io.Discard, Getenv: func(string) string { return "" }, Presets: presets.FS()})
+	root.SetArgs([]string{"mirror", filepath.Join(made.out, "modelberth-9.8.7-bundle.tar"), to, "--key", keyFile, "--insecure"})
+	if err := root.ExecuteContext(t.Context()); err != nil {
+		t.Fatal(err)
+	}
+	_, got, _ := strings.Cut(out.String(), "\n\n")
+	want := fmt.Sprintf("Install with:\n  helm install modelberth oci://%s/charts/modelberth --version 9.8.7 --namespace modelberth-system --create-namespace "+
+		"--set registry=%s --set 'clouds={CLOUD}'\n", to, to)
+	if diff := cmp.Diff(want, got); diff != "" {
+		t.Errorf("(-want +got):\n%s", diff)
 	}
 }
 

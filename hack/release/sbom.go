@@ -14,6 +14,7 @@ import (
 	"path"
 	"path/filepath"
 	"runtime/debug"
+	"slices"
 
 	cdx "github.com/CycloneDX/cyclonedx-go"
 	v1 "github.com/google/go-containerregistry/pkg/v1"
@@ -93,12 +94,24 @@ func (r *release) bills(context.Context) error {
 			if err != nil {
 				return err
 			}
+			if err := checkPortable(info); err != nil {
+				return fmt.Errorf("image %s for %s: %w", name, descriptor.Platform.Architecture, err)
+			}
 			if err := r.writeBill("modelberth-"+name+"_"+r.version+"_linux_"+descriptor.Platform.Architecture, info); err != nil {
 				return err
 			}
 		}
 	}
 	return nil
+}
+
+// checkPortable returns an error if a program contains directories of the machine that built it. Other machines could
+// not build the same bytes.
+func checkPortable(info *debug.BuildInfo) error {
+	if slices.Contains(info.Settings, debug.BuildSetting{Key: "-trimpath", Value: "true"}) {
+		return nil
+	}
+	return errors.New("the program contains directories of the machine that built it: build it with go build -trimpath")
 }
 
 // programOf reads the modules of the program in an image.

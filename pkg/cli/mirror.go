@@ -74,8 +74,8 @@ func (c *mirrorCommand) run(ctx context.Context, w World, file, registry string)
 	if version == "" {
 		return nil
 	}
-	_, err = fmt.Fprintf(w.Out, "\nInstall with:\n  helm install modelberth oci://%s/%s --version %s --set registry=%s --set clouds={CLOUD}\n",
-		registry, chartRepository, version, registry)
+	_, err = fmt.Fprintf(w.Out, "\nInstall with:\n  helm install modelberth oci://%s/%s --version %s --namespace modelberth-system --create-namespace "+
+		"--set registry=%s --set 'clouds={CLOUD}'\n", registry, chartRepository, version, registry)
 	return err
 }
 
