@@ -56,9 +56,9 @@ func newRightsize(w World) *cobra.Command {
 The cost ledger (the chart's cost.enabled) has the token counts of each engine: per hour for the last two days, and per day
 for the time before. For each Workspace on bought machines, the command makes a new plan with the controller's
 planner and settings: for %d times the rate of the busiest hour, and for requests of the length that the present plan
-assumes. The new plan keeps the spec's context, precision, placement, limits and required speed, but not its
-machine types, number of machines and concurrency. The command recommends the new plan if it is at least %.0f %% cheaper
-than the present one at today's price.
+assumes. The new plan keeps the spec's context, precision, zones, capacity types, limits and required speed, but not its
+machine types, accelerators, number of machines and concurrency. The command recommends the new plan if it is at
+least %.0f %% cheaper than the present one at today's price.
 
 There is no advice if, since --since, the model has answered on the present machine type for less than three days or
 less than 24 of the last 48 hours, or has produced fewer than 100000 output tokens there. The ledger counts tokens,

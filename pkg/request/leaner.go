@@ -10,7 +10,7 @@ import (
 )
 
 // Leaner returns a copy of a Workspace, and the edits that lead to it. The copy accepts any machines that sustain a
-// rate of requests. Its placement, capacity types, limits, context length, precision and floors stay.
+// rate of requests. Its zones, capacity types, limits, context length, precision and floors stay.
 func Leaner(ws *v1beta1.Workspace, requestsPerSecond float64) (*v1beta1.Workspace, []string) {
 	out, changed := ws.DeepCopy(), []string(nil)
 	drop := func(field string, isSet bool) {
