@@ -49,9 +49,7 @@ func (p *Planner) fewerBits(r Request, d *modelDemand, chosen *option) string {
 	if len(consents) == 0 || chosen.price < 0 {
 		return ""
 	}
-	relaxed := r
-	relaxed.Constraints.AllowedQuantizations = append(slices.Clone(r.Constraints.AllowedQuantizations), consents...)
-	o, ok := d.mostPrecise(p.consented(relaxed, d, chosen))
+	o, ok := inFewerBits(p, r, d, chosen, consents)
 	if !ok || !d.saves(o, chosen) || o.layout.form.isPublished() {
 		return ""
 	}
@@ -62,6 +60,32 @@ func (p *Planner) fewerBits(r Request, d *modelDemand, chosen *option) string {
 	return fmt.Sprintf("with %s weights (%s), the model would run on %s instead of %s: allow them with inference.engine.allowedQuantizations: [%s]",
 		o.layout.form.artifact.Quantization, o.layout.form.artifact.Repo, priced(o), usd.PerHour(chosen.price),
 		o.layout.form.artifact.Quantization)
+}
+
+// inFewerBits returns the best option for weights in one of the formats. A format that holds less than the chosen option
+// does not hide one with more bits that holds the target.
+func inFewerBits(p *Planner, r Request, d *modelDemand, chosen *option, consents []string) (*option, bool) {
+	for {
+		relaxed := r
+		relaxed.Constraints.AllowedQuantizations = append(slices.Clone(r.Constraints.AllowedQuantizations), consents...)
+		o, ok := d.mostPrecise(p.consented(relaxed, d, chosen))
+		if !ok || !o.layout.lowered || chosen.layout.lowered {
+			return o, ok
+		}
+		left := slices.DeleteFunc(slices.Clone(consents), func(name string) bool { return name == o.layout.form.consent() })
+		if len(left) == len(consents) || len(left) == 0 {
+			return o, ok
+		}
+		consents = left
+	}
+}
+
+// consent returns the format that a user must allow for a form.
+func (f *form) consent() string {
+	if f.insteadOf != "" {
+		return float16
+	}
+	return f.artifact.Quantization
 }
 
 // mostPrecise returns the option with the most bits per weight among those that cost at most the objective's premium

@@ -49,6 +49,15 @@ func TestAdvice(t *testing.T) {
 			want:     "with q4 weights (org/weights), the model would run on Tiny ($2.00/h)", not: "q8",
 		},
 		{
+			reason: "a format that holds less than the plan does not hide one that holds as much", gib: [3]float64{50, 26, 19},
+			machines: []sku.SKU{machineOf("Large", "Large", 1, 10), machineOf("Small", "GPU-0", 1, 5), machineOf("Tiny", "Tiny", 1, 2)},
+			want:     "with q8 weights (org/weights), the model would run on Small ($5.00/h)", not: "with q4",
+		},
+		{
+			reason: "formats that all hold less than the plan", gib: [3]float64{50, 0, 19},
+			machines: []sku.SKU{machineOf("Large", "Large", 1, 10), machineOf("Tiny", "Tiny", 1, 2)}, not: "with q4",
+		},
+		{
 			reason: "who wants low latency is not sent to a slower machine", gib: [3]float64{50, 0, 14}, optimizeFor: latency,
 			machines: []sku.SKU{machineOf("Large", "Large", 1, 10), machineOf("Dull", "GPU-1", 1, 2)}, not: "q4",
 		},
