@@ -53,7 +53,7 @@ func NewMetrics(registry prometheus.Registerer) (*Metrics, error) {
 		tokens:    counter("tokens_total", "Tokens of prompts and answers, as the engines report them.", "model", "key", "kind"),
 		firstByte: histogram("first_byte_seconds", "Time from a request to the first byte of its answer.", buckets, "model"),
 		duration:  histogram("request_duration_seconds", "Time from a request to the end of its answer.", buckets, "model"),
-		held:      counter("held_total", "Requests that waited for a first replica, by how the wait ended.", "model", "outcome"),
+		held:      counter("held_total", "Requests that waited for a first replica or an adapter, by how the wait ended.", "model", "outcome"),
 		resumes:   counter("resumes_total", "Streams whose replica was lost, by outcome: continued by another replica, or lost.", "model", "outcome"),
 		canary: canaryMetrics{
 			requests: counter("canary_requests_total", "Requests by template and status while a new template has a canary.",
@@ -64,7 +64,7 @@ func NewMetrics(registry prometheus.Registerer) (*Metrics, error) {
 				perTokenBuckets, "model", "template"),
 		},
 		holding: prometheus.NewGauge(prometheus.GaugeOpts{
-			Name: "modelberth_router_held_requests", Help: "Requests that wait for a first replica.",
+			Name: "modelberth_router_held_requests", Help: "Requests that wait for a first replica or an adapter.",
 		}),
 	}
 	for _, collector := range []prometheus.Collector{

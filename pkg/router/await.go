@@ -20,25 +20,30 @@ const (
 	// keepAlive is the time between two comments to a client whose stream waits. Proxies close connections after 60 s
 	// without traffic.
 	keepAlive = 15 * time.Second
-	// wakeTimeout is how long a set may stay at zero replicas after the router wakes it. If its owner fixed the number at
-	// 0, a longer wait would be in vain.
-	wakeTimeout = 30 * time.Second
+	// changeTimeout is how long a set may stay at zero replicas after the router wakes it. If its owner fixed the number at
+	// 0, a longer wait would be in vain. It is also the longest wait for an adapter that a ready replica loads.
+	changeTimeout = 30 * time.Second
 )
 
 // Outcomes, in metrics, of requests that waited.
 const (
 	outcomeStarted = "started"
+	outcomeLoaded  = "loaded"
 	outcomeFull    = "full"
 	outcomeFailed  = "failed"
 	outcomeGone    = "gone"
 )
 
-// mayWait reports whether requests for an owner without replicas wait.
+// mayWait reports whether requests wait for an owner whose ready replicas do not serve the model.
 func (r *Router) mayWait(owner *models.Owner) bool {
+	if len(owner.Replicas) > 0 { // they load an adapter
+		return r.room.IsOpen()
+	}
 	return r.waker != nil && r.room.IsOpen() && owner.IsWakeable && !owner.Problem.Stalled
 }
 
-// await holds the request until its model has a replica. Until then, the request counts toward the limits of the room.
+// await holds the request until a replica serves its model: an adapter that loads, or the first replica of a set. Until
+// then, the request counts toward the limits of the room.
 func (x *exchange) await(req *http.Request, text []byte) *openai.Error {
 	if len(x.owner.ReplicasOf(x.fields.Model)) > 0 {
 		return nil
@@ -52,8 +57,7 @@ func (x *exchange) await(req *http.Request, text []byte) *openai.Error {
 			"no replica of model %q answers yet, and the queue of requests for %s is full: try again", x.fields.Model, full).After(x.startsIn())
 	}
 	r.metrics.holding.Inc()
-	x.share.hold(1)
-	defer x.share.hold(-1)
+	defer x.share.await(forNothing)
 	err, outcome := x.untilReady(req)
 	place.Leave(outcome == outcomeStarted, r.clock.Now())
 	r.metrics.holding.Dec()
@@ -65,10 +69,11 @@ func (x *exchange) await(req *http.Request, text []byte) *openai.Error {
 // looks them up again after each change.
 func (x *exchange) untilReady(req *http.Request) (failed *openai.Error, outcome string) {
 	now := x.router.clock
-	expired, asleep, beat := now.NewTimer(x.router.room.Time()), now.NewTimer(wakeTimeout), now.NewTicker(keepAlive)
+	expired, change, beat := now.NewTimer(x.router.room.Time()), now.NewTimer(changeTimeout), now.NewTicker(keepAlive)
 	defer expired.Stop()
-	defer asleep.Stop()
+	defer change.Stop()
 	defer beat.Stop()
+	what := forNothing
 	for {
 		_, next := x.router.directory.Next() // before the lookups, so that no change is missed
 		if err := x.identify(req); err != nil {
@@ -78,14 +83,24 @@ func (x *exchange) untilReady(req *http.Request) (failed *openai.Error, outcome 
 			return err, outcomeFailed
 		}
 		if len(x.owner.ReplicasOf(x.fields.Model)) > 0 {
-			return nil, outcomeStarted
+			return nil, outcomeOf(what)
 		}
-		x.router.waker.Wake(x.owner)
+		if next := waitOf(x.owner); next != what {
+			what = next
+			x.share.await(what)
+			change.Reset(changeTimeout)
+		}
+		if what == forReplica {
+			x.router.waker.Wake(x.owner)
+		}
 		select {
 		case <-next:
 		case <-beat.C():
 			x.comment()
-		case <-asleep.C():
+		case <-change.C():
+			if what == forAdapter {
+				return unavailable(x.fields.Model, x.owner), outcomeFailed
+			}
 			if x.owner.IsAsleep {
 				return x.notWoken(), outcomeFailed
 			}
@@ -97,6 +112,24 @@ func (x *exchange) untilReady(req *http.Request) (failed *openai.Error, outcome 
 	}
 }
 
+// waitOf returns what a request for an owner waits for. A set with a ready replica is not woken: no further replica would
+// load an adapter sooner.
+func waitOf(owner *models.Owner) wait {
+	if len(owner.Replicas) > 0 {
+		return forAdapter
+	}
+	return forReplica
+}
+
+// outcomeOf returns the outcome, in metrics, of a request that waited successfully. Only the time of a start says how
+// long the next one takes.
+func outcomeOf(what wait) string {
+	if what == forAdapter {
+		return outcomeLoaded
+	}
+	return outcomeStarted
+}
+
 // statusClientClosed is nginx's status for a closed connection. It appears only in metrics and the access log; no
 // client gets it.
 const statusClientClosed = 499
@@ -104,7 +137,7 @@ const statusClientClosed = 499
 func (x *exchange) notWoken() *openai.Error {
 	return openai.Errorf(http.StatusServiceUnavailable, openai.CodeModelUnavailable,
 		"model %q has no replicas, and the router could not start one within %s: ask the owner of %s %s to raise spec.replicas",
-		x.fields.Model, wakeTimeout, x.owner.Kind, x.owner.ID()).After(retryStalled)
+		x.fields.Model, changeTimeout, x.owner.Kind, x.owner.ID()).After(retryStalled)
 }
 
 func (x *exchange) expired() *openai.Error {
@@ -117,8 +150,12 @@ func (x *exchange) expired() *openai.Error {
 // start takes longer than the last one.
 const leastAdvice = 5 * time.Second
 
-// startsIn returns the Retry-After for a starting model, based on the model's last start.
+// startsIn returns the Retry-After for a starting model, based on the model's last start. How long an adapter loads, the
+// router does not record.
 func (x *exchange) startsIn() time.Duration {
+	if len(x.owner.Replicas) > 0 {
+		return retryStarting
+	}
 	if left, ok := x.router.room.Estimate(x.owner.ID(), x.router.clock.Now()); ok {
 		return max(leastAdvice, left)
 	}

@@ -202,6 +202,79 @@ func TestHeldRequest(t *testing.T) {
 	}
 }
 
+// TestHeldForAdapter follows a request for an adapter that no ready replica has loaded. It waits briefly, wakes no set, and
+// is no demand for replicas.
+func TestHeldForAdapter(t *testing.T) {
+	const own = `{"message":"no ready replica of InferenceSet a:m has loaded \"lora\" yet: status.adapters of the Workspace has the state of an adapter","type":"server_error","param":null,"code":"model_unavailable"}`
+	const unknown = `{"message":"there is no model \"lora\": GET /v1/models lists the available models","type":"invalid_request_error","param":"model","code":"model_not_found"}`
+	const waited = `; the request waited for 10s`
+	with := func(replicas int, change func(*models.Owner)) []models.Owner {
+		out := set("m", replicas)
+		change(&out)
+		return []models.Owner{out}
+	}
+	loads := func(o *models.Owner) { o.Loading = []string{"lora"} }
+	restarts := func(o *models.Owner) { o.Names, o.Partial = []string{"m", "lora"}, map[string][]string{"lora": {}} }
+	loaded := func(o *models.Owner) { o.Names = []string{"m", "lora"} }
+	alone := func(o *models.Owner) { o.Kind, o.IsWakeable, o.Loading = "Workspace", false, []string{"lora"} }
+	cases := []struct {
+		reason  string
+		begins  []models.Owner
+		limit   time.Duration
+		after   time.Duration
+		becomes []models.Owner
+		status  int
+		body    string
+		took    time.Duration
+		woken   int
+	}{
+		{"a replica loads it soon", with(1, loads), time.Minute, 5 * time.Second, with(1, loaded), 200, `{"choices":[]}`, 5 * time.Second, 0},
+		{"a Workspace without a set loads it soon", with(1, alone), time.Minute, 5 * time.Second, with(1, loaded), 200, `{"choices":[]}`, 5 * time.Second, 0},
+		{"the replica with it restarts", with(1, restarts), time.Minute, 5 * time.Second, with(2, loaded), 200, `{"choices":[]}`, 5 * time.Second, 0},
+		{"no replica loads it in time", with(1, loads), 10 * time.Minute, time.Hour, nil, 503, `{"error":` + own + "}\n", 30 * time.Second, 0},
+		{"requests wait for less than adapters take", with(1, loads), 10 * time.Second, time.Hour, nil, 503, `{"error":` + strings.Replace(own, "adapter\",", "adapter"+waited+"\",", 1) + "}\n", 10 * time.Second, 0},
+		{"no request waits", with(1, loads), 0, time.Hour, nil, 503, `{"error":` + own + "}\n", 0, 0},
+		{"it fails", with(1, loads), time.Minute, 5 * time.Second, with(1, func(*models.Owner) {}), 404, `{"error":` + unknown + "}\n", 5 * time.Second, 0},
+		{"it does not exist", with(1, func(*models.Owner) {}), time.Minute, time.Hour, nil, 404, `{"error":` + unknown + "}\n", 0, 0},
+		{"a set at zero will load it at its start", with(-1, loads), time.Minute, 20 * time.Second, with(1, loaded), 200, `{"choices":[]}`, 20 * time.Second, 1},
+		{"the last replica goes meanwhile", with(1, loads), time.Minute, 20 * time.Second, with(-1, loads), 503, "", 50 * time.Second, 1},
+	}
+	for _, c := range cases {
+		t.Run(c.reason, func(t *testing.T) {
+			synctest.Test(t, func(t *testing.T) {
+				limits := hold.Limits{Requests: 2, Bytes: 1 << 20, Time: c.limit}
+				if c.limit == 0 {
+					limits.Requests = 0
+				}
+				woken := 0
+				h := newHolding(t, limits, func(*holding, *models.Owner) { woken++ }, func(req *http.Request) (*http.Response, error) { return says(req), nil })
+				h.is(c.begins...)
+				change := time.AfterFunc(c.after, func() { h.is(c.becomes...) })
+				defer change.Stop()
+				time.AfterFunc(time.Second, func() {
+					if got := h.Demand("a:m"); len(c.begins[0].Replicas) > 0 && got.Requests+got.Tokens+got.Held != 0 {
+						t.Errorf("during the wait, the demand is %+v", got)
+					}
+				})
+				start := time.Now()
+				got, _ := h.send(t.Context(), "lora", false, 10)
+				if got.Code != c.status || c.body != "" && got.Body.String() != c.body {
+					t.Errorf("%d %s\nwant %d %s", got.Code, got.Body, c.status, c.body)
+				}
+				if got.Code == 503 && c.woken == 0 && got.Header().Get("Retry-After") != "15" {
+					t.Errorf("Retry-After %q", got.Header().Get("Retry-After"))
+				}
+				if took := time.Since(start); took != c.took || min(woken, 1) != c.woken {
+					t.Errorf("it took %s with %d wakes, want %s with %d", took, woken, c.took, c.woken)
+				}
+				if left, ok := h.room.Estimate("a:m", time.Now()); ok != (got.Code == 200 && c.woken == 1) {
+					t.Errorf("the time of a start is %s, %t", left, ok)
+				}
+			})
+		})
+	}
+}
+
 // TestHeldTooLong: a set takes longer to start than a request may wait. The Retry-After of a later request beyond the
 // limit is based on the last start.
 func TestHeldTooLong(t *testing.T) {

@@ -14,6 +14,9 @@ type Demand struct {
 	Requests, Tokens int
 	// Held is how many of them wait.
 	Held int
+	// Loading is how many requests wait for an adapter that a ready replica loads. More replicas would not load it sooner,
+	// so these are not in Requests and Tokens.
+	Loading int
 	// Last is when a request last ended; zero if none has, or it was long ago.
 	Last time.Time
 }
@@ -32,7 +35,19 @@ type share struct {
 	from   *demands
 	id     string
 	tokens int
+	wait   wait
 }
+
+// wait is what a request waits for.
+type wait int
+
+const (
+	forNothing wait = iota
+	// forReplica: for the set's first replica.
+	forReplica
+	// forAdapter: for an adapter that a ready replica loads.
+	forAdapter
+)
 
 // enter counts a request until its share leaves.
 func (d *demands) enter(id string, tokens int, now time.Time) *share {
@@ -41,7 +56,7 @@ func (d *demands) enter(id string, tokens int, now time.Time) *share {
 	found := d.byID[id]
 	if found == nil {
 		for other, each := range d.byID {
-			if each.Requests == 0 && now.Sub(each.Last) > lastFor {
+			if each.Requests+each.Loading == 0 && now.Sub(each.Last) > lastFor {
 				delete(d.byID, other)
 			}
 		}
@@ -65,6 +80,7 @@ func (s *share) leave(now time.Time) {
 	s.from.mu.Lock()
 	defer s.from.mu.Unlock()
 	if found := s.from.byID[s.id]; found != nil && s.tokens > 0 {
+		s.move(found, forNothing)
 		found.Requests--
 		found.Tokens -= s.tokens
 		found.Last = now
@@ -72,14 +88,36 @@ func (s *share) leave(now time.Time) {
 	}
 }
 
-// hold adds to the number of waiting requests.
-func (s *share) hold(by int) {
+// await sets what the request waits for.
+func (s *share) await(what wait) {
 	if s == nil {
 		return
 	}
 	s.from.mu.Lock()
 	defer s.from.mu.Unlock()
-	s.from.byID[s.id].Held += by
+	if found := s.from.byID[s.id]; found != nil && s.tokens > 0 {
+		s.move(found, what)
+	}
+}
+
+// move counts the request as one that waits for something else.
+func (s *share) move(in *Demand, what wait) {
+	in.count(s.wait, s.tokens, -1)
+	in.count(what, s.tokens, 1)
+	s.wait = what
+}
+
+// count adds a request if by is 1, and removes it if by is -1.
+func (d *Demand) count(what wait, tokens, by int) {
+	switch what {
+	case forReplica:
+		d.Held += by
+	case forAdapter:
+		d.Loading += by
+		d.Requests -= by
+		d.Tokens -= by * tokens
+	case forNothing:
+	}
 }
 
 func (d *demands) of(id string, now time.Time) Demand {

@@ -85,11 +85,21 @@ func TestDemands(t *testing.T) {
 	now := time.Unix(1_800_000_000, 0)
 	var d demands
 	first, second := d.enter("a:chat", 100, now), d.enter("a:chat", 0, now)
-	second.hold(1)
+	second.await(forReplica)
 	if diff := cmp.Diff(Demand{Requests: 2, Tokens: 101, Held: 1}, d.of("a:chat", now)); diff != "" {
 		t.Errorf("two requests (-want +got):\n%s", diff)
 	}
-	second.hold(-1)
+	second.await(forAdapter)
+	if diff := cmp.Diff(Demand{Requests: 1, Tokens: 100, Loading: 1}, d.of("a:chat", now)); diff != "" {
+		t.Errorf("a request that waits for an adapter (-want +got):\n%s", diff)
+	}
+	first.await(forAdapter)
+	d.enter("a:third", 1, now).leave(now.Add(-lastFor - time.Second)) // it is forgotten, but not a set for which requests wait
+	d.enter("a:fourth", 1, now).leave(now.Add(-lastFor - time.Second))
+	if d.byID["a:third"] != nil || d.byID["a:chat"] == nil {
+		t.Error("the router forgot a set for which requests wait")
+	}
+	first.await(forNothing)
 	second.leave(now.Add(time.Second))
 	second.leave(now.Add(time.Hour)) // once is enough
 	first.leave(now.Add(2 * time.Second))
@@ -105,7 +115,7 @@ func TestDemands(t *testing.T) {
 		t.Errorf("%d sets are remembered, want only the busy one", len(d.byID))
 	}
 	var none *share // a request without a set
-	none.hold(1)
+	none.await(forReplica)
 	none.leave(now)
 }
 

@@ -222,7 +222,7 @@ func (x *exchange) find(req *http.Request, _ []byte) *openai.Error {
 		return openai.Errorf(http.StatusForbidden, openai.CodeModelNotAllowed,
 			"key %q may not use model %q: ask the administrator to add the model to the key's models", x.client.Name(), name)
 	}
-	if len(x.owner.ReplicasOf(x.fields.Model)) == 0 && !x.router.mayWait(owner) {
+	if len(owner.ReplicasOf(name)) == 0 && !x.router.mayWait(owner) {
 		return unavailable(name, owner)
 	}
 	return nil
@@ -237,6 +237,11 @@ const (
 // unavailable returns the error for a model without replicas. It has the reason of the owner's condition, but not the
 // message, which is meant for the owner.
 func unavailable(name string, owner *models.Owner) *openai.Error {
+	if len(owner.Replicas) > 0 {
+		return openai.Errorf(http.StatusServiceUnavailable, openai.CodeModelUnavailable,
+			"no ready replica of %s %s has loaded %q yet: status.adapters of the Workspace has the state of an adapter",
+			owner.Kind, owner.ID(), name).After(retryStarting)
+	}
 	state, wait := "the model is starting", retryStarting
 	switch {
 	case owner.Problem.Stalled:

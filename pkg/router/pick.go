@@ -149,7 +149,8 @@ func (x *exchange) lookUp(table *models.Table, name string) *models.Owner {
 		return table.Find(name, x.client.Sees)
 	}
 	owner := table.Set(x.pool.ID())
-	if owner == nil || !x.client.Sees(owner.Namespace) || name != owner.ID() && !slices.Contains(owner.Names, name) {
+	if owner == nil || !x.client.Sees(owner.Namespace) ||
+		name != owner.ID() && !slices.Contains(owner.Names, name) && !slices.Contains(owner.Loading, name) {
 		return nil
 	}
 	return owner
@@ -165,7 +166,7 @@ func (x *exchange) visible(table *models.Table) []models.Model {
 		return nil
 	}
 	var out []models.Model
-	for _, name := range slices.Sorted(slices.Values(owner.Names)) {
+	for _, name := range slices.Sorted(slices.Values(slices.Concat(owner.Names, owner.Loading))) {
 		out = append(out, models.Model{Name: name, Owner: owner})
 	}
 	return out

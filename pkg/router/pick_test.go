@@ -4,6 +4,7 @@
 package router
 
 import (
+	"net/http"
 	"strings"
 	"testing"
 
@@ -16,6 +17,21 @@ import (
 type broken struct{ Directory }
 
 func (broken) Models() *models.Table { panic("no table") }
+
+// TestPickLoading: through a gateway, too, an adapter that a replica loads exists, but another set's does not.
+func TestPickLoading(t *testing.T) {
+	h := newHolding(t, hold.Limits{}, func(*holding, *models.Owner) {}, nil)
+	mine, other := set("m", 1), set("other", 1)
+	mine.Loading, other.Loading = []string{"lora"}, []string{"foreign"}
+	h.is(mine, other)
+	for name, want := range map[string]int{"lora": http.StatusServiceUnavailable, "foreign": http.StatusNotFound} {
+		picked := h.Pick(requestOf(t.Context(), `{"model":"`+name+`"}`), &Pool{Namespace: "a", Name: "m"})
+		if got := picked.Answer(); got == nil || got.Status != want {
+			t.Errorf("%s: the answer is %+v, want %d", name, got, want)
+		}
+		picked.End()
+	}
+}
 
 // TestPickPanics: a request that panics gives the memory for its body back.
 func TestPickPanics(t *testing.T) {

@@ -98,10 +98,24 @@ func keepWorkspace(object any) (any, error) {
 		out.Labels = map[string]string{v1beta1.LabelTemplateHash: hash}
 	}
 	out.Status.Conditions, out.Status.Endpoint = ws.Status.Conditions, ws.Status.Endpoint
-	if ws.Inference != nil {
-		out.Inference = &v1beta1.InferenceSpec{Preset: ws.Inference.Preset}
+	for _, adapter := range ws.Status.Adapters {
+		out.Status.Adapters = append(out.Status.Adapters, v1beta1.AdapterStatus{Name: adapter.Name, State: adapter.State})
 	}
+	out.Inference = keepInference(ws.Inference)
 	return out, nil
+}
+
+func keepInference(inference *v1beta1.InferenceSpec) *v1beta1.InferenceSpec {
+	if inference == nil {
+		return nil
+	}
+	out := &v1beta1.InferenceSpec{Preset: inference.Preset}
+	for i := range inference.Adapters {
+		if source := inference.Adapters[i].Source; source != nil {
+			out.Adapters = append(out.Adapters, v1beta1.AdapterSpec{Source: &v1beta1.DataSource{Name: source.Name}})
+		}
+	}
+	return out
 }
 
 func keepSet(object any) (any, error) {
@@ -114,9 +128,7 @@ func keepSet(object any) (any, error) {
 		out.Annotations = map[string]string{v1beta1.AnnotationWake: at}
 	}
 	out.Spec.Replicas, out.Status.Conditions, out.Status.Canary = set.Spec.Replicas, set.Status.Conditions, set.Status.Canary
-	if inference := set.Spec.Template.Inference; inference != nil {
-		out.Spec.Template.Inference = &v1beta1.InferenceSpec{Preset: inference.Preset}
-	}
+	out.Spec.Template.Inference = keepInference(set.Spec.Template.Inference)
 	return out, nil
 }
 

@@ -52,10 +52,15 @@ func Owners(workspaces []v1beta1.Workspace, sets []v1beta1.InferenceSet, slices 
 				continue
 			}
 		}
-		out = append(out, models.Owner{
+		alone := models.Owner{
 			Namespace: ws.Namespace, Name: ws.Name, Kind: "Workspace", Created: ws.CreationTimestamp.Time,
 			Names: served(ws), Replicas: replicas, Problem: problem(ws.Status.Conditions, ws.Generation),
-		})
+		}
+		alone.Loading = unserved(alone.Names, loading(ws))
+		if len(replicas) == 0 {
+			alone.Loading = unserved(alone.Names, loading(ws), adaptersOf(ws.Inference))
+		}
+		out = append(out, alone)
 	}
 	for i := range sets {
 		out = append(out, bySet[string(sets[i].UID)].owner())
@@ -68,16 +73,27 @@ type family struct {
 	models.Owner
 	// own is the number of names of the set itself.
 	own int
+	// adapters are those of the set's template.
+	adapters []string
 	// members has the names and the replicas of each Workspace.
 	members []member
 }
 
-type member struct{ names, replicas []string }
+type member struct{ names, replicas, loading []string }
 
 // owner returns the set as the owner of its names. A replica of another template, or one that has not loaded an adapter
 // yet, would answer that the model does not exist. So each name that a Workspace adds has only the replicas that serve it.
 // The names of the set itself are the same for all its engines.
 func (f *family) owner() models.Owner {
+	atStart := f.adapters
+	if len(f.Replicas) > 0 { // these have all adapters of their templates, apart from those in the status
+		atStart = nil
+	}
+	lists := [][]string{atStart}
+	for _, m := range f.members {
+		lists = append(lists, m.loading)
+	}
+	f.Loading = unserved(f.Names, lists...)
 	for _, name := range f.Names[f.own:] {
 		some := []string{}
 		for _, m := range f.members {
@@ -103,7 +119,7 @@ func familyOf(set *v1beta1.InferenceSet) *family {
 		Names: names(set), Problem: problem(set.Status.Conditions, set.Generation),
 		IsWakeable: true, IsAsleep: set.Spec.Replicas != nil && *set.Spec.Replicas == 0, Woken: set.WokenAt(),
 	}}
-	out.own = len(out.Names)
+	out.own, out.adapters = len(out.Names), adaptersOf(set.Spec.Template.Inference)
 	if canary := set.Status.Canary; canary != nil && canary.TemplateHash != "" {
 		percent := int(ptr.Deref(canary.Weight, 0))
 		out.Canary = &balance.Canary{
@@ -131,7 +147,7 @@ func (f *family) join(ws *v1beta1.Workspace, replicas []string) {
 		}
 	}
 	f.Replicas = append(f.Replicas, replicas...)
-	f.members = append(f.members, member{served(ws), replicas})
+	f.members = append(f.members, member{served(ws), replicas, loading(ws)})
 	if f.Canary == nil {
 		return
 	}
@@ -163,6 +179,38 @@ func served(ws *v1beta1.Workspace) []string {
 		return []string{ws.Inference.Preset.Name}
 	}
 	return nil
+}
+
+// loading returns the adapters that the engine of a Workspace loads now.
+func loading(ws *v1beta1.Workspace) []string {
+	var out []string
+	for _, adapter := range ws.Status.Adapters {
+		if adapter.State == v1beta1.AdapterLoading {
+			out = append(out, adapter.Name)
+		}
+	}
+	return out
+}
+
+// adaptersOf returns the adapters that an engine loads when it starts.
+func adaptersOf(inference *v1beta1.InferenceSpec) []string {
+	if inference == nil {
+		return nil
+	}
+	var out []string
+	for i := range inference.Adapters {
+		if source := inference.Adapters[i].Source; source != nil {
+			out = append(out, source.Name)
+		}
+	}
+	return out
+}
+
+// unserved returns the adapters in the lists that are not among the names, sorted.
+func unserved(names []string, lists ...[]string) []string {
+	out := slices.DeleteFunc(slices.Concat(lists...), func(name string) bool { return slices.Contains(names, name) })
+	slices.Sort(out)
+	return slices.Compact(out)
 }
 
 // problem returns from the conditions why an object is not ready. Stalled takes precedence over Ready.

@@ -115,6 +115,27 @@ func TestOwners(t *testing.T) {
 	nowhere := owner("InferenceSet", "set", []string{"set", "phi", "lora"}, []string{"10.0.0.1:5000"})
 	nowhere.Partial = map[string][]string{"lora": {}}
 	everywhere := owner("InferenceSet", "set", []string{"set", "phi", "lora"}, []string{"10.0.0.1:5000", "10.0.0.2:5000"})
+	loads := func(ws v1beta1.Workspace, names ...string) v1beta1.Workspace {
+		for _, name := range names {
+			ws.Status.Adapters = append(ws.Status.Adapters, v1beta1.AdapterStatus{Name: name, State: v1beta1.AdapterLoading})
+		}
+		ws.Status.Adapters = append(ws.Status.Adapters, v1beta1.AdapterStatus{Name: "failed", State: v1beta1.AdapterFailed})
+		return ws
+	}
+	adapted := *set
+	adapted.Spec.Template.Inference = &v1beta1.InferenceSpec{Adapters: []v1beta1.AdapterSpec{
+		{Source: &v1beta1.DataSource{Name: "lora"}}, {}, {Source: &v1beta1.DataSource{Name: "b"}},
+	}}
+	expecting := owner("InferenceSet", "set", []string{"set"}, nil)
+	expecting.Loading = []string{"b", "lora"}
+	loadingOne := owner("InferenceSet", "set", []string{"set", "phi", "lora"}, partly.Replicas)
+	loadingOne.Loading, loadingOne.Partial = []string{"next"}, partly.Partial
+	loadingAlone := owner("Workspace", "ws", []string{"phi", "adapter"}, []string{"10.0.0.1:5000"})
+	loadingAlone.Loading = []string{"next"}
+	startingAlone := owner("Workspace", "ws", []string{"phi", "adapter"}, nil)
+	startingAlone.Loading = []string{"b", "lora", "next"}
+	restarts := loads(ready, "next", "adapter")
+	restarts.Inference = adapted.Spec.Template.Inference
 	cases := []struct {
 		reason     string
 		workspaces []v1beta1.Workspace
@@ -144,6 +165,26 @@ func TestOwners(t *testing.T) {
 			one(slice("w1", "10.0.0.1")),
 			[]models.Owner{nowhere},
 		},
+		{
+			"a ready Workspace loads an adapter",
+			[]v1beta1.Workspace{loads(ready, "next", "adapter")},
+			nil, one(slice("ws", "10.0.0.1")),
+			[]models.Owner{loadingAlone},
+		},
+		{
+			"a Workspace without a ready pod will load its adapters",
+			[]v1beta1.Workspace{restarts},
+			nil, nil,
+			[]models.Owner{startingAlone},
+		},
+		{
+			"two replicas load an adapter that none has, and one that one has",
+			[]v1beta1.Workspace{loads(workspace("w1", set, "phi"), "next", "lora"), loads(workspace("w2", set, "phi", "lora"), "next")},
+			[]v1beta1.InferenceSet{adapted},
+			[]discoveryv1.EndpointSlice{slice("w1", "10.0.0.1"), slice("w2", "10.0.0.2")},
+			[]models.Owner{loadingOne},
+		},
+		{"a set without replicas will load its adapters", nil, []v1beta1.InferenceSet{adapted}, nil, []models.Owner{expecting}},
 		{
 			"an adapter that all replicas have loaded",
 			[]v1beta1.Workspace{workspace("w1", set, "phi", "lora"), workspace("w2", set, "phi", "lora")},
@@ -210,7 +251,7 @@ func TestOwners(t *testing.T) {
 	}
 }
 
-// TestKept: what the router keeps of the objects is enough to find the canaries and the time of a wake.
+// TestKept: what the router keeps of the objects is enough to find the canaries, the adapters and the time of a wake.
 func TestKept(t *testing.T) {
 	set := &v1beta1.InferenceSet{ObjectMeta: metav1.ObjectMeta{Namespace: "a", Name: "set", UID: "u"}}
 	set.Status.Canary = &v1beta1.CanaryStatus{TemplateHash: "new", Weight: new(int32(5))}
@@ -218,6 +259,9 @@ func TestKept(t *testing.T) {
 	ws := workspace("ws", set, "set")
 	ws.Labels, ws.Generation = map[string]string{v1beta1.LabelTemplateHash: "new", "team": "a"}, 2
 	ws.Status.Conditions = []metav1.Condition{{Type: v1beta1.ConditionReady, Status: metav1.ConditionTrue, ObservedGeneration: 2}}
+	ws.Status.Adapters = []v1beta1.AdapterStatus{{Name: "lora", State: v1beta1.AdapterLoading, Message: "long"}}
+	ws.Inference.Adapters = []v1beta1.AdapterSpec{{Source: &v1beta1.DataSource{Name: "later", Repository: "org/later"}}, {}}
+	set.Spec.Template.Inference = ws.Inference
 	anySet, setErr := keepSet(set)
 	anyWorkspace, workspaceErr := keepWorkspace(&ws)
 	keptSet, isSet := anySet.(*v1beta1.InferenceSet)
@@ -231,7 +275,11 @@ func TestKept(t *testing.T) {
 	if diff := cmp.Diff(whole, kept); diff != "" {
 		t.Errorf("(-whole +kept):\n%s", diff)
 	}
-	if len(kept) != 1 || !kept[0].Canary.Has("10.0.0.1:5000") || kept[0].Woken.IsZero() {
-		t.Errorf("the owners %+v have no canary, or no time", kept)
+	if len(kept) != 1 || !kept[0].Canary.Has("10.0.0.1:5000") || kept[0].Woken.IsZero() || len(kept[0].Loading) != 1 {
+		t.Errorf("the owners %+v have no canary, no adapter, or no time", kept)
+	}
+	atZero := Owners(nil, []v1beta1.InferenceSet{*keptSet}, nil)
+	if diff := cmp.Diff([]string{"later"}, atZero[0].Loading); diff != "" {
+		t.Errorf("adapters of the set without replicas (-want +got):\n%s", diff)
 	}
 }

@@ -25,6 +25,9 @@ type Owner struct {
 	// Names are the names that the engines serve, the main one first. While no engine answers, they are the expected
 	// names.
 	Names []string
+	// Loading are adapters that no replica serves yet: a replica loads them now, or will do so when it starts. None of
+	// them is in Names.
+	Loading []string
 	// Replicas are the addresses of the ready pods, HOST:PORT.
 	Replicas []string
 	// Partial has the replicas of each name that only some of Replicas serve, such as an adapter that the others have not
@@ -73,6 +76,9 @@ func (o *Owner) ReplicasOf(name string) []string {
 	if some, isPartial := o.Partial[name]; isPartial {
 		return some
 	}
+	if slices.Contains(o.Loading, name) {
+		return nil
+	}
 	return o.Replicas
 }
 
@@ -90,7 +96,10 @@ type Conflict struct {
 type Table struct {
 	byID   map[string]*Owner
 	byName map[string][]*Owner // the oldest first
-	sets   map[string]*Owner   // by ID
+	// byLoading has the owners that load an adapter of this name, the oldest first. They come after all owners that serve
+	// the name: an adapter that never loads must not take it from them.
+	byLoading map[string][]*Owner
+	sets      map[string]*Owner // by ID
 }
 
 // New returns a table of the owners.
@@ -99,7 +108,7 @@ func New(owners []Owner) *Table {
 	slices.SortFunc(sorted, func(a, b Owner) int {
 		return cmp.Or(a.Created.Compare(b.Created), strings.Compare(a.ID(), b.ID()), strings.Compare(a.Kind, b.Kind))
 	})
-	t := &Table{byID: map[string]*Owner{}, byName: map[string][]*Owner{}, sets: map[string]*Owner{}}
+	t := &Table{byID: map[string]*Owner{}, byName: map[string][]*Owner{}, byLoading: map[string][]*Owner{}, sets: map[string]*Owner{}}
 	for i := range sorted {
 		owner := &sorted[i]
 		slices.Sort(owner.Replicas)
@@ -112,13 +121,18 @@ func New(owners []Owner) *Table {
 		if owner.Kind == KindSet {
 			t.sets[owner.ID()] = owner
 		}
-		for _, name := range owner.Names {
-			if list := t.byName[name]; name != "" && !slices.Contains(list, owner) {
-				t.byName[name] = append(list, owner)
-			}
-		}
+		enter(t.byName, owner, owner.Names)
+		enter(t.byLoading, owner, owner.Loading)
 	}
 	return t
+}
+
+func enter(index map[string][]*Owner, owner *Owner, names []string) {
+	for _, name := range names {
+		if list := index[name]; name != "" && !slices.Contains(list, owner) {
+			index[name] = append(list, owner)
+		}
+	}
 }
 
 // Set returns the set with an ID, or nil.
@@ -135,8 +149,8 @@ func (t *Table) Now(owner *Owner) *Owner {
 	return nil
 }
 
-// Find returns the oldest owner of a name in the visible namespaces, or nil. If the name is an owner's ID, Find returns
-// that owner.
+// Find returns the oldest owner of a name in the visible namespaces, or the oldest one that loads an adapter of that
+// name, or nil. If the name is an owner's ID, Find returns that owner.
 func (t *Table) Find(name string, sees func(namespace string) bool) *Owner {
 	if owner := t.byID[name]; owner != nil {
 		if sees(owner.Namespace) {
@@ -144,9 +158,11 @@ func (t *Table) Find(name string, sees func(namespace string) bool) *Owner {
 		}
 		return nil
 	}
-	for _, owner := range t.byName[name] {
-		if sees(owner.Namespace) {
-			return owner
+	for _, owners := range [][]*Owner{t.byName[name], t.byLoading[name]} {
+		for _, owner := range owners {
+			if sees(owner.Namespace) {
+				return owner
+			}
 		}
 	}
 	return nil
@@ -169,8 +185,10 @@ func (t *Table) Namespaces(name string) []string {
 	case owner != nil:
 		add(owner)
 	default:
-		for _, owner := range t.byName[name] {
-			add(owner)
+		for _, owners := range [][]*Owner{t.byName[name], t.byLoading[name]} {
+			for _, owner := range owners {
+				add(owner)
+			}
 		}
 	}
 	slices.Sort(out)
@@ -185,7 +203,12 @@ func (t *Table) List(sees func(namespace string) bool) []Model {
 	for name := range t.byName {
 		if owner := t.Find(name, sees); owner != nil {
 			out = append(out, Model{Name: name, Owner: owner})
-			isListed[owner] = true
+			isListed[owner] = isListed[owner] || slices.Contains(owner.Names, name)
+		}
+	}
+	for name := range t.byLoading {
+		if owner := t.Find(name, sees); owner != nil && len(t.byName[name]) == 0 {
+			out = append(out, Model{Name: name, Owner: owner})
 		}
 	}
 	for id, owner := range t.byID {

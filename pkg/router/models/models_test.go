@@ -104,6 +104,43 @@ func TestSameTime(t *testing.T) {
 	}
 }
 
+// TestLoading: an adapter that loads belongs to an owner only if nobody serves its name, and has no replica yet.
+func TestLoading(t *testing.T) {
+	list := append(owners(), Owner{Namespace: "b", Name: "eldest", Names: []string{"b"}, Loading: []string{"phi", "lora"}, Replicas: []string{"10.0.0.9:5000"}},
+		Owner{Namespace: "c", Name: "late", Created: time.Now(), Loading: []string{"lora"}})
+	cases := []struct{ reason, name, namespace, want string }{
+		{"an adapter that nobody serves", "lora", "", "b:eldest"},
+		{"an older owner loads an adapter with the name of a served model", "phi", "", "a:old"},
+		{"a tenant sees its own owner", "lora", "c", "c:late"},
+		{"a tenant does not see another one's adapter", "lora", "a", ""},
+	}
+	for _, c := range cases {
+		t.Run(c.reason, func(t *testing.T) {
+			got := ""
+			if owner := New(list).Find(c.name, func(namespace string) bool { return c.namespace == "" || namespace == c.namespace }); owner != nil {
+				got = owner.ID()
+			}
+			if got != c.want {
+				t.Errorf("%q belongs to %q, want %q", c.name, got, c.want)
+			}
+		})
+	}
+	table, all := New(list), func(string) bool { return true }
+	if got := table.Find("lora", all).ReplicasOf("lora"); got != nil {
+		t.Errorf("an adapter that loads has the replicas %q", got)
+	}
+	if diff := cmp.Diff([]string{"b", "c"}, table.Namespaces("lora")); diff != "" {
+		t.Errorf("namespaces (-want +got):\n%s", diff)
+	}
+	var listed []string
+	for _, m := range table.List(func(namespace string) bool { return namespace != "a" }) {
+		listed = append(listed, m.Name+" of "+m.Owner.ID())
+	}
+	if diff := cmp.Diff([]string{"asleep of b:asleep", "b of b:eldest", "lora of b:eldest", "phi of b:thief"}, listed); diff != "" {
+		t.Errorf("the list (-want +got):\n%s", diff)
+	}
+}
+
 func TestNamespaces(t *testing.T) {
 	table := New(owners())
 	for name, want := range map[string][]string{
