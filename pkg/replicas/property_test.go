@@ -32,7 +32,7 @@ func newWorld(seed uint64) *world {
 	for range random.IntN(8) {
 		w.add(Replica{
 			IsCurrent: random.IntN(2) == 0, IsReady: random.IntN(2) == 0, IsLeaving: random.IntN(5) == 0,
-			CanUpdate: random.IntN(2) == 0, LacksMachine: random.IntN(6) == 0, Nodes: 1,
+			CanUpdate: random.IntN(2) == 0, LacksMachine: random.IntN(6) == 0, GainsByDeletion: random.IntN(6) == 0, Nodes: 1,
 			IsProven: random.IntN(3) > 0, IsLoadKnown: random.IntN(2) == 0, Load: float64(random.IntN(4)),
 			IsSteady: random.IntN(4) == 0, HourlyPrice: float64(random.IntN(2)) * (1 + float64(random.IntN(6))/50),
 		})
@@ -75,7 +75,7 @@ func (w *world) pass() {
 			r.Nodes = 1
 		}
 		if w.random.IntN(2) == 0 && (!w.isBroken || !r.IsCurrent) {
-			r.IsReady, r.LacksMachine = true, false
+			r.IsReady, r.LacksMachine, r.GainsByDeletion = true, false, false
 		}
 		if r.IsReady && w.random.IntN(2) == 0 {
 			r.IsProven = true

@@ -69,6 +69,8 @@ type Replica struct {
 	StaysReady bool
 	// LacksMachine: it waits for a machine that is not available now.
 	LacksMachine bool
+	// GainsByDeletion: the deletion of another replica may free what it waits for.
+	GainsByDeletion bool
 	// IsFailing: its template has no plan, or its engine fails, and neither a restart nor another machine mends that.
 	IsFailing bool
 	// Starting is since when it has its machines, if it does not answer; zero if it answers or has none.
@@ -276,15 +278,15 @@ func (s *state) canSpare(replica Replica) bool {
 
 // retired returns the replica with a former template that the surplus replica replaces. There is none until all
 // replicas with the current template are ready. But if one of these lacks a machine, deleting a dispensable replica may
-// free one.
+// free one. It frees none if the machine type is not sold, or if a month's budget is spent.
 func (s *state) retired() []string {
 	i := slices.IndexFunc(s.live, func(r Replica) bool { return !r.IsCurrent })
 	if i < 0 || s.policy.IsHeld {
 		return nil
 	}
 	victim := s.live[i]
-	lacksMachine := slices.ContainsFunc(s.live, func(r Replica) bool { return r.IsCurrent && !r.IsReady && r.LacksMachine })
-	if s.updating == 0 || lacksMachine && s.canSpare(victim) || s.policy.IsRollback && !victim.IsReady {
+	gains := slices.ContainsFunc(s.live, func(r Replica) bool { return r.IsCurrent && !r.IsReady && r.GainsByDeletion })
+	if s.updating == 0 || gains && s.canSpare(victim) || s.policy.IsRollback && !victim.IsReady {
 		return []string{victim.Name}
 	}
 	return nil

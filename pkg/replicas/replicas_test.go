@@ -11,7 +11,7 @@ import (
 	"github.com/google/go-cmp/cmp"
 )
 
-// at makes replicas from letters: c current, r ready, l leaving, f fixed (no update in place), a answers during an update in place, m lacks a machine, n has
+// at makes replicas from letters: c current, r ready, l leaving, f fixed (no update in place), a answers during an update in place, m lacks a machine, w lacks one that no deletion frees, n has
 // no plan, 2 needs two machines, s is steady, d costs 2 USD per hour instead
 // of 1, 0 has no known price, + costs 1.04, - costs 0.97, b is busy with 5 requests instead of 1, ? has an unknown load, u is ready for too short a time. Replicas are named in the order of their creation.
 func at(letters ...string) []Replica {
@@ -37,6 +37,8 @@ func at(letters ...string) []Replica {
 			case 'a':
 				out[i].StaysReady = true
 			case 'm':
+				out[i].LacksMachine, out[i].GainsByDeletion = true, true
+			case 'w':
 				out[i].LacksMachine = true
 			case 'n':
 				out[i].Nodes = 0
@@ -102,6 +104,7 @@ func TestDecide(t *testing.T) {
 		{"an old one that is not ready may recover, and stays until then, too", three, at("rf", "rf", "f", "c"), Decision{IsRolling: true}},
 		{"the next surplus one waits for the machines of the former", three, at("rf", "rf", "rfl", "cr"), Decision{IsRolling: true}},
 		{"a surplus one without a machine gets that of an old one", three, at("rf", "rf", "rf", "cm"), Decision{Delete: []string{"c"}, IsRolling: true}},
+		{"nor if it gains nothing", three, at("rf", "rf", "rf", "cw"), Decision{IsRolling: true}},
 		{"but not if none may be unavailable", Policy{Replicas: 3}, at("rf", "rf", "rf", "cm"), Decision{IsRolling: true}},
 		{"one that is not ready gives its machine in any case", Policy{Replicas: 3}, at("rf", "rf", "f", "cm"), Decision{Delete: []string{"c"}, IsRolling: true}},
 		{"and not the only one", Policy{Replicas: 1, MaxUnavailable: 1}, at("rf", "cm"), Decision{IsRolling: true}},

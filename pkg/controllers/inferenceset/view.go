@@ -68,7 +68,7 @@ func viewOf(ws, desired *v1beta1.Workspace) view {
 		out.isStalled, out.blocked = true, problem{stalled.Reason, stalled.Message}
 	}
 	if resource := current(ws, v1beta1.ConditionResourceReady); resource != nil && resource.Status != metav1.ConditionTrue {
-		out.LacksMachine = isShortage(resource.Reason)
+		out.LacksMachine, out.GainsByDeletion = isShortage(resource.Reason)
 		if out.LacksMachine && out.blocked == (problem{}) {
 			out.blocked = problem{resource.Reason, resource.Message}
 		}
@@ -144,11 +144,18 @@ func blamesTemplate(reason string) bool {
 	}, reason)
 }
 
-// isShortage reports whether the machine of another replica would help.
-func isShortage(reason string) bool {
-	return slices.Contains([]string{
-		v1beta1.ReasonSpendingCeiling, v1beta1.ReasonNoCapacity, v1beta1.ReasonQuota, v1beta1.ReasonResourceQuotaExceeded,
-	}, reason)
+// isShortage reports whether a Workspace waits for money or a machine, and whether the deletion of another replica may
+// free what it waits for. A deletion returns nothing to a monthly budget, and no cloud sells more machine types for it.
+// Without a known reason, the cloud may have no capacity.
+func isShortage(reason string) (lacksMachine, gainsByDeletion bool) {
+	switch reason {
+	case v1beta1.ReasonSpendingCeiling, v1beta1.ReasonResourceQuotaExceeded, v1beta1.ReasonQuota, v1beta1.ReasonNoCapacity,
+		v1beta1.ReasonTimedOut, v1beta1.ReasonUnknown:
+		return true, true
+	case v1beta1.ReasonMonthlyBudget, v1beta1.ReasonNotOffered:
+		return true, false
+	}
+	return false, false
 }
 
 // current returns a condition if it is about the current spec, or nil.

@@ -22,8 +22,8 @@ func TestViewOf(t *testing.T) {
 		return metav1.Condition{Type: kind, Status: status, Reason: reason, Message: "why", ObservedGeneration: generation}
 	}
 	type seen struct {
-		IsReady, IsLeaving, LacksMachine, IsStalled, IsFailing bool
-		Blocked, NotReady                                      string
+		IsReady, IsLeaving, LacksMachine, GainsByDeletion, IsStalled, IsFailing bool
+		Blocked, NotReady                                                       string
 	}
 	tests := []struct {
 		reason string
@@ -52,10 +52,18 @@ func TestViewOf(t *testing.T) {
 			condition("Ready", "False", "ConfigNotFound", 2), condition("Stalled", "True", "ConfigNotFound", 2),
 		}, seen{IsStalled: true, Blocked: "ConfigNotFound", NotReady: "ConfigNotFound"}},
 		{"it waited for a person before the edit", []metav1.Condition{condition("Stalled", "True", "ConfigNotFound", 1)}, seen{}},
-		{"it waits for a machine", []metav1.Condition{condition("ResourceReady", "False", "NoCapacity", 2)}, seen{LacksMachine: true, Blocked: "NoCapacity"}},
+		{"it waits for a machine", []metav1.Condition{condition("ResourceReady", "False", "NoCapacity", 2)}, seen{LacksMachine: true, GainsByDeletion: true, Blocked: "NoCapacity"}},
 		{"it waits for money", []metav1.Condition{
 			condition("ResourceReady", "False", "SpendingCeiling", 2), condition("Stalled", "True", "SpendingCeiling", 2),
-		}, seen{LacksMachine: true, IsStalled: true, Blocked: "SpendingCeiling"}},
+		}, seen{LacksMachine: true, GainsByDeletion: true, IsStalled: true, Blocked: "SpendingCeiling"}},
+		{"a quota of the account", []metav1.Condition{condition("ResourceReady", "False", "Quota", 2)}, seen{LacksMachine: true, GainsByDeletion: true, Blocked: "Quota"}},
+		{"a quota of the namespace", []metav1.Condition{condition("ResourceReady", "False", "ResourceQuotaExceeded", 2)}, seen{LacksMachine: true, GainsByDeletion: true, Blocked: "ResourceQuotaExceeded"}},
+		{"the provider gave no reason", []metav1.Condition{condition("ResourceReady", "False", "TimedOut", 2)}, seen{LacksMachine: true, GainsByDeletion: true, Blocked: "TimedOut"}},
+		{"the provider gave another reason", []metav1.Condition{condition("ResourceReady", "False", "Unknown", 2)}, seen{LacksMachine: true, GainsByDeletion: true, Blocked: "Unknown"}},
+		{"the next month pays", []metav1.Condition{condition("ResourceReady", "False", "MonthlyBudget", 2)}, seen{LacksMachine: true, Blocked: "MonthlyBudget"}},
+		{"no zone sells the type", []metav1.Condition{condition("ResourceReady", "False", "NotOffered", 2)}, seen{LacksMachine: true, Blocked: "NotOffered"}},
+		{"a lost machine is bought again", []metav1.Condition{condition("ResourceReady", "False", "Lost", 2)}, seen{}},
+		{"a broken machine is replaced", []metav1.Condition{condition("ResourceReady", "False", "NeverInitialized", 2)}, seen{}},
 		{"its machine is on the way", []metav1.Condition{condition("ResourceReady", "False", "NodeClaimNotReady", 2)}, seen{}},
 	}
 	for _, test := range tests {
@@ -63,7 +71,7 @@ func TestViewOf(t *testing.T) {
 			ws := childOf(t, set())
 			ws.Generation, ws.Status.Conditions = 2, test.have
 			v := viewOf(ws, ws)
-			got := seen{v.IsReady, v.IsLeaving, v.LacksMachine, v.isStalled, v.IsFailing, v.blocked.Reason, v.notReady.Reason}
+			got := seen{v.IsReady, v.IsLeaving, v.LacksMachine, v.GainsByDeletion, v.isStalled, v.IsFailing, v.blocked.Reason, v.notReady.Reason}
 			if diff := cmp.Diff(test.want, got); diff != "" {
 				t.Errorf("view (-want +got):\n%s", diff)
 			}

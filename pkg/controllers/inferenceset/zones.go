@@ -73,7 +73,8 @@ func (z *zoning) rechoose() {
 			continue
 		}
 		if next, isOther := z.another(v.Name, has, refused); isOther {
-			v.rechosen, v.Zone, v.LacksMachine, v.IsFailing = &next, next.present(), false, false
+			v.rechosen, v.Zone, v.IsFailing = &next, next.present(), false
+			v.LacksMachine, v.GainsByDeletion = false, false
 		}
 	}
 }
