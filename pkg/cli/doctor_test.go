@@ -174,7 +174,20 @@ func TestBundleHasSettings(t *testing.T) {
 		"namespace": "modelberth-system", "name": "modelberth", "labels": map[string]any{"app.kubernetes.io/name": "modelberth"},
 	}
 	objects := sickCluster()
-	objects["Deployment"] = []map[string]any{controller}
+	tenants := named("team-a", "modelberth", map[string]any{"spec": map[string]any{"template": map[string]any{
+		"spec": map[string]any{"containers": []any{map[string]any{
+			"name": "controller", "args": []any{"--settings-config-map=team-b/foreign"},
+		}}},
+	}}})
+	tenants["metadata"] = map[string]any{
+		"namespace": "team-a", "name": "modelberth", "labels": map[string]any{"app.kubernetes.io/name": "modelberth"},
+	}
+	objects["Deployment"] = []map[string]any{tenants, controller}
+	objects["ClusterRoleBinding"] = []map[string]any{named("", "modelberth", map[string]any{
+		"roleRef":  map[string]any{"kind": "ClusterRole", "name": "modelberth"},
+		"subjects": []any{map[string]any{"kind": "ServiceAccount", "namespace": "modelberth-system", "name": "default"}},
+	})}
+	objects["ClusterRoleBinding"][0]["metadata"] = map[string]any{"name": "modelberth", "labels": map[string]any{"app.kubernetes.io/name": "modelberth"}}
 	found := named("modelberth-system", "modelberth-settings", map[string]any{"data": map[string]any{
 		"spending-cluster": "1200", "zap-log-level": "LEAK1", "api-token": "LEAK2",
 	}})
@@ -213,6 +226,9 @@ func TestBundleHasSettings(t *testing.T) {
 				if !strings.Contains(text, part) {
 					t.Errorf("the settings lack %q:\n%s", part, text)
 				}
+			}
+			if strings.Contains(text, "foreign") {
+				t.Errorf("doctor reads the ConfigMap that a tenant's Deployment names:\n%s", text)
 			}
 			if strings.Contains(text, "LEAK") {
 				t.Errorf("the settings hold a secret:\n%s", text)

@@ -37,7 +37,7 @@ type Finding struct {
 func Examine(s *Snapshot) []Finding {
 	e := &examination{snapshot: s}
 	for _, check := range []func(*examination){
-		checkRead, checkVersion, checkDefinitions, checkKAITO, checkController, checkLease, checkClocks, checkPolicies,
+		checkRead, checkVersion, checkDefinitions, checkKAITO, checkChoice, checkController, checkLease, checkClocks, checkPolicies,
 		checkPermissions, checkProvisioner, checkNodeClasses, checkMachines, checkPlugins, checkOperator, checkNodes,
 		checkIsolation, checkDNS, checkWebhooks, checkClaims, checkQuotas, checkWorkspaces, checkLeftovers,
 	} {

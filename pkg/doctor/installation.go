@@ -28,22 +28,6 @@ func (e *examination) deployments() []appsv1.Deployment {
 	return typed[appsv1.Deployment](e.snapshot, "Deployment")
 }
 
-// controllers returns the Deployments of Modelberth's controller.
-func (e *examination) controllers() []appsv1.Deployment {
-	return slices.DeleteFunc(e.deployments(), func(d appsv1.Deployment) bool { return !isOurs(d.Labels) })
-}
-
-// SettingsConfigMaps returns the ConfigMaps with settings of the controllers, as NAMESPACE/NAME.
-func (s *Snapshot) SettingsConfigMaps() []string {
-	var out []string
-	all := (&examination{snapshot: s}).controllers()
-	for i := range all {
-		out = append(out, setting(&all[i], "settings-config-map")...)
-	}
-	slices.Sort(out)
-	return slices.Compact(out)
-}
-
 // setting returns the values of a flag of the controller.
 func setting(d *appsv1.Deployment, flag string) []string {
 	var out []string
