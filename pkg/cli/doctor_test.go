@@ -237,6 +237,16 @@ func TestBundleHasSettings(t *testing.T) {
 	}
 }
 
+// TestDoctorHelp: the help says what a bundle has of ConfigMaps. An unknown key is a mistake, so the bundle names it.
+func TestDoctorHelp(t *testing.T) {
+	at := cluster{server: clockServer{}}
+	got := at.run(t, session{}, "doctor", "--help")
+	const want = "Of a ConfigMap with settings, it has all keys, but only the valid values of settings."
+	if !strings.Contains(strings.ReplaceAll(got.Out, "\n", " "), want) {
+		t.Errorf("the help lacks %q:\n%s", want, got.Out)
+	}
+}
+
 // bundled returns a file of a support bundle.
 func bundled(t *testing.T, path, name string) string {
 	t.Helper()
