@@ -4,6 +4,7 @@
 package admission_test
 
 import (
+	"slices"
 	"strings"
 	"testing"
 	"time"
@@ -190,6 +191,25 @@ func TestMachineForRefusedPodIsNotBought(t *testing.T) {
 				Message: "ResourceQuota team-a/limits refuses the pods: it counts limits.memory, which container \"agent\" does not specify; " +
 					"give the namespace a LimitRange with defaults",
 			},
+		},
+		{
+			reason:    "a pod without a limit, below a maximum for whole pods",
+			namespace: admission.Namespace{Limits: limitRange(corev1.LimitRangeItem{Type: corev1.LimitTypePod, Max: list("memory", "64Gi")})},
+			demand:    admission.Demand{Sets: []*appsv1.StatefulSet{engine(1)}},
+			want: &admission.Problem{
+				Rule: admission.LimitRange,
+				Message: "LimitRange team-a/bounds refuses the pods: its max memory is 64Gi, and a pod has no limit; " +
+					"inference.pod sets no limits, so have the administrator give a LimitRange of the namespace a default memory of type Container, " +
+					"which becomes the limit of each container and must not be below its request, or remove this max",
+			},
+		},
+		{
+			reason: "the remedy works: a default gives each container a limit",
+			namespace: admission.Namespace{Limits: slices.Concat(
+				limitRange(corev1.LimitRangeItem{Type: corev1.LimitTypePod, Max: list("memory", "64Gi")}),
+				limitRange(corev1.LimitRangeItem{Type: corev1.LimitTypeContainer, Default: list("memory", "8Gi")}),
+			)},
+			demand: admission.Demand{Sets: []*appsv1.StatefulSet{engine(1)}},
 		},
 		{
 			reason: "a LimitRange specifies it",

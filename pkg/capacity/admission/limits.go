@@ -75,10 +75,9 @@ func checkLimits(namespace Namespace, spec *corev1.PodSpec) *Problem {
 		limit := &namespace.Limits[i]
 		for _, item := range limit.Spec.Limits {
 			for _, one := range all {
-				if why := one.violates(item); why != "" {
+				if why, remedy := one.violates(item); why != "" {
 					return &Problem{Rule: LimitRange, Message: fmt.Sprintf(
-						"LimitRange %s/%s refuses the pods: %s; set inference.pod.cpu or inference.pod.memory, "+
-							"allow other machine types, or have the administrator change the LimitRange", namespace.Name, limit.Name, why)}
+						"LimitRange %s/%s refuses the pods: %s; %s", namespace.Name, limit.Name, why, remedy)}
 				}
 			}
 		}
@@ -86,10 +85,14 @@ func checkLimits(namespace Namespace, spec *corev1.PodSpec) *Problem {
 	return nil
 }
 
-// violates returns the violated bound of a LimitRange; empty if there is none.
-func (m measured) violates(item corev1.LimitRangeItem) string {
+// otherRequests is the remedy for pods that request too much or too little.
+const otherRequests = "set inference.pod.cpu or inference.pod.memory, allow other machine types, or have the administrator change the LimitRange"
+
+// violates returns the violated bound of a LimitRange with the remedy; empty if there is none. The API server gives an item
+// of type Container with a max a default, too, so a limit is missing only for items of type Pod.
+func (m measured) violates(item corev1.LimitRangeItem) (why, remedy string) {
 	if item.Type != m.kind {
-		return ""
+		return "", ""
 	}
 	for _, name := range slices.Sorted(maps.Keys(item.Max)) {
 		most := item.Max[name]
@@ -97,9 +100,11 @@ func (m measured) violates(item corev1.LimitRangeItem) string {
 		request := m.requests[name]
 		switch {
 		case !isLimited:
-			return fmt.Sprintf("its max %s is %s, and %s has no limit", name, most.String(), m.what)
+			return fmt.Sprintf("its max %s is %s, and %s has no limit", name, most.String(), m.what),
+				fmt.Sprintf("inference.pod sets no limits, so have the administrator give a LimitRange of the namespace a default %s of type Container, "+
+					"which becomes the limit of each container and must not be below its request, or remove this max", name)
 		case limit.Cmp(most) > 0 || request.Cmp(most) > 0:
-			return fmt.Sprintf("its max %s is %s, and %s has %s", name, most.String(), m.what, larger(limit, request))
+			return fmt.Sprintf("its max %s is %s, and %s has %s", name, most.String(), m.what, larger(limit, request)), otherRequests
 		}
 	}
 	for _, name := range slices.Sorted(maps.Keys(item.Min)) {
@@ -108,14 +113,14 @@ func (m measured) violates(item corev1.LimitRangeItem) string {
 		limit, isLimited := m.limits[name]
 		switch {
 		case !isRequested:
-			return fmt.Sprintf("its min %s is %s, and %s requests none", name, least.String(), m.what)
+			return fmt.Sprintf("its min %s is %s, and %s requests none", name, least.String(), m.what), otherRequests
 		case request.Cmp(least) < 0:
-			return fmt.Sprintf("its min %s is %s, and %s requests %s", name, least.String(), m.what, request.String())
+			return fmt.Sprintf("its min %s is %s, and %s requests %s", name, least.String(), m.what, request.String()), otherRequests
 		case isLimited && limit.Cmp(least) < 0:
-			return fmt.Sprintf("its min %s is %s, and %s has a limit of %s", name, least.String(), m.what, limit.String())
+			return fmt.Sprintf("its min %s is %s, and %s has a limit of %s", name, least.String(), m.what, limit.String()), otherRequests
 		}
 	}
-	return ""
+	return "", ""
 }
 
 func larger(a, b resource.Quantity) string {
