@@ -200,7 +200,7 @@ func TestSymptoms(t *testing.T) {
 				member("chat-0", fetching(terminated(1, "Error", lost))),
 				member("chat-worker-1", engine(terminated(1, "Error", "RuntimeError: CUDA error: uncorrectable ECC error encountered"))),
 			}},
-			finding("GPUUnusable", `container "chat" of pod "chat-worker-1" ended with exit code 1, because the GPU is broken: delete the NodeClaim of the pod's node to replace the machine`),
+			finding("GPUUnusable", `container "chat" of pod "chat-worker-1" ended with exit code 1, because the GPU is broken: to replace the machine, delete the NodeClaim of the pod's node; to leave a node without one, cordon it and delete the pod`),
 		},
 	} {
 		t.Run(tc.reason, func(t *testing.T) {
