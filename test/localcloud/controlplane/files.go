@@ -30,6 +30,9 @@ const aggregatorUser = "front-proxy-client"
 // administrators may do everything, and the API server never has them wait for others.
 const administrators = "system:masters"
 
+// kubelets is the group of all kubelets. Policies skip the statuses that it writes.
+const kubelets = "system:nodes"
+
 // karpenter returns Karpenter's service account.
 func karpenter() pki.Subject {
 	return pki.Subject{
@@ -112,7 +115,7 @@ func (p Plan) writeKubeconfigs(ca *pki.Authority, hostURL string) error {
 		{p.kubeconfig(Scheduler), APIServerURL(), pki.Subject{User: "system:kube-scheduler"}},
 		{p.kubeconfig(CoreDNS), APIServerURL(), pki.Subject{User: "system:coredns"}},
 		{p.kubeconfig(Karpenter), APIServerURL(), karpenter()},
-		{p.kubeconfig(Hollow), APIServerURL(), pki.Subject{User: Hollow, Groups: []string{administrators}}},
+		{p.kubeconfig(Hollow), APIServerURL(), pki.Subject{User: Hollow, Groups: []string{administrators, kubelets}}},
 	}
 	for _, user := range users {
 		pair, err := ca.Issue(user.subject)
