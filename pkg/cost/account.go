@@ -147,8 +147,8 @@ type Cells struct {
 	Idle     Amount `json:"idle,omitzero"`
 	Wasted   Amount `json:"wasted,omitzero"`
 	Leaked   Amount `json:"leaked,omitzero"`
-	// Unsure is the unobserved time in milliseconds before machines were found gone. The ledger charges at most mostGuess
-	// of it per machine.
+	// Unsure is the part of the time, in milliseconds, for which machines are charged although no controller observed them
+	// before they were found gone: at most mostGuess per machine.
 	Unsure int64 `json:"unsureMs,omitzero"`
 	// Prompt and Output are tokens.
 	Prompt int64 `json:"promptTokens,omitzero"`
@@ -170,6 +170,9 @@ func (c *Cells) Total() Amount {
 	}
 	return total
 }
+
+// bound limits the unsure time to the whole time. Earlier versions counted time there that they did not charge.
+func (c *Cells) bound() { c.Unsure = min(c.Unsure, c.Total().Millis) }
 
 // Add adds other cells.
 func (c *Cells) Add(other *Cells) {

@@ -211,6 +211,7 @@ func (l *Ledger) readAccounts(in []accountDocument) ([]Key, error) {
 			if !cells.isValid() {
 				return nil, fmt.Errorf("account %d has a negative amount in period %q", i, label)
 			}
+			cells.bound()
 			account[label] = &cells
 		}
 		l.accounts[keys[i]] = account

@@ -34,6 +34,8 @@ type billed struct {
 	hides, shows time.Time
 	// doubt is the time that may be missing: the machine ended before a ledger with it was stored.
 	doubt time.Duration
+	// missed is the time that may be missing because no process ran for longer than the ledger charges.
+	missed time.Duration
 	// isStored is set once a stored ledger has the machine, after lists lacked it for the last time.
 	isStored bool
 }
@@ -144,6 +146,11 @@ func (p *payer) look(l *leader) {
 			step.Machines = append(step.Machines, b.machine)
 		}
 	}
+	for _, b := range p.machines {
+		if step.Gap && !b.ended.IsZero() {
+			b.missed = max(b.missed, step.Elapsed-guess)
+		}
+	}
 	l.ledger.Observe(step)
 	l.looked, l.isFresh = p.now, false
 }
@@ -184,6 +191,9 @@ func (p *payer) check(seed uint64, l *cost.Ledger) {
 			sums[charge.Workspace] = &cost.Cells{}
 		}
 		sums[charge.Workspace].Add(&charge.Cells)
+		if whole := charge.Cells.Total().Millis; charge.Cells.Unsure > whole {
+			p.t.Fatalf("seed %d: %s has %d ms in %q, and %d ms of them are unsure", seed, charge.Workspace, whole, charge.Period, charge.Cells.Unsure)
+		}
 	}
 	for _, b := range p.machines {
 		cells := sums[b.machine.Key.Workspace]
@@ -193,8 +203,10 @@ func (p *payer) check(seed uint64, l *cost.Ledger) {
 		got, want := time.Duration(cells.Total().Millis)*time.Millisecond, b.time(p.now)
 		most, fewest := want, want-sample-b.doubt
 		if unsure := time.Duration(cells.Unsure) * time.Millisecond; !b.ended.IsZero() {
-			most += sample + min(unsure, guess)
-			fewest -= max(unsure-guess, 0)
+			most += sample + unsure
+			if unsure >= guess {
+				fewest -= b.missed
+			}
 		}
 		if got > most || got < fewest {
 			p.t.Fatalf("seed %d: %s is charged for %s of %s (uncertain %d ms, doubt %s), launched %s, hidden %s to %s, ended %s",

@@ -51,9 +51,8 @@ func WriteFOCUS(w io.Writer, charges []Charge) (omitted int, err error) {
 			continue
 		}
 		for n, row := range focusRows(c) {
-			if n == 0 { // tokens and unsure hours belong to the account, so only one row has them
+			if n == 0 { // tokens belong to the account, so only one row has them
 				row["x_PromptTokens"], row["x_OutputTokens"] = whole(c.Cells.Prompt), whole(c.Cells.Output)
-				row["x_UnsureHours"] = decimal(float64(c.Cells.Unsure) / 3_600_000)
 			}
 			values := make([]string, len(columns))
 			for at, column := range columns {
@@ -74,11 +73,18 @@ func WriteFOCUS(w io.Writer, charges []Charge) (omitted int, err error) {
 // focusRows returns the rows of a charge: one for each state with time, or a single one if there are only tokens.
 func focusRows(c *Charge) []focusRow {
 	var out []focusRow
-	for _, state := range States() {
-		if amount := c.Cells.Of(state); amount.Millis > 0 {
-			out = append(out, focusRowOf(c, state, amount))
+	unsure := c.Cells.Unsure
+	for _, state := range slices.Backward(States()) { // the ledger does not keep the state of unsure time: usually a later one
+		amount := c.Cells.Of(state)
+		if amount.Millis == 0 {
+			continue
 		}
+		row, part := focusRowOf(c, state, amount), min(unsure, amount.Millis)
+		unsure -= part
+		row["x_UnsureHours"] = decimal(Amount{Millis: part}.Hours())
+		out = append(out, row)
 	}
+	slices.Reverse(out)
 	if len(out) == 0 {
 		out = append(out, focusRowOf(c, Serving, Amount{}))
 	}

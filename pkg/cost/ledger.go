@@ -326,9 +326,10 @@ func (l *Ledger) anchor(r *record, step *Step) {
 // end closes a deleted machine.
 func (l *Ledger) end(uid string, step *Step) {
 	r := l.machines[uid]
-	last, unsure := step.Elapsed, time.Duration(0)
+	last, guess := step.Elapsed, int64(0)
 	if step.Gap {
-		last, unsure = min(last, mostGuess), last
+		last = min(last, mostGuess)
+		guess = last.Milliseconds()
 	}
 	if r.millis == 0 {
 		r.from = step.At.Add(-step.Elapsed)
@@ -338,16 +339,26 @@ func (l *Ledger) end(uid string, step *Step) {
 	if state == Starting {
 		state = Wasted
 	}
-	key := r.key
+	r.doubt(l.account(r.key), guess, horizonAt(step.At))
 	l.flush(r, state, step)
-	if unsure > 0 {
-		h := horizonAt(step.At)
-		label, _ := h.period(step.At)
-		cells := l.account(key).at(label)
-		cells.Unsure = sum(cells.Unsure, unsure.Milliseconds())
-	}
 	delete(l.machines, uid)
 	l.gone[uid] = &ended{at: step.At, launched: r.launched, served: r.served, unsure: step.Elapsed - last}
+}
+
+// doubt marks the last part of the open time as unsure, in the periods that this part is charged to.
+func (r *record) doubt(account periods, guess int64, h horizon) {
+	if guess == 0 {
+		return
+	}
+	sure := r.millis - guess
+	h.spread(r.from, r.millis, func(label string, millis int64) {
+		seen := min(millis, sure)
+		sure -= seen
+		if left := millis - seen; left > 0 {
+			cells := account.at(label)
+			cells.Unsure = sum(cells.Unsure, left)
+		}
+	})
 }
 
 // flush settles the open time of a machine for a state.

@@ -71,6 +71,7 @@ func combine(a, b *Cells, f func(a, b int64) int64) Cells {
 		x, y := a.Of(s), b.Of(s)
 		*out.of(s) = Amount{Millis: f(x.Millis, y.Millis), Nanos: f(x.Nanos, y.Nanos)}
 	}
+	out.bound()
 	return out
 }
 

@@ -5,8 +5,12 @@ package cost_test
 
 import (
 	"bytes"
+	"encoding/csv"
 	"fmt"
+	"math"
 	"math/rand/v2"
+	"slices"
+	"strconv"
 	"testing"
 	"time"
 
@@ -156,6 +160,115 @@ func TestRestartsChangeNothing(t *testing.T) {
 		if got, want := total(t, l).Millis, at.Sub(noon).Milliseconds(); got != want {
 			t.Fatalf("seed %d: %d ms, want %d", seed, got, want)
 		}
+	}
+}
+
+// TestUnsureTimeIsCharged: the unsure time is a part of the charged time, in each account and period, and in each row of
+// FOCUS. Machines end while no controller runs, for minutes or weeks, and ledgers are stored, shortened and merged.
+func TestUnsureTimeIsCharged(t *testing.T) {
+	found := int64(0)
+	for seed := range uint64(200) {
+		random := rand.New(rand.NewPCG(seed, 11))
+		l, at := cost.New(), noon
+		l.Observe(cost.Step{At: at})
+		there := map[string]cost.Machine{}
+		for n := range 60 {
+			elapsed := time.Duration(random.Int64N(int64(time.Minute)))
+			step := cost.Step{Gap: random.IntN(3) == 0}
+			if step.Gap {
+				elapsed = time.Duration(random.Int64N(int64([]time.Duration{20 * time.Minute, 3 * time.Hour, 40 * 24 * time.Hour}[random.IntN(3)])))
+				l = again(t, l)
+			}
+			at = at.Add(elapsed.Truncate(time.Millisecond))
+			step.At, step.Elapsed = at, elapsed.Truncate(time.Millisecond)
+			for uid, m := range there {
+				if random.IntN(4) == 0 {
+					delete(there, uid)
+					continue
+				}
+				m.Serving = random.IntN(2) == 0
+				step.Machines = append(step.Machines, m)
+			}
+			if random.IntN(2) == 0 {
+				m := cost.Machine{UID: fmt.Sprint("machine-", n), Key: chat(), Owned: true, LaunchedAt: at}
+				m.Key.Workspace = fmt.Sprint("model-", random.IntN(3))
+				there[m.UID] = m
+				step.Machines = append(step.Machines, m)
+			}
+			l.Observe(step)
+			if random.IntN(10) == 0 {
+				if _, err := l.Fit(3_000); err != nil {
+					t.Fatal(err)
+				}
+			}
+			found += checkUnsure(t, seed, l)
+		}
+		checkUnsure(t, seed, cost.Merged(l, "team-a", nil))
+	}
+	if found == 0 {
+		t.Error("no story has unsure time")
+	}
+}
+
+// checkUnsure returns the unsure time of a ledger.
+func checkUnsure(t *testing.T, seed uint64, l *cost.Ledger) int64 {
+	t.Helper()
+	all, dated := int64(0), int64(0)
+	charges := l.Charges(time.Time{})
+	for _, c := range charges {
+		if whole := c.Cells.Total().Millis; c.Cells.Unsure > whole {
+			t.Fatalf("seed %d: %s has %d ms in %q, and %d ms of them are unsure", seed, c.Workspace, whole, c.Period, c.Cells.Unsure)
+		}
+		all += c.Cells.Unsure
+		if c.Period != "" { // FOCUS omits the sum of all times before
+			dated += c.Cells.Unsure
+		}
+	}
+	var out bytes.Buffer
+	if _, err := cost.WriteFOCUS(&out, charges); err != nil {
+		t.Fatal(err)
+	}
+	rows, err := csv.NewReader(&out).ReadAll()
+	if err != nil {
+		t.Fatal(err)
+	}
+	hours, unsure := slices.Index(rows[0], "ConsumedQuantity"), slices.Index(rows[0], "x_UnsureHours")
+	sum := 0.0
+	for _, row := range rows[1:] {
+		whole, wholeErr := strconv.ParseFloat(row[hours], 64)
+		part, err := strconv.ParseFloat(row[unsure], 64)
+		if err != nil || wholeErr != nil || part > whole {
+			t.Fatalf("seed %d: a row of %q hours has %q unsure ones", seed, row[hours], row[unsure])
+		}
+		sum += part
+	}
+	if want := float64(dated) / 3_600_000; math.Abs(sum-want) > 1e-6 {
+		t.Fatalf("seed %d: the rows have %f unsure hours, want %f", seed, sum, want)
+	}
+	return all
+}
+
+// TestOldUnsureTimeIsBounded: a ledger of an earlier version, or one of which a part is subtracted, has no unsure time
+// that nobody is charged for.
+func TestOldUnsureTimeIsBounded(t *testing.T) {
+	ledger := func(workspace string, charged, unsure int) *cost.Ledger {
+		return decoded(t, fmt.Appendf(nil, `{"version":1,"seen":"2026-11-20T12:00:00Z","accounts":[{"namespace":"team-a","workspace":%q,`+
+			`"microUSDPerHour":0,"periods":{"2026-11":{"serving":{"ms":%d},"unsureMs":%d}}}]}`, workspace, charged, unsure))
+	}
+	cases := []struct {
+		reason string
+		ledger *cost.Ledger
+		want   int64
+	}{
+		{"an earlier version", ledger("chat", 900, 86_400), 900},
+		{"sure time is subtracted", cost.Merged(ledger(cost.Others, 10, 5), "team-a", []*cost.Ledger{ledger("chat", 8, 0)}), 2},
+	}
+	for _, c := range cases {
+		t.Run(c.reason, func(t *testing.T) {
+			if got := checkUnsure(t, 0, c.ledger); got != c.want {
+				t.Errorf("%d ms are unsure, want %d", got, c.want)
+			}
+		})
 	}
 }
 
