@@ -8,7 +8,9 @@ import (
 	"time"
 
 	"k8s.io/apimachinery/pkg/api/meta"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/client-go/util/workqueue"
+	"sigs.k8s.io/controller-runtime/pkg/client"
 	"sigs.k8s.io/controller-runtime/pkg/reconcile"
 
 	"github.com/modelberth/modelberth/api/v1beta1"
@@ -21,10 +23,13 @@ const (
 	overtaking = 4
 )
 
+// observer reads Workspaces from the cache.
+type observer struct{ cached client.Reader }
+
 // newQueue returns a queue that prefers Workspaces with something to do. controller-runtime's own queue with priorities
 // would need a priority at each event, and may hang at the end of a leader (its issue 3538).
-func (w *Watches) newQueue(name string, limiter workqueue.TypedRateLimiter[reconcile.Request]) Queue {
-	stored := workqueue.NewTypedWithConfig(workqueue.TypedQueueConfig[reconcile.Request]{Name: name, Queue: newLanes(w.isSettled)})
+func (o observer) newQueue(name string, limiter workqueue.TypedRateLimiter[reconcile.Request]) Queue {
+	stored := workqueue.NewTypedWithConfig(workqueue.TypedQueueConfig[reconcile.Request]{Name: name, Queue: newLanes(o.isSettled)})
 	delayed := workqueue.NewTypedDelayingQueueWithConfig(workqueue.TypedDelayingQueueConfig[reconcile.Request]{Name: name, Queue: stored})
 	return workqueue.NewTypedRateLimitingQueueWithConfig(limiter, workqueue.TypedRateLimitingQueueConfig[reconcile.Request]{
 		Name: name, DelayingQueue: delayed,
@@ -32,15 +37,15 @@ func (w *Watches) newQueue(name string, limiter workqueue.TypedRateLimiter[recon
 }
 
 // isSettled reports whether a Workspace serves as its spec demands.
-func (w *Watches) isSettled(request reconcile.Request) bool {
+func (o observer) isSettled(request reconcile.Request) bool {
 	ctx, cancel := context.WithTimeout(context.Background(), lookup)
 	defer cancel()
 	ws := &v1beta1.Workspace{}
-	if err := w.Client.Get(ctx, request.NamespacedName, ws); err != nil || !ws.DeletionTimestamp.IsZero() {
+	if err := o.cached.Get(ctx, request.NamespacedName, ws); err != nil || !ws.DeletionTimestamp.IsZero() {
 		return false
 	}
 	serves := meta.FindStatusCondition(ws.Status.Conditions, v1beta1.ConditionWorkspaceSucceeded)
-	return serves != nil && serves.Status == "True" && serves.ObservedGeneration == ws.Generation
+	return serves != nil && serves.Status == metav1.ConditionTrue && serves.ObservedGeneration == ws.Generation
 }
 
 // lanes is the storage of a queue. A new leader gets requests for all Workspaces at once, and a pass over most of them

@@ -144,8 +144,8 @@ func TestIsSettled(t *testing.T) {
 		{"it is gone, and something may be left to remove", workspace(metav1.ConditionTrue, 2), "other", false},
 	} {
 		t.Run(test.reason, func(t *testing.T) {
-			w := &Watches{Client: fake.NewClientBuilder().WithScheme(scheme).WithObjects(test.ws).Build()}
-			if got := w.isSettled(named(test.name)); got != test.want {
+			cached := fake.NewClientBuilder().WithScheme(scheme).WithObjects(test.ws).Build()
+			if got := (observer{cached}).isSettled(named(test.name)); got != test.want {
 				t.Errorf("settled: %t, want %t", got, test.want)
 			}
 		})

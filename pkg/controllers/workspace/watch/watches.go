@@ -97,7 +97,9 @@ func (w *Watches) Setup(mgr manager.Manager, r reconcile.Reconciler, sources []S
 		predicate.GenerationChangedPredicate{}, predicate.AnnotationChangedPredicate{}, predicate.LabelChangedPredicate{},
 		w.StatusChanged(),
 	)
-	options.NewQueue = w.newQueue
+	if options.NewQueue == nil {
+		options.NewQueue = observer{mgr.GetCache()}.newQueue
+	}
 	b := ctrl.NewControllerManagedBy(mgr).
 		Named(ControllerName).
 		WithOptions(options).
