@@ -104,7 +104,7 @@ func TestDecide(t *testing.T) {
 		{"an old one that is not ready may recover, and stays until then, too", three, at("rf", "rf", "f", "c"), Decision{IsRolling: true}},
 		{"the next surplus one waits for the machines of the former", three, at("rf", "rf", "rfl", "cr"), Decision{IsRolling: true}},
 		{"a surplus one without a machine gets that of an old one", three, at("rf", "rf", "rf", "cm"), Decision{Delete: []string{"c"}, IsRolling: true}},
-		{"nor if it gains nothing", three, at("rf", "rf", "rf", "cw"), Decision{IsRolling: true}},
+		{"but not if no deletion frees what it lacks", three, at("rf", "rf", "rf", "cw"), Decision{IsRolling: true}},
 		{"but not if none may be unavailable", Policy{Replicas: 3}, at("rf", "rf", "rf", "cm"), Decision{IsRolling: true}},
 		{"one that is not ready gives its machine in any case", Policy{Replicas: 3}, at("rf", "rf", "f", "cm"), Decision{Delete: []string{"c"}, IsRolling: true}},
 		{"and not the only one", Policy{Replicas: 1, MaxUnavailable: 1}, at("rf", "cm"), Decision{IsRolling: true}},
