@@ -124,7 +124,7 @@ func (d *demands) of(id string, now time.Time) Demand {
 	d.mu.Lock()
 	defer d.mu.Unlock()
 	found := d.byID[id]
-	if found == nil || found.Requests == 0 && now.Sub(found.Last) > lastFor {
+	if found == nil || found.Requests+found.Loading == 0 && now.Sub(found.Last) > lastFor {
 		return Demand{}
 	}
 	return *found

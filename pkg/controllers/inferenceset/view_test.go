@@ -59,7 +59,7 @@ func TestViewOf(t *testing.T) {
 		{"a quota of the account", []metav1.Condition{condition("ResourceReady", "False", "Quota", 2)}, seen{LacksMachine: true, GainsByDeletion: true, Blocked: "Quota"}},
 		{"a quota of the namespace", []metav1.Condition{condition("ResourceReady", "False", "ResourceQuotaExceeded", 2)}, seen{LacksMachine: true, GainsByDeletion: true, Blocked: "ResourceQuotaExceeded"}},
 		{"the provider gave no reason", []metav1.Condition{condition("ResourceReady", "False", "TimedOut", 2)}, seen{LacksMachine: true, GainsByDeletion: true, Blocked: "TimedOut"}},
-		{"the provider gave another reason", []metav1.Condition{condition("ResourceReady", "False", "Unknown", 2)}, seen{LacksMachine: true, GainsByDeletion: true, Blocked: "Unknown"}},
+		{"the provider gave another reason", []metav1.Condition{condition("ResourceReady", "False", "Unknown", 2)}, seen{LacksMachine: true, Blocked: "Unknown"}},
 		{"the next month pays", []metav1.Condition{condition("ResourceReady", "False", "MonthlyBudget", 2)}, seen{LacksMachine: true, Blocked: "MonthlyBudget"}},
 		{"no zone sells the type", []metav1.Condition{condition("ResourceReady", "False", "NotOffered", 2)}, seen{LacksMachine: true, Blocked: "NotOffered"}},
 		{"a lost machine is bought again", []metav1.Condition{condition("ResourceReady", "False", "Lost", 2)}, seen{}},

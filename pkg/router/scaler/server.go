@@ -182,7 +182,7 @@ func (s *Server) isActive(ctx context.Context, in protoreflect.Message) (proto.M
 	}
 	own := s.demands.Demand(q.id)
 	isRecent := !own.Last.IsZero() && s.clock.Now().Sub(own.Last) < recently
-	if isActive := own.Requests > 0 || isRecent || s.isCalled(q.id, owner); isActive || q.isPart {
+	if isActive := own.Requests+own.Loading > 0 || isRecent || s.isCalled(q.id, owner); isActive || q.isPart {
 		return s.wire.active(isActive), nil
 	}
 	answers, err := s.others.Ask(ctx, methodActive, s.refOf(q), func() proto.Message { return s.wire.empty(messageActive) })

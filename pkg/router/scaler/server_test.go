@@ -276,6 +276,7 @@ func TestActive(t *testing.T) {
 		{"nothing", router.Demand{}, 0, false},
 		{"a request at a replica", router.Demand{Requests: 1}, 0, true},
 		{"a request that waits", router.Demand{Requests: 1, Held: 1}, 0, true},
+		{"a request for an adapter that a replica loads: the replica stays", router.Demand{Loading: 1}, 0, true},
 		{"a request that ended between two polls", router.Demand{Last: time.Unix(1_800_000_000, 0).Add(-119 * time.Second)}, 0, true},
 		{"a request that ended earlier", router.Demand{Last: time.Unix(1_800_000_000, 0).Add(-121 * time.Second)}, 0, false},
 		{"another router's wake", router.Demand{}, 59 * time.Second, true},
