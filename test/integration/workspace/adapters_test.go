@@ -210,8 +210,13 @@ func TestAdaptersChangeWithoutRestart(t *testing.T) {
 	if after := w.running(t, ws); w.podUID(t, ws) != pod || after.Plan != before.Plan || after.Set != before.Set {
 		t.Errorf("a change of adapters replaces what runs: %+v, then %+v", before, after)
 	}
-	w.passes(t, life, ws, 2)
-	wrote := len(life.recorder.Writes())
+	wrote, since := 0, time.Now()
+	eventually(t, "no write of progress waits any more", func() (bool, string) {
+		if now := len(life.recorder.Writes()); now != wrote {
+			wrote, since = now, time.Now()
+		}
+		return time.Since(since) > 11*time.Second, fmt.Sprintf("%d writes", wrote) // such a write waits for ten seconds at most
+	})
 	w.passes(t, life, ws, 2)
 	if writes := life.recorder.Writes()[wrote:]; len(writes) != 0 {
 		t.Errorf("settled adapters cost writes: %v", writes)
