@@ -52,7 +52,8 @@ func cacheDefinitions(mgr manager.Manager) (*definitions, error) {
 	return out, nil
 }
 
-// cacheBeside returns a cache that starts and ends with the manager.
+// cacheBeside returns a cache that starts and ends with the manager; with rules for single kinds, it starts when the
+// manager leads.
 func cacheBeside(mgr manager.Manager, options cache.Options) (cache.Cache, error) {
 	out, err := newCache(mgr, options)
 	if err != nil {
@@ -66,8 +67,8 @@ func newCache(mgr manager.Manager, options cache.Options) (cache.Cache, error) {
 	return cache.New(mgr.GetConfig(), options)
 }
 
-// onEachReplica is a cache that a manager starts without waiting to lead. A manager takes any other cache for a task of
-// the leader.
+// onEachReplica is a cache that a manager starts without waiting to lead. A manager takes a cache with rules for single
+// kinds for a task of the leader.
 type onEachReplica struct{ cache.Cache }
 
 // NeedLeaderElection implements manager.LeaderElectionRunnable.

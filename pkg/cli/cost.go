@@ -167,7 +167,7 @@ type costLine struct {
 	Hours float64 `json:"machineHours"`
 	// States has only states with machine time.
 	States map[string]costState `json:"states,omitempty"`
-	// UnsureHours are the part of Hours that no controller observed before machines were found gone: at most a quarter of
+	// UnsureHours is the part of Hours that no controller observed before machines were found gone: at most a quarter of
 	// an hour for each machine.
 	UnsureHours  float64 `json:"unsureHours,omitempty"`
 	PromptTokens int64   `json:"promptTokens"`
@@ -255,7 +255,7 @@ func (c *costCommand) show(w World, r *costReport) error {
 	}
 	notes := fmt.Sprintf("In USD, from %s to %s.", minute(r.Since), minute(r.AsOf))
 	if r.Total.UnsureHours > 0 {
-		notes += fmt.Sprintf(" Machines ended while no controller was watching them, so %s of the machine time are uncertain.", hours(r.Total.UnsureHours))
+		notes += fmt.Sprintf(" Machines ended while no controller was watching them, so %s of the machine time is uncertain.", hours(r.Total.UnsureHours))
 	}
 	if r.UnpricedHours > 0 {
 		notes += fmt.Sprintf(" %s of machine time has no known price, and counts as $0.", hours(r.UnpricedHours))

@@ -87,11 +87,10 @@ func accountOf(d *appsv1.Deployment) string {
 // controllers returns the Deployments of Modelberth's controller. If no object of an administrator names one, for example
 // because the bindings are missing, these are all Deployments with its labels.
 func (e *examination) controllers() []appsv1.Deployment {
-	found := e.snapshot.choice()
-	if len(found.installed) > 0 {
-		return found.installed
+	if len(e.choice.installed) > 0 {
+		return e.choice.installed
 	}
-	return found.alike
+	return e.choice.alike
 }
 
 // SettingsConfigMaps returns the ConfigMaps with settings of the controllers, as NAMESPACE/NAME. A Deployment that no
@@ -112,7 +111,7 @@ func (s *Snapshot) SettingsConfigMaps() []string {
 
 // checkChoice names the Deployments that have the controller's labels, but are not known to be the controller.
 func checkChoice(e *examination) {
-	found := e.snapshot.choice()
+	found := e.choice
 	const lacks = "no ClusterRoleBinding and no admission policy of Modelberth names the ServiceAccount of "
 	switch {
 	case len(found.installed) > 0:

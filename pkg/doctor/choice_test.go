@@ -11,8 +11,8 @@ import (
 	"k8s.io/apimachinery/pkg/apis/meta/v1/unstructured"
 )
 
-// TestChoice: a Deployment that a tenant labels like the controller is not the one that the doctor checks, and its flags
-// name no ConfigMap that an administrator's doctor reads.
+// TestChoice: a tenant may label a Deployment like the controller. The doctor checks another one then, and reads no
+// ConfigMap from the tenant's flags.
 func TestChoice(t *testing.T) {
 	labels := map[string]any{appName: product}
 	deployment := func(namespace, account string) map[string]any {
@@ -120,7 +120,7 @@ func TestChoice(t *testing.T) {
 			for _, object := range c.objects {
 				s.Objects = append(s.Objects, unstructured.Unstructured{Object: object})
 			}
-			e := &examination{snapshot: s}
+			e := newExamination(s)
 			checkChoice(e)
 			var checked, findings []string
 			for _, d := range e.controllers() {

@@ -35,7 +35,7 @@ type Finding struct {
 
 // Examine returns the findings of all checks, errors first.
 func Examine(s *Snapshot) []Finding {
-	e := &examination{snapshot: s}
+	e := newExamination(s)
 	for _, check := range []func(*examination){
 		checkRead, checkVersion, checkDefinitions, checkKAITO, checkChoice, checkController, checkLease, checkClocks, checkPolicies,
 		checkPermissions, checkProvisioner, checkNodeClasses, checkMachines, checkPlugins, checkOperator, checkNodes,

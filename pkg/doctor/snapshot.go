@@ -38,8 +38,11 @@ type Settings struct {
 // examination collects findings.
 type examination struct {
 	snapshot *Snapshot
+	choice   choice
 	findings []Finding
 }
+
+func newExamination(s *Snapshot) *examination { return &examination{snapshot: s, choice: s.choice()} }
 
 func (e *examination) fail(id, object, evidence, fix string) {
 	e.findings = append(e.findings, Finding{ID: id, Severity: Error, Object: object, Evidence: evidence, Fix: fix})

@@ -63,7 +63,7 @@ func (p *Planner) fewerBits(r Request, d *modelDemand, chosen *option) string {
 }
 
 // inFewerBits returns the best option for weights in one of the formats. A format that holds less than the chosen option
-// does not hide one with more bits that holds the target.
+// does not hide one with more bits that holds the target: each turn drops such a format.
 func inFewerBits(p *Planner, r Request, d *modelDemand, chosen *option, consents []string) (*option, bool) {
 	for {
 		relaxed := r

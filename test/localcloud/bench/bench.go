@@ -217,7 +217,7 @@ func (b *Bench) load(ctx context.Context) (err error) {
 		_, b.figures.Peak, unread = memory(b.settings.Layout.Cgroup())
 		err = errors.Join(err, unread)
 	}()
-	err = b.timed(ctx, &b.figures.LoadWork, func() error {
+	err = b.stage(ctx, &b.figures.LoadWork, func() error {
 		began = time.Now()
 		course, err := b.apply(ctx, loadNamespace, b.settings.Workspaces)
 		b.figures.Load = course

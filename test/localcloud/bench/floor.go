@@ -105,7 +105,7 @@ func (b *Bench) floor(ctx context.Context, standIns [][]*unstructured.Unstructur
 	}
 	course := b.course(floorNamespace)
 	b.figures.Floor = course
-	return b.timed(ctx, &b.figures.FloorWork, func() error {
+	return b.stage(ctx, &b.figures.FloorWork, func() error {
 		err := inParallel(len(standIns), func(i int) error { return b.createAll(ctx, standIns[i]) })
 		if err != nil {
 			return err

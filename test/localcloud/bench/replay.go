@@ -99,7 +99,7 @@ func (b *Bench) script(ctx context.Context, replays map[string]*replay) error {
 	if err := b.kube.Create(ctx, &corev1.Namespace{ObjectMeta: metav1.ObjectMeta{Name: scriptNamespace}}); err != nil {
 		return fmt.Errorf("making namespace %s: %w", scriptNamespace, err)
 	}
-	return b.timed(ctx, &b.figures.ScriptWork, func() error {
+	return b.stage(ctx, &b.figures.ScriptWork, func() error {
 		if err := b.write(ctx, replays); err != nil {
 			return err
 		}

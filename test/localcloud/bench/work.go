@@ -66,9 +66,9 @@ const (
 	idling = 5 * time.Second
 )
 
-// timed runs a measurement on an idle cluster and stores the work that it took. Without the wait, the cluster would
+// stage runs a measurement on an idle cluster and stores the work that it took. Without the wait, the cluster would
 // still be ending the machines of the measurement before.
-func (b *Bench) timed(ctx context.Context, to *Work, measure func() error) error {
+func (b *Bench) stage(ctx context.Context, to *Work, measure func() error) error {
 	before, err := b.untilIdle(ctx)
 	if err != nil {
 		return err
@@ -106,13 +106,11 @@ func (b *Bench) untilIdle(ctx context.Context) (Work, error) {
 
 // programs returns the names of all programs of a measurement and others, those with the most work first.
 func (w Work) programs(others ...Work) []string {
-	names := maps.Clone(w)
-	for _, other := range others {
-		for name := range other {
-			names[name] += 0
-		}
+	all := Work{}
+	for _, each := range append(others, w) {
+		maps.Copy(all, each)
 	}
-	return slices.SortedFunc(maps.Keys(names), func(a, b string) int { return cmp.Or(cmp.Compare(w[b], w[a]), cmp.Compare(a, b)) })
+	return slices.SortedFunc(maps.Keys(all), func(a, b string) int { return cmp.Or(cmp.Compare(all[b], all[a]), cmp.Compare(a, b)) })
 }
 
 // rows returns the work of each program.

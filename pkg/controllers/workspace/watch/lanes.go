@@ -17,8 +17,8 @@ import (
 )
 
 const (
-	// lookup bounds the read of a Workspace from the cache, which waits for the cache's first list.
-	lookup = time.Second
+	// lookupTimeout bounds the read of a Workspace from the cache, which waits for the cache's first list.
+	lookupTimeout = time.Second
 	// overtaking is how many requests of unsettled Workspaces may overtake one of a settled Workspace.
 	overtaking = 4
 )
@@ -36,9 +36,10 @@ func (o observer) newQueue(name string, limiter workqueue.TypedRateLimiter[recon
 	})
 }
 
-// isSettled reports whether a Workspace serves as its spec demands.
+// isSettled reports whether a Workspace serves as its spec demands, by its status. So a Workspace that has just lost a
+// pod counts as settled until its next pass.
 func (o observer) isSettled(request reconcile.Request) bool {
-	ctx, cancel := context.WithTimeout(context.Background(), lookup)
+	ctx, cancel := context.WithTimeout(context.Background(), lookupTimeout)
 	defer cancel()
 	ws := &v1beta1.Workspace{}
 	if err := o.cached.Get(ctx, request.NamespacedName, ws); err != nil || !ws.DeletionTimestamp.IsZero() {
@@ -58,7 +59,7 @@ type lanes struct {
 	unsettled, settled []reconcile.Request
 	// waiting holds the requests of the lane for settled Workspaces.
 	waiting map[reconcile.Request]struct{}
-	// overtaken counts the requests that have overtaken the first one of waiting.
+	// overtaken counts the unsettled requests that have left since a settled one left, while settled ones were waiting.
 	overtaken int
 }
 

@@ -7,6 +7,7 @@ import (
 	"math/rand/v2"
 	"strings"
 	"testing"
+	"time"
 
 	"github.com/google/go-cmp/cmp"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
@@ -112,6 +113,47 @@ func TestLanesLoseNothing(t *testing.T) {
 			delete(added, request.Name)
 			queue.Done(request)
 		}
+	}
+}
+
+// TestQueue covers the controller's own queue: a request that arrives during its pass, or after a delay, comes in its
+// lane.
+func TestQueue(t *testing.T) {
+	scheme := runtime.NewScheme()
+	if err := v1beta1.AddToScheme(scheme); err != nil {
+		t.Fatal(err)
+	}
+	cached := fake.NewClientBuilder().WithScheme(scheme)
+	for _, name := range []string{"s1", "s2", "new"} {
+		ws := &v1beta1.Workspace{ObjectMeta: metav1.ObjectMeta{Namespace: "team-a", Name: name}}
+		if startsWithS(named(name)) {
+			ws.Status.Conditions = []metav1.Condition{{Type: v1beta1.ConditionWorkspaceSucceeded, Status: metav1.ConditionTrue}}
+		}
+		cached.WithObjects(ws)
+	}
+	queue := observer{cached.Build()}.newQueue("test", workqueue.DefaultTypedControllerRateLimiter[reconcile.Request]())
+	defer queue.ShutDown()
+	var got []string
+	pass := func(meanwhile ...string) {
+		request, _ := queue.Get()
+		for _, name := range meanwhile {
+			queue.Add(named(name))
+		}
+		queue.Done(request)
+		got = append(got, request.Name)
+	}
+	for _, name := range []string{"s1", "s2", "new"} {
+		queue.Add(named(name))
+	}
+	pass("new")
+	pass()
+	pass("s1")
+	pass()
+	pass()
+	queue.AddAfter(named("new"), time.Millisecond)
+	pass()
+	if diff := cmp.Diff([]string{"new", "new", "s1", "s2", "s1", "new"}, got); diff != "" {
+		t.Errorf("order (-want +got):\n%s", diff)
 	}
 }
 
