@@ -40,20 +40,23 @@ func limited(t *testing.T) {
 	t.Cleanup(func() { reinstall(t, false) })
 }
 
-// reinstall waits until a load balancer is refused, or is not.
+// reinstall waits until load balancers are refused, or are not. A policy for Workspaces and one for sets come into force at
+// different times.
 func reinstall(t *testing.T, refuses bool, values ...string) {
 	t.Helper()
 	ctx := context.WithoutCancel(t.Context())
 	if err := install(ctx, values...); err != nil {
 		t.Fatal(err)
 	}
-	canary := workspaceOf(t, "canary", "kaito.sh/enablelb: 'True'", preset)
-	err := wait.PollUntilContextTimeout(ctx, 50*time.Millisecond, settle, true, func(ctx context.Context) (bool, error) {
-		err := api.Create(ctx, canary.DeepCopy(), client.DryRunAll)
-		return (err != nil) == refuses, nil
-	})
-	if err != nil {
-		t.Fatalf("waiting until the limits are heeded: %v", err)
+	const annotation = "kaito.sh/enablelb: 'True'"
+	for _, canary := range []*unstructured.Unstructured{workspaceOf(t, "canary", annotation, preset), setOfWorkspaces(t, annotation, preset)} {
+		err := wait.PollUntilContextTimeout(ctx, 50*time.Millisecond, settle, true, func(ctx context.Context) (bool, error) {
+			err := api.Create(ctx, canary.DeepCopy(), client.DryRunAll)
+			return (err != nil) == refuses, nil
+		})
+		if err != nil {
+			t.Fatalf("waiting until the limits are heeded for the kind %s: %v", canary.GetKind(), err)
+		}
 	}
 }
 

@@ -16,6 +16,7 @@ import (
 	"os"
 	"os/exec"
 	"path/filepath"
+	"strings"
 	"testing"
 	"time"
 
@@ -229,15 +230,20 @@ roleRef: {apiGroup: rbac.authorization.k8s.io, kind: ClusterRole, name: cluster-
 subjects: [{apiGroup: rbac.authorization.k8s.io, kind: User, name: owner}]
 `
 
-// heeded waits until the API server refuses what it should: some time after the policies were stored.
+// heeded waits for the policy that is applied last.
 func heeded(ctx context.Context) error {
-	stranger, err := as("stranger")
+	objects, err := parse([]byte(`
+apiVersion: kaito.sh/v1beta1
+kind: InferenceSet
+metadata: {name: canary, namespace: team-a}
+spec: {template: {inference: {preset: {name: m}, pod: {tolerations: [{key: modelberth.dev/workspace-uid, operator: Exists}]}}}}
+`))
 	if err != nil {
 		return err
 	}
 	err = wait.PollUntilContextTimeout(ctx, 50*time.Millisecond, settle, true, func(ctx context.Context) (bool, error) {
-		pod := podOf("canary", map[string]string{"modelberth.dev/canary": "a"})
-		return apierrors.IsForbidden(stranger.Create(ctx, pod, client.DryRunAll)), nil
+		err := api.Create(ctx, objects[0].DeepCopy(), client.DryRunAll)
+		return err != nil && strings.Contains(err.Error(), "modelberth-allowed-sets"), nil
 	})
 	if err != nil {
 		return fmt.Errorf("waiting until the policies are heeded: %w", err)
