@@ -50,7 +50,7 @@ func (x *exchange) await(req *http.Request, text []byte) *openai.Error {
 	}
 	r, owner := x.router, x.owner
 	who := hold.Request{Model: owner.ID(), Key: x.client.Group(), Bytes: int64(len(text))}
-	place, full := r.room.Enter(who, r.clock.Now())
+	place, full := r.room.Enter(who)
 	if place == nil {
 		r.metrics.held.WithLabelValues(owner.ID(), outcomeFull).Inc()
 		return openai.Errorf(http.StatusServiceUnavailable, openai.CodeModelUnavailable,
@@ -58,7 +58,7 @@ func (x *exchange) await(req *http.Request, text []byte) *openai.Error {
 	}
 	r.metrics.holding.Inc()
 	defer x.share.await(forNothing)
-	err, outcome := x.untilReady(req)
+	err, outcome := x.untilReady(req, place)
 	place.Leave(outcome == outcomeStarted, r.clock.Now())
 	r.metrics.holding.Dec()
 	r.metrics.held.WithLabelValues(owner.ID(), outcome).Inc()
@@ -67,7 +67,7 @@ func (x *exchange) await(req *http.Request, text []byte) *openai.Error {
 
 // untilReady waits for a replica. The key, the owner of the name and the owner's state may change meanwhile, so it
 // looks them up again after each change.
-func (x *exchange) untilReady(req *http.Request) (failed *openai.Error, outcome string) {
+func (x *exchange) untilReady(req *http.Request, place *hold.Place) (failed *openai.Error, outcome string) {
 	now := x.router.clock
 	expired, change, beat := now.NewTimer(x.router.room.Time()), now.NewTimer(changeTimeout), now.NewTicker(keepAlive)
 	defer expired.Stop()
@@ -91,6 +91,7 @@ func (x *exchange) untilReady(req *http.Request) (failed *openai.Error, outcome 
 			change.Reset(changeTimeout)
 		}
 		if what == forReplica {
+			place.AwaitStart(now.Now())
 			x.router.waker.Wake(x.owner)
 		}
 		select {

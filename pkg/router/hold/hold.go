@@ -41,8 +41,9 @@ type crowd struct {
 type model struct {
 	crowd
 	byKey map[string]*crowd
-	// since is when the first waiting request arrived; zero if none waits.
-	since time.Time
+	// starting is how many of the requests wait for a start, and since is when the first of them began; zero if none does.
+	starting int
+	since    time.Time
 	// took is how long the last start took; 0 if there was none.
 	took time.Duration
 }
@@ -63,6 +64,8 @@ type Place struct {
 	of   *Room
 	who  Request
 	once sync.Once
+	// awaitsStart is guarded by the room's lock.
+	awaitsStart bool
 }
 
 // Request describes a request that needs to wait.
@@ -86,7 +89,7 @@ const (
 )
 
 // Enter admits a request, or returns the limit that is reached. The caller must call Leave for an admitted request.
-func (r *Room) Enter(who Request, now time.Time) (*Place, Full) {
+func (r *Room) Enter(who Request) (*Place, Full) {
 	r.mu.Lock()
 	defer r.mu.Unlock()
 	m := r.byModel[who.Model]
@@ -105,9 +108,6 @@ func (r *Room) Enter(who Request, now time.Time) (*Place, Full) {
 		return nil, FullForAll
 	}
 	r.byModel[who.Model] = m
-	if m.requests == 0 {
-		m.since = now
-	}
 	r.count(m, who, 1)
 	return &Place{of: r, who: who}, ""
 }
@@ -149,6 +149,22 @@ func (c *crowd) add(requests int, bytes int64) {
 	c.bytes += int64(requests) * bytes
 }
 
+// AwaitStart records that the request waits for a start of the model, and not for an adapter of a running one. Further
+// calls have no effect.
+func (p *Place) AwaitStart(now time.Time) {
+	p.of.mu.Lock()
+	defer p.of.mu.Unlock()
+	if p.awaitsStart {
+		return
+	}
+	p.awaitsStart = true
+	m := p.of.byModel[p.who.Model]
+	if m.starting == 0 {
+		m.since = now
+	}
+	m.starting++
+}
+
 // Leave ends the wait. hasStarted means that the model has a replica. Further calls have no effect.
 func (p *Place) Leave(hasStarted bool, now time.Time) {
 	p.once.Do(func() {
@@ -159,18 +175,20 @@ func (p *Place) Leave(hasStarted bool, now time.Time) {
 		if hasStarted && !m.since.IsZero() {
 			m.took, m.since = now.Sub(m.since), time.Time{}
 		}
-		if m.requests > 0 {
-			return
+		if p.awaitsStart {
+			m.starting--
 		}
-		m.since = time.Time{}
-		if m.took == 0 {
+		if m.starting == 0 {
+			m.since = time.Time{}
+		}
+		if m.requests == 0 && m.took == 0 {
 			delete(p.of.byModel, p.who.Model)
 		}
 	})
 }
 
 // Estimate returns the remaining time of a model's start: the duration of its last start, less the time since the first
-// request began to wait. ok is false if no start is known.
+// request began to wait for it. ok is false if no start is known.
 func (r *Room) Estimate(name string, now time.Time) (left time.Duration, ok bool) {
 	r.mu.Lock()
 	defer r.mu.Unlock()

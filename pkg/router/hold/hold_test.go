@@ -47,7 +47,7 @@ func TestRoom(t *testing.T) {
 			now := time.Unix(1, 0)
 			var places []*Place
 			for i, e := range c.entries {
-				place, full := r.Enter(Request{e.model, e.key, e.bytes}, now)
+				place, full := r.Enter(Request{e.model, e.key, e.bytes})
 				if full != e.full || (place == nil) != (full != "") {
 					t.Errorf("entry %d: the limit of %q is reached, want %q", i, full, e.full)
 				}
@@ -78,14 +78,20 @@ func TestEstimate(t *testing.T) {
 	}
 	expect("no start was seen", at(0), 0, false)
 	enter := func(now time.Time) *Place {
-		place, full := r.Enter(Request{Model: "a", Bytes: 1}, now)
+		place, full := r.Enter(Request{Model: "a", Bytes: 1})
 		if full != "" {
 			t.Fatal(full)
 		}
+		place.AwaitStart(now)
+		place.AwaitStart(now.Add(time.Second))
 		return place
 	}
 	first, second := enter(at(0)), enter(at(30))
 	expect("the first start is under way", at(40), 0, false)
+	adapter, full := r.Enter(Request{Model: "a", Bytes: 1})
+	if full != "" {
+		t.Fatal(full)
+	}
 	first.Leave(true, at(60))
 	second.Leave(true, at(61))
 	expect("after a start", at(100), time.Minute, true)
@@ -94,4 +100,6 @@ func TestEstimate(t *testing.T) {
 	expect("a start that takes longer than the last one", at(300), 0, true)
 	third.Leave(false, at(300))
 	expect("after a start that nobody saw the end of", at(300), time.Minute, true)
+	adapter.Leave(false, at(400))
+	expect("after a wait for an adapter, longer than a start", at(400), time.Minute, true)
 }
