@@ -73,7 +73,7 @@ func TestRefusalOf(t *testing.T) {
 	}
 	for _, c := range cases {
 		t.Run(c.reason, func(t *testing.T) {
-			if diff := cmp.Diff(c.want, refusalOf(c.route, c.pool)); diff != "" {
+			if diff := cmp.Diff(c.want, refusalOf(c.route, c.pool).text); diff != "" {
 				t.Errorf("(-want +got):\n%s", diff)
 			}
 		})

@@ -13,6 +13,7 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"maps"
 	"slices"
 	"sync"
 	"time"
@@ -74,20 +75,42 @@ type Config struct {
 type Reconciler struct {
 	Config
 	mu sync.Mutex
-	// reported has the last reported problem of each set.
-	reported map[types.NamespacedName]problem
+	// reported has the reports about each set since it last had no problem.
+	reported map[types.NamespacedName]reports
 }
 
-// problem is the last report about a set.
-type problem struct {
-	of   types.UID
-	text string
-	at   time.Time
+// cause identifies a problem: its texts may differ in each pass, for example by the numbers in the refusal of a quota.
+type cause struct {
+	// reason is that of the event. object and detail are the object at fault, and the reason of its refusal.
+	reason, object, detail string
 }
+
+// problem is a fault of a set's objects. It has no text if there is none.
+type problem struct {
+	cause
+	text string
+}
+
+// reports are the times of the last reports about a set, by cause.
+type reports struct {
+	of types.UID
+	at map[cause]time.Time
+}
+
+// writeError is the failure to write an object.
+type writeError struct {
+	object string
+	err    error
+}
+
+func (e *writeError) Error() string { return e.err.Error() }
+
+// Unwrap returns the answer of the API server.
+func (e *writeError) Unwrap() error { return e.err }
 
 // New returns a Reconciler.
 func New(config Config) *Reconciler {
-	return &Reconciler{Config: config, reported: map[types.NamespacedName]problem{}}
+	return &Reconciler{Config: config, reported: map[types.NamespacedName]reports{}}
 }
 
 // Reconcile writes the objects of a set. The cluster deletes them with the set, their owner.
@@ -107,9 +130,11 @@ func (r *Reconciler) Reconcile(ctx context.Context, request ctrl.Request) (ctrl.
 		return ctrl.Result{}, nil
 	}
 	if name := set.Name + v1beta1.SuffixInferencePoolPicker; len(name) > validation.DNS1123LabelMaxLength {
-		again := r.report(ctx, set, v1beta1.ReasonGatewayObjectsFailed, fmt.Sprintf("the Service %s would have more than %d characters: "+
-			"give the InferenceSet a name of at most %d", name, validation.DNS1123LabelMaxLength,
-			validation.DNS1123LabelMaxLength-len(v1beta1.SuffixInferencePoolPicker)))
+		again := r.report(ctx, set, problem{
+			cause{reason: v1beta1.ReasonGatewayObjectsFailed, detail: "name"},
+			fmt.Sprintf("the Service %s would have more than %d characters: give the InferenceSet a name of at most %d", name,
+				validation.DNS1123LabelMaxLength, validation.DNS1123LabelMaxLength-len(v1beta1.SuffixInferencePoolPicker)),
+		})
 		return ctrl.Result{RequeueAfter: again}, nil
 	}
 	facts, err := r.observe(ctx, set)
@@ -133,7 +158,11 @@ func (r *Reconciler) result(ctx context.Context, set *v1beta1.InferenceSet, err 
 	}
 	_, isTaken := errors.AsType[*apply.TakenError](err)
 	if isTaken || apierrors.IsInvalid(err) || apierrors.IsForbidden(err) || apierrors.IsBadRequest(err) {
-		r.report(ctx, set, v1beta1.ReasonGatewayObjectsFailed, short(err.Error()))
+		what := cause{reason: v1beta1.ReasonGatewayObjectsFailed, detail: string(apierrors.ReasonForError(err))}
+		if failed, ok := errors.AsType[*writeError](err); ok {
+			what.object = failed.object
+		}
+		r.report(ctx, set, problem{what, short(err.Error())})
 		return ctrl.Result{RequeueAfter: taken}, nil
 	}
 	return ctrl.Result{}, fmt.Errorf("reconciling the pool of inferenceset %s/%s: %w", set.Namespace, set.Name, err)
@@ -183,7 +212,7 @@ func (r *Reconciler) ensure(ctx context.Context, facts *Facts) error {
 	}
 	for _, object := range desired {
 		if _, err := r.Applier.Apply(ctx, facts.Set, object); err != nil {
-			return err
+			return &writeError{fmt.Sprintf("%T %s", object, object.GetName()), err}
 		}
 	}
 	return nil
@@ -203,34 +232,40 @@ func (r *Reconciler) judge(ctx context.Context, facts *Facts) (time.Duration, er
 			return 0, client.IgnoreNotFound(err)
 		}
 	}
-	return r.report(ctx, facts.Set, v1beta1.ReasonGatewayRefused, refusalOf(route, pool)), nil
+	return r.report(ctx, facts.Set, refusalOf(route, pool)), nil
 }
 
-// report publishes and logs a problem when it begins or changes, and again while it lasts: otherwise its event would
-// expire, and the set would look healthy. An empty text means that there is no problem. report returns the time to the
-// next report; 0 if there is no problem.
-func (r *Reconciler) report(ctx context.Context, set *v1beta1.InferenceSet, reason, text string) time.Duration {
+// report publishes and logs a problem when it begins, and again while it lasts: otherwise its event would expire, and the
+// set would look healthy. Another text of the same cause is no news. report returns the time to the next report; 0 if there
+// is no problem.
+func (r *Reconciler) report(ctx context.Context, set *v1beta1.InferenceSet, found problem) time.Duration {
 	key, now := client.ObjectKeyFromObject(set), r.Clock.Now()
-	if text == "" {
+	if found.text == "" {
 		r.forget(key)
 		return 0
 	}
 	r.mu.Lock()
 	last := r.reported[key]
-	isNews := last.of != set.UID || last.text != text
-	isDue := isNews || now.Sub(last.at) >= repeat
-	if isDue {
-		last = problem{of: set.UID, text: text, at: now}
+	if last.of != set.UID {
+		last = reports{of: set.UID, at: map[cause]time.Time{}}
 		r.reported[key] = last
+	}
+	at, isKnown := last.at[found.cause]
+	isDue := !isKnown || now.Sub(at) >= repeat
+	if isDue {
+		at = now
+		// A cause that has not come back since then is over.
+		maps.DeleteFunc(last.at, func(_ cause, at time.Time) bool { return now.Sub(at) >= repeat })
+		last.at[found.cause] = now
 	}
 	r.mu.Unlock()
 	if isDue {
-		r.Events.Event(set, corev1.EventTypeWarning, reason, text)
+		r.Events.Event(set, corev1.EventTypeWarning, found.reason, found.text)
 	}
-	if isNews {
-		log.FromContext(ctx).Info("the gateway objects of the set have a problem", "reason", reason, "problem", text)
+	if !isKnown {
+		log.FromContext(ctx).Info("the gateway objects of the set have a problem", "reason", found.reason, "problem", found.text)
 	}
-	return last.at.Add(repeat).Sub(now)
+	return at.Add(repeat).Sub(now)
 }
 
 func (r *Reconciler) forget(set types.NamespacedName) {

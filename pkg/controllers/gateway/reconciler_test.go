@@ -22,6 +22,7 @@ import (
 	ctrl "sigs.k8s.io/controller-runtime"
 	"sigs.k8s.io/controller-runtime/pkg/client"
 	"sigs.k8s.io/controller-runtime/pkg/client/fake"
+	inferencev1 "sigs.k8s.io/gateway-api-inference-extension/api/v1"
 
 	"github.com/modelberth/modelberth/api/v1beta1"
 	"github.com/modelberth/modelberth/pkg/apply"
@@ -148,9 +149,41 @@ func TestReportsLastAsLongAsTheirProblem(t *testing.T) {
 	if got := count(90); got != 3 {
 		t.Errorf("%d reports in 90 minutes, want one each 30 minutes", got)
 	}
-	s.refused = apierrors.NewForbidden(schema.GroupResource{Resource: "services"}, "x", errors.New("another quota"))
+	if got := count(1); got != 1 {
+		t.Errorf("%d reports after another 30 minutes, want 1", got)
+	}
+	for used := range 20 { // the text differs in each pass
+		s.refused = apierrors.NewForbidden(schema.GroupResource{Resource: "services"}, "x", fmt.Errorf("exceeded quota, used %d", used))
+		if got := count(1); got > 0 {
+			t.Errorf("%d reports of the same problem with another text, want 0", got)
+		}
+	}
+	invalid := apierrors.NewInvalid(schema.GroupKind{Kind: "Service"}, "x", nil)
+	s.refused = invalid
 	if got := count(2); got != 1 {
 		t.Errorf("%d reports of another problem in two passes, want 1", got)
+	}
+	for range 4 { // two problems take turns
+		s.refused = denied
+		if got := count(1); got > 0 {
+			t.Errorf("%d reports of a problem that was reported a moment ago, want 0", got)
+		}
+		s.refused = invalid
+		if got := count(1); got > 0 {
+			t.Errorf("%d reports of a problem that was reported a moment ago, want 0", got)
+		}
+	}
+	s.refused = nil
+	pool := &inferencev1.InferencePool{ObjectMeta: metav1.ObjectMeta{Namespace: "team-a", Name: "chat-inferencepool"}}
+	if err := s.kube.Create(t.Context(), pool); err != nil {
+		t.Fatal(err)
+	}
+	if got := count(1); got > 0 {
+		t.Errorf("%d reports without a problem", got)
+	}
+	s.refused = denied
+	if got := count(2); got != 1 {
+		t.Errorf("%d reports of a problem that came back, want 1", got)
 	}
 	remove := func() {
 		if err := s.kube.Delete(t.Context(), s.set); err != nil {
