@@ -37,7 +37,7 @@ export $(TOOL_VARIABLES)
 
 # Modules with code of ours, and the directories with unit tests in the root module.
 MODULES := . $(patsubst %/go.mod,%,$(wildcard test/localcloud/go.mod hack/image/go.mod hack/prices/go.mod hack/shape/go.mod verifier/go.mod))
-UNIT := $(patsubst %,./%/...,$(wildcard api cmd hack pkg presets test/chart test/docs test/script test/vllmsim))
+UNIT := $(patsubst %,./%/...,$(wildcard api cmd hack pkg presets test/chart test/docs test/ends test/script test/vllmsim))
 
 # Static binaries, and one compilation of what the product, its tools, its tests and the linter share.
 export CGO_ENABLED := 0

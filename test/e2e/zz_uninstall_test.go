@@ -8,7 +8,6 @@ import (
 	"flag"
 	"os"
 	"path/filepath"
-	"strings"
 	"testing"
 
 	corev1 "k8s.io/api/core/v1"
@@ -16,6 +15,7 @@ import (
 	"sigs.k8s.io/controller-runtime/pkg/client"
 
 	"github.com/modelberth/modelberth/api/v1beta1"
+	"github.com/modelberth/modelberth/test/ends"
 )
 
 // TestUninstall looks back at what the release needed, takes it away under a Workspace, and installs
@@ -68,14 +68,19 @@ func expectNoFailures(t *testing.T) {
 	}
 	for i := range pods.Items {
 		pod := &pods.Items[i]
-		for _, container := range pod.Status.ContainerStatuses {
-			ended := container.LastTerminationState.Terminated
-			if ended == nil || ended.ExitCode == 0 || ended.ExitCode > 128 { // above 128: ended by a signal
+		for i := range pod.Status.ContainerStatuses {
+			container := &pod.Status.ContainerStatuses[i]
+			ended := ends.Failure(container)
+			if ended == nil {
 				continue
 			}
-			last := kubectl(t, "logs", pod.Name, "--container="+container.Name, "--namespace="+systemNamespace, "--previous", "--tail=20")
-			if !strings.Contains(last, "leader election lost") {
-				t.Errorf("container %s of pod %s has ended with code %d %d times:\n%s", container.Name, pod.Name, ended.ExitCode, container.RestartCount, last)
+			args := []string{"logs", pod.Name, "--container=" + container.Name, "--namespace=" + systemNamespace, "--tail=20"}
+			if ended != container.State.Terminated {
+				args = append(args, "--previous")
+			}
+			if last := kubectl(t, args...); !ends.IsExcused(ended, last) {
+				t.Errorf("container %s of pod %s has ended with code %d (%s) and restarted %d times:\n%s",
+					container.Name, pod.Name, ended.ExitCode, ended.Reason, container.RestartCount, last)
 			}
 		}
 	}
