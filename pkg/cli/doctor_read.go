@@ -9,6 +9,7 @@ import (
 	"errors"
 	"fmt"
 	"net/http"
+	"slices"
 	"strings"
 	"time"
 
@@ -85,29 +86,31 @@ type source struct {
 	namespace string
 }
 
+// kindsOf returns sources of all objects of some kinds.
+func kindsOf(group, version string, kinds ...string) []source {
+	var out []source
+	for _, kind := range kinds {
+		out = append(out, source{GroupVersionKind: schema.GroupVersionKind{Group: group, Version: version, Kind: kind}})
+	}
+	return out
+}
+
 // sources returns all kinds that doctor reads. Secrets and ConfigMaps are not among them: for a support bundle, settings
 // reads single ConfigMaps.
 func sources() []source {
-	of := func(group, version string, kinds ...string) []source {
-		var out []source
-		for _, kind := range kinds {
-			out = append(out, source{GroupVersionKind: schema.GroupVersionKind{Group: group, Version: version, Kind: kind}})
-		}
-		return out
-	}
-	out := of("", "v1", "Node", "Service", "ServiceAccount", "PersistentVolumeClaim", "ResourceQuota")
-	out = append(out, of("apps", "v1", "Deployment", "DaemonSet")...)
-	out = append(out, of("kaito.sh", "v1beta1", "Workspace", "InferenceSet")...)
-	out = append(out, of("karpenter.sh", "v1", "NodeClaim", "NodePool")...)
-	out = append(out, of("karpenter.azure.com", "v1beta1", "AKSNodeClass")...)
-	out = append(out, of("karpenter.k8s.aws", "v1", "EC2NodeClass")...)
-	out = append(out, of("eks.amazonaws.com", "v1", "NodeClass")...)
-	out = append(out, of("nvidia.com", "v1", "ClusterPolicy")...)
-	out = append(out, of("rbac.authorization.k8s.io", "v1", "ClusterRole", "ClusterRoleBinding", "Role", "RoleBinding")...)
-	out = append(out, of("coordination.k8s.io", "v1", "Lease")...)
-	out = append(out, of("discovery.k8s.io", "v1", "EndpointSlice")...)
-	out = append(out, of("storage.k8s.io", "v1", "StorageClass")...)
-	out = append(out, of("admissionregistration.k8s.io", "v1", "ValidatingAdmissionPolicy", "ValidatingAdmissionPolicyBinding",
+	out := kindsOf("", "v1", "Node", "Service", "ServiceAccount", "PersistentVolumeClaim", "ResourceQuota")
+	out = append(out, kindsOf("apps", "v1", "Deployment", "DaemonSet")...)
+	out = append(out, kindsOf("kaito.sh", "v1beta1", "Workspace", "InferenceSet")...)
+	out = append(out, kindsOf("karpenter.sh", "v1", "NodeClaim", "NodePool")...)
+	out = append(out, kindsOf("karpenter.azure.com", "v1beta1", "AKSNodeClass")...)
+	out = append(out, kindsOf("karpenter.k8s.aws", "v1", "EC2NodeClass")...)
+	out = append(out, kindsOf("eks.amazonaws.com", "v1", "NodeClass")...)
+	out = append(out, kindsOf("nvidia.com", "v1", "ClusterPolicy")...)
+	out = append(out, kindsOf("rbac.authorization.k8s.io", "v1", "ClusterRole", "ClusterRoleBinding", "Role", "RoleBinding")...)
+	out = append(out, kindsOf("coordination.k8s.io", "v1", "Lease")...)
+	out = append(out, kindsOf("discovery.k8s.io", "v1", "EndpointSlice")...)
+	out = append(out, kindsOf("storage.k8s.io", "v1", "StorageClass")...)
+	out = append(out, kindsOf("admissionregistration.k8s.io", "v1", "ValidatingAdmissionPolicy", "ValidatingAdmissionPolicyBinding",
 		"ValidatingWebhookConfiguration", "MutatingWebhookConfiguration")...)
 	return append(out,
 		source{
@@ -117,6 +120,10 @@ func sources() []source {
 		source{ // with the chart's nameOverride
 			GroupVersionKind: schema.GroupVersionKind{Version: "v1", Kind: "Pod"},
 			labels:           client.MatchingLabels{"app.kubernetes.io/part-of": "modelberth"},
+		},
+		source{
+			GroupVersionKind: schema.GroupVersionKind{Version: "v1", Kind: "Pod"},
+			labels:           client.MatchingLabels{"app.kubernetes.io/name": "modelberth-router"},
 		},
 		source{
 			GroupVersionKind: schema.GroupVersionKind{Group: "apps", Version: "v1", Kind: "StatefulSet"},
@@ -143,19 +150,43 @@ func (c *Cluster) snapshot(ctx context.Context) (*doctor.Snapshot, error) {
 	if out.Version, out.Now, err = c.Server.Version(limited); err != nil {
 		return nil, worded(err, "the API server")
 	}
-	for _, from := range sources() {
-		objects, err := c.readAll(ctx, from)
+	if err := c.addTo(ctx, out, sources()); err != nil {
+		return nil, err
+	}
+	return out, nil
+}
+
+// addTo reads the objects of sources into a snapshot. It fails only if the cluster does not answer.
+func (c *Cluster) addTo(ctx context.Context, out *doctor.Snapshot, from []source) error {
+	for _, each := range from {
+		objects, err := c.readAll(ctx, each)
 		switch {
 		case err == nil:
 			out.Objects = append(out.Objects, objects...)
 		case meta.IsNoMatchError(err) || apierrors.IsNotFound(err): // the cluster lacks the kind
 		case apierrors.IsForbidden(err):
-			out.Unread[from.Kind] = err.Error()
+			out.Unread[each.Kind] = err.Error()
 		default:
-			return nil, worded(err, from.Kind)
+			return worded(err, each.Kind)
 		}
 	}
-	return out, nil
+	return nil
+}
+
+// controllers reads the Deployments with the controller's labels, and what tells the controller from others of them.
+func (c *Cluster) controllers(ctx context.Context) (*doctor.Snapshot, error) {
+	out := &doctor.Snapshot{Unread: map[string]string{}}
+	deployments, err := c.readAll(ctx, source{
+		GroupVersionKind: schema.GroupVersionKind{Group: "apps", Version: "v1", Kind: "Deployment"},
+		labels:           client.HasLabels{"app.kubernetes.io/name"},
+	})
+	if err != nil {
+		return nil, worded(err, "Deployments")
+	}
+	out.Objects = deployments
+	return out, c.addTo(ctx, out, slices.Concat(
+		kindsOf("rbac.authorization.k8s.io", "v1", "ClusterRole", "ClusterRoleBinding"),
+		kindsOf("admissionregistration.k8s.io", "v1", "ValidatingAdmissionPolicy")))
 }
 
 // readAll reads the objects of a source.

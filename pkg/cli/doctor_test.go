@@ -12,6 +12,7 @@ import (
 	"maps"
 	"os"
 	"path/filepath"
+	"slices"
 	"strings"
 	"testing"
 	"time"
@@ -19,6 +20,7 @@ import (
 	apierrors "k8s.io/apimachinery/pkg/api/errors"
 	"k8s.io/apimachinery/pkg/api/meta"
 	"k8s.io/apimachinery/pkg/apis/meta/v1/unstructured"
+	"k8s.io/apimachinery/pkg/labels"
 	"k8s.io/apimachinery/pkg/runtime/schema"
 	"sigs.k8s.io/controller-runtime/pkg/client"
 	"sigs.k8s.io/controller-runtime/pkg/client/interceptor"
@@ -155,6 +157,40 @@ func TestDoctor(t *testing.T) {
 		})
 	}
 	checkBundle(t, bundle)
+}
+
+// TestDoctorReadsRouters: the pods of the routers have labels of their own.
+func TestDoctorReadsRouters(t *testing.T) {
+	objects := sickCluster()
+	objects["Deployment"] = []map[string]any{named("modelberth-system", "modelberth", nil)}
+	pod := named("modelberth-system", "modelberth-router-0", map[string]any{"status": map[string]any{"containerStatuses": []any{map[string]any{
+		"name": "router", "restartCount": int64(1), "state": map[string]any{"running": map[string]any{}},
+		"lastState": map[string]any{"terminated": map[string]any{"exitCode": int64(2), "reason": "Error", "finishedAt": "2026-11-20T11:00:00Z"}},
+	}}}})
+	objects["Pod"] = []map[string]any{pod}
+	for name, object := range map[string]map[string]any{"modelberth": objects["Deployment"][0], "modelberth-router": pod} {
+		metadata, _ := object["metadata"].(map[string]any)
+		metadata["labels"] = map[string]any{"app.kubernetes.io/name": name}
+	}
+	faults := kinds(objects, "")
+	all := faults.List
+	faults.List = func(ctx context.Context, c client.WithWatch, list client.ObjectList, options ...client.ListOption) error {
+		if err := all(ctx, c, list, options...); err != nil {
+			return err
+		}
+		chosen := client.ListOptions{}
+		chosen.ApplyOptions(options)
+		if into, ok := list.(*unstructured.UnstructuredList); ok && chosen.LabelSelector != nil {
+			into.Items = slices.DeleteFunc(into.Items, func(o unstructured.Unstructured) bool {
+				return !chosen.LabelSelector.Matches(labels.Set(o.GetLabels()))
+			})
+		}
+		return nil
+	}
+	got := (&cluster{faults: faults, server: clockServer{}}).run(t, session{}, "doctor")
+	if want := "ContainerRestarted Pod/modelberth-system/modelberth-router-0\n"; strings.Count(got.Out, want) != 1 {
+		t.Errorf("doctor does not report %q once:\n%s%s", want, got.Out, got.Err)
+	}
 }
 
 // describedSettings shows one setting, and hides all others.

@@ -21,6 +21,7 @@ import (
 	"k8s.io/apimachinery/pkg/types"
 	"sigs.k8s.io/controller-runtime/pkg/client"
 
+	"github.com/modelberth/modelberth/pkg/doctor"
 	"github.com/modelberth/modelberth/pkg/evidence"
 	"github.com/modelberth/modelberth/pkg/planner"
 	"github.com/modelberth/modelberth/pkg/planning"
@@ -95,33 +96,18 @@ func (i *installation) last(flag string) string {
 }
 
 // installed returns the controller of the rendered chart, or else of the cluster; nil if there is none.
-func (u *installedPlans) installed(ctx context.Context, cluster *Cluster, rendered []unstructured.Unstructured) (*installation, error) {
-	var found []*installation
-	add := func(deployment *appsv1.Deployment) {
-		if one := installationOf(deployment); one != nil && (u.controller == "" || u.controller == one.name.String()) {
-			found = append(found, one)
-		}
-	}
-	for i := range rendered {
-		if rendered[i].GetKind() != "Deployment" {
-			continue
-		}
-		deployment := &appsv1.Deployment{}
-		if err := runtime.DefaultUnstructuredConverter.FromUnstructured(rendered[i].Object, deployment); err != nil {
-			return nil, usageError("-f %s: Deployment %s: %w", u.file, rendered[i].GetName(), err)
-		}
-		add(deployment)
-	}
+func (u *installedPlans) installed(
+	ctx context.Context, cluster *Cluster, rendered []unstructured.Unstructured, notes *[]string,
+) (*installation, error) {
+	found, err := u.inChart(rendered)
 	if len(rendered) == 0 {
-		limited, cancel := context.WithTimeout(ctx, callLimit)
-		defer cancel()
-		list := &appsv1.DeploymentList{}
-		if err := cluster.Objects.List(limited, list, client.HasLabels{"app.kubernetes.io/name"}); err != nil {
-			return nil, worded(err, "Deployments")
-		}
-		for i := range list.Items {
-			add(&list.Items[i])
-		}
+		found, err = u.inCluster(ctx, cluster, notes)
+	}
+	if err != nil {
+		return nil, err
+	}
+	if u.controller != "" {
+		found = slices.DeleteFunc(found, func(one *installation) bool { return one.name.String() != u.controller })
 	}
 	switch {
 	case len(found) == 1:
@@ -131,13 +117,65 @@ func (u *installedPlans) installed(ctx context.Context, cluster *Cluster, render
 	case len(found) == 0:
 		return nil, nil
 	default:
-		names := make([]string, len(found))
-		for i := range found {
-			names[i] = found[i].name.String()
-		}
-		slices.Sort(names)
-		return nil, usageError("the cluster has several controllers: name one with --controller: %s", orList(names))
+		return nil, usageError("the cluster has several controllers: name one with --controller: %s", orList(namesOf(found)))
 	}
+}
+
+// inChart returns the controllers of the rendered chart.
+func (u *installedPlans) inChart(rendered []unstructured.Unstructured) ([]*installation, error) {
+	var all []appsv1.Deployment
+	for i := range rendered {
+		if rendered[i].GetKind() != "Deployment" {
+			continue
+		}
+		deployment := appsv1.Deployment{}
+		if err := runtime.DefaultUnstructuredConverter.FromUnstructured(rendered[i].Object, &deployment); err != nil {
+			return nil, usageError("-f %s: Deployment %s: %w", u.file, rendered[i].GetName(), err)
+		}
+		all = append(all, deployment)
+	}
+	return installationsOf(all), nil
+}
+
+// inCluster returns the controllers of the cluster, as the doctor chooses them, and adds a note about each other Deployment
+// that looks like one. --controller may name any of them.
+func (u *installedPlans) inCluster(ctx context.Context, cluster *Cluster, notes *[]string) ([]*installation, error) {
+	seen, err := cluster.controllers(ctx)
+	if err != nil {
+		return nil, err
+	}
+	choice := seen.Choice()
+	if u.controller != "" {
+		return installationsOf(slices.Concat(choice.Installed, choice.Alike)), nil
+	}
+	chosen := installationsOf(choice.Controllers())
+	if len(choice.Installed) > 0 {
+		for _, other := range installationsOf(choice.Alike) {
+			*notes = append(*notes, fmt.Sprintf("Deployment %s is not used: %s", other.name, doctor.NotBound))
+		}
+	}
+	return chosen, nil
+}
+
+// installationsOf reads the Deployments that run a controller.
+func installationsOf(deployments []appsv1.Deployment) []*installation {
+	var out []*installation
+	for i := range deployments {
+		if one := installationOf(&deployments[i]); one != nil {
+			out = append(out, one)
+		}
+	}
+	return out
+}
+
+// namesOf returns the names of controllers, in order.
+func namesOf(all []*installation) []string {
+	var out []string
+	for _, one := range all {
+		out = append(out, one.name.String())
+	}
+	slices.Sort(out)
+	return out
 }
 
 // settle opens the planner with the controller's settings. The returned function removes the controller's files.
@@ -145,7 +183,7 @@ func (u *installedPlans) settle(
 	ctx context.Context, cmd *cobra.Command, cluster *Cluster, rendered []unstructured.Unstructured, notes *[]string,
 ) (func(), error) {
 	none := func() {}
-	at, err := u.installed(ctx, cluster, rendered)
+	at, err := u.installed(ctx, cluster, rendered, notes)
 	if err != nil {
 		return none, err
 	}

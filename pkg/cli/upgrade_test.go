@@ -12,6 +12,7 @@ import (
 
 	appsv1 "k8s.io/api/apps/v1"
 	corev1 "k8s.io/api/core/v1"
+	rbacv1 "k8s.io/api/rbac/v1"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"sigs.k8s.io/controller-runtime/pkg/client"
 	"sigs.k8s.io/controller-runtime/pkg/client/interceptor"
@@ -28,6 +29,22 @@ func controllerWith(name string, args ...string) *appsv1.Deployment {
 	}}
 	out.Spec.Template.Spec.Containers = []corev1.Container{{Name: "controller", Args: append([]string{"--agent-image=agent"}, args...)}}
 	return out
+}
+
+// lookalike returns a tenant's Deployment that looks like the controller. Its settings are useless.
+func lookalike() *appsv1.Deployment {
+	out := controllerWith("modelberth", "--cloud=no-such-cloud")
+	out.Namespace = "team-a"
+	return out
+}
+
+// bound returns the binding of the chart for the controller's ServiceAccount.
+func bound() *rbacv1.ClusterRoleBinding {
+	return &rbacv1.ClusterRoleBinding{
+		ObjectMeta: metav1.ObjectMeta{Name: "modelberth", Labels: map[string]string{"app.kubernetes.io/name": "modelberth"}},
+		RoleRef:    rbacv1.RoleRef{APIGroup: rbacv1.GroupName, Kind: "ClusterRole", Name: "modelberth"},
+		Subjects:   []rbacv1.Subject{{Kind: rbacv1.ServiceAccountKind, Namespace: "modelberth-system", Name: "default"}},
+	}
 }
 
 // unreadable returns a revision from a later version.
@@ -85,6 +102,12 @@ func TestPreflightUpgradeGolden(t *testing.T) {
 			controllerWith("modelberth"),
 		}, nil, 0},
 		{"preflight-upgrade-several", []client.Object{workspace(), controllerWith("b"), controllerWith("a")}, nil, 2},
+		{"preflight-upgrade-lookalike", []client.Object{
+			workspace(), bought(t, 1, nil, nil), bound(), lookalike(), controllerWith("modelberth", "--cloud=azure", "--region=eastus"),
+		}, nil, 0},
+		{"preflight-upgrade-lookalike-named", []client.Object{
+			workspace(), bought(t, 1, nil, nil), bound(), lookalike(), controllerWith("modelberth", "--cloud=azure", "--region=eastus"),
+		}, []string{"--controller=team-a/modelberth"}, 2},
 		{"preflight-upgrade-unknown-controller", []client.Object{workspace(), controllerWith("b")}, []string{"--controller=x/y"}, 2},
 	}
 	for _, test := range tests {

@@ -13,23 +13,25 @@ import (
 	rbacv1 "k8s.io/api/rbac/v1"
 )
 
-// choice are the Deployments with the controller's labels. Anybody can set these labels in a namespace of their own, but
+// Choice are the Deployments with the controller's labels. Anybody can set these labels in a namespace of their own, but
 // only an administrator can write a ClusterRoleBinding or an admission policy.
-type choice struct {
-	// installed are named by such an object. alike are the others.
-	installed, alike []appsv1.Deployment
+type Choice struct {
+	// Installed are named by such an object. Alike are the others.
+	Installed, Alike []appsv1.Deployment
 }
 
-func (s *Snapshot) choice() choice {
-	var out choice
+// Choice finds the controllers of a cluster. The snapshot needs its Deployments, ClusterRoles, ClusterRoleBindings and
+// ValidatingAdmissionPolicies.
+func (s *Snapshot) Choice() Choice {
+	var out Choice
 	accounts := s.accounts()
 	for _, d := range typed[appsv1.Deployment](s, "Deployment") {
 		switch {
 		case !isOurs(d.Labels):
 		case accounts[accountOf(&d)]:
-			out.installed = append(out.installed, d)
+			out.Installed = append(out.Installed, d)
 		default:
-			out.alike = append(out.alike, d)
+			out.Alike = append(out.Alike, d)
 		}
 	}
 	return out
@@ -84,22 +86,24 @@ func accountOf(d *appsv1.Deployment) string {
 	return d.Namespace + ":" + account
 }
 
-// controllers returns the Deployments of Modelberth's controller. If no object of an administrator names one, for example
+// Controllers returns the Deployments of Modelberth's controller. If no object of an administrator names one, for example
 // because the bindings are missing, these are all Deployments with its labels.
-func (e *examination) controllers() []appsv1.Deployment {
-	if len(e.choice.installed) > 0 {
-		return e.choice.installed
+func (c *Choice) Controllers() []appsv1.Deployment {
+	if len(c.Installed) > 0 {
+		return c.Installed
 	}
-	return e.choice.alike
+	return c.Alike
 }
+
+func (e *examination) controllers() []appsv1.Deployment { return e.choice.Controllers() }
 
 // SettingsConfigMaps returns the ConfigMaps with settings of the controllers, as NAMESPACE/NAME. A Deployment that no
 // object of an administrator names could name any ConfigMap that the user may read.
 func (s *Snapshot) SettingsConfigMaps() []string {
-	found := s.choice()
-	chosen := found.installed
-	if len(chosen) == 0 && len(found.alike) == 1 && !s.isRead("ClusterRoleBinding") { // then the user is no administrator
-		chosen = found.alike
+	found := s.Choice()
+	chosen := found.Installed
+	if len(chosen) == 0 && len(found.Alike) == 1 && !s.isRead("ClusterRoleBinding") { // then the user is no administrator
+		chosen = found.Alike
 	}
 	var out []string
 	for i := range chosen {
@@ -109,21 +113,26 @@ func (s *Snapshot) SettingsConfigMaps() []string {
 	return slices.Compact(out)
 }
 
+// lacks begins the reason why a Deployment is not known to be the controller.
+const lacks = "no ClusterRoleBinding and no admission policy of Modelberth names the ServiceAccount of "
+
+// NotBound is the reason why a Deployment of Choice.Alike is not the controller.
+const NotBound = "it has the controller's labels, but " + lacks + "its pods"
+
 // checkChoice names the Deployments that have the controller's labels, but are not known to be the controller.
 func checkChoice(e *examination) {
 	found := e.choice
-	const lacks = "no ClusterRoleBinding and no admission policy of Modelberth names the ServiceAccount of "
 	switch {
-	case len(found.installed) > 0:
-		for i := range found.alike {
-			d := &found.alike[i]
+	case len(found.Installed) > 0:
+		for i := range found.Alike {
+			d := &found.Alike[i]
 			e.warn("ControllerNotBound", named("Deployment", d.Namespace, d.Name),
-				"it has the controller's labels, but "+lacks+"its pods: the doctor checks "+words(found.installed)+" instead",
+				NotBound+": the doctor checks "+words(found.Installed)+" instead",
 				fmt.Sprintf("if it is no controller: kubectl label deployment %s --namespace=%s %s- %s-", d.Name, d.Namespace, appName, partOf))
 		}
-	case len(found.alike) > 1:
+	case len(found.Alike) > 1:
 		e.warn("ControllerUncertain", "", "several Deployments have the controller's labels, and "+lacks+"one of them: the doctor checks "+
-			words(found.alike), install)
+			words(found.Alike), install)
 	}
 }
 

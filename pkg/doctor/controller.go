@@ -52,7 +52,7 @@ func (e *examination) explainPods(d *appsv1.Deployment) bool {
 		for _, c := range pod.Status.ContainerStatuses {
 			last := c.LastTerminationState.Terminated
 			switch waiting := c.State.Waiting; {
-			case last != nil && last.Reason == "OOMKilled":
+			case c.State.Running == nil && last != nil && last.Reason == outOfMemory: // checkRestarts warns if it runs again
 				found = true
 				e.fail("ControllerOutOfMemory", object, "container "+c.Name+" was killed for lack of memory (OOMKilled)",
 					install+" --set=resources.limits.memory=1Gi")

@@ -17,6 +17,8 @@ const (
 	appName = "app.kubernetes.io/name"
 	partOf  = "app.kubernetes.io/part-of"
 	product = "modelberth"
+	// router is appName of the routers' pods, whatever nameOverride is.
+	router = product + "-router"
 )
 
 // isOurs reports whether labels are those of the controller's objects.

@@ -38,11 +38,11 @@ type Settings struct {
 // examination collects findings.
 type examination struct {
 	snapshot *Snapshot
-	choice   choice
+	choice   Choice
 	findings []Finding
 }
 
-func newExamination(s *Snapshot) *examination { return &examination{snapshot: s, choice: s.choice()} }
+func newExamination(s *Snapshot) *examination { return &examination{snapshot: s, choice: s.Choice()} }
 
 func (e *examination) fail(id, object, evidence, fix string) {
 	e.findings = append(e.findings, Finding{ID: id, Severity: Error, Object: object, Evidence: evidence, Fix: fix})
