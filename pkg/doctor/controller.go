@@ -49,21 +49,8 @@ func (e *examination) explainPods(d *appsv1.Deployment) bool {
 			continue
 		}
 		object := named("Pod", pod.Namespace, pod.Name)
-		for _, c := range pod.Status.ContainerStatuses {
-			last := c.LastTerminationState.Terminated
-			switch waiting := c.State.Waiting; {
-			case c.State.Running == nil && last != nil && last.Reason == outOfMemory: // checkRestarts warns if it runs again
-				found = true
-				e.fail("ControllerOutOfMemory", object, "container "+c.Name+" was killed for lack of memory (OOMKilled)",
-					install+" --set=resources.limits.memory=1Gi")
-			case waiting != nil && (waiting.Reason == "ImagePullBackOff" || waiting.Reason == "ErrImagePull"):
-				found = true
-				e.fail("ControllerImageMissing", object, "image "+c.Image+": "+waiting.Message, install+" --set=registry=REGISTRY")
-			case waiting != nil && waiting.Reason == "CrashLoopBackOff":
-				found = true
-				e.fail("ControllerCrashes", object, fmt.Sprintf("container %s has restarted %d times", c.Name, c.RestartCount),
-					fmt.Sprintf("kubectl logs %s --namespace=%s --previous", pod.Name, pod.Namespace))
-			}
+		for i := range pod.Status.ContainerStatuses {
+			found = e.explainContainer(object, &pod, &pod.Status.ContainerStatuses[i]) || found
 		}
 		if pod.Status.Phase == corev1.PodPending && pod.Spec.NodeName == "" && len(pod.Status.Conditions) > 0 {
 			found = true
@@ -72,6 +59,24 @@ func (e *examination) explainPods(d *appsv1.Deployment) bool {
 		}
 	}
 	return found
+}
+
+// explainContainer adds the reason why a container of the controller does not run. It reports whether it found one.
+func (e *examination) explainContainer(object string, pod *corev1.Pod, c *corev1.ContainerStatus) bool {
+	last := c.LastTerminationState.Terminated
+	switch waiting := c.State.Waiting; {
+	case c.State.Running == nil && last != nil && last.Reason == outOfMemory: // checkRestarts warns if it runs again
+		e.fail("ControllerOutOfMemory", object, "container "+c.Name+" was killed for lack of memory (OOMKilled)",
+			install+" --set=resources.limits.memory=1Gi")
+	case waiting != nil && (waiting.Reason == "ImagePullBackOff" || waiting.Reason == "ErrImagePull"):
+		e.fail("ControllerImageMissing", object, "image "+c.Image+": "+waiting.Message, install+" --set=registry=REGISTRY")
+	case waiting != nil && waiting.Reason == "CrashLoopBackOff":
+		e.fail("ControllerCrashes", object, fmt.Sprintf("container %s has restarted %d times", c.Name, c.RestartCount),
+			fmt.Sprintf("kubectl logs %s --namespace=%s --previous", pod.Name, pod.Namespace))
+	default:
+		return false
+	}
+	return true
 }
 
 // checkLease looks for a running controller without a leader.

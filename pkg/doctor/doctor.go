@@ -37,8 +37,8 @@ type Finding struct {
 func Examine(s *Snapshot) []Finding {
 	e := newExamination(s)
 	for _, check := range []func(*examination){
-		checkRead, checkVersion, checkDefinitions, checkKAITO, checkChoice, checkController, checkRestarts, checkLease, checkClocks, checkPolicies,
-		checkPermissions, checkProvisioner, checkNodeClasses, checkMachines, checkPlugins, checkOperator, checkNodes,
+		checkRead, checkVersion, checkDefinitions, checkKAITO, checkChoice, checkController, checkRestarts, checkLease, checkClocks,
+		checkPolicies, checkPermissions, checkProvisioner, checkNodeClasses, checkMachines, checkPlugins, checkOperator, checkNodes,
 		checkIsolation, checkDNS, checkWebhooks, checkClaims, checkQuotas, checkWorkspaces, checkLeftovers,
 	} {
 		check(e)
