@@ -26,7 +26,7 @@ const (
 	annotatedMax    = 10
 )
 
-// metricOf returns the metric for a name of vLLM.
+// metricOf returns the metric with this name in vLLM.
 func metricOf(name string) (Metric, bool) {
 	switch name {
 	case "vllm:num_requests_waiting":

@@ -52,8 +52,8 @@ func (p *pass) afterLoss() float64 {
 	return float64(lost.Replicas + 1)
 }
 
-// bySum returns the number of replicas for the sum of a metric. Signals that are no evidence request no more replicas
-// than the set has, or one more after a crash.
+// bySum returns the number of replicas for the sum of a metric. Signals without evidence request no more replicas than
+// the set has, or one more after a crash.
 func (s *Signals) bySum(target Target, total float64, e evidence) float64 {
 	all, known := total/target.Value, 0.0
 	switch {

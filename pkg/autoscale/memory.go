@@ -28,8 +28,8 @@ type State struct {
 	Lost    Loss
 }
 
-// Loss is the moment at which a set that was short lost its last ready engine, and its number of replicas then. It is zero
-// if there was none.
+// Loss is the last time when a set lost its last ready engine while it needed more replicas, with its number of
+// replicas at that time. It is zero if there was no such loss.
 type Loss struct {
 	At       time.Time
 	Replicas int

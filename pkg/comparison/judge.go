@@ -121,7 +121,7 @@ func failures(pair Pair, margins Margins) Verdict {
 		return Verdict{State: Passed}
 	}
 	return Verdict{State: Worse, Message: fmt.Sprintf(
-		"%s of %d requests to the new template failed, but only %s of %d to the previous one, and at most %d percentage points more are allowed",
+		"%s of %d requests to the new template failed, but only %s of %d to the previous one; at most %d percentage points more are allowed",
 		percent(share), pair.New.Requests(), percent(previous), pair.Previous.Requests(), margins.Errors)}
 }
 
@@ -151,8 +151,8 @@ func times(name string, now, previous Times, margin int) Verdict {
 		return Verdict{State: Passed}
 	}
 	return Verdict{State: Worse, Message: fmt.Sprintf(
-		"the %s is %s with the new template (%d answers) and %s with the previous one (%d answers), which is %.0f%% more, and at most %d%% are allowed",
-		name, now.typical(), now.Count, previous.typical(), previous.Count, 100*math.Expm1(ratio), margin)}
+		"the %s is %.0f%% higher with the new template: %s (%d answers) instead of %s (%d answers); at most %d%% more is allowed",
+		name, 100*math.Expm1(ratio), now.typical(), now.Count, previous.typical(), previous.Count, margin)}
 }
 
 // mean returns the mean of the logarithms.

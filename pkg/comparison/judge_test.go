@@ -49,23 +49,23 @@ func TestJudge(t *testing.T) {
 		{"more errors within the margin", Pair{counts(9600, 400), counts(10000, 0)}, usual, even, Verdict{Passed, ""}},
 		{"more errors, perhaps by chance", Pair{counts(90, 10), counts(100, 0)}, usual, even, Verdict{Passed, ""}},
 		{"the same share of more requests", Pair{counts(900, 100), counts(1000, 0)}, usual, even, Verdict{
-			Worse, "10.0% of 1000 requests to the new template failed, but only 0.0% of 1000 to the previous one, " +
-				"and at most 5 percentage points more are allowed",
+			Worse, "10.0% of 1000 requests to the new template failed, but only 0.0% of 1000 to the previous one; " +
+				"at most 5 percentage points more are allowed",
 		}},
 		{"all fail", Pair{counts(0, 100), counts(1990, 10)}, usual, even, Verdict{
-			Worse, "100.0% of 100 requests to the new template failed, but only 0.5% of 2000 to the previous one, " +
-				"and at most 5 percentage points more are allowed",
+			Worse, "100.0% of 100 requests to the new template failed, but only 0.5% of 2000 to the previous one; " +
+				"at most 5 percentage points more are allowed",
 		}},
 		{"a wide margin", Pair{counts(900, 100), counts(1000, 0)}, Margins{Errors: 20, Requests: 100}, even, Verdict{Passed, ""}},
 		{"equal times", Pair{streams(200, time.Second, 20*time.Millisecond), streams(400, time.Second, 20*time.Millisecond)}, timely, even, Verdict{Passed, ""}},
 		{"slower within the margin", Pair{streams(200, time.Second, 24*time.Millisecond), streams(400, time.Second, 20*time.Millisecond)}, timely, even, Verdict{Passed, ""}},
 		{"tokens are slower", Pair{streams(200, time.Second, 40*time.Millisecond), streams(400, time.Second, 20*time.Millisecond)}, timely, even, Verdict{
-			Worse, "the time per output token is 39.8ms with the new template (200 answers) and 19.9ms with the previous one (400 answers), " +
-				"which is 100% more, and at most 25% are allowed",
+			Worse, "the time per output token is 100% higher with the new template: 39.8ms (200 answers) instead of 19.9ms (400 answers); " +
+				"at most 25% more is allowed",
 		}},
 		{"first tokens are slower", Pair{streams(200, 2*time.Second, 40*time.Millisecond), streams(400, time.Second, 20*time.Millisecond)}, timely, even, Verdict{
-			Worse, "the time to the first token is 1.99s with the new template (200 answers) and 995ms with the previous one (400 answers), " +
-				"which is 100% more, and at most 50% are allowed",
+			Worse, "the time to the first token is 100% higher with the new template: 1.99s (200 answers) instead of 995ms (400 answers); " +
+				"at most 50% more is allowed",
 		}},
 		{"slower, but not asked for", Pair{streams(200, time.Second, 40*time.Millisecond), streams(400, time.Second, 20*time.Millisecond)}, usual, even, Verdict{Passed, ""}},
 		{"too few streams", Pair{counts(200, 0), streams(400, time.Second, time.Second)}, timely, even, Verdict{
@@ -76,8 +76,8 @@ func TestJudge(t *testing.T) {
 				"so their times cannot be compared: lower canaryWeight",
 		}},
 		{"the canary is busier, and fails", Pair{counts(0, 400), counts(400, 0)}, timely, Replicas{New: 1, Previous: 4}, Verdict{
-			Worse, "100.0% of 400 requests to the new template failed, but only 0.0% of 400 to the previous one, " +
-				"and at most 5 percentage points more are allowed",
+			Worse, "100.0% of 400 requests to the new template failed, but only 0.0% of 400 to the previous one; " +
+				"at most 5 percentage points more are allowed",
 		}},
 	}
 	for _, c := range cases {

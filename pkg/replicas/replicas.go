@@ -168,8 +168,8 @@ func observe(policy Policy, all []Replica) state {
 	return s
 }
 
-// levelPrices raises the prices that are hardly below a dearer one to that one. A comparison of two replicas with a
-// tolerance would make no order: of three prices, the outer ones may differ, though neither differs from the middle one.
+// levelPrices makes almost equal prices equal, by raising the lower ones. A comparison of two replicas with a tolerance
+// would not be an order: of three prices, the outer ones may differ, though neither differs from the middle one.
 func levelPrices(live []Replica) {
 	slices.SortFunc(live, func(a, b Replica) int { return cmp.Compare(b.HourlyPrice, a.HourlyPrice) })
 	for i := range live {

@@ -28,8 +28,8 @@ func (s *Spread) Next(policy Policy, all []Replica, refused []string) string {
 	return s.best(countZones(policy, all, ""), refused, nil)
 }
 
-// Another returns the next zone for a replica that found no machine in those that it has tried; empty if none is left, or
-// if the replica must wait. The tried zones only grow, so this ends.
+// Another returns the next zone for a replica that found no machine in the tried zones; empty if no zone is left, or if
+// the replica must wait. The tried zones only grow, so this ends.
 func (s *Spread) Another(policy Policy, all []Replica, name string, tried, refused []string) string {
 	count := countZones(policy, all, name)
 	if _, _, skew := s.Extremes(count.staying); s.IsStrict && skew > s.MaxSkew { // the present zone would be too empty

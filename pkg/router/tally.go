@@ -111,8 +111,8 @@ func (x *exchange) tally(replica string, counts comparison.Counts) {
 	}
 }
 
-// outcome returns what a request shows about the replica that had it last; nothing if the client got the request wrong,
-// or the outcome is counted already.
+// outcome returns the counts that a request adds for its last replica; none if the client made a mistake, or the
+// outcome is counted already.
 func (x *exchange) outcome(w *recorder, used usage.Tokens, now time.Time) comparison.Counts {
 	status, isLate := x.status(w), x.failed != nil && x.failed.Code == openai.CodeDeadline
 	switch {

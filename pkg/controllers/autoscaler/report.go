@@ -68,7 +68,7 @@ func verdictOf(policy *autoscale.Policy, decision *autoscale.Decision, seen *obs
 	case len(seen.silent) > 0:
 		return verdict{
 			metav1.ConditionFalse, v1beta1.ReasonSignalsMissing,
-			fmt.Sprintf("a replica without signals counts as busy, so no replica is deleted: Workspace %s %s",
+			fmt.Sprintf("a replica without signals counts as busy, so low demand deletes no replica: Workspace %s %s",
 				seen.silent[0].replica, seen.silent[0].problem),
 		}
 	case decision.Reason == autoscale.NoSignals:

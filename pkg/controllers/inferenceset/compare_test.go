@@ -102,7 +102,7 @@ func TestWorseTemplateIsRolledBack(t *testing.T) {
 			}
 			status := s.set(t).Status
 			want := "chat-" + hash + " serves worse than " + status.CurrentRevision + ": 80.0% of 100 requests to the new template failed, " +
-				"but only 0.0% of 1000 to the previous one, and at most 5 percentage points more are allowed"
+				"but only 0.0% of 1000 to the previous one; at most 5 percentage points more are allowed"
 			if status.Rollout.Message != want {
 				t.Errorf("the rollout says %q, want %q", status.Rollout.Message, want)
 			}

@@ -96,8 +96,8 @@ func nodeOf(ws *v1beta1.Workspace) string {
 	return ws.Status.WorkerNodes[0]
 }
 
-// noMachineFor returns why a Workspace without nodes finds no machine in its zones: every suitable type was refused there,
-// or no existing node there is suitable. A ceiling or a quota is no matter of zones.
+// noMachineFor returns why a Workspace without nodes finds no machine in its zones: every suitable type was refused
+// there, or no existing node there is suitable. A ceiling or a quota does not depend on zones.
 func noMachineFor(ws *v1beta1.Workspace) problem {
 	ready := current(ws, v1beta1.ConditionReady)
 	isOpen := func(attempt v1beta1.Attempt) bool { return attempt.EndTime == nil }

@@ -144,7 +144,7 @@ func decode(name, want string, value []byte, into any) error {
 	return nil
 }
 
-// valid reports text that is no valid JSON or is nested too deeply.
+// valid returns an error if text is not valid JSON, or is nested too deeply.
 func valid(text []byte) error {
 	depth, inString := 0, false
 	for i := 0; i < len(text); i++ {

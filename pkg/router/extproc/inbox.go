@@ -143,7 +143,7 @@ func (b *bodyReader) receive() error {
 		case message.GetRequestTrailers() != nil:
 			b.isWhole, b.hasTrailers = true, true
 		default:
-			return errors.New("the gateway sent something else")
+			return errors.New("the gateway sent a message that is neither a body nor trailers")
 		}
 		return nil
 	case <-timer.C():

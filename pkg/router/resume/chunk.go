@@ -55,7 +55,7 @@ func read(event []byte) (out chunk, ok bool) {
 	}
 	out.readAnswer(data)
 	if strings.ContainsRune(out.text, '\uFFFD') {
-		out.problem = "an event of the answer ends within a character"
+		out.problem = "an event of the answer ends in the middle of a character"
 	}
 	return out, true
 }

@@ -34,7 +34,7 @@ func TestMemory(t *testing.T) {
 		{"the text outgrows what others leave", 1 << 20, 1<<20 - 1<<10, []string{short, short, long, long}, full, true},
 		{"others have it all, but there is no text", 1 << 20, 1 << 20, []string{event("")}, "", false},
 		{"the text outgrows the bound of a stream", 1 << 30, 0, []string{long, long, long, short}, "the answer is too long", false},
-		{"the answer cannot be continued", 1 << 20, 0, []string{long, event(`\ufffd`), long}, "an event of the answer ends within a character", false},
+		{"the answer cannot be continued", 1 << 20, 0, []string{long, event(`\ufffd`), long}, "an event of the answer ends in the middle of a character", false},
 	}
 	for _, c := range cases {
 		t.Run(c.reason, func(t *testing.T) {

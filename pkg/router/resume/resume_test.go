@@ -324,7 +324,7 @@ func TestLost(t *testing.T) {
 		{"a request with tools", `{"messages":[{"role":"user"}],"tools":[{}]}`, begun + "data: {", nil, begun + `error: the effect of "tools" depends on the whole answer`},
 		{"reasoning", bodyOf(Chat, 0), delta(`{"reasoning_content":"hm"}`) + begun, nil, delta(`{"reasoning_content":"hm"}`) + begun + "error: the answer has reasoning_content"},
 		{"a tool call", bodyOf(Chat, 0), delta(`{"tool_calls":[{"index":0}]}`), nil, delta(`{"tool_calls":[{"index":0}]}`) + "error: the answer has tool_calls"},
-		{"half a character", bodyOf(Chat, 0), delta(`{"content":"\ufffd"}`), nil, delta(`{"content":"\ufffd"}`) + "error: an event of the answer ends within a character"},
+		{"half a character", bodyOf(Chat, 0), delta(`{"content":"\ufffd"}`), nil, delta(`{"content":"\ufffd"}`) + "error: an event of the answer ends in the middle of a character"},
 		{"no other replica", bodyOf(Chat, 0), begun, func() (io.ReadCloser, error) { return nil, errors.New("no replica is left") }, begun + "error: no replica is left"},
 		{"the second one dies, too", bodyOf(Chat, 0), begun, breaks(""), begun + "error: another replica continued the answer once already"},
 		{"the second one begins to reason", bodyOf(Chat, 0), begun, breaks(delta(`{"reasoning":"hm"}`)), begun + "error: the answer has reasoning"},

@@ -126,7 +126,7 @@ func (o *ScalerOptions) trust(serving *tls.Config) (*tls.Config, error) {
 	}
 	if _, err := os.Stat(authority); err != nil {
 		if o.VerifyClients {
-			return nil, fmt.Errorf("the authority of KEDA's certificate: %w", err)
+			return nil, fmt.Errorf("--scaler-verify-clients needs the authority's certificate, ca.crt in --scaler-cert-dir: %w", err)
 		}
 		return client, nil
 	}

@@ -26,7 +26,7 @@ type Tokens struct {
 func (t Tokens) Total() int { return t.Prompt + t.Completion }
 
 const (
-	// tail is the size of the searched end of an answer that is no stream, in bytes.
+	// tail is how many bytes at the end of an answer are searched, if the answer is not a stream.
 	tail = 8 << 10
 	// maxEvent is the longest unfinished event that is searched, in bytes. A longer one passes unsearched.
 	maxEvent = 256 << 10
