@@ -67,7 +67,7 @@ func Decode(text string) (List, error) {
 		return List{}, fmt.Errorf("decoding the list of adapters: %w", err)
 	}
 	if len(out.Adapters) > most {
-		return List{}, fmt.Errorf("the list has %d adapters: at most %d are possible", len(out.Adapters), most)
+		return List{}, fmt.Errorf("the list has %d adapters: at most %d are allowed", len(out.Adapters), most)
 	}
 	seen, valid := map[string]bool{}, regexp.MustCompile(`^[a-z0-9]([a-z0-9.-]{0,251}[a-z0-9])?$`)
 	for _, a := range out.Adapters {
@@ -92,9 +92,9 @@ const mostGone = 500
 // errReused is the reason why a running engine cannot serve a name.
 var errReused = errors.New("has served other files under this name")
 
-// Next returns the list with other adapters. The error is permanent for this pod: an engine keeps the cache of prompts by
-// the name of an adapter (vLLM issues 30931 and 42125), so it would answer with a mixture of two adapters if it got other
-// files under a name that it has served.
+// Next returns the list with other adapters. The error is permanent for this pod: an engine keeps the cache of prompts
+// by the name of an adapter (vLLM issues 30931 and 42125). With other files under a name that it has served, it would
+// answer with a mixture of two adapters.
 func (l List) Next(want []Adapter) (List, error) {
 	out := List{Adapters: slices.Clone(want)}
 	for _, a := range want {

@@ -42,7 +42,7 @@ const defaultHealth = "/health"
 
 func (l *Live) define(flags *flag.FlagSet) {
 	flags.StringVar(&l.File, "adapters", "", "`FILE` with the list of adapters, which the controller changes while the engine runs")
-	flags.StringVar(&l.Root, "adapters-dest", "", "directory of the adapters of --adapters")
+	flags.StringVar(&l.Root, "adapters-dest", "", "directory for the files of the adapters")
 	flags.StringVar(&l.Engine, "adapters-engine", "", "`URL` of vLLM at a loopback address")
 	flags.StringVar(&l.Guard, "adapters-guard", "", "address for clients: requests reach the engine, unless they would change its adapters")
 	flags.StringVar(&l.HealthPath, "adapters-health", "", "path of the engine's health check; default: "+defaultHealth)

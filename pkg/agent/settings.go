@@ -106,7 +106,7 @@ func Parse(args []string, getenv func(string) string, usage io.Writer) (Settings
 	flags.StringVar(&s.Cache, "cache", "", "cache that pods share, mounted at the same path for the engine; the files in --dest are links into it")
 	flags.StringVar(&s.CacheDirectory, "cache-directory", "", "directory to create in the cache, for the engine's compiled code")
 	flags.Func("cache-limit-gib", "size limit of the cache, `N` GiB; default: the size of the cache's volume", s.setCacheLimit)
-	flags.BoolVar(&s.CacheVerifyWhole, "cache-verify-whole", false, "hash the whole of each cached file at each use, instead of a sample")
+	flags.BoolVar(&s.CacheVerifyWhole, "cache-verify-whole", false, "hash each cached file completely at each use, instead of a sample")
 	s.Unpack = oci.Limits{Bytes: defaultUnpackGiB << 30, Entries: defaultUnpackEntries}
 	unpack := fmt.Sprintf("limit of the archives of one artifact, `N` GiB (default %d)", defaultUnpackGiB)
 	flags.Func("unpack-limit-gib", unpack, func(v string) (err error) {

@@ -58,7 +58,7 @@ func parseTarget(args []string, usage io.Writer) (t Target, rest []string, err e
 	flags := flag.NewFlagSet(args[0], flag.ContinueOnError)
 	flags.SetOutput(usage)
 	flags.StringVar(&t.Name, "for", defaultName, "name of the files in messages, one word such as weights")
-	flags.StringVar(&t.Dest, "dest", defaultDest, "directory of the files")
+	flags.StringVar(&t.Dest, "dest", defaultDest, "directory for the files")
 	flags.Func("file", "`PATH` of a file; repeat for more", func(v string) error {
 		t.Files = append(t.Files, v)
 		return nil

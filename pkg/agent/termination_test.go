@@ -59,7 +59,7 @@ func TestTerminationMessages(t *testing.T) {
 		{"wrapped", fmt.Errorf("fetching: %w", unreachable)},
 		{"member lost", &members.LossError{Name: "ws-worker-1.ws-headless:8090", Was: "uid-1", Silent: 4 * time.Second, Last: errors.New("connection refused")}},
 		{"member replaced", &members.LossError{Name: "ws-worker-1.ws-headless:8090", Was: "uid-1", Is: "uid-2"}},
-		{"wrong endpoint", errors.New(`hub: endpoint "hub" is not a web address: want https://HOST[/PREFIX]`)},
+		{"wrong endpoint", errors.New(`hub: endpoint "hub" is not a web address: give https://HOST[/PREFIX]`)},
 		{"authorities that are none", &AuthorityError{File: "/etc/ca.pem", Err: errors.New("no certificate is in it")}},
 		{"an unknown authority", &StalledError{For: time.Minute, Last: &hub.UnreachableError{Endpoint: "https://cdn.example", File: f, Err: x509.UnknownAuthorityError{}}}},
 		{"artifact: refused", &hub.UnauthorizedError{File: whole, Status: 401}},

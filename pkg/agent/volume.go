@@ -179,7 +179,7 @@ func (v *volume) exists(path string) (os.FileInfo, bool, error) {
 		return nil, false, storageError(path, err)
 	}
 	if !info.Mode().IsRegular() {
-		return nil, false, storageError(path, errors.New("the path exists and is not a regular file"))
+		return nil, false, storageError(path, errors.New("the path exists but is not a regular file"))
 	}
 	return info, true, nil
 }

@@ -66,7 +66,7 @@ func (at site) pools(run controller.Options) (step, error) {
 			return nil, fmt.Errorf("adding the wait for %s: %w", kind.Kind, err)
 		}
 		return func(ctx context.Context) error {
-			log.FromContext(ctx).Info("no InferenceSet gets a pool yet: the cluster lacks a kind of the Gateway API, install its "+
+			log.FromContext(ctx).Info("no InferenceSet gets a pool, because the cluster lacks a kind of the Gateway API: install its "+
 				"CustomResourceDefinition", "group", kind.Group, "version", kind.Version, "kind", kind.Kind)
 			return nil
 		}, nil

@@ -26,7 +26,7 @@ type Observer interface {
 	Held(ctx context.Context, owner Owner, known []Created) ([]Machine, error)
 	// Names returns the names of the machines of an attempt, which follow from its number.
 	Names(owner Owner, attempt int32, count int) ([]string, error)
-	// Owners returns every Workspace with that name that has machines, by UID.
+	// Owners returns the owners of machines among all Workspaces of a name, by UID.
 	Owners(ctx context.Context, namespace, name string) ([]Owner, error)
 	// Events returns the events about machines.
 	Events(ctx context.Context, machines []types.UID) ([]refusal.Event, error)

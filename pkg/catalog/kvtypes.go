@@ -22,7 +22,8 @@ type SparseGPU struct {
 // KVCacheType is a type of a KV cache's elements, with its requirements. Names are the engine's names for the type.
 type KVCacheType struct {
 	Names []string `json:"names"`
-	// Capability is the lowest compute capability with the type. Below is the first that is too high, if any.
+	// Capability is the lowest compute capability with the type. Support ends below the capability Below; empty means
+	// never.
 	Capability string `json:"capability"`
 	Below      string `json:"below,omitempty"`
 	// PlainCapability is a lower capability that is enough for attention without sinks or latent vectors, if the heads

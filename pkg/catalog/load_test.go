@@ -319,7 +319,7 @@ func TestLoadRefuses(t *testing.T) {
 		},
 		{
 			"a sibling that lacks the files", "models.yaml", modelWith("files:", "siblings: [Org/O], files:"),
-			`catalogue file "models.yaml": models[0] "nn": artifacts[0].siblings: [Org/O] must not be set for an artifact with files: files are names in one repository`,
+			`catalogue file "models.yaml": models[0] "nn": artifacts[0].siblings: [Org/O] must not be set for an artifact with files, because its files are in one repository`,
 		},
 		{
 			"a quantization of nothing", "formats.yaml", "quantizations: [{name: q, bytesPerParam: 0, scope: all, peak: fp16}]",

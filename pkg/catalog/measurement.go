@@ -77,7 +77,7 @@ func (m Measurement) Validate() error {
 	c.text("version", m.Version, isReleaseNumber, `must be a release such as "0.19.0", in quotes`)
 	c.text("model", m.Model, isRepo, "must be a repository such as org/Model")
 	if m.Revision != "" {
-		c.text("revision", m.Revision, isRevision, "must be a commit")
+		c.text("revision", m.Revision, isRevision, "must be a commit of the model's repository")
 	}
 	c.text("quantization", m.Quantization, isLowerName, "must be the name of a quantization")
 	if m.KVType != "" {

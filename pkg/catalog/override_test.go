@@ -205,7 +205,7 @@ func TestMachinesAreChecked(t *testing.T) {
 			"a class that is another's name", `gpus: [{name: H, class: G-16, memoryGiB: 80, bandwidthGBs: 3000}]`,
 			`GPU "H": class: "G-16" is already the name of "G-16", a GPU of class "G"`,
 		},
-		{"an alias with blanks", gpu + "aliases: [H 80]}]", `gpus[0] "H": aliases[0]: "H 80" must be a name such as A100-80, with dashes for blanks`},
+		{"an alias with blanks", gpu + "aliases: [H 80]}]", `gpus[0] "H": aliases[0]: "H 80" must be a name such as A100-80, with dashes instead of spaces`},
 		{"more linked GPUs than there are", machine + "linkedGPUs: 8}]", `skus[0] "X": linkedGPUs: 8 must be from 0 to 4`},
 		{"groups that do not come out even", machine + "linkedGPUs: 3}]", `skus[0] "X": linkedGPUs: 3 must be 0, or at least 2 and a divisor of gpus (4)`},
 		{"a network that is none", machine + "networkGBs: -1}]", `skus[0] "X": networkGBs: -1 must be from 0 to 10000`},

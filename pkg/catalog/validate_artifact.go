@@ -36,7 +36,7 @@ func (c *check) artifact(field string, a model.Artifact) {
 		c.text(fmt.Sprintf("%s.siblings[%d]", field, i), repo, isRepo, "must be a repository such as org/Model")
 	}
 	if len(a.Siblings) > 0 && len(a.Files) > 0 {
-		c.fail(field+".siblings", a.Siblings, "must not be set for an artifact with files: files are names in one repository")
+		c.fail(field+".siblings", a.Siblings, "must not be set for an artifact with files, because its files are in one repository")
 	}
 	c.text(field+".revision", a.Revision, isRevision, "must be a branch, tag or commit")
 	c.text(field+".quantization", a.Quantization, isLowerName, "must be a lower-case name such as f16")

@@ -26,7 +26,7 @@ func validateGPU(g sku.GPU) error {
 	c.text("name", g.Name, isName, "must be a name such as A100-80-PCIe")
 	c.text("class", g.Class, isName, "must be a name such as A100-80")
 	for i, alias := range g.Aliases {
-		c.text(fmt.Sprintf("aliases[%d]", i), alias, isName, "must be a name such as A100-80, with dashes for blanks")
+		c.text(fmt.Sprintf("aliases[%d]", i), alias, isName, "must be a name such as A100-80, with dashes instead of spaces")
 	}
 	for i, product := range g.Products {
 		c.text(fmt.Sprintf("products[%d]", i), product, isName, "must be a label's value such as NVIDIA-A100-SXM4-80GB")

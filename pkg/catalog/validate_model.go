@@ -186,7 +186,7 @@ func (c *check) pattern(s model.Shape) {
 		sum += g.Count
 	}
 	if c.err == nil && sum != s.Layers {
-		c.fail("shape.pattern", sum, fmt.Sprintf("layers in all groups are not shape.layers: %d", s.Layers))
+		c.fail("shape.pattern", sum, fmt.Sprintf("layers in all groups together, but shape.layers is %d", s.Layers))
 	}
 }
 

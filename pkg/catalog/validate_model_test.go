@@ -66,7 +66,7 @@ func TestBoundsOfShapesKeepProductsWithin64Bits(t *testing.T) {
 // The error for a wrong fact is one line: the field, the value and the requirement.
 func TestModelErrors(t *testing.T) {
 	for _, tc := range []struct{ reason, old, replacement, want string }{
-		{"layers missing from the groups", "count: 1, mixer: none", "count: 2, mixer: none", `shape.pattern: 9 layers in all groups are not shape.layers: 8`},
+		{"layers missing from the groups", "count: 1, mixer: none", "count: 2, mixer: none", `shape.pattern: 9 layers in all groups together, but shape.layers is 8`},
 		{"a group of nothing", "count: 1, mixer: none", "count: 0, mixer: none", `shape.pattern[4].count: 0 must be from 1 to 8`},
 		{"an unknown mixer", "mixer: none", "mixer: rnn", `shape.pattern[4].mixer: "rnn" must be full, window, chunk, mamba2, deltanet or none`},
 		{"a window of nothing", "window: 4, ", "", `shape.pattern[1].window: 0 is incompatible with mixer: window`},

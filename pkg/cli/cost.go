@@ -124,7 +124,7 @@ func (c *costCommand) grouping() (func(*cost.Charge) string, error) {
 	case isLabel && label != "":
 		return func(charge *cost.Charge) string { return charge.Label(label) }, nil
 	default:
-		return nil, usageError("--by: %q is not possible: use workspace, namespace, instance-type or label=KEY", c.by)
+		return nil, usageError("--by: %q is not supported: use workspace, namespace, instance-type or label=KEY", c.by)
 	}
 }
 

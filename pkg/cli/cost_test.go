@@ -222,7 +222,7 @@ func TestCostFails(t *testing.T) {
 			storedCosts(t, "team-a", v1beta1.CostConfigMap, spent().Extract("team-a")),
 			namespaceWith("team-a", map[string]string{v1beta1.AnnotationMonthlyBudget: "$5"}),
 		}}, nil, 5, `namespace team-a: the annotation modelberth.dev/monthly-budget is "$5": set a number above 0`},
-		{"no group", &cluster{}, []string{"--by", "label="}, 2, `--by: "label=" is not possible`},
+		{"no group", &cluster{}, []string{"--by", "label="}, 2, `--by: "label=" is not supported`},
 		{"no time", &cluster{}, []string{"--since", "soon"}, 2, `--since: "soon" is neither a duration`},
 		{"no days", &cluster{}, []string{"--since", "0d"}, 2, `--since: "0d" is neither a duration`},
 		{"no format", &cluster{}, []string{"-o", "xml"}, 2, `--output: "xml" is not supported`},

@@ -70,7 +70,7 @@ func TestRenderErrors(t *testing.T) {
 		{"no plan yet", "", "planless", "Workspace team-a/planless has no accepted plan yet: kubectl berth status planless shows why", 5},
 		{
 			"a name that no Service can have", long, "-f -",
-			`standard input: metadata.name "` + strings.Repeat("a", 60) + `" has 60 characters and at most 52 are possible, ` +
+			`standard input: metadata.name "` + strings.Repeat("a", 60) + `" has 60 characters, but at most 52 are allowed, ` +
 				"because the StatefulSet appends 11 characters to label its pods: create the Workspace again under a shorter name", 2,
 		},
 	}

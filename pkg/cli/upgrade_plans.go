@@ -146,8 +146,8 @@ func changeOfPlan(old, updated *planner.Plan, now *float64) string {
 	}
 }
 
-// planned returns the part of a plan that shows in pods and that this command can plan. The command does not resolve a
-// branch to a commit: if the new plan names a branch, the pinned commit does not count as a difference.
+// planned returns the part of a plan that changes pods, as far as this command can plan it. The command does not
+// resolve a branch to a commit: if the new plan names a branch, the pinned commit does not count as a difference.
 func planned(p, updated *planner.Plan) planner.Plan {
 	out := rendered(p)
 	out.Premium, out.TurnedDown, out.Weights = "", 0, nil

@@ -121,7 +121,7 @@ func sum(a, b int64) int64 {
 	return a + b
 }
 
-// amount returns the cost of some time at a price in microdollars per hour.
+// amount returns the cost of a time in milliseconds, at a price in microdollars per hour.
 func amount(millis, price int64) Amount {
 	if price <= 0 || millis <= 0 {
 		return Amount{Millis: max(millis, 0)}

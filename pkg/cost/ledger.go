@@ -23,7 +23,7 @@ const (
 	// keptGone is how long ended machines are remembered, and mostGone how many: a lagging cache must not bring them back.
 	keptGone = time.Hour
 	mostGone = 256
-	// mostDrift is the largest difference between the clock and the elapsed time that is no jump of the clock.
+	// mostDrift is the largest difference between the clock and the elapsed time. A larger one is a jump of the clock.
 	mostDrift = time.Minute
 )
 

@@ -42,8 +42,8 @@ func (in *Input) planned(which comparison) string {
 	memory := in.Plan.Memory
 	switch which {
 	case compareMemory:
-		return fmt.Sprintf("; the plan expected per GPU %.2f GiB of weights, %.2f GiB of KV cache and %.2f GiB of overhead, of %.2f GiB (%s)",
-			memory.Weights, memory.KVCache, memory.Overhead, memory.Total, memory.Basis)
+		return fmt.Sprintf("; for each GPU, the plan expected %.2f GiB of weights, %.2f GiB of KV cache and %.2f GiB "+
+			"of overhead, out of %.2f GiB (%s)", memory.Weights, memory.KVCache, memory.Overhead, memory.Total, memory.Basis)
 	case compareCache:
 		return fmt.Sprintf("; the plan expected %.2f GiB of KV cache per GPU, for %d sequences of %d tokens (%s)",
 			memory.KVCache, in.Plan.Concurrency, in.Plan.MaxModelLen, memory.Basis)

@@ -47,7 +47,7 @@ func (r *Prober) Tokens(ctx context.Context, engine string, at Endpoint) (Tokens
 	defer cancel()
 	prompt, output, ok := counters(engine)
 	if !ok {
-		return Tokens{}, fmt.Errorf("engine %q has no known counters of tokens", engine)
+		return Tokens{}, fmt.Errorf("engine %q has no known token counters", engine)
 	}
 	body, err := r.get(ctx, at, "/metrics")
 	if err != nil {
@@ -79,7 +79,7 @@ func readTokens(from io.Reader, prompt, output string) (Tokens, error) {
 		return Tokens{}, err
 	}
 	if !hasPrompt || !hasOutput {
-		return Tokens{}, errors.New("/metrics has no counters of tokens")
+		return Tokens{}, errors.New("/metrics has no token counters")
 	}
 	out.Speed = signals.vllm().Speed
 	return out, nil

@@ -48,14 +48,14 @@ func TestTokens(t *testing.T) {
 		},
 		{
 			reason: "the counters of another engine", engine: "vllm", metrics: "llamacpp:prompt_tokens_total 12\n",
-			wantErr: "/metrics has no counters of tokens",
+			wantErr: "/metrics has no token counters",
 		},
 		{
 			reason: "a line without an end", engine: "vllm", metrics: strings.Repeat("a", 1<<20),
 			wantErr: "reading /metrics: bufio.Scanner: token too long",
 		},
 		{
-			reason: "an engine of a user's own", engine: "other", wantErr: `engine "other" has no known counters of tokens`,
+			reason: "an engine of a user's own", engine: "other", wantErr: `engine "other" has no known token counters`,
 		},
 	} {
 		t.Run(tc.reason, func(t *testing.T) {

@@ -111,13 +111,13 @@ func parseEndpoint(s string) (*url.URL, error) {
 	switch {
 	case err != nil:
 		// The text of a parse error quotes the input, and that may contain a password.
-		return nil, errors.New("hub: endpoint is not a URL: want https://HOST[/PREFIX]")
+		return nil, errors.New("hub: endpoint is not a URL: give https://HOST[/PREFIX]")
 	case u.User != nil:
 		return nil, fmt.Errorf("hub: endpoint %q carries a user name: pass the secret as the token", u.Redacted())
 	case (u.Scheme != "http" && u.Scheme != "https") || u.Host == "":
-		return nil, fmt.Errorf("hub: endpoint %q is not a web address: want https://HOST[/PREFIX]", u.Redacted())
+		return nil, fmt.Errorf("hub: endpoint %q is not a web address: give https://HOST[/PREFIX]", u.Redacted())
 	case u.RawQuery != "" || u.Fragment != "":
-		return nil, fmt.Errorf("hub: endpoint %q carries a query or fragment: want https://HOST[/PREFIX]", u.Redacted())
+		return nil, fmt.Errorf("hub: endpoint %q carries a query or fragment: give https://HOST[/PREFIX]", u.Redacted())
 	}
 	return u, nil
 }

@@ -57,7 +57,7 @@ func (d Digest) Check(f File, h hash.Hash) error {
 func ParseSHA256(s string) (Digest, error) {
 	lower := strings.ToLower(s)
 	if !isHex(lower, 2*sha256.Size) {
-		return Digest{}, fmt.Errorf("%q is not a SHA-256: want %d hexadecimal digits", s, 2*sha256.Size)
+		return Digest{}, fmt.Errorf("%q is not a SHA-256: give %d hexadecimal digits", s, 2*sha256.Size)
 	}
 	return Digest{Algorithm: SHA256, Hex: lower}, nil
 }

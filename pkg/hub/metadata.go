@@ -142,8 +142,8 @@ func (c *Client) Stat(ctx context.Context, f File) (Metadata, error) {
 	return metadataOf(resp), nil
 }
 
-// metadataOf collects headers from resp and the redirects before it. The hub sends them with the answer that has the
-// content's address, which may be an earlier one.
+// metadataOf collects headers from resp and the redirects before it. The hub sends them with the content's address,
+// perhaps in a redirect.
 func metadataOf(resp *http.Response) Metadata {
 	m := Metadata{Size: -1}
 	if resp.StatusCode == http.StatusOK {

@@ -28,9 +28,8 @@ func (m Media) leavesText(v *model.Vision) bool {
 	return m.TextOnly || m.NoImages && (m.NoVideos || v != nil && v.VideoTokens == 0)
 }
 
-// images is the memory of a vision encoder on each GPU of the first stage, in GiB. weights are those that the
-// checkpoint does not count. peak is for the profile run, and kept is its result, which stays while the language model
-// runs.
+// images is the memory of a vision encoder on each GPU of the first stage, in GiB. weights are in addition to the
+// checkpoint's. peak is the memory for the profile run. kept is the memory of the run's result, until the engine ends.
 type images struct{ weights, peak, kept float64 }
 
 // images returns the memory of the encoder. The profile run encodes images of the largest size, as many as fit into one

@@ -62,8 +62,8 @@ func (p *Planner) fewerBits(r Request, d *modelDemand, chosen *option) string {
 		o.layout.form.artifact.Quantization)
 }
 
-// inFewerBits returns the best option for weights in one of the formats. A format that holds less than the chosen option
-// does not hide one with more bits that holds the target: each turn drops such a format.
+// inFewerBits returns the best option for weights in one of the formats. Each turn drops a format that holds less than
+// the chosen option. Otherwise it could hide another format that holds the target.
 func inFewerBits(p *Planner, r Request, d *modelDemand, chosen *option, consents []string) (*option, bool) {
 	for {
 		relaxed := r

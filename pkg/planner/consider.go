@@ -62,6 +62,6 @@ func (mkt *market) lacksDisk(o *option, m *machine) string {
 	if float64(need) <= has {
 		return ""
 	}
-	return fmt.Sprintf("needs %d GiB of disk for image and weights, but has %.0f: have the administrator give its NodeClass a larger OS disk",
-		need, math.Floor(has))
+	return fmt.Sprintf("has a disk of %.0f GiB, but image and weights need %d GiB: have the administrator give its NodeClass a larger OS disk",
+		math.Floor(has), need)
 }

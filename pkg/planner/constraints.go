@@ -175,7 +175,7 @@ func notExcluded(c Constraints, m *machine) ([]v1beta1.CapacityType, string) {
 		reason = e.Reason
 	}
 	left, unsold := capacityType(types, m)
-	// The cloud refused on-demand capacity. A reservation that the catalogue does not list is no replacement.
+	// The cloud refused on-demand capacity. A reservation that the catalogue does not list cannot replace it.
 	guessed := left == v1beta1.CapacityReserved && !m.Reserved && slices.Contains(asked, v1beta1.CapacityOnDemand)
 	if reason != "" && (unsold != "" || guessed) {
 		return nil, reason

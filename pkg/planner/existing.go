@@ -173,7 +173,7 @@ func (d *modelDemand) lacksRoom(n *Node, m *machine) string {
 }
 
 func noDisk(need int, n *Node) string {
-	return fmt.Sprintf("needs %d GiB of disk for image and weights, but has %.0f free", need, math.Floor(n.FreeDiskGiB))
+	return fmt.Sprintf("has %.0f GiB of free disk, but image and weights need %d GiB", math.Floor(n.FreeDiskGiB), need)
 }
 
 // consider places a demand on the nodes of one group. It keeps the best option, or the reason why there is none.
@@ -284,7 +284,8 @@ func (found *nodesFound) infeasible(r Request) error {
 	return &InfeasibleError{Reason: reason, Message: what + ": " + text, Rejected: found.rejected}
 }
 
-// why returns a reason and a sentence why existing nodes are unsuitable; the sentence is empty if there are none.
+// why returns a reason and a sentence that explains why existing nodes are unsuitable. The sentence is empty if there
+// are no existing nodes.
 func (found *nodesFound) why() (reason, text string) {
 	switch {
 	case found.nodes == 0:

@@ -116,7 +116,7 @@ func TestPlansOnExistingNodes(t *testing.T) {
 					verdict("type-G-40", 1, "no GPU is free: 2 GPUs in use", "busy"),
 					verdict("type-G-40", 1, "is cordoned", "cordoned"),
 					verdict("type-G-40", 1, "2 vCPUs and 3 GiB of main memory are free, but engine engine needs 2 CPUs and 4 GiB", "cramped"),
-					verdict("type-G-40", 1, "needs 19 GiB of disk for image and weights, but has 18 free", "full-disk", "full-disk-2"),
+					verdict("type-G-40", 1, "has 18 GiB of free disk, but image and weights need 19 GiB", "full-disk", "full-disk-2"),
 					verdict("type-Old-40", 1, "engine engine needs compute capability 7.5, but Old-40 has 7.0", "old"),
 				},
 			},

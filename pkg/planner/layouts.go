@@ -221,7 +221,7 @@ func cannotShareContext(s *model.Shape, tp, parts int) string {
 	case copies < parts:
 		return fmt.Sprintf("each of %s is on %d of %s", count(s.KVHeads, "KV head"), max(copies, 1), count(tp, "GPU"))
 	case s.Heads/s.KVHeads%parts != 0:
-		return fmt.Sprintf("%d query heads to a KV head cannot be divided by %d", s.Heads/s.KVHeads, parts)
+		return fmt.Sprintf("%d query heads per KV head cannot be divided by %d", s.Heads/s.KVHeads, parts)
 	}
 	return ""
 }

@@ -382,7 +382,7 @@ func (d *modelDemand) verdict(m *machine, why *misfit) string {
 	case d.gpus > 0:
 		return fmt.Sprintf("%d GPUs are requested, but the model's layers spread over at most %d", d.gpus, d.model.Shape.Layers+1)
 	default:
-		return "no valid way to spread the model over its GPUs"
+		return "no valid way to spread the model over these GPUs"
 	}
 }
 

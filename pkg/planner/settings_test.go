@@ -291,8 +291,8 @@ func TestSequences(t *testing.T) {
 func TestLocalDisk(t *testing.T) {
 	const beginning = "DoesNotFit: chat works on none of the 2 machine types allowed; the largest, Local: "
 	const end = ": have the administrator give its NodeClass a larger OS disk; no machine type of the catalogue is suitable"
-	const lacks = beginning + "needs 19 GiB of disk for image and weights, but has 18" + end
-	const lacksTwice = beginning + "needs 35 GiB of disk for image and weights, but has 19" + end
+	const lacks = beginning + "has a disk of 18 GiB, but image and weights need 19 GiB" + end
+	const lacksTwice = beginning + "has a disk of 19 GiB, but image and weights need 35 GiB" + end
 	for _, tc := range []struct {
 		reason   string
 		settings planner.Settings

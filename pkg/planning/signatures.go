@@ -53,7 +53,7 @@ func (s Signatures) unverifiable(in *v1beta1.InferenceSpec) string {
 	return ""
 }
 
-// Unverifiable is unverifiable for a Workspace whose plan stays.
+// Unverifiable describes such a source of a Workspace that already has a plan; empty if there is none.
 func (s Signatures) Unverifiable(in *v1beta1.InferenceSpec) string { return s.unverifiable(in) }
 
 // demands reports whether the administrator or the Workspace requires a signature of the Workspace's weights.

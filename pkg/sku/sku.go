@@ -37,7 +37,8 @@ type GPU struct {
 	// direction, in GB/s.
 	Link    string  `json:"link,omitempty"`
 	LinkGBs float64 `json:"linkGBs,omitempty"`
-	// HostLink is the PCIe between GPUs that Link does not connect; empty means PCIe 4, or Link if that is PCIe.
+	// HostLink is the PCIe link between GPUs without a direct Link, for example pcie5. Empty means Link if Link is
+	// PCIe, and otherwise pcie4.
 	HostLink string `json:"hostLink,omitempty"`
 	// MIG profiles, smallest first; empty if the GPU cannot be partitioned.
 	MIG []MIGProfile `json:"mig,omitempty"`

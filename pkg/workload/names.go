@@ -21,12 +21,12 @@ func NameProblem(name string) string {
 	case name == "":
 		return "the Workspace has no name: give it one in metadata.name"
 	case len(name) > maxName:
-		return fmt.Sprintf("metadata.name %q has %d characters and at most %d are possible, "+
+		return fmt.Sprintf("metadata.name %q has %d characters, but at most %d are allowed, "+
 			"because the StatefulSet appends 11 characters to label its pods: create the Workspace again under a shorter name",
 			name, len(name), maxName)
 	case len(validation.IsDNS1035Label(name)) > 0:
-		return fmt.Sprintf("metadata.name %q cannot name a Service, which takes lower-case letters, digits and dashes, "+
-			"begins with a letter and ends with a letter or digit: create the Workspace again under such a name",
+		return fmt.Sprintf("metadata.name %q is not a valid name for a Service: create the Workspace again, "+
+			"under a name of lower-case letters, digits and dashes that begins with a letter and ends with a letter or digit",
 			name)
 	}
 	return ""
@@ -40,7 +40,7 @@ func GroupNameProblem(name string) string {
 	if len(name) <= maxGroupName {
 		return NameProblem(name)
 	}
-	return fmt.Sprintf("metadata.name %q has %d characters and at most %d are possible when several machines serve, "+
+	return fmt.Sprintf("metadata.name %q has %d characters, but at most %d are allowed if several machines serve, "+
 		"because the StatefulSet %s%s appends 11 characters to label its pods: create the Workspace again under a shorter name, "+
 		"or allow a machine type that holds the model alone",
 		name, len(name), maxGroupName, name, workerSuffix)

@@ -391,7 +391,7 @@ func TestGroupNameProblem(t *testing.T) {
 		t.Errorf("45 characters: %s", got)
 	}
 	name := strings.Repeat("a", 46)
-	want := `metadata.name "` + name + `" has 46 characters and at most 45 are possible when several machines serve, ` +
+	want := `metadata.name "` + name + `" has 46 characters, but at most 45 are allowed if several machines serve, ` +
 		`because the StatefulSet ` + name + `-worker appends 11 characters to label its pods: create the Workspace again under a shorter name, ` +
 		`or allow a machine type that holds the model alone`
 	if diff := cmp.Diff(want, workload.GroupNameProblem(name)); diff != "" {
@@ -454,15 +454,15 @@ func TestNameProblem(t *testing.T) {
 		{"no name", "", "the Workspace has no name: give it one in metadata.name"},
 		{
 			"too long for the pods' label", strings.Repeat("a", 53),
-			`metadata.name "` + strings.Repeat("a", 53) + `" has 53 characters and at most 52 are possible, because the StatefulSet appends 11 characters to label its pods: create the Workspace again under a shorter name`,
+			`metadata.name "` + strings.Repeat("a", 53) + `" has 53 characters, but at most 52 are allowed, because the StatefulSet appends 11 characters to label its pods: create the Workspace again under a shorter name`,
 		},
 		{
 			"a digit in front, which a Service cannot have", "7b-chat",
-			`metadata.name "7b-chat" cannot name a Service, which takes lower-case letters, digits and dashes, begins with a letter and ends with a letter or digit: create the Workspace again under such a name`,
+			`metadata.name "7b-chat" is not a valid name for a Service: create the Workspace again, under a name of lower-case letters, digits and dashes that begins with a letter and ends with a letter or digit`,
 		},
 		{
 			"a dot, which a Service cannot have", "chat.v2",
-			`metadata.name "chat.v2" cannot name a Service, which takes lower-case letters, digits and dashes, begins with a letter and ends with a letter or digit: create the Workspace again under such a name`,
+			`metadata.name "chat.v2" is not a valid name for a Service: create the Workspace again, under a name of lower-case letters, digits and dashes that begins with a letter and ends with a letter or digit`,
 		},
 	} {
 		t.Run(tc.reason, func(t *testing.T) {

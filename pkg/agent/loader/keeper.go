@@ -208,8 +208,8 @@ func (k *Keeper) isSettled() bool {
 		!slices.ContainsFunc(k.lacking, func(name string) bool { return !mustWait(name) })
 }
 
-// see notes which adapters the engine serves. An engine that has just started needs all listed ones. An engine that ran
-// before this process did needs only those that it already has: another one may be new and wrong.
+// see notes which adapters the engine serves. An engine that has just started needs all listed ones. An engine that is
+// older than this process needs only the adapters that it already has: another one may be new and wrong.
 func (k *Keeper) see(loaded map[string]string, err error) {
 	k.mu.Lock()
 	defer k.mu.Unlock()

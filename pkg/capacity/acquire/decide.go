@@ -28,11 +28,11 @@ const (
 	Adopt Do = "Adopt"
 	// Replace: record the loss of machines of the open attempt, and acquire others in their place. The rest stays.
 	Replace Do = "Replace"
-	// End: record the end of the open attempt, for the verdict's cause or, without one, because it is no longer
-	// wanted. Nothing is released before the status has that.
+	// End: record the end of the open attempt: for the verdict's cause, or if there is none, because the attempt is no
+	// longer wanted. Nothing is released before the status has the end.
 	End Do = "End"
-	// LetGo: record the end of the held attempt, for the verdict's cause or, without one, because the pods have moved
-	// to the machines of the latest one.
+	// LetGo: record the end of the held attempt: for the verdict's cause, or if there is none, because the pods have
+	// moved to the machines of the latest attempt.
 	LetGo Do = "LetGo"
 	// Record: write the attempts to the status, and decide again. Nothing is bought or released before the status has
 	// them.
@@ -167,7 +167,7 @@ func Decide(s Snapshot) (Decision, error) {
 	return out, err
 }
 
-// decide takes the steps that only change attempts, and returns the first step that does more.
+// decide takes the steps that change only attempts. It returns the first other step.
 func (p *pass) decide() (Step, error) {
 	for range mostSteps {
 		state, err := p.state()
@@ -207,8 +207,8 @@ func (p *pass) decide() (Step, error) {
 	return Step{}, &progress.WaitingError{Message: "deciding about machines", IsBrief: true}
 }
 
-// replace records that lost machines are replaced, and returns the step for that. A pod is deleted only once the status has
-// the reason: after a crash in between, the loss would not count.
+// replace records the replacement of lost machines, and returns its step. A pod is deleted only once the status has the
+// reason: after a crash in between, the loss would not count.
 func (p *pass) replace(state State, step Step) Step {
 	isNew := p.giveUp(step.Lost)
 	if state.Last.ByPod && (isNew || state.Unwritten) {

@@ -62,8 +62,8 @@ func (m Machines) haveLaunched(attempt *v1beta1.Attempt) bool {
 	})
 }
 
-// giveUp records that other machines replace those with the faults of an attempt, and reports whether that is new. If UIDs
-// are given, only these machines are meant.
+// giveUp records the replacement of an attempt's machines with faults, or only of those with the given UIDs. It reports
+// whether it changed the record.
 func giveUp(attempt *v1beta1.Attempt, now time.Time, uids ...string) (isNew bool) {
 	for i := range attempt.Faults {
 		fault := &attempt.Faults[i]

@@ -19,9 +19,9 @@ import (
 
 // Machines may serve nobody for a reason that no rule recognises: an image that does not exist, a scheduler that does
 // not run, a crash with an unknown message. So an attempt ends after a deadline if no pod has ever been ready on its
-// machines. An attempt that has answered never ends for that reason. The deadline cannot count from the creation of
-// the machines, or depend on the last ready revision: an edit or an upgrade would then at once release machines that
-// have served for months.
+// machines. This never ends an attempt that has answered. The deadline cannot count from the creation of the machines,
+// or depend on the last ready revision: an edit or an upgrade would then at once release machines that have served for
+// months.
 
 // NoteAnswered records that a pod is ready on the usable machines of an open attempt. While the pods move from one
 // attempt to the next, a ready pod counts only after the rollout. Then all pods are on the machines of the pinned
@@ -43,9 +43,9 @@ func (a Attempts) NoteAnswered(pinned int32, isRolledOut bool, now time.Time) {
 	}
 }
 
-// HasAnswered reports whether a pod was ever ready on the machines of an attempt. Attempts of earlier versions do not record
-// that. For the only attempt that ever had its machines, the condition InferenceReady shows it: it turned False after
-// they became usable, so it was True before.
+// HasAnswered reports whether a pod was ever ready on the machines of an attempt. Attempts of earlier versions do not
+// record this. Then only the condition InferenceReady can show it, if no other attempt ever had usable machines: the
+// condition is True, or it changed after these machines became usable, so it was True before.
 func HasAnswered(status *v1beta1.WorkspaceStatus, attempt *v1beta1.Attempt) bool {
 	if attempt.AnsweredTime != nil {
 		return true

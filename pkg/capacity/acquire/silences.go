@@ -38,7 +38,7 @@ func (a Attempts) WithholdSilent(machines Machines, nodes *Nodes, now time.Time)
 	return lookAt(next, now)
 }
 
-// giveUp records that lost machines of the open attempt are replaced, and reports whether that is new.
+// giveUp records the replacement of lost machines of the open attempt. It reports whether it changed the record.
 func (p *pass) giveUp(lost []Machine) (isNew bool) {
 	open := p.Open()
 	isNew = p.countSilences(open)

@@ -125,8 +125,8 @@ func (p *pass) isHeld(first, last *v1beta1.Attempt) (bool, error) {
 	return p.pinned() > first.Number || first.ReadyTime != nil && !isSuitable, nil
 }
 
-// needSet returns an error until a live read has confirmed the StatefulSet. Without that, pods may already use the
-// machines of a later attempt that is no longer wanted.
+// needSet returns an error until a live read has confirmed the StatefulSet. Before this read, pods may already use the
+// machines of a later, unwanted attempt.
 func (p *pass) needSet(first, last *v1beta1.Attempt) error {
 	if p.pinned() > first.Number || first == last || last.ReadyTime == nil || p.Live.ArePodsConfirmed {
 		return nil

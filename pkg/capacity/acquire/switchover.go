@@ -13,7 +13,7 @@ import (
 // MoveLimit is how long the pods may take to move to new machines before a further plan releases the old ones.
 const MoveLimit = 15 * time.Minute
 
-// Switchover says which plan the pods run, and on which machines.
+// Switchover is the plan and the machines for the pods.
 type Switchover struct {
 	// Stays: the pods stay on the plan that they run, until all machines of the accepted one are usable.
 	Stays bool

@@ -199,8 +199,8 @@ func TestMachineForRefusedPodIsNotBought(t *testing.T) {
 			want: &admission.Problem{
 				Rule: admission.LimitRange,
 				Message: "LimitRange team-a/bounds refuses the pods: its max memory is 64Gi, and a pod has no limit; " +
-					"inference.pod sets no limits, so have the administrator give a LimitRange of the namespace a default memory of type Container, " +
-					"which becomes the limit of each container and must not be below its request, or remove this max",
+					"inference.pod sets no limits, so have the administrator remove this max, or add a default memory of type Container to a LimitRange of the namespace: " +
+					"this default becomes the limit of each container, and must not be below the container's request",
 			},
 		},
 		{

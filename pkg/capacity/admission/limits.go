@@ -101,8 +101,8 @@ func (m measured) violates(item corev1.LimitRangeItem) (why, remedy string) {
 		switch {
 		case !isLimited:
 			return fmt.Sprintf("its max %s is %s, and %s has no limit", name, most.String(), m.what),
-				fmt.Sprintf("inference.pod sets no limits, so have the administrator give a LimitRange of the namespace a default %s of type Container, "+
-					"which becomes the limit of each container and must not be below its request, or remove this max", name)
+				fmt.Sprintf("inference.pod sets no limits, so have the administrator remove this max, or add a default %s of type "+
+					"Container to a LimitRange of the namespace: this default becomes the limit of each container, and must not be below the container's request", name)
 		case limit.Cmp(most) > 0 || request.Cmp(most) > 0:
 			return fmt.Sprintf("its max %s is %s, and %s has %s", name, most.String(), m.what, larger(limit, request)), otherRequests
 		}

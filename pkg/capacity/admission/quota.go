@@ -172,8 +172,8 @@ func isBestEffort(spec *corev1.PodSpec) bool {
 	})
 }
 
-// unspecified names a resource that the quota requires every container to specify and that a container does not
-// specify, with the remedy. It is empty if there is no such resource. inference.pod has requests and no limits.
+// unspecified names a resource with the remedy: the quota requires it of every container, and a container does not
+// specify it. It is empty if there is no such resource. inference.pod has requests and no limits.
 func unspecified(quota *corev1.ResourceQuota, spec *corev1.PodSpec) string {
 	explicit := []corev1.ResourceName{
 		corev1.ResourceCPU, corev1.ResourceMemory, corev1.ResourceRequestsCPU, corev1.ResourceRequestsMemory,

@@ -228,7 +228,7 @@ func (b *BackEnds) Release(ctx context.Context, owner capacity.Owner) ([]string,
 	return b.BackEnd.Release(ctx, owner)
 }
 
-// Owners returns all Workspaces with that name that have objects.
+// Owners returns the owners of objects among all Workspaces of a name.
 func (b *BackEnds) Owners(ctx context.Context, namespace, name string) ([]capacity.Owner, error) {
 	if err := b.load(ctx); err != nil {
 		return nil, err

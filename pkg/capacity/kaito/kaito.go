@@ -285,7 +285,7 @@ func (m *Machines) Release(ctx context.Context, workspace types.NamespacedName) 
 	return slices.Compact(left), nil
 }
 
-// those returns the objects that have the form for a Workspace. Labels alone are no proof: anybody who creates a
+// those returns the objects that have the form for a Workspace. Labels alone prove nothing: anybody who creates a
 // NodePool can give it KAITO's labels, and its machines may serve others.
 func (f form) those(objects []metav1.PartialObjectMetadata, workspace types.NamespacedName) []metav1.PartialObjectMetadata {
 	return slices.DeleteFunc(slices.Clone(objects), func(object metav1.PartialObjectMetadata) bool { return !f.isOf(&object, workspace) })

@@ -231,7 +231,7 @@ func (p *Provisioner) ReleaseBut(ctx context.Context, owner capacity.Owner, keep
 	return left, nil
 }
 
-// Owners returns the Workspaces with that name that have machines: several if a Workspace was deleted and created
+// Owners returns the owners of machines among all Workspaces of a name: several if a Workspace was deleted and created
 // again.
 func (p *Provisioner) Owners(ctx context.Context, namespace, name string) ([]capacity.Owner, error) {
 	claims := &karpv1.NodeClaimList{}

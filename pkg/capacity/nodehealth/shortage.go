@@ -13,7 +13,7 @@ import (
 
 // shortageGrace is how long GPUs may be missing. After a device plugin stops, the kubelet still counts its GPUs as
 // capacity for five minutes (pkg/kubelet/cm/devicemanager, endpointStopGracePeriod, 1.35), so a restart of the plugin
-// is no fault.
+// is not a fault.
 const shortageGrace = 7 * time.Minute
 
 // labelMIGState is a label from NVIDIA's MIG manager (docs of the GPU operator, 26.3). While the manager repartitions

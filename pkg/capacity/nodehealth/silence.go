@@ -20,8 +20,8 @@ const (
 )
 
 // Silence decides whether nodes that are not Ready count as lost. If hardly any of the cluster's own nodes is Ready,
-// the control plane has probably lost contact with them. Bought machines are no evidence of that, because they may
-// have failed together. For the zero Silence, every node counts.
+// the control plane has probably lost contact with them. Bought machines do not show this, because they may have failed
+// together. For the zero Silence, every node counts.
 type Silence struct {
 	// heard is the number of Ready nodes, and silent of all others. They count the cluster's own nodes, or all nodes
 	// if it has only bought machines.

@@ -48,7 +48,7 @@ func costs(ctx context.Context, from client.Reader) ([]capacity.MachineCost, err
 	return out, nil
 }
 
-// Owners returns all Workspaces with that name that have objects of ours: several if a Workspace was deleted and
+// Owners returns the owners of our objects among all Workspaces of a name: several if a Workspace was deleted and
 // created again.
 func (p *Provisioner) Owners(ctx context.Context, namespace, name string) ([]capacity.Owner, error) {
 	held, err := ours(ctx, p.cached, client.MatchingLabels{

@@ -247,7 +247,7 @@ func (p *Provisioner) deleteStuck(ctx context.Context, pod *corev1.Pod) error {
 	return p.delete(ctx, pod, client.GracePeriodSeconds(0))
 }
 
-// Owners returns all Workspaces with that name that have objects: several if a Workspace was deleted and created
+// Owners returns the owners of objects among all Workspaces of a name: several if a Workspace was deleted and created
 // again.
 func (p *Provisioner) Owners(ctx context.Context, namespace, name string) ([]capacity.Owner, error) {
 	labels := client.MatchingLabels{v1beta1.LabelManagedBy: v1beta1.ManagedBy, v1beta1.LabelWorkspace: name}

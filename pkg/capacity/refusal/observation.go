@@ -111,8 +111,8 @@ type Observation struct {
 	NodeName   string
 	// GPUs is the number of allocatable GPUs of the node, and GPUsWanted the requested number.
 	GPUs, GPUsWanted int
-	// WasUsable is set if the machine was completely usable once. From then on it can only be lost: GPUs that
-	// disappear later are no failed start.
+	// WasUsable is set if the machine was completely usable once. From then on it can only be lost: GPUs that disappear
+	// later are not a failed start.
 	WasUsable bool
 	// Noted are earlier reasons of the Launched condition.
 	Noted []Note

@@ -207,7 +207,8 @@ func (r *adapterLists) read(ctx context.Context, s *scope.Scope, pod *corev1.Pod
 	return r.Probe.Adapters(ctx, at)
 }
 
-// unloaded returns the adapters that a pod has served and that are no longer wanted. There is room in the status for some.
+// unloaded returns the adapters that a pod has served but the Workspace no longer lists. The status has room for some
+// of them.
 func unloaded(pod *corev1.Pod, want []adapters.Adapter) []v1beta1.AdapterStatus {
 	if pod == nil {
 		return nil

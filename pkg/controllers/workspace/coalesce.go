@@ -73,8 +73,8 @@ func (c *coalescer) waitFor(workspace types.UID, before, after *v1beta1.Workspac
 	return 0
 }
 
-// waitForReady returns how much is left of the time for which an engine that answers waits for its machines and its
-// endpoint. Earlier progress does not shorten it.
+// waitForReady returns the remaining time for which an answering engine waits for its machines and its endpoint.
+// Earlier progress does not shorten it.
 func (c *coalescer) waitForReady(workspace types.UID) time.Duration {
 	return max(0, c.left(workspace, func(of *coalesced) *time.Time { return &of.answering }))
 }

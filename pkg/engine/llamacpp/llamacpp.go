@@ -62,7 +62,8 @@ func check(in engine.Input) error {
 	case len(in.ServedNames) == 0:
 		return errors.New("rendering llamacpp: the model has no served name")
 	case in.Plan.Nodes > 1 && len(in.Data.WorkerCommand) == 0:
-		return fmt.Errorf("rendering llamacpp: the plan has %d machines, and the catalogue's engine has no workerCommand", in.Plan.Nodes)
+		return fmt.Errorf("rendering llamacpp: the plan has %d machines, but the engine has no workerCommand: "+
+			"set it in engineOverrides of a catalogue file", in.Plan.Nodes)
 	case in.Plan.Nodes > 1 && (in.Member == nil || len(in.Member.Workers) != in.Plan.Nodes-1):
 		return fmt.Errorf("rendering llamacpp: the plan has %d machines: name the member to render, and %d workers", in.Plan.Nodes, in.Plan.Nodes-1)
 	}

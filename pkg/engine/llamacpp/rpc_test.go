@@ -67,7 +67,7 @@ func TestImpossibleGroups(t *testing.T) {
 	}{
 		{
 			"an image without the RPC server", func(in *engine.Input) { in.Data.WorkerCommand = nil },
-			"rendering llamacpp: the plan has 3 machines, and the catalogue's engine has no workerCommand",
+			"rendering llamacpp: the plan has 3 machines, but the engine has no workerCommand: set it in engineOverrides of a catalogue file",
 		},
 		{
 			"nobody says who is who", func(in *engine.Input) { in.Member = nil },

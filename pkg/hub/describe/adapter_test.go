@@ -23,7 +23,7 @@ func TestAdapterRank(t *testing.T) {
 		{reason: "no rank", repo: testRepo, config: `{"peft_type": "LORA"}`, err: "adapter_config.json has no rank (r): it is not a low-rank adapter"},
 		{reason: "another type", repo: testRepo, config: `{"r": "eight"}`, err: "reading adapter_config.json: json: cannot unmarshal string"},
 		{reason: "no adapter", repo: testRepo, err: "adapter_config.json"},
-		{reason: "no id", repo: "adapter", config: `{"r": 8}`, err: "not a model id: want ORG/NAME"},
+		{reason: "no id", repo: "adapter", config: `{"r": 8}`, err: "not a model id: give ORG/NAME"},
 	} {
 		t.Run(tc.reason, func(t *testing.T) {
 			files := repository{}

@@ -145,4 +145,4 @@ func isName(text string) bool {
 }
 
 // errNotAnID is returned if a text is not a repository's ID.
-var errNotAnID = errors.New("not a model id: want ORG/NAME")
+var errNotAnID = errors.New("not a model id: give ORG/NAME")

@@ -374,8 +374,8 @@ func TestDescribeErrors(t *testing.T) {
 		hub                           http.HandlerFunc
 		want                          string
 	}{
-		{"no id", "../etc", "", "", nil, `model "../etc": not a model id: want ORG/NAME`},
-		{"no organisation", "gpt", "", "", nil, `model "gpt": not a model id: want ORG/NAME`},
+		{"no id", "../etc", "", "", nil, `model "../etc": not a model id: give ORG/NAME`},
+		{"no organisation", "gpt", "", "", nil, `model "gpt": not a model id: give ORG/NAME`},
 		{"unknown", "org/other", "", "", file("", ""), `model "org/other": HUB has no such model: check the spelling, or ` + way},
 		{"unknown revision", "", "v9", "", refuse(404, "RevisionNotFound"), `model "org/model": HUB has no revision "v9" of this model: check the branch, tag or commit`},
 		{

@@ -5,6 +5,7 @@ package hfconfig
 
 import (
 	"encoding/json"
+	"fmt"
 
 	"github.com/modelberth/modelberth/pkg/model"
 )
@@ -74,7 +75,7 @@ func (b *blockConfig) group(s *model.Shape) (g model.LayerGroup, must string) {
 	}
 	width := 2 * b.FFN.Multiple * float64(s.Hidden) / 3
 	if !(width >= 1 && width <= maxIntermediate) {
-		return g, "must have an ffn.ffn_mult that makes an MLP"
+		return g, fmt.Sprintf("must have an ffn.ffn_mult that gives the MLP a width from 1 to %d", maxIntermediate)
 	}
 	g.FeedForward = model.FeedForwardDense
 	g.Intermediate = (int(width) + widthMultiple - 1) / widthMultiple * widthMultiple

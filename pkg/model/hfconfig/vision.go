@@ -62,7 +62,7 @@ func (p *parser) vision(known table, top object, text int) (int64, *model.Vision
 	}
 	params := v.params()
 	if v.err == nil && params > maxExtra {
-		v.fail(found{"vision_config", []byte(strconv.FormatInt(params, 10))}, "parameters are more than an encoder has")
+		v.fail(found{"vision_config", []byte(strconv.FormatInt(params, 10))}, "is not a plausible number of parameters")
 	}
 	shape := v.shape()
 	p.err = v.err

@@ -391,7 +391,7 @@ func gpusTakenEverywhere(t *testing.T, c *climber) {
 	c.later(t, ws, time.Minute)
 	c.untilCondition(t, ws, v1beta1.ConditionNodesReady, metav1.ConditionFalse, v1beta1.ReasonNodeNotReady)
 	message := condition(ws, v1beta1.ConditionNodesReady).Message
-	for _, want := range []string{"the scheduler does not put the pod on the planned node: 0/1 nodes are available", node.Name} {
+	for _, want := range []string{"the scheduler does not place the pod on the planned node: 0/1 nodes are available", node.Name} {
 		if !strings.Contains(message, want) {
 			t.Errorf("message %q does not say %q", message, want)
 		}

@@ -59,9 +59,9 @@ func (e *Executor) ensureNodes(ctx context.Context, s *scope.Scope) error {
 	return e.moveOn(ctx, s, problem)
 }
 
-// needsMachines reports whether the pods still use the bought machines, or may have to return to them, because they do not
-// answer on the nodes of the plan yet. Machines on which no pod has answered, and those of a model that stopped
-// answering, are not kept.
+// needsMachines reports whether the pods still use the bought machines, or may have to return to them, because they do
+// not answer on the nodes of the plan yet. Machines are not kept if no pod has answered on them, or if their model has
+// stopped answering.
 func (e *Executor) needsMachines(s *scope.Scope) bool {
 	if !slices.ContainsFunc(s.Attempts.Open(), func(open *v1beta1.Attempt) bool { return open.AnsweredTime != nil }) {
 		return false
@@ -149,7 +149,7 @@ func rejected(s *scope.Scope, now time.Time) (string, []render.LeftNode) {
 	if len(left) == 0 { // old pods still hold the planned nodes, and make room once they are gone
 		return "", nil
 	}
-	return "the scheduler does not put the pod on the planned node: " + words, left
+	return "the scheduler does not place the pod on the planned node: " + words, left
 }
 
 // moveOn makes and pins a plan without the unsuitable nodes. If there is no such plan, the old plan stays until
