@@ -40,7 +40,7 @@ type AutoscalingSpec struct {
 	// +kubebuilder:validation:MaxLength=16
 	// +optional
 	MaxHourlyPrice string `json:"maxHourlyPrice,omitempty"`
-	// idleAfter is the time without a request in flight after which the last replica is deleted, with minReplicas 0.
+	// idleAfter is the time without a request in flight after which all replicas are deleted, with minReplicas 0.
 	// Unset means 10m. Less than 1m counts as 1m.
 	// +optional
 	IdleAfter *metav1.Duration `json:"idleAfter,omitempty"`

@@ -45,7 +45,8 @@ type Pair struct {
 // not counted.
 type Counts struct {
 	Served int64 `json:"served"`
-	// Failed requests got no connection, no whole answer, or an answer with a status of 500 or more.
+	// Failed requests got no connection, no whole answer, or an answer with a status of 500 or more, other than 501: the
+	// engine does not have that function, whatever the template.
 	Failed int64 `json:"failed"`
 	// FirstToken is the time to the first piece of a streamed answer, and PerToken the time for each further token.
 	FirstToken Times `json:"firstToken"`
