@@ -43,10 +43,14 @@ func TestNodePools(t *testing.T) {
 			if !isStatic { // of static ones Karpenter says nothing
 				told = append(told, ladderStory{"the first machine type is hidden, and the second serves", poolHidden})
 			}
-			for _, story := range append(told, ladderStory{
-				"a lost machine whose type is forbidden meanwhile has another plan got",
-				func(t *testing.T, c *climber) { poolForbidden(t, c, isStatic) },
-			}) {
+			for _, isAway := range []bool{false, true} {
+				told = append(told, ladderStory{
+					"a lost machine whose type is forbidden meanwhile has another plan got" +
+						map[bool]string{true: ", if it is lost without a controller"}[isAway],
+					func(t *testing.T, c *climber) { poolForbidden(t, c, isStatic, isAway) },
+				})
+			}
+			for _, story := range told {
 				story.runWith(t, w, func(t *testing.T, c *climber) { c.life = c.beginPools(t, c.clock, faults.NewRecorder(), isStatic) })
 			}
 		})
@@ -250,7 +254,8 @@ func (w *world) loseOne(t *testing.T, ws *v1beta1.Workspace) types.UID {
 	return youngest.UID
 }
 
-func poolForbidden(t *testing.T, c *climber, isStatic bool) {
+// poolForbidden loses a machine before the new controller's second pass if isAway: Karpenter may already have replaced it.
+func poolForbidden(t *testing.T, c *climber, isStatic, isAway bool) {
 	ws := templateForm(c.namespace(t))
 	ws.Resource.LabelSelector, ws.Resource.InstanceType, ws.Resource.Count = nil, "", new(2)
 	ws.Resource.Placement = &v1beta1.PlacementSpec{InstanceTypes: []string{cheap, dear}}
@@ -258,10 +263,15 @@ func poolForbidden(t *testing.T, c *climber, isStatic bool) {
 	c.untilServing(t, ws)
 	c.until(t, ws, "1 "+cheap)
 	c.life.end(t)
+	if isAway {
+		c.loseOne(t, ws)
+	}
 	c.life = c.beginPools(t, c.clock, faults.NewRecorder(), isStatic, func(o *options.Controller) { o.Spending.InstanceTypes = []string{dear} })
-	c.passes(t, c.life, ws, 2)
-	c.until(t, ws, "1 "+cheap) // what serves goes on
-	c.loseOne(t, ws)
+	if !isAway {
+		c.passes(t, c.life, ws, 2)
+		c.until(t, ws, "1 "+cheap) // what serves goes on
+		c.loseOne(t, ws)
+	}
 	c.until(t, ws, "1 "+cheap+" Released", "2 "+dear)
 	c.untilServing(t, ws)
 	if got := ws.Status.Attempts[0].Message; !isStatic && !strings.Contains(got, "no machine of type "+cheap+" may be bought to replace the lost one") {

@@ -23,14 +23,19 @@ import (
 const retryClass = time.Minute
 
 // Release releases all machines except those of the serving attempt. It confirms first that the pass has the newest
-// Workspace: an outdated one may lack the attempt that holds a machine.
+// Workspace: an outdated one may lack the attempt that holds a machine. If nothing is left to release, the machines were
+// read too early: they are gone, or Karpenter has replaced a lost machine of the serving attempt.
 func (e *Executor) Release(ctx context.Context, s *scope.Scope) error {
 	if err := e.Effects.Confirm(ctx, s); err != nil {
 		return err
 	}
 	left, err := e.releaseBut(ctx, s)
-	if err != nil || len(left) == 0 {
+	if err != nil {
 		return err
+	}
+	if len(left) == 0 { // no event follows
+		s.LookAgain(acquire.CacheLag)
+		return nil
 	}
 	log.FromContext(ctx).Info("released machines", "nodeClaims", left)
 	return s.AwaitRelease(left)
