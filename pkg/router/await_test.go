@@ -205,7 +205,7 @@ func TestHeldRequest(t *testing.T) {
 // TestHeldForAdapter follows a request for an adapter that no ready replica has loaded. It waits briefly, wakes no set, and
 // is no demand for replicas.
 func TestHeldForAdapter(t *testing.T) {
-	const own = `{"message":"no ready replica of InferenceSet a:m has loaded \"lora\" yet: status.adapters of the Workspace has the state of an adapter","type":"server_error","param":null,"code":"model_unavailable"}`
+	const own = `{"message":"no ready replica of InferenceSet a:m has loaded \"lora\" yet: see status.adapters of its Workspaces","type":"server_error","param":null,"code":"model_unavailable"}`
 	const unknown = `{"message":"there is no model \"lora\": GET /v1/models lists the available models","type":"invalid_request_error","param":"model","code":"model_not_found"}`
 	const waited = `; the request waited for 10s`
 	with := func(replicas int, change func(*models.Owner)) []models.Owner {
@@ -232,7 +232,7 @@ func TestHeldForAdapter(t *testing.T) {
 		{"a Workspace without a set loads it soon", with(1, alone), time.Minute, 5 * time.Second, with(1, loaded), 200, `{"choices":[]}`, 5 * time.Second, 0},
 		{"the replica with it restarts", with(1, restarts), time.Minute, 5 * time.Second, with(2, loaded), 200, `{"choices":[]}`, 5 * time.Second, 0},
 		{"no replica loads it in time", with(1, loads), 10 * time.Minute, time.Hour, nil, 503, `{"error":` + own + "}\n", 30 * time.Second, 0},
-		{"requests wait for less than adapters take", with(1, loads), 10 * time.Second, time.Hour, nil, 503, `{"error":` + strings.Replace(own, "adapter\",", "adapter"+waited+"\",", 1) + "}\n", 10 * time.Second, 0},
+		{"requests wait for less than adapters take", with(1, loads), 10 * time.Second, time.Hour, nil, 503, `{"error":` + strings.Replace(own, "Workspaces\",", "Workspaces"+waited+"\",", 1) + "}\n", 10 * time.Second, 0},
 		{"no request waits", with(1, loads), 0, time.Hour, nil, 503, `{"error":` + own + "}\n", 0, 0},
 		{"it fails", with(1, loads), time.Minute, 5 * time.Second, with(1, func(*models.Owner) {}), 404, `{"error":` + unknown + "}\n", 5 * time.Second, 0},
 		{"it does not exist", with(1, func(*models.Owner) {}), time.Minute, time.Hour, nil, 404, `{"error":` + unknown + "}\n", 0, 0},

@@ -238,9 +238,13 @@ const (
 // message, which is meant for the owner.
 func unavailable(name string, owner *models.Owner) *openai.Error {
 	if len(owner.Replicas) > 0 {
+		whose := "the Workspace"
+		if owner.Kind == models.KindSet {
+			whose = "its Workspaces"
+		}
 		return openai.Errorf(http.StatusServiceUnavailable, openai.CodeModelUnavailable,
-			"no ready replica of %s %s has loaded %q yet: status.adapters of the Workspace has the state of an adapter",
-			owner.Kind, owner.ID(), name).After(retryStarting)
+			"no ready replica of %s %s has loaded %q yet: see status.adapters of %s",
+			owner.Kind, owner.ID(), name, whose).After(retryStarting)
 	}
 	state, wait := "the model is starting", retryStarting
 	switch {
