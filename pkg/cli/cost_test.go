@@ -151,8 +151,7 @@ func TestCostGolden(t *testing.T) {
 	}
 }
 
-// TestCostFOCUS checks that FOCUS 1.3's required columns exist, that mandatory values are set, and that the sums are
-// right.
+// TestCostFOCUS checks the required columns of FOCUS 1.3, its mandatory values, and the sums.
 func TestCostFOCUS(t *testing.T) {
 	got := books(t).run(t, session{}, "cost", "-A", "--since", "30d", "-o", "focus")
 	rows, err := csv.NewReader(strings.NewReader(got.Out)).ReadAll()

@@ -173,7 +173,8 @@ func (c *Cluster) addTo(ctx context.Context, out *doctor.Snapshot, from []source
 	return nil
 }
 
-// controllers reads the Deployments with the controller's labels, and what tells the controller from others of them.
+// controllers reads the Deployments with names of applications, and the objects of administrators that name the
+// controller's ServiceAccount.
 func (c *Cluster) controllers(ctx context.Context) (*doctor.Snapshot, error) {
 	out := &doctor.Snapshot{Unread: map[string]string{}}
 	deployments, err := c.readAll(ctx, source{

@@ -89,9 +89,11 @@ func (x *exchange) untilReady(req *http.Request, place *hold.Place) (failed *ope
 			what = next
 			x.share.await(what)
 			change.Reset(changeTimeout)
+			if what == forReplica {
+				place.AwaitStart(now.Now())
+			}
 		}
 		if what == forReplica {
-			place.AwaitStart(now.Now())
 			x.router.waker.Wake(x.owner)
 		}
 		select {
