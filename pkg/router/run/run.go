@@ -284,9 +284,10 @@ func ServeWith(ctx context.Context, o Options, cluster Cluster, log *slog.Logger
 	if err != nil {
 		return err
 	}
-	var isSynced, isDraining atomic.Bool
-	isReady := func() bool { return isSynced.Load() && !isDraining.Load() }
-	api, probes := router.Server(closing(front, &isDraining)), router.Server(probeHandler(isReady))
+	var isSynced atomic.Bool
+	var through traffic
+	isReady := func() bool { return isSynced.Load() && !through.isDraining.Load() }
+	api, probes := router.Server(through.count(front)), router.Server(probeHandler(isReady))
 	scrapes, certificate, err := metricsServer(&o, registry, front.Comparisons, cluster.Reviews, log)
 	if err != nil {
 		return err
@@ -296,6 +297,11 @@ func ServeWith(ctx context.Context, o Options, cluster Cluster, log *slog.Logger
 	if err := errors.Join(gatewaysErr, err); err != nil {
 		return err
 	}
+	door, err := bind(ctx, o.Address, o.MaxConnections)
+	if err != nil {
+		return err
+	}
+	toClients := servers{traffic: &through, door: door, api: api, gateways: gateways, scalers: askers}
 	// The watch must continue while the last requests finish, so it stops only after the servers.
 	watching, stop := context.WithCancel(context.WithoutCancel(ctx))
 	group, groupCtx := errgroup.WithContext(watching)
@@ -306,7 +312,7 @@ func ServeWith(ctx context.Context, o Options, cluster Cluster, log *slog.Logger
 	group.Go(func() error { return certificate(groupCtx) })
 	group.Go(func() error { return gateways.serve(groupCtx) })
 	group.Go(func() error { return askers.serve(groupCtx) })
-	group.Go(func() error { return listen(groupCtx, api, o.Address, o.MaxConnections) })
+	group.Go(func() error { return serve(groupCtx, api, door) })
 	group.Go(func() error { return listen(groupCtx, scrapes, o.MetricsAddress, 100) })
 	// Probes have a limit of their own: a client that uses up the connections for metrics must not cause a restart.
 	group.Go(func() error { return listen(groupCtx, probes, o.ProbeAddress, 100) })
@@ -317,25 +323,11 @@ func ServeWith(ctx context.Context, o Options, cluster Cluster, log *slog.Logger
 			return nil
 		case <-ctx.Done():
 		}
-		isDraining.Store(true)
-		gateways.setReady(false)
 		log.Info("draining", "delay", o.DrainDelay.String())
-		return errors.Join(drain(groupCtx, &o, api, gateways, askers), scrapes.Close(), probes.Close())
+		return errors.Join(toClients.drain(groupCtx, o.DrainDelay, o.Settings.Deadline), scrapes.Close(), probes.Close())
 	})
 	err = group.Wait()
 	stop()
-	return err
-}
-
-// drain waits for clients and gateways to leave, and for the last answers.
-func drain(ctx context.Context, o *Options, api *http.Server, gateways *gateways, askers *scalers) error {
-	wait(ctx, o.DrainDelay)
-	ending, cancel := context.WithTimeout(ctx, o.Settings.Deadline)
-	defer cancel()
-	var others errgroup.Group
-	others.Go(func() error { return gateways.shutdown(ending) }) // at once: their connections bring new requests until then
-	err := errors.Join(api.Shutdown(ending), others.Wait())
-	askers.shutdown(ctx) // now that no request is left to count
 	return err
 }
 
@@ -357,17 +349,6 @@ func frontDoor(o *Options, cluster *Cluster, registry *prometheus.Registry, log 
 	return router.New(o.Settings, parts), nil
 }
 
-// closing adds Connection: close to answers while the router drains, so that clients close their connections. If the
-// router closed an idle connection, it could lose a request that the client sends at that moment and may not repeat.
-func closing(handler http.Handler, isDraining *atomic.Bool) http.Handler {
-	return http.HandlerFunc(func(w http.ResponseWriter, req *http.Request) {
-		if isDraining.Load() {
-			w.Header().Set("Connection", "close")
-		}
-		handler.ServeHTTP(w, req)
-	})
-}
-
 // wait returns after the delay, or when the context ends.
 func wait(ctx context.Context, delay time.Duration) {
 	ctx, cancel := context.WithTimeout(ctx, delay)
@@ -375,21 +356,29 @@ func wait(ctx context.Context, delay time.Duration) {
 	<-ctx.Done()
 }
 
-// listen serves until the server is shut down.
+// listen binds the address and serves until the server is shut down.
 func listen(ctx context.Context, server *http.Server, address string, connections int) error {
-	limited, err := bind(ctx, address, connections)
+	listener, err := bind(ctx, address, connections)
 	if err != nil {
 		return err
 	}
+	return serve(ctx, server, listener)
+}
+
+// serve serves until the server is shut down or its listener closed. Requests on open connections continue after the
+// latter.
+func serve(ctx context.Context, server *http.Server, listener net.Listener) error {
 	ended := context.AfterFunc(ctx, func() { _ = server.Close() })
 	defer ended()
+	address := listener.Addr().String()
 	if server.TLSConfig != nil {
-		limited = tls.NewListener(limited, server.TLSConfig)
+		listener = tls.NewListener(listener, server.TLSConfig)
 	}
-	if err := server.Serve(limited); !errors.Is(err, http.ErrServerClosed) {
-		return fmt.Errorf("serving on %s: %w", address, err)
+	err := server.Serve(listener)
+	if errors.Is(err, http.ErrServerClosed) || errors.Is(err, net.ErrClosed) {
+		return nil
 	}
-	return nil
+	return fmt.Errorf("serving on %s: %w", address, err)
 }
 
 // bind listens on an address, for a number of connections.

@@ -6,6 +6,7 @@ package run
 import (
 	"bufio"
 	"context"
+	"errors"
 	"flag"
 	"fmt"
 	"io"
@@ -261,6 +262,64 @@ func TestLife(t *testing.T) {
 	close(finish)
 	if rest, err := io.ReadAll(long.body); string(rest) != "last\n" || err != nil {
 		t.Errorf("the answer ends with %q (%v)", rest, err)
+	}
+	select {
+	case err := <-r.result:
+		if err != nil {
+			t.Errorf("the router ended with %v", err)
+		}
+	case <-time.After(patience):
+		t.Error("the router does not end")
+	}
+}
+
+// TestLastRequestOfAConnection: a client sends the next request on the connection of an answer that began before the
+// router drained and ended after it closed its door. The answer could not announce the end of the connection.
+func TestLastRequestOfAConnection(t *testing.T) {
+	finish := make(chan struct{})
+	r := startWith(t, func(w http.ResponseWriter, req *http.Request) {
+		_ = http.NewResponseController(w).Flush()
+		select {
+		case <-finish:
+		case <-req.Context().Done():
+		}
+	}, func(o *Options) { o.DrainDelay = 0 })
+	close(r.cluster.synced)
+	eventually(t, http.StatusOK, r.options.ProbeAddress, "/readyz")
+	var dialer net.Dialer
+	connection, err := dialer.DialContext(t.Context(), "tcp", r.options.Address)
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer func() { _ = connection.Close() }()
+	if err := connection.SetDeadline(time.Now().Add(patience)); err != nil {
+		t.Fatal(err)
+	}
+	answers := bufio.NewReader(connection)
+	ask := func() *http.Response {
+		t.Helper()
+		const body = `{"model":"m"}`
+		fmt.Fprintf(connection, "POST /v1/completions HTTP/1.1\r\nHost: m\r\nContent-Length: %d\r\n\r\n%s", len(body), body)
+		answer, err := http.ReadResponse(answers, nil)
+		if err != nil {
+			t.Fatalf("no answer: %v", err)
+		}
+		return answer
+	}
+	for i, want := range []bool{false, true} {
+		answer := ask()
+		if answer.StatusCode != http.StatusOK || answer.Close != want {
+			t.Errorf("answer %d is %d with Connection: close %t, want 200 and %t", i, answer.StatusCode, answer.Close, want)
+		}
+		if i == 0 {
+			r.end()
+			eventually(t, 0, r.options.Address, "/v1/models")
+			close(finish)
+		}
+		_, err := io.Copy(io.Discard, answer.Body)
+		if err := errors.Join(err, answer.Body.Close()); err != nil {
+			t.Fatal(err)
+		}
 	}
 	select {
 	case err := <-r.result:
