@@ -99,8 +99,10 @@ Workspace use your kubeconfig and your permissions.`,
 	root.SetFlagErrorFunc(func(cmd *cobra.Command, err error) error {
 		return usageError("%w; see %s --help", err, cmd.CommandPath())
 	})
-	plan, serve := &cobra.Group{ID: "plan", Title: "Without a cluster:"}, &cobra.Group{ID: "serve", Title: "For a Workspace in a cluster:"}
-	root.AddGroup(plan, serve)
+	plan := &cobra.Group{ID: "plan", Title: "Without a cluster:"}
+	serve := &cobra.Group{ID: "serve", Title: "For a Workspace in a cluster:"}
+	operate := &cobra.Group{ID: "operate", Title: "For the operator of a cluster:"}
+	root.AddGroup(plan, serve, operate)
 	add := func(group *cobra.Group, commands ...*cobra.Command) {
 		for _, command := range commands {
 			command.GroupID = group.ID
@@ -108,7 +110,8 @@ Workspace use your kubeconfig and your permissions.`,
 		}
 	}
 	add(plan, newPlan(w), newEstimate(w), newDiff(w), newModels(w), newSKUs(w), newGPUs(w), newRender(w), newAutoscale(w))
-	add(serve, newStatus(w), newLogs(w), newChat(w), newBench(w), newHistory(w), newRollback(w), newAdopt(w))
-	root.AddCommand(newCost(w), newRightsize(w), newDoctor(w), newMirror(w), newPreflightUpgrade(w), newVersion(w))
+	add(serve, newStatus(w), newLogs(w), newChat(w), newBench(w), newHistory(w), newRollback(w))
+	add(operate, newAdopt(w), newCost(w), newRightsize(w), newDoctor(w), newMirror(w), newPreflightUpgrade(w))
+	root.AddCommand(newVersion(w))
 	return root
 }
