@@ -30,7 +30,7 @@ const intro = `# kubectl berth
 | code | meaning |
 |---|---|
 | 0 | success; for ` + "`diff`" + `: nothing would change in the cluster |
-| 1 | for ` + "`diff`" + `: something would change; for ` + "`status --watch`" + `: the Workspace is stalled; for ` + "`doctor`" + ` and ` + "`preflight-upgrade`" + `: there is a finding, for ` + "`doctor`" + ` one that is an error |
+| 1 | for ` + "`diff`" + `: something would change; for ` + "`status --watch`" + `: the Workspace is stalled; for ` + "`preflight-upgrade`" + `: there is a finding; for ` + "`doctor`" + `: there is a finding of severity error |
 | 2 | a flag, a file, a field or a name is wrong; for ` + "`doctor`" + ` and ` + "`preflight-upgrade`" + ` also: the cluster cannot be checked |
 | 3 | the request cannot be served: it does not fit, it is above a limit, or this version lacks the feature |
 | 4 | the hub did not describe the model: it is unknown there or gated, or the hub is unreachable |

@@ -34,7 +34,7 @@ The controller serves these metrics on port 8443, over HTTPS and [to clients wit
 `
 
 const outro = `
-controller-runtime adds its own. These are used by the alerts and dashboards: ` + "`controller_runtime_reconcile_time_seconds`, " +
+controller-runtime adds its own metrics. The alerts and dashboards use these: ` + "`controller_runtime_reconcile_time_seconds`, " +
 	"`controller_runtime_reconcile_total`, `workqueue_depth`, `rest_client_requests_total`, `leader_election_master_status`, " +
 	"`process_resident_memory_bytes` and `process_cpu_seconds_total`" + `.
 `

@@ -77,8 +77,8 @@ func newSimulate(w World) *cobra.Command {
 
 The policy in the file sets the number of replicas. Engines are as fast as the planner predicts, and a replica is
 ready one start-up time (--start-up) after the policy requests it. For comparison, the same requests are replayed
-against a HorizontalPodAutoscaler, KAITO's rule for KEDA, and the cheapest schedule that a search finds for the
-same time to first token, knowing all requests in advance.
+against a HorizontalPodAutoscaler, KAITO's rule for KEDA, and a clairvoyant schedule: the cheapest that a search over
+all requests finds for the same time to first token.
 
 --trace is a CSV file with the columns time, input and output (seconds or dates, tokens, tokens); the column
 names of the public traces of Azure and BurstGPT also work. Or name a generated trace: bursty, diurnal or

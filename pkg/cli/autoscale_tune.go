@@ -36,8 +36,8 @@ The command simulates the policy in the file with other targets for RequestsInFl
 ` + strconv.Itoa(mostTrials) + ` times, and keeps the cheapest ones that reach the goal. All other fields of the policy stay. It prints the
 targets to write into the set. See simulate --help for the traces and the simulated engines.
 
-Targets can fit a trace by chance. So the search uses only four fifths of the late answers that the goal allows,
-and the found targets are judged on requests that the search has not used: for a generated trace, on its next two
+Targets can fit a trace by chance. So the search accepts only four fifths of the late answers that the goal allows,
+and the command judges the found targets on requests that the search has not used: for a generated trace, on its next two
 seeds; for a file, on the last third of its time. If this part is too short to judge by, the output says so.
 
 If no targets reach the goal, the output has the closest ones, and the changes that would help.`,

@@ -44,8 +44,8 @@ Exit codes: 0 without errors, 1 with a finding of severity error, 2 if the clust
 warning NotChecked lists objects that you may not read.
 
 The support bundle is a tar.gz with the findings, the objects, and the controller's settings, such as its spending
-ceilings. Of a ConfigMap with settings, it has all keys, but only the valid values of settings. It has no Secrets, no other
-ConfigMaps, no values of environment variables, and no query strings of URLs. Review it before you send it.`,
+ceilings. Of a ConfigMap with settings, it has every key, but only values that are valid settings. It has no Secrets, no
+other ConfigMaps, no values of environment variables, and no query strings of URLs. Review it before you send it.`,
 		Example: `  kubectl berth doctor
   kubectl berth doctor -o json
   kubectl berth doctor --support-bundle support.tar.gz`,

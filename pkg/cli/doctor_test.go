@@ -277,7 +277,7 @@ func TestBundleHasSettings(t *testing.T) {
 func TestDoctorHelp(t *testing.T) {
 	at := cluster{server: clockServer{}}
 	got := at.run(t, session{}, "doctor", "--help")
-	const want = "Of a ConfigMap with settings, it has all keys, but only the valid values of settings."
+	const want = "Of a ConfigMap with settings, it has every key, but only values that are valid settings."
 	if !strings.Contains(strings.ReplaceAll(got.Out, "\n", " "), want) {
 		t.Errorf("the help lacks %q:\n%s", want, got.Out)
 	}

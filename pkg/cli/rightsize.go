@@ -60,9 +60,9 @@ assumes. The new plan keeps the spec's context, precision, zones, capacity types
 machine types, accelerators, number of machines and concurrency. The command recommends the new plan if it is at
 least %.0f %% cheaper than the present one at today's price.
 
-There is no advice if, since --since, the model has answered on the present machine type for less than three days or
-less than 24 of the last 48 hours, or has produced fewer than 100000 output tokens there. The ledger counts tokens,
-not requests. Requests that came while the model did not answer are missing.
+Advice needs enough data since --since: on the present machine type, the model must have answered for at least three
+days and for 24 of the last 48 hours, and produced at least 100000 output tokens. The ledger counts tokens, not requests.
+Requests that came while the model did not answer are missing.
 
 The command reads the Workspaces, their revisions and the copy of the ledger in your namespace; with -A, the ledger
 of all namespaces, as kubectl berth cost does. If you may not read the controller's Deployment, set its settings by

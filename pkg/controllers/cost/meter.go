@@ -35,8 +35,8 @@ func Register(registry prometheus.Registerer, k *Keeper, byWorkspace bool) error
 			"Budget of a namespace for a month (UTC) in USD, by action: stop (nothing more is bought once it is spent) or alert.",
 			[]string{"namespace", "action"}, nil),
 		parts: prometheus.NewDesc("modelberth_cost_ledger_damaged_parts",
-			"Parts of the cost ledger by state: unreadable (their ConfigMap cannot be read, and nothing is bought in namespaces with a monthly "+
-				"budget) or restored (their ConfigMap was gone or damaged, and the controller rebuilt it from its memory or from the copies in the namespaces).",
+			"Parts of the cost ledger by state: unreadable (their ConfigMap cannot be read, and nothing is bought in namespaces whose monthly "+
+				"budget stops purchases) or restored (their ConfigMap was gone or damaged, and the controller rebuilt it from its memory or from the copies in the namespaces).",
 			[]string{"state"}, nil),
 		unstored: prometheus.NewDesc("modelberth_cost_unstored_seconds",
 			"Age in seconds of the oldest change to the cost ledger that is not stored in the cluster yet.", nil, nil),

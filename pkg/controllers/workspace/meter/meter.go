@@ -63,7 +63,7 @@ func New(registry prometheus.Registerer, memory *cooldown.Memory, now clock.Pass
 	}
 	active := prometheus.NewGaugeFunc(prometheus.GaugeOpts{
 		Name: "modelberth_capacity_cooldowns_active",
-		Help: "Refused offerings (machine type, zone and capacity type) that are cooling down.",
+		Help: "Refused offers (machine type, zone and capacity type) that are cooling down.",
 	}, func() float64 { return float64(memory.Active(now.Now())) })
 	for _, collector := range []prometheus.Collector{
 		m.attempts, m.seconds, m.wasted, active, m.stages, m.starts, m.planning, m.errors,
