@@ -149,7 +149,7 @@ func keepNamed(report *takeover.Report, names []string, namespace string) error 
 	}
 	for _, name := range names {
 		if !slices.ContainsFunc(report.Workspaces, func(e takeover.Entry) bool { return e.Name == name }) {
-			return usageError("KAITO's controller serves no Workspace %s/%s: kubectl berth adopt lists the Workspaces that it serves", namespace, name)
+			return usageError("KAITO's controller does not serve Workspace %s/%s: list its Workspaces with kubectl berth adopt", namespace, name)
 		}
 	}
 	report.HourlyPrice = 0

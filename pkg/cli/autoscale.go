@@ -51,8 +51,8 @@ func (s *traceOptions) bind(cmd *cobra.Command, w World) {
 	f.DurationVar(&s.startUp, "start-up", 5*time.Minute, "time from the creation of a replica to its first answer; a Workspace's status.startup shows the measured time")
 	f.DurationVar(&s.ttft, "ttft", 0, "goal for the time to the first token (default: the policy's target, or 5s)")
 	f.Float64Var(&s.percentile, "percentile", 95, "percentage of the requests that must reach the goal")
-	f.Float64Var(&s.load, "load", 5, "load of a generated trace, as the average number of full replicas")
-	f.IntVar(&s.initial, "initial", 0, "replicas at the start (default: what the first requests need)")
+	f.Float64Var(&s.load, "load", 5, "load of a generated trace, as the average number of replicas that it keeps fully busy")
+	f.IntVar(&s.initial, "initial", 0, "replicas at the start (default: enough for the first requests)")
 	f.Uint64Var(&s.seed, "seed", 1, "seed of a generated trace")
 	s.planOptions.bind(cmd, w)
 	s.output.bind(cmd, false)
@@ -84,7 +84,7 @@ all requests finds for the same time to first token.
 names of the public traces of Azure and BurstGPT also work. Or name a generated trace: bursty, diurnal or
 long-tail. Its rate keeps --load full replicas busy on average, whatever the policy's targets are.
 
-A replica costs its plan's price from the time when the policy requests it until it is deleted.`,
+A replica costs its plan's price from its request until its deletion.`,
 		Example: `  kubectl berth autoscale simulate -f set.yaml --trace requests.csv
   kubectl berth autoscale simulate -f set.yaml --trace bursty --start-up 4m --svg replicas.svg
   kubectl berth autoscale simulate -f set.yaml --trace diurnal --load 8 --quick -o json`,

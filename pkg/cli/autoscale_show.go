@@ -18,7 +18,7 @@ import (
 // clairvoyantRule is the name of the schedule made with knowledge of all future requests.
 const clairvoyantRule = "clairvoyant"
 
-// scenario is a policy with what it is simulated on.
+// scenario is a policy with the requests and engines of its simulation.
 type scenario struct {
 	set, source string
 	deployed    *deployed
@@ -26,7 +26,7 @@ type scenario struct {
 	goal        simulation.Goal
 	startUp     time.Duration
 	requests    []simulation.Request
-	// shape is that of generated requests; nil for those of a file.
+	// shape is the shape of generated requests; nil for a file.
 	shape *simulation.Shape
 }
 

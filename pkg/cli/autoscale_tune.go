@@ -73,7 +73,7 @@ type extract struct {
 type tuned struct {
 	*scenario
 
-	// extracts are the requests: first those of the search, then those to judge by.
+	// extracts are the requests: first for the search, then for the test.
 	extracts       []*extract
 	present, found simulation.Trial
 	advice         []string
@@ -94,7 +94,7 @@ func (s *tuneCommand) run(ctx context.Context, w World) error {
 	s.search(out, show)
 	for _, part := range out.extracts {
 		if !s.quick {
-			show("searching the clairvoyant schedule of " + part.name)
+			show("searching for the clairvoyant schedule of " + part.name)
 		}
 		s.judge(out, part)
 	}
@@ -174,7 +174,7 @@ func (s *tuneCommand) search(out *tuned, show func(string)) {
 	}
 	out.present, out.found = tuner.Tune()
 	if out.found.Attained < out.goal.Share {
-		show("searching what would reach the goal")
+		show("searching for changes that reach the goal")
 		out.advice = remedies(&tuner, &out.found)
 	}
 }
@@ -183,10 +183,10 @@ func (s *tuneCommand) search(out *tuned, show func(string)) {
 func remedies(tuner *simulation.Tuner, closest *simulation.Trial) []string {
 	var out []string
 	if trial, ok := tuner.LeastMin(closest.Policy); ok {
-		out = append(out, fmt.Sprintf("With these targets, minReplicas %d reaches the goal, for $%.2f. If the busy hours are known, schedules can raise minReplicas for them only.",
+		out = append(out, fmt.Sprintf("With these targets, minReplicas %d reaches the goal, for $%.2f. If you know the busy hours, raise minReplicas only for them, with schedules.",
 			trial.Policy.Min, trial.Result.Dollars))
 	} else {
-		out = append(out, fmt.Sprintf("With minReplicas %d, they would miss the goal, too: raise maxReplicas or --ttft.", closest.Policy.Max))
+		out = append(out, fmt.Sprintf("Even with minReplicas %d, these targets would miss the goal: raise maxReplicas or --ttft.", closest.Policy.Max))
 	}
 	if startUp, trial, ok := tuner.LongestStartUp(closest.Policy); ok {
 		out = append(out, fmt.Sprintf("If a start took %s instead of %s, these targets would reach the goal, for $%.2f.",

@@ -126,12 +126,12 @@ func (t *tuned) rows() [][]string {
 	return rows
 }
 
-// remarks says what the results mean.
+// remarks explains the results.
 func (t *tuned) remarks(out page) {
 	good, bad := out.paint(green, "✓"), out.paint(yellow, "!")
 	switch {
 	case !t.isReached():
-		out.point(bad, fmt.Sprintf("No targets reach the goal. The closest that the search found answer %s in time.", inTime(t.found.Attained)))
+		out.point(bad, fmt.Sprintf("No targets reach the goal. The closest ones answer %s of the requests in time.", inTime(t.found.Attained)))
 		for _, advice := range t.advice {
 			out.point(" ", advice)
 		}
@@ -141,7 +141,7 @@ func (t *tuned) remarks(out page) {
 	}
 	switch missed := t.missed(); {
 	case len(t.extracts) == 1:
-		out.point(bad, "The trace is too short to judge the targets by other requests: they are fitted to these.")
+		out.point(bad, "The trace is too short to test the targets on other requests, so they may fit only this trace.")
 	case len(missed) > 0:
 		out.point(bad, fmt.Sprintf("The found targets miss the goal on %s: they fit the requests of the search too closely. Raise --percentile for the search, or give it a longer trace.",
 			strings.Join(missed, " and ")))

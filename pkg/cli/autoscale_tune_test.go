@@ -116,7 +116,7 @@ func TestTuneSeeds(t *testing.T) {
 // TestTuneOutOfReach: if no targets reach the goal, the output has the closest ones and the remedies.
 func TestTuneOutOfReach(t *testing.T) {
 	for reason, c := range map[string]struct{ most, start, want string }{
-		"too few replicas": {"maxReplicas: 1", "1m", "With minReplicas 1, they would miss the goal, too: raise maxReplicas or --ttft."},
+		"too few replicas": {"maxReplicas: 1", "1m", "Even with minReplicas 1, these targets would miss the goal: raise maxReplicas or --ttft."},
 		"a slow start":     {"maxReplicas: 6", "40m", "With these targets, minReplicas"},
 	} {
 		t.Run(reason, func(t *testing.T) {

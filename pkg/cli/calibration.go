@@ -130,7 +130,7 @@ func (e *export) measurement(r *benchResult, plan *planner.Plan, image string) (
 	case plan.Artifact == nil:
 		return nil, usageError("--export: the Workspace has its own pod template, so its plan names no model to measure")
 	case plan.Nodes > 1, plan.AdapterSlots > 0, plan.ExpertParallel && replicas > 1:
-		return nil, usageError("--export supports only plans with one machine, no adapters, and no experts that several replicas share")
+		return nil, usageError("--export supports only plans with one machine, without adapters, and without experts shared by replicas")
 	case r.Concurrency%replicas > 0:
 		return nil, usageError("--export: --concurrency is %d: it must be a multiple of the plan's %d replicas", r.Concurrency, replicas)
 	}

@@ -149,7 +149,7 @@ func worded(err error, what string) error {
 	var unreachable *url.Error
 	switch {
 	case apierrors.IsNotFound(err) && strings.HasPrefix(what, v1beta1.WorkspaceKind):
-		return usageError("%s does not exist: kubectl berth status lists the Workspaces of a namespace, and with -A those of all namespaces", what)
+		return usageError("%s does not exist: list the Workspaces with kubectl berth status, or with kubectl berth status -A in all namespaces", what)
 	case apierrors.IsNotFound(err):
 		return usageError("%s does not exist", what)
 	case meta.IsNoMatchError(err):

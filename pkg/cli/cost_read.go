@@ -28,7 +28,7 @@ type ledgerSource struct {
 func (l *ledgerSource) bind(cmd *cobra.Command) {
 	f := cmd.Flags()
 	f.StringVar(&l.inNamespace, "ledger-namespace", "",
-		"with -A: the controller's namespace; default: wherever the cluster's only ledger is")
+		"with -A: the controller's namespace; default: the namespace of the cluster's only ledger")
 	f.StringVar(&l.ledger, "ledger-name", "", "with -A: the controller's --cost-name, if the namespace has several ledgers")
 	f.BoolVarP(&l.all, "all-namespaces", "A", false, "read the ledger of all namespaces")
 }

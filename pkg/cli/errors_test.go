@@ -71,7 +71,7 @@ func TestErrors(t *testing.T) {
 		},
 		{
 			"a release without a number", "estimate --model small --gpu B-80-SXM --engine-version newest", 2,
-			`kubectl berth estimate: --engine-version: "newest" is not a release: give its number, such as 0.11`,
+			`kubectl berth estimate: --engine-version: "newest" is not a release: give a number such as 0.11`,
 		},
 		{
 			"no requests", "plan --model small --rate 0", 2,

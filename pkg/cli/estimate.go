@@ -69,7 +69,7 @@ func (e *estimateCommand) bindFlags(cmd *cobra.Command) {
 	f.StringVar(&e.serving.Version, "engine-version", "", "release of the engine (default: the catalogue's)")
 	f.StringVar(&e.dtype, "dtype", "", "format of the weights, such as bf16, fp8, fp4, int4, mxfp4, awq (default: as released)")
 	f.StringVar(&e.kvType, "kv-dtype", "auto", "type of the KV cache, such as fp8")
-	f.Float64Var(&e.serving.Utilization, "gpu-memory-utilization", 0, "share of the GPU's memory (default: the engine's)")
+	f.Float64Var(&e.serving.Utilization, "gpu-memory-utilization", 0, "share of each GPU's memory that the engine uses (default: the engine's own)")
 	f.IntVar(&e.serving.MaxNumSeqs, "max-num-seqs", 0, "maximum number of sequences in progress on each replica (default: the engine's for the GPU)")
 	f.IntVar(&e.serving.MaxBatchedTokens, "max-num-batched-tokens", 0, "maximum number of tokens computed in one step (default: the engine's for the GPU)")
 	f.IntVar(&e.serving.MaxModelLen, "max-model-len", 0, "maximum tokens of a sequence (default: the model's context)")
@@ -160,7 +160,7 @@ func (e *estimateCommand) check(cmd *cobra.Command) error {
 		return usageError("--gpu-memory-utilization is %v: it must be above 0 and at most 1", e.serving.Utilization)
 	}
 	if version := e.serving.Version; version != "" && !physics.IsRelease(version) {
-		return usageError("--engine-version: %q is not a release: give its number, such as 0.11", version)
+		return usageError("--engine-version: %q is not a release: give a number such as 0.11", version)
 	}
 	if err := e.checkRate(cmd); err != nil {
 		return err

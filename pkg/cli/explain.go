@@ -25,7 +25,7 @@ func themes() []theme {
 		{"Suitable, but cost more or rank lower", []string{
 			"costs more", "same price", "slower:", "no price known", "must cost at least", "is not known",
 		}},
-		{"Hold the model, but too slow", []string{"too slow"}},
+		{"Hold the model, but are too slow", []string{"too slow"}},
 		{"Too little memory", []string{"does not fit", "GiB of disk"}},
 		{"Cannot run it", []string{
 			"compute capability", "cannot be split", "has no GPU", "no valid", "NVIDIA GPU", "requested", "requests", "engine ",

@@ -9,6 +9,7 @@ import (
 	"fmt"
 	"io"
 	"slices"
+	"strconv"
 	"time"
 
 	"github.com/spf13/cobra"
@@ -81,8 +82,7 @@ func (l *logsCommand) run(ctx context.Context, w World, name string) error {
 		return err
 	}
 	if pod == nil {
-		return clusterError("Workspace %s has no pod with number %d%s: kubectl berth status %s shows its progress",
-			key(ws), l.member, l.others(ctx, cluster, ws), ws.Name)
+		return clusterError("Workspace %s has no pod number %d: %s", key(ws), l.member, l.others(ctx, cluster, ws))
 	}
 	return l.print(ctx, w.Out, cluster, pod)
 }
@@ -102,18 +102,22 @@ func (l *logsCommand) pod(ctx context.Context, cluster *Cluster, ws *v1beta1.Wor
 	return &pods[at], nil
 }
 
-// others lists the pods that exist.
+// others names the pods that exist, as advice.
 func (l *logsCommand) others(ctx context.Context, cluster *Cluster, ws *v1beta1.Workspace) string {
 	pods, err := cluster.pods(ctx, ws.Name)
 	if err != nil || len(pods) == 0 {
-		return ""
+		return fmt.Sprintf("kubectl berth status %s shows its progress", ws.Name)
 	}
 	var members []int
 	for i := range pods {
 		members = append(members, memberOf(&pods[i]))
 	}
 	slices.Sort(members)
-	return fmt.Sprintf(" but with %v", members)
+	var numbers []string
+	for _, member := range members {
+		numbers = append(numbers, strconv.Itoa(member))
+	}
+	return "use " + orList(numbers)
 }
 
 // container returns the selected container: with --weights, the init container that fetches weights; otherwise the

@@ -49,11 +49,11 @@ func TestLogs(t *testing.T) {
 		},
 		{
 			"a member that there is not", group, "chat --member 2",
-			ran{Err: "Workspace team-a/chat has no pod with number 2 but with [0 1]: kubectl berth status chat shows its progress", Code: 5},
+			ran{Err: "Workspace team-a/chat has no pod number 2: use 0 or 1", Code: 5},
 		},
 		{
 			"no pod yet", group[:1], "chat",
-			ran{Err: "Workspace team-a/chat has no pod with number 0: kubectl berth status chat shows its progress", Code: 5},
+			ran{Err: "Workspace team-a/chat has no pod number 0: kubectl berth status chat shows its progress", Code: 5},
 		},
 		{"what has ended cannot be followed", group, "chat -f --previous", ran{Err: "--previous prints the log of a stopped container, which cannot be followed: leave --follow out", Code: 2}},
 		{"a negative member", group, "chat --member -1", ran{Err: "--member is -1: it must be 0 (the leader) or greater", Code: 2}},

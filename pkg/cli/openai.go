@@ -67,8 +67,8 @@ func (c *Cluster) answering(ctx context.Context, ws *v1beta1.Workspace) (*corev1
 	return leader, nil
 }
 
-// isLapse reports whether a pod that is not ready may be so again at its next probe: its Workspace has answered, and
-// its containers run without a restart.
+// isLapse reports whether an unready pod may be ready again at its next probe: its Workspace has answered, and its
+// containers run without a restart.
 func isLapse(ws *v1beta1.Workspace, pod *corev1.Pod) bool {
 	return ws.Status.LatestReadyRevision != "" && !slices.ContainsFunc(pod.Status.ContainerStatuses, func(c corev1.ContainerStatus) bool {
 		return c.State.Running == nil || c.RestartCount > 0

@@ -149,7 +149,7 @@ func (p *planCommand) showData(w World, answers []answer) error {
 	return p.data(w.Out, list)
 }
 
-// gathered joins errors. The exit code is that of the first.
+// gathered joins errors. The first one sets the exit code.
 func gathered(problems []error) error {
 	if len(problems) < 2 {
 		return errors.Join(problems...)

@@ -105,7 +105,7 @@ func disk(plan *planner.Plan, from *v1beta1.WeightsSource) string {
 	case from == nil || from.OCI != nil:
 		return fmt.Sprintf("%d GiB for weights and image on each machine", plan.DiskGiB)
 	case from.Image != nil:
-		return fmt.Sprintf("%d GiB for the images on each machine, with the image of the weights packed and unpacked", plan.DiskGiB)
+		return fmt.Sprintf("%d GiB for the images on each machine, including the image of the weights, packed and unpacked", plan.DiskGiB)
 	default:
 		return fmt.Sprintf("%d GiB for the image on each machine; the weights are on a volume", plan.DiskGiB)
 	}

@@ -138,7 +138,7 @@ func (e *estimate) speed() string {
 	return out
 }
 
-// verdict describes whether the engine starts, or what is too small.
+// verdict reports whether the engine starts, or the resource that is too small.
 func verdict(e *estimate) string {
 	switch {
 	case e.Fits:

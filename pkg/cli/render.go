@@ -59,7 +59,7 @@ record the consumer of KV cache events: name it with --kv-events-consumer.`,
 	f.StringVar(&r.agentImage, "agent-image", "modelberth-agent", "image of modelberth-agent, as the chart sets it")
 	f.StringToStringVar(&r.engineImages, "engine-image", nil, "image of an engine, as name=reference; repeatable")
 	f.StringVar(&r.registry, "engine-registry", "", "registry that mirrors the engines' images")
-	f.BoolVar(&r.remoteCode, "allow-remote-code", false, "the administrator allows models to run code from their repository")
+	f.BoolVar(&r.remoteCode, "allow-remote-code", false, "allow models that run code from their repository, as with the chart's value allowRemoteCode")
 	f.Var(&r.kvEvents, "kv-events-consumer", "pods that may read KV cache events, as NAMESPACE/LABEL=VALUE (the chart's kvEvents.consumer)")
 	r.connection.bind(cmd, w)
 	r.planOptions.bind(cmd, w)

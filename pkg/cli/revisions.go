@@ -103,7 +103,7 @@ func made(in *render.Inputs) *v1beta1.Workspace {
 	return ws
 }
 
-// changesBetween returns the changes from the inputs of one revision to those of another.
+// changesBetween returns the changes between the inputs of two revisions.
 func changesBetween(old, updated *render.Inputs) ([]fieldChange, error) {
 	return changesOf(made(old), made(updated), old.Config, updated.Config)
 }

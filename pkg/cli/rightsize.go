@@ -259,7 +259,7 @@ func (r *rightsizeCommand) compareCheaper(ctx context.Context, current *pinned, 
 	case today < 0 || next.Plan.HourlyPrice < 0:
 		out.Reason = "the price of the present plan or of the new plan is unknown"
 	case next.Plan.HourlyPrice > today*(1-leastSaving):
-		out.Reason = fmt.Sprintf("no plan for %s requests/s is %.0f %% cheaper", decimalOf(rate), 100*leastSaving)
+		out.Reason = fmt.Sprintf("no plan for %s requests/s is at least %.0f %% cheaper", decimalOf(rate), 100*leastSaving)
 	default:
 		out.Advised, out.AdvisedPrice, out.Edits = next.Plan.Summary(), knownPrice(next.Plan.HourlyPrice), edits
 		out.Saves = today - next.Plan.HourlyPrice
@@ -288,8 +288,8 @@ func showSizings(w World, all []sizing, window time.Duration, withNamespace bool
 			out.line("%s: no advice: %s", name, s.Reason)
 			continue
 		}
-		out.line("%s: in %.0f days, it used %.0f %% of the planned speed of %s: %s would serve its load for %s less",
-			name, window.Hours()/24, 100*s.Used, s.Now, s.Advised, usd.PerHour(s.Saves))
+		out.line("%s used %.0f %% of the planned speed of %s in %.0f days: %s would serve its load for %s less",
+			name, 100*s.Used, s.Now, window.Hours()/24, s.Advised, usd.PerHour(s.Saves))
 		out.line("  observed: %.1f days of answers with %d prompt and %d output tokens; %.1f output tokens/s on average, %.1f in the busiest hour",
 			s.ServingDays, s.PromptTokens, s.OutputTokens, s.Mean, s.Busiest)
 		out.line("  the new plan keeps up with %d times the load of the busiest hour (%s); to apply it: %s", headroom, s.Basis, strings.Join(s.Edits, ", "))

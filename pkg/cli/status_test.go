@@ -223,7 +223,7 @@ func TestStatusErrors(t *testing.T) {
 	}{
 		{
 			"an unknown name", &cluster{objects: one}, "nobody", 2,
-			"Workspace team-a/nobody does not exist: kubectl berth status lists the Workspaces of a namespace, and with -A those of all namespaces",
+			"Workspace team-a/nobody does not exist: list the Workspaces with kubectl berth status, or with kubectl berth status -A in all namespaces",
 		},
 		{"a name and all namespaces", &cluster{}, "chat -A", 2, "-A lists the Workspaces of all namespaces: remove the name, or use -n with its namespace"},
 		{"nothing to follow", &cluster{}, "-w", 2, "--watch follows one Workspace: name it"},

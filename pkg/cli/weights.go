@@ -46,7 +46,7 @@ func weightsFor(known *catalog.Catalog, m *model.Model, engine *catalog.Engine, 
 	format, _ := known.Quantization(names[0])
 	return chosenWeights{
 		weights: physics.Weights{Format: format, Basis: v1beta1.BasisEstimated},
-		notes:   []string{fmt.Sprintf("the catalogue has no %s weights of %s for %s: their size follows from its shape", format.Name, m.HubID, engine.Name)},
+		notes:   []string{fmt.Sprintf("the catalogue has no %s weights of %s for %s: their size is estimated from the model's shape", format.Name, m.HubID, engine.Name)},
 	}, nil
 }
 
