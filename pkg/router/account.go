@@ -53,7 +53,7 @@ func NewMetrics(registry prometheus.Registerer) (*Metrics, error) {
 		tokens:    counter("tokens_total", "Tokens of prompts and answers, as the engines report them.", "model", "key", "kind"),
 		firstByte: histogram("first_byte_seconds", "Time from a request to the first byte of its answer.", buckets, "model"),
 		duration:  histogram("request_duration_seconds", "Time from a request to the end of its answer.", buckets, "model"),
-		held:      counter("held_total", "Requests that waited for a first replica or an adapter, by how the wait ended.", "model", "outcome"),
+		held:      counter("held_total", "Requests that waited for a first replica or an adapter, by outcome.", "model", "outcome"),
 		resumes:   counter("resumes_total", "Streams whose replica was lost, by outcome: continued by another replica, or lost.", "model", "outcome"),
 		canary: canaryMetrics{
 			requests: counter("canary_requests_total", "Requests by template and status while a new template has a canary.",
@@ -203,8 +203,8 @@ func (x *exchange) used(w *recorder) usage.Tokens {
 		return estimate
 	}
 	used := x.answer.Tokens()
-	// The tokens of the answer are unknown if it broke off, if the engine reports no usage, or if the engine reports it
-	// only in the last event of a stream and the client left before.
+	// The answer's tokens are unknown in three cases: the answer broke off, the engine reports no usage, or the client
+	// left a stream before its last event, which has the usage.
 	if used == (usage.Tokens{}) || used.Completion == 0 && x.fields.Stream {
 		used.Completion = int(w.bytes / bytesPerAnswerToken(x.fields.Stream))
 	}

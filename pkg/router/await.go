@@ -115,8 +115,8 @@ func (x *exchange) untilReady(req *http.Request, place *hold.Place) (failed *ope
 	}
 }
 
-// waitOf returns what a request for an owner waits for. A set with a ready replica is not woken: no further replica would
-// load an adapter sooner.
+// waitOf returns the reason why a request for an owner waits. A set with a ready replica is not woken: no further
+// replica would load an adapter sooner.
 func waitOf(owner *models.Owner) wait {
 	if len(owner.Replicas) > 0 {
 		return forAdapter

@@ -38,7 +38,7 @@ type share struct {
 	wait   wait
 }
 
-// wait is what a request waits for.
+// wait is the reason why a request waits.
 type wait int
 
 const (
@@ -88,7 +88,7 @@ func (s *share) leave(now time.Time) {
 	}
 }
 
-// await sets what the request waits for.
+// await sets the reason why the request waits.
 func (s *share) await(what wait) {
 	if s == nil {
 		return

@@ -49,8 +49,8 @@ func (x *exchange) forward(w http.ResponseWriter, req *http.Request) *openai.Err
 	return failed
 }
 
-// rewrite builds the request for a replica. The path is that of the route; the client's host and path are ignored.
-// Unless the router is open, rewrite removes the client's key, which is for the router and not for the engine.
+// rewrite builds the request for a replica. It uses the route's path, and ignores the client's host and path. Unless
+// the router is open, rewrite removes the client's key, which is for the router and not for the engine.
 func (x *exchange) rewrite(p *httputil.ProxyRequest) {
 	p.Out.URL = &url.URL{Scheme: "http", Host: "replica", Path: x.route.path}
 	p.Out.Host = ""

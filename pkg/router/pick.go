@@ -16,7 +16,7 @@ import (
 
 // Pool is the InferencePool that a proxy sends a request to. It has the replicas of one InferenceSet.
 type Pool struct {
-	// Namespace and Name are those of the set.
+	// Namespace and Name identify the set.
 	Namespace, Name string
 	// Subset has the only replicas that the proxy can reach; nil if it reaches all.
 	Subset []string
@@ -95,7 +95,7 @@ func (p *Picked) Begin(status int, header http.Header) (withheld []string) {
 	return withheld
 }
 
-// ofProxy reports whether a header of an answer describes the connection, which is the proxy's task.
+// ofProxy reports whether a header of an answer describes the connection. The proxy sets such headers itself.
 func ofProxy(name string) bool {
 	switch name {
 	case "Connection", "Date", "Server", "Trailer", "Transfer-Encoding", "Via":
@@ -142,8 +142,8 @@ func (p *Pool) namespaces(table *models.Table, name string) []string {
 	return table.Namespaces(name)
 }
 
-// lookUp returns the owner of a name, or nil. In a pool, only its set can be the owner, whatever other owners claim the
-// name: the proxy reaches no other replicas.
+// lookUp returns the owner of a name, or nil. In a pool, only its set can be the owner, even if others claim the name,
+// because the proxy reaches no other replicas.
 func (x *exchange) lookUp(table *models.Table, name string) *models.Owner {
 	if x.pool == nil {
 		return table.Find(name, x.client.Sees)

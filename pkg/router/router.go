@@ -117,7 +117,8 @@ func New(settings Settings, parts Parts) *Router {
 	}
 }
 
-// fullLog returns a function that logs, at most once per minute, that the memory for the texts of streams is full.
+// fullLog returns a function that reports in the log, at most once per minute, when the memory for the texts of streams
+// is full.
 func fullLog(most int64, log *slog.Logger) func() {
 	sometimes := rate.Sometimes{Interval: time.Minute}
 	return func() {

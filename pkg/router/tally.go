@@ -33,7 +33,7 @@ type tally struct {
 	ready comparison.Replicas
 }
 
-// isOf reports whether the counts of a model go on for its present owner, which may be nil.
+// isOf reports whether the counts of a model continue for its present owner. The owner may be nil.
 func (t *tally) isOf(owner *models.Owner) bool {
 	if owner == nil || owner.Canary == nil || owner.Canary.ID != t.Template || owner.Canary.Split != t.split {
 		return false

@@ -134,7 +134,7 @@ func (f *Fields) set(name string, text []byte, at span) error {
 	return nil
 }
 
-// isPrompt reports whether a member is the prompt, whose beginning engines keep in their prefix cache.
+// isPrompt reports whether a member is the prompt. Engines keep the beginning of prompts in their prefix cache.
 func isPrompt(name string) bool { return name == "messages" || name == "prompt" || name == "input" }
 
 func decode(name, want string, value []byte, into any) error {

@@ -73,7 +73,7 @@ type family struct {
 	models.Owner
 	// own is the number of names of the set itself.
 	own int
-	// adapters are those of the set's template.
+	// adapters are the adapters of the set's template.
 	adapters []string
 	// members has the names and the replicas of each Workspace.
 	members []member
@@ -81,9 +81,9 @@ type family struct {
 
 type member struct{ names, replicas, loading []string }
 
-// owner returns the set as the owner of its names. A replica of another template, or one that has not loaded an adapter
-// yet, would answer that the model does not exist. So each name that a Workspace adds has only the replicas that serve it.
-// The names of the set itself are the same for all its engines.
+// owner returns the set as the owner of its names. A replica with another template, or without an adapter yet, would
+// deny that the model exists. So the names of a Workspace have only the replicas that serve them. The names of the set
+// itself are the same for all its engines.
 func (f *family) owner() models.Owner {
 	atStart := f.adapters
 	if len(f.Replicas) > 0 { // these have all adapters of their templates, apart from those in the status
@@ -169,8 +169,8 @@ func isServing(ws *v1beta1.Workspace) bool {
 	return ready != nil && ready.Status == metav1.ConditionTrue && ready.ObservedGeneration == ws.Generation
 }
 
-// served returns the model names at the endpoint. Before the endpoint exists, it returns the preset's name, so that
-// clients get the answer that the model is starting.
+// served returns the model names at the endpoint. Before the endpoint exists, it returns the preset's name. Clients
+// then learn that the model is starting.
 func served(ws *v1beta1.Workspace) []string {
 	if ws.Status.Endpoint != nil && len(ws.Status.Endpoint.Models) > 0 {
 		return slices.Clone(ws.Status.Endpoint.Models)

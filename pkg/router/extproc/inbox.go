@@ -17,13 +17,13 @@ import (
 	"k8s.io/utils/clock"
 )
 
-// inbox receives the messages of a stream, one at a time. Its context ends with the stream, also while nobody reads: a
+// inbox receives the messages of a stream, one at a time. Its context ends with the stream, even without a reader: a
 // gateway may end a stream by closing its own side only.
 type inbox struct {
-	ctx context.Context //nolint:containedctx // it is that of the stream
+	ctx context.Context //nolint:containedctx // the stream's context
 	// choice is the context of the choice: it ends also with the first part of an answer of the gateway itself.
 	choice context.Context //nolint:containedctx // as above
-	// requests has the parts of the request, and answers those of the answer.
+	// requests has the parts of the request, and answers has the parts of the answer.
 	requests, answers chan *extprocv3.ProcessingRequest
 	state             atomic.Int32
 }

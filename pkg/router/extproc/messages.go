@@ -24,12 +24,12 @@ const maxChunk = 60 << 10
 
 // modes are the gateway's settings that determine the form of the answers.
 type modes struct {
-	// isFullDuplex: pieces of an answer need not match those that the gateway sent.
+	// isFullDuplex: the pieces of an answer need not match the gateway's pieces.
 	isFullDuplex bool
 }
 
-// modesOf returns the modes of a gateway, or why it cannot be served. A gateway that states no modes uses those of the
-// protocol of endpoint pickers.
+// modesOf returns the modes of a gateway, or the reason why it cannot be served. A gateway without modes uses the modes
+// of the protocol of endpoint pickers.
 func modesOf(first *extprocv3.ProcessingRequest) (out modes, problem string) {
 	config := first.GetProtocolConfig()
 	out.isFullDuplex = config == nil || config.GetResponseBodyMode() == modev3.ProcessingMode_FULL_DUPLEX_STREAMED

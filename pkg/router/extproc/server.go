@@ -100,7 +100,7 @@ func (s *Server) Register(to *grpc.Server) {
 // Process serves one stream, which is one request of a client with its answer.
 func (s *Server) Process(stream extprocv3.ExternalProcessor_ProcessServer) (failed error) {
 	defer func() {
-		if problem := recover(); problem != nil { // as net/http does: one request does not end those of all others
+		if problem := recover(); problem != nil { // as net/http does: one request must not end all others
 			s.log.Error("a request failed unexpectedly", "panic", fmt.Sprint(problem), "stack", string(debug.Stack()))
 			failed = status.Error(codes.Internal, "the router failed")
 		}

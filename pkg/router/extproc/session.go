@@ -187,7 +187,7 @@ func (x *session) sendAnswer(piece *extprocv3.CommonResponse) error {
 	}})
 }
 
-// answerTrailers passes what is left of the body, and the trailers. Outside full duplex, the body is over, so an event that
+// answerTrailers passes the rest of the body, and the trailers. Outside full duplex, the body is over, so an event that
 // the replica left unfinished is lost. Clients of event streams ignore unfinished events.
 func (x *session) answerTrailers() error {
 	if text := x.reader.Take(nil, true); len(text) > 0 && x.modes.isFullDuplex {

@@ -28,8 +28,8 @@ type Key struct {
 	Name string
 	// Namespaces are the namespaces whose models the key may use; "*" means all.
 	Namespaces []string
-	// Models are the models that the key may use, as patterns of path.Match in which "*" also matches slashes. If there
-	// are none, the key may use all models of its namespaces.
+	// Models are the allowed models, as patterns of path.Match. Unlike there, "*" also matches slashes. If there are
+	// none, the key may use all models of its namespaces.
 	Models []string
 	// RequestsPerMinute and TokensPerMinute limit the key; 0 means no limit.
 	RequestsPerMinute, TokensPerMinute int
@@ -172,8 +172,8 @@ func (c *Client) Group() string { return cmp.Or(c.group, c.key.Name) }
 // Hold adds to the bytes of memory that the client uses, and returns their sum.
 func (c *Client) Hold(more int64) int64 { return c.held.Add(more) }
 
-// CacheSalt returns the salt that keeps the client's prompts apart from those of other clients in a prefix cache. It is
-// empty for anybody.
+// CacheSalt returns the salt that separates the client's prompts from other clients' in a prefix cache. It is empty for
+// anybody.
 func (c *Client) CacheSalt() string { return c.key.salt }
 
 // Sees reports whether the client may use models of a namespace.

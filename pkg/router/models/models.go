@@ -30,8 +30,8 @@ type Owner struct {
 	Loading []string
 	// Replicas are the addresses of the ready pods, HOST:PORT.
 	Replicas []string
-	// Partial has the replicas of each name that only some of Replicas serve, such as an adapter that the others have not
-	// loaded yet.
+	// Partial has the replicas of names that only some of Replicas serve, such as adapters that are still loading
+	// elsewhere.
 	Partial map[string][]string
 	// Canary has the replicas with a new template and their share of the requests; nil if all have the same template.
 	Canary *balance.Canary
@@ -39,7 +39,7 @@ type Owner struct {
 	Problem Problem
 	// IsWakeable: waiting requests can start replicas. IsAsleep: the number of replicas is set to 0.
 	IsWakeable, IsAsleep bool
-	// Woken is when a router or a person last requested a replica of the set; zero if nobody did.
+	// Woken is when a router or a person last requested a replica of the set; zero means never.
 	Woken time.Time
 }
 
@@ -48,7 +48,7 @@ const KindSet = "InferenceSet"
 
 // Problem is the reason why an owner has no replicas.
 type Problem struct {
-	// Reason and Message are those of the condition; empty if there is no condition yet.
+	// Reason and Message come from the condition; empty if there is no condition yet.
 	Reason, Message string
 	// Stalled: nothing changes until a person acts.
 	Stalled bool
@@ -60,7 +60,7 @@ type Model struct {
 	Owner *Owner
 }
 
-// ID returns NAMESPACE:NAME. It always identifies this owner, whatever names other owners have.
+// ID returns NAMESPACE:NAME. It always identifies this owner, even if other owners have the same name.
 func (o *Owner) ID() string { return o.Namespace + Separator + o.Name }
 
 // Served returns the engine's name of the model for the name in a request.
@@ -149,8 +149,8 @@ func (t *Table) Now(owner *Owner) *Owner {
 	return nil
 }
 
-// Find returns the oldest owner of a name in the visible namespaces, or the oldest one that loads an adapter of that
-// name, or nil. If the name is an owner's ID, Find returns that owner.
+// Find returns the oldest owner of a name in the visible namespaces. Without one, it returns the oldest owner with a
+// loading adapter of that name, or nil. If the name is an owner's ID, Find returns that owner.
 func (t *Table) Find(name string, sees func(namespace string) bool) *Owner {
 	if owner := t.byID[name]; owner != nil {
 		if sees(owner.Namespace) {
@@ -168,8 +168,8 @@ func (t *Table) Find(name string, sees func(namespace string) bool) *Owner {
 	return nil
 }
 
-// Namespaces returns the namespaces of all owners that a name may refer to. For an empty name, it returns those of all
-// owners.
+// Namespaces returns the namespaces of all possible owners of a name. For an empty name, it returns all owners'
+// namespaces.
 func (t *Table) Namespaces(name string) []string {
 	var out []string
 	add := func(owner *Owner) {

@@ -129,7 +129,7 @@ func endOfEvent(text []byte) int {
 	return 0
 }
 
-// pass passes on an event and records what the client has received. isLost means that the engine sent an error instead
+// pass forwards an event and records it as received by the client. isLost means that the engine sent an error instead
 // of the rest.
 func (s *Stream) pass(text []byte) (isLost bool) {
 	c, ok := read(text)

@@ -52,7 +52,7 @@ func (o *ScalerOptions) validate() error {
 	return nil
 }
 
-// scalers serves KEDA. Its zero value serves nobody.
+// scalers serves KEDA. Its zero value does nothing.
 type scalers struct {
 	server      *grpc.Server
 	scaler      *scaler.Server

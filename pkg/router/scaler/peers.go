@@ -33,8 +33,8 @@ const (
 	lookUpLife = 5 * time.Second
 )
 
-// Peers are the other routers. Their addresses are those of a headless Service, which also has the routers that are
-// starting or ending: these may still have requests.
+// Peers are the other routers. Their addresses come from a headless Service. It also lists starting and ending routers,
+// because these may still have requests.
 type Peers struct {
 	host, port string
 	creds      credentials.TransportCredentials
@@ -71,7 +71,7 @@ func (p *peer) dialed(now time.Time, err error) {
 	p.silentSince.CompareAndSwap(0, now.UnixNano())
 }
 
-// hasNone reports whether a router that does not answer counts as one without requests.
+// hasNone reports whether a silent router counts as a router without requests.
 func (p *peer) hasNone(now time.Time) bool {
 	since := p.silentSince.Load()
 	return p.isGone.Load() || since != 0 && now.Sub(time.Unix(0, since)) >= silentFor
@@ -148,7 +148,7 @@ func (p *Peers) all(ctx context.Context) ([]*peer, error) {
 	return out, nil
 }
 
-// refresh looks up the routers, and keeps the connections to those that are still there.
+// refresh looks up the routers, and keeps the connections to the remaining ones.
 func (p *Peers) refresh(ctx context.Context) error {
 	hosts, err := p.lookUp(ctx, p.host)
 	if err != nil {

@@ -35,9 +35,9 @@ const (
 	tokensInFlight   = "TokensInFlight"
 )
 
-// question is what a ScaledObject asks.
+// question is a request from KEDA for a ScaledObject.
 type question struct {
-	// id is that of the set.
+	// id identifies the set.
 	id     string
 	metric string
 	// target is the target value for each replica.
@@ -65,7 +65,7 @@ func parse(from *ref) (*question, error) {
 		return nil, invalid(keySet, "the name of an InferenceSet")
 	}
 	if namespace, isSet := from.metadata[keyNamespace]; isSet && namespace != from.namespace {
-		return nil, invalid(keyNamespace, "that of the ScaledObject, "+from.namespace)
+		return nil, invalid(keyNamespace, "the namespace of the ScaledObject, "+from.namespace)
 	}
 	if out.metric != requestsInFlight && out.metric != tokensInFlight {
 		return nil, invalid(keyMetric, requestsInFlight+" or "+tokensInFlight)

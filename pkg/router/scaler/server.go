@@ -4,8 +4,8 @@
 // Package scaler answers KEDA, in its protocol for external scalers: how many requests of an InferenceSet are in flight,
 // and whether the set needs a replica.
 //
-// It decides which set a ScaledObject may ask about, and when an answer is incomplete. It must not know how requests are
-// served. The numbers are sums over all routers: the asked one asks the others the same question.
+// It decides which set a ScaledObject may query, and when an answer is incomplete. It must not know how requests are
+// served. The numbers are sums over all routers: each router queries the others.
 //
 // The protocol: https://keda.sh/docs/2.17/concepts/external-scalers/
 package scaler
@@ -127,7 +127,7 @@ func (s *Server) method(
 
 // panicked turns a panic into an error: a question does not end the requests of clients.
 func (s *Server) panicked(problem any) error {
-	s.log.Error("a question of KEDA failed unexpectedly", "panic", fmt.Sprint(problem), "stack", string(debug.Stack()))
+	s.log.Error("a request from KEDA failed unexpectedly", "panic", fmt.Sprint(problem), "stack", string(debug.Stack()))
 	return status.Error(codes.Internal, "the router failed")
 }
 
@@ -268,7 +268,7 @@ func valueIn(m protoreflect.Message) float64 {
 func (s *Server) stream(_ any, stream grpc.ServerStream) (failed error) {
 	if s.streams.Add(1) > mostStreams {
 		s.streams.Add(-1)
-		return status.Errorf(codes.ResourceExhausted, "the router has %d streams, as many as it allows", mostStreams)
+		return status.Errorf(codes.ResourceExhausted, "the router already has %d streams, the maximum", mostStreams)
 	}
 	defer s.streams.Add(-1)
 	defer func() {

@@ -82,7 +82,7 @@ func TestQuestions(t *testing.T) {
 		{"a fraction; clients of old versions get the next whole number", "team-a", map[string]string{"target": "1.5"}, "[{RequestsInFlight 2 1.5}]", "[{RequestsInFlight 7 7}]"},
 		{"the namespace of the ScaledObject, by name", "team-a", map[string]string{"namespace": "team-a"}, "[{RequestsInFlight 20 20}]", "[{RequestsInFlight 7 7}]"},
 		{"the set of the same name in another namespace", "team-b", nil, "[{RequestsInFlight 20 20}]", "[{RequestsInFlight 1000 1000}]"},
-		{"another tenant's set", "team-a", map[string]string{"namespace": "team-b"}, "InvalidArgument: namespace in the metadata of the trigger is \"team-b\": it must be that of the ScaledObject, team-a", ""},
+		{"another tenant's set", "team-a", map[string]string{"namespace": "team-b"}, "InvalidArgument: namespace in the metadata of the trigger is \"team-b\": it must be the namespace of the ScaledObject, team-a", ""},
 		{"another tenant's set by its ID", "team-a", map[string]string{"set": "team-b:chat"}, "NotFound: there is no InferenceSet \"team-b:chat\" in namespace team-a", ""},
 		{"the ID of an own set that reads like another tenant's", "team-a:x", nil, "NotFound: there is no InferenceSet \"chat\" in namespace team-a:x", ""},
 		{"no namespace", "", nil, "InvalidArgument: the request has no namespace of a ScaledObject", ""},

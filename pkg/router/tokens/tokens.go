@@ -156,7 +156,7 @@ func (t *Tokens) User(ctx context.Context, token string) (*User, error) {
 	now := t.clock.Now()
 	claims, ok := read(token)
 	if !ok || !slices.Contains(claims.Audiences, t.settings.Audience) || !now.Before(claims.Expires) {
-		return nil, nil //nolint:nilnil // nobody, and no failure
+		return nil, nil //nolint:nilnil // no user, and no failure
 	}
 	hash := sha256.Sum256([]byte(token))
 	if user, isKnown := t.known(hash, now); isKnown {
@@ -195,7 +195,7 @@ func (t *Tokens) review(ctx context.Context, token string, hash [sha256.Size]byt
 		delete(t.accepted, hash)
 		makeRoom(t.refused, mostRefused, func(until time.Time) bool { return !now.Before(until) })
 		t.refused[hash] = t.clock.Now().Add(refusedFor) // the review may have taken longer than refusedFor
-		return nil, nil                                 //nolint:nilnil // nobody, and no failure
+		return nil, nil                                 //nolint:nilnil // no user, and no failure
 	}
 	until := now.Add(acceptedFor)
 	if expires.Before(until) {

@@ -114,8 +114,8 @@ func (r *Reader) Read(p []byte) (int, error) {
 	return n, nil
 }
 
-// Take reads the next piece of an answer that the caller passes on itself, and returns the bytes that may pass now. A
-// Reader with a source must use Read instead.
+// Take reads the next piece of an answer, and returns the bytes that the caller may forward now. A Reader with a source
+// must use Read instead.
 func (r *Reader) Take(piece []byte, isLast bool) []byte {
 	if isLast {
 		r.err = io.EOF
