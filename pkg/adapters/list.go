@@ -17,8 +17,8 @@ import (
 	"strings"
 )
 
-// most is the largest number of adapters in a list: twice the limit of the Workspace's field, because those that it no
-// longer has leave the list a little later.
+// most is the largest number of adapters in a list: twice the limit of the Workspace's field, because removed adapters
+// leave the list a little later.
 const most = 20
 
 // Adapter is an adapter and its source: either a repository of the hub or an image in a registry.
@@ -42,7 +42,7 @@ func (a Adapter) IsPinned() bool {
 type List struct {
 	// Adapters are those to serve, in the order of the manifest.
 	Adapters []Adapter `json:"adapters"`
-	// Gone are those that this pod served earlier.
+	// Gone are the adapters that this pod served earlier.
 	Gone []Adapter `json:"gone,omitempty"`
 }
 
@@ -117,8 +117,7 @@ func (l List) Next(want []Adapter) (List, error) {
 	return out, nil
 }
 
-// Keep returns the list with the adapters of a former one that it lacks but that are still in use, and whether there are
-// any.
+// Keep adds the adapters of a former list that are still in use, and reports whether there are any.
 func (l List) Keep(former List, inUse []string) (List, bool) {
 	out, isDelayed := List{Adapters: slices.Clone(l.Adapters)}, false
 	for _, a := range former.Adapters {
@@ -150,7 +149,7 @@ const ReadyPath = "/modelberth/ready"
 
 // State has the states of the listed adapters.
 type State struct {
-	// Loaded are the names of those that the engine serves, sorted.
+	// Loaded are the names of the engine's adapters, sorted.
 	Loaded []string `json:"loaded"`
 	// Failed has the last problem of each other one that could not be fetched or loaded.
 	Failed map[string]string `json:"failed,omitempty"`

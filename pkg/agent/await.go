@@ -35,8 +35,8 @@ type AwaitError struct {
 func (e *AwaitError) Error() string { return fmt.Sprintf("waiting for %s: %v", e.Address, e.Err) }
 func (e *AwaitError) Unwrap() error { return e.Err }
 
-// errNotIsolated is the obstacle until the controller has checked the isolation. The engine opens ports that execute
-// whatever they receive, so it must not start before.
+// errNotIsolated is the obstacle until the controller has checked the isolation. The engine's ports execute any input,
+// so the engine must not start before.
 var errNotIsolated = errors.New("the controller has not yet verified that other pods cannot reach this pod")
 
 // gate delays the engine after its files are complete: until a given time, until the controller has verified the

@@ -31,8 +31,8 @@ const (
 var errNoRoom = errors.New("cache: no room")
 
 // Cache keeps files for later pods, on a volume shared by several pods. A file's name is its checksum, so two
-// repositories with the same file share it. A pod that reads a file holds a shared lock with that name. A pod that
-// fetches or evicts the file holds an exclusive lock.
+// repositories with the same file share it. A pod holds a shared lock with that name while it reads the file. A pod
+// that fetches or evicts the file holds an exclusive lock.
 type Cache struct {
 	dir    string
 	limit  int64

@@ -129,8 +129,8 @@ func (f *Fetcher) wants(ctx context.Context) ([]want, *listing, error) {
 	return out, nil, nil
 }
 
-// lacking returns the files that are missing from the volume, as far as it can know without the hub. So a restart does
-// not need the hub.
+// lacking returns the files that are missing from the volume, as far as this is visible without the hub. So a restart
+// does not need the hub.
 func (f *Fetcher) lacking(ctx context.Context, wants []want) ([]want, error) {
 	var out []want
 	for _, w := range wants {

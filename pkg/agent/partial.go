@@ -69,7 +69,7 @@ func (v *volume) openPartial(path string, want state) (*partial, error) {
 
 func (p *partial) close() error { return errors.Join(p.file.Close(), p.record.Close()) }
 
-// resumable returns the ranges of want that an earlier run has put on disk.
+// resumable returns the ranges of want that are on disk from an earlier run.
 func (v *volume) resumable(path string, want state) ranges {
 	data, err := v.readRecord(path + stateSuffix)
 	if err != nil {
@@ -143,8 +143,8 @@ func (p *partial) checkpoint() error {
 }
 
 // save records the written ranges, by one write over the earlier record. It does not sync: a killed process loses
-// nothing, and the checksum detects what a crash of the machine loses. Other records replace their file, but that would
-// cost a commit of the file system's journal each time.
+// nothing, and after a crash of the machine, the checksum reveals the loss. Other records replace their file, but that
+// would cost a commit of the file system's journal each time.
 func (p *partial) save() error {
 	p.mu.Lock()
 	now := p.state
@@ -171,7 +171,7 @@ func (p *partial) done() ranges {
 
 func (p *partial) left() int64 { return p.state.Size - p.done().sum() }
 
-// discard removes all bytes, because nobody can tell which are wrong.
+// discard removes all bytes, because any of them may be wrong.
 func (v *volume) discard(path string) error {
 	return errors.Join(v.remove(path+stateSuffix), v.remove(path+partialSuffix))
 }

@@ -11,8 +11,8 @@ import (
 	"strings"
 )
 
-// Selection selects files of a repository by patterns. The patterns are those of path.Match and apply to the whole
-// path. It is empty if the files are named one by one.
+// Selection selects files of a repository by patterns. The patterns have the syntax of path.Match and apply to the
+// whole path. It is empty if the files are named one by one.
 type Selection struct {
 	// Weights must match at least one file; Include may match none.
 	Weights []string `json:"weights,omitempty"`

@@ -179,7 +179,7 @@ func controllerOptions(o options.Controller, hooks Hooks) controller.Options {
 }
 
 // preflightOf returns the administrator's policy for the checks before a purchase. It leaves the taints and device
-// plugins of node groups to the administrator of those groups.
+// plugins of node groups to their administrator.
 func preflightOf(o options.Controller, chosen backEnd) (preflight.Policy, error) {
 	checker, err := admission.New()
 	if err != nil {

@@ -245,7 +245,7 @@ type site struct {
 	costing step
 	// gateways are the settings for pools of gateways.
 	gateways options.Gateway
-	// settings are those of a ConfigMap; nil if there is none.
+	// settings come from a ConfigMap; nil if there is none.
 	settings *settings.Keeper
 	// hooks are empty outside of tests.
 	hooks Hooks

@@ -24,7 +24,7 @@ var errInstalled = errors.New("a missing kind has been installed: restarting to 
 type installWatch struct {
 	mapper meta.RESTMapper
 	kind   schema.GroupKind
-	// versions are those that the process can use; none means any.
+	// versions are the versions that the process can use; none means any.
 	versions []string
 	// every is the interval between checks; 0 means installInterval.
 	every time.Duration

@@ -107,7 +107,7 @@ func (at site) applyLimits(ctx context.Context, workspaces *workspace.Reconciler
 	return true
 }
 
-// isWaiting reports whether a Workspace lacks a plan, machines or a ready model, or has an edit that no pass has seen.
+// isWaiting reports whether a Workspace lacks a plan, machines or a ready model, or has an edit since its last pass.
 func isWaiting(ws *v1beta1.Workspace) bool {
 	if ws.Status.ObservedGeneration != ws.Generation {
 		return true

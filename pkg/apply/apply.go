@@ -68,9 +68,9 @@ type Applier struct {
 	accepted *accepted
 }
 
-// New returns an Applier. cached must read from a cache of all objects. That cache may use Keep: of
-// foreign objects, only names, owners and deletion times are needed. live must not use a cache. informers are those of
-// cached; with nil, the Applier compares an object in every pass.
+// New returns an Applier. cached must read from a cache of all objects. That cache may use Keep: of foreign objects,
+// only names, owners and deletion times are needed. live must not use a cache. informers belong to cached; with nil,
+// the Applier compares an object in every pass.
 func New(cached client.Client, live client.Reader, informers Informers, clock clock.PassiveClock) *Applier {
 	return &Applier{cached: cached, live: live, settled: newSettled(informers), accepted: newAccepted(clock)}
 }

@@ -45,7 +45,7 @@ func metricOf(name string) (Metric, bool) {
 }
 
 // fromAnnotations reads KAITO's annotations: one metric with a threshold, or a list of them. The pace and the minimum
-// of 1 are those of KAITO's scaler.
+// of 1 are the same as in KAITO's scaler.
 func fromAnnotations(annotations map[string]string) (Policy, error) {
 	out := Policy{
 		Min: 1, Max: annotatedMax, LeadPercentile: UsualLeadPercentile, IdleAfter: UsualIdleAfter,

@@ -81,8 +81,9 @@ func (s *Signals) running() float64 {
 }
 
 // queued returns how many replicas are needed so that, after a lead time, at most each requests wait per replica. It
-// divides all requests, waiting now or arriving in that time, by the requests that one replica can answer or leave
-// waiting. ok is false if a rate is unknown.
+// divides the number of requests by the capacity of a replica. The requests are the waiting ones and the arrivals in
+// that time. The capacity is the number of requests that one replica answers or may leave waiting. ok is false if a
+// rate is unknown.
 func (s *Signals) queued(each float64, lead time.Duration) (replicas float64, ok bool) {
 	var waiting, arrivals, answers, full float64
 	for i := range s.Engines {

@@ -21,7 +21,7 @@ type Schedule struct {
 	Location *time.Location
 	// Duration is how long the schedule applies after each start.
 	Duration time.Duration
-	// Min and Max replace those of the policy; nil leaves them unchanged.
+	// Min and Max replace the policy's bounds; nil leaves them unchanged.
 	Min, Max *int
 }
 

@@ -1,8 +1,8 @@
 // Copyright The Modelberth Authors.
 // SPDX-License-Identifier: Apache-2.0
 
-// Package comparison decides whether a new template of a model serves worse than the previous one, from the requests
-// that routers counted for each.
+// Package comparison decides whether a new template of a model serves worse than the previous one. The input is the
+// routers' counts of requests to each.
 //
 // It must not know who counts the requests, or what follows from the decision.
 package comparison
@@ -45,8 +45,8 @@ type Pair struct {
 // not counted.
 type Counts struct {
 	Served int64 `json:"served"`
-	// Failed requests got no connection, no whole answer, or an answer with a status of 500 or more, other than 501: the
-	// engine does not have that function, whatever the template.
+	// Failed requests got no connection, no whole answer, or an answer with a status of 500 or more, other than 501:
+	// the engine lacks that function with any template.
 	Failed int64 `json:"failed"`
 	// FirstToken is the time to the first piece of a streamed answer, and PerToken the time for each further token.
 	FirstToken Times `json:"firstToken"`
@@ -94,7 +94,7 @@ func (c Counts) Requests() int64 { return c.Served + c.Failed }
 // mostCounted is more requests than a router ever answers. It keeps sums over routers from overflowing.
 const mostCounted = 1 << 48
 
-var errImpossible = errors.New("it has counts that no requests can have")
+var errImpossible = errors.New("its counts are impossible")
 
 // Check returns an error if the counts of a set are impossible.
 func (s *Set) Check() error {

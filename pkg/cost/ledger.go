@@ -78,7 +78,7 @@ type record struct {
 type ended struct {
 	at, launched time.Time
 	served       bool
-	// age is the time since the end. unsure is the time before it that was not charged, because nobody watched.
+	// age is the time since the end. unsure is the uncharged time before it, while no controller watched.
 	age, unsure time.Duration
 	// isShown is set if the last observation has the machine again.
 	isShown bool
@@ -254,7 +254,7 @@ func (l *Ledger) show(former *ended, m *Machine, step *Step) bool {
 // advance charges the time since the last observation. It reports whether anything changed.
 func (l *Ledger) advance(r *record, m *Machine, step *Step) bool {
 	elapsed := step.Elapsed
-	if step.Gap && !r.launched.IsZero() { // the clock may have jumped while nobody watched
+	if step.Gap && !r.launched.IsZero() { // the clock may have jumped while no controller watched
 		elapsed = min(elapsed, max(step.At.Sub(r.launched)-time.Duration(r.millis)*time.Millisecond, 0))
 	}
 	millis := elapsed.Milliseconds()
@@ -386,7 +386,7 @@ func (l *Ledger) account(key Key) periods {
 }
 
 // settle merges old periods into coarser ones, and returns the time of this observation. It measures age by elapsed
-// time, so that a clock that jumps ahead merges nothing too early.
+// time. A clock that jumps ahead then merges nothing too early.
 func (l *Ledger) settle(step *Step) time.Time {
 	maps.DeleteFunc(l.gone, func(_ string, e *ended) bool { return e.age > keptGone })
 	l.trimGone(mostGone)

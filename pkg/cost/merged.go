@@ -26,7 +26,7 @@ func Merged(copied *Ledger, namespace string, parts []*Ledger) *Ledger {
 			}
 		}
 	}
-	// Periods may have been merged further since the copy. The total is an upper bound, whatever the months say.
+	// Periods may have been merged further since the copy. The total is an upper bound, independent of the months.
 	left := combine(has.total(), known.total(), minus)
 	for _, label := range slices.Backward(slices.Sorted(maps.Keys(has))) {
 		part := combine(has.at(label), known.at(label), minus)

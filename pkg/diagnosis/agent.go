@@ -55,8 +55,8 @@ func (s agentSaid) isAboutMember() bool {
 	return s.Reason == agentMemberLost || s.Reason == agentMemberReplaced || s.Reason == agentMemberAbsent
 }
 
-// weights turns the agent's message into a reason. The finding stays while the agent retries, because nobody can tell
-// yet whether the retry will succeed.
+// weights turns the agent's message into a reason. The finding stays while the agent retries, because the result of the
+// retry is open.
 func weights(_ *Input, pod *corev1.Pod) (Finding, bool) {
 	last, said := lastOfAgent(pod)
 	if last == nil || said.isAboutMember() {

@@ -68,7 +68,7 @@ func startError(in *Input, pod *corev1.Pod) (Finding, bool) {
 			return finding(rule.Reason, "container %q of pod %q cannot start, because %s: %s", status.Name, pod.Name, says, next), true
 		}
 		return finding(v1beta1.ReasonContainerStartError,
-			"container %q of pod %q cannot start%s: create what is missing, or correct the reference",
+			"container %q of pod %q cannot start%s: create the missing object or file, or correct its name",
 			status.Name, pod.Name, quoted(steady(why))), true
 	}
 	return Finding{}, false

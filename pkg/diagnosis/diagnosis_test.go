@@ -261,12 +261,12 @@ func TestInference(t *testing.T) {
 		{
 			"a missing Secret",
 			one(fetching(waiting("CreateContainerConfigError", `secret "hub-token" not found`))),
-			finding("ContainerStartError", `container "weights" of pod "chat-0" cannot start (secret "hub-token" not found): create what is missing, or correct the reference`),
+			finding("ContainerStartError", `container "weights" of pod "chat-0" cannot start (secret "hub-token" not found): create the missing object or file, or correct its name`),
 		},
 		{
 			"a command that is not in the image",
 			one(engine(waiting("CrashLoopBackOff", ""), terminated(128, "StartError", `failed to create containerd task: exec: "serve": executable file not found in $PATH`))),
-			finding("ContainerStartError", `container "chat" of pod "chat-0" cannot start (failed to create containerd task: exec: "serve": executable file not found in $PATH): create what is missing, or correct the reference`),
+			finding("ContainerStartError", `container "chat" of pod "chat-0" cannot start (failed to create containerd task: exec: "serve": executable file not found in $PATH): create the missing object or file, or correct its name`),
 		},
 		{
 			"an eviction",

@@ -81,7 +81,7 @@ func startupTimeout(_ *Input, pod *corev1.Pod) (Finding, bool) {
 		}
 		return finding(v1beta1.ReasonStartupTimeout,
 			"container %q of pod %q did not answer %s within %s of its start, so the kubelet restarts it: "+
-				"kubectl logs --previous %s -c %s shows how far it got; a faster disk (another machine type) or a smaller model shortens the start",
+				"kubectl logs --previous %s -c %s shows how far it got; if that repeats, allow a machine type with a faster disk, or choose a smaller model",
 			status.Name, pod.Name, probed(container.StartupProbe), allowed, pod.Name, status.Name), true
 	}
 	return Finding{}, false

@@ -55,7 +55,7 @@ func lacking(pod *corev1.Pod, nodes []corev1.Node) (why, next string) {
 			if len(node.Status.Allocatable) == 0 || want.Cmp(has) <= 0 {
 				continue
 			}
-			return fmt.Sprintf("it requests %s of %s and node %q has %s", want.String(), name, node.Name, has.String()), moreOf(name)
+			return fmt.Sprintf("it requests %s of %s, but node %q has only %s", want.String(), name, node.Name, has.String()), moreOf(name)
 		}
 	}
 	return "", ""

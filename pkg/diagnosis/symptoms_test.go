@@ -123,7 +123,7 @@ func TestSymptoms(t *testing.T) {
 		{
 			"a start that the kubelet gave up",
 			one(probedFor, engine(waiting("CrashLoopBackOff", ""), lasted(time.Hour+5*time.Second, 137, "loading"))),
-			finding("StartupTimeout", `container "chat" of pod "chat-0" did not answer /health within 1h0m0s of its start, so the kubelet restarts it: kubectl logs --previous chat-0 -c chat shows how far it got; a faster disk (another machine type) or a smaller model shortens the start`),
+			finding("StartupTimeout", `container "chat" of pod "chat-0" did not answer /health within 1h0m0s of its start, so the kubelet restarts it: kubectl logs --previous chat-0 -c chat shows how far it got; if that repeats, allow a machine type with a faster disk, or choose a smaller model`),
 		},
 		{
 			"an error of its own at that time is not the kubelet's doing",
@@ -147,7 +147,7 @@ func TestSymptoms(t *testing.T) {
 				Want: 1, Pods: []corev1.Pod{pod(asks(gpu, "4", ""), unscheduled("Unschedulable", noGPU))},
 				Nodes: []corev1.Node{machine(corev1.ResourceList{gpu: two})},
 			},
-			finding("Unschedulable", `no node can run pod "chat-0", because it requests 4 of nvidia.com/gpu and node "node-a" has 2: check that the device plugin runs on the node and finds all devices`),
+			finding("Unschedulable", `no node can run pod "chat-0", because it requests 4 of nvidia.com/gpu, but node "node-a" has only 2: check that the device plugin runs on the node and finds all devices`),
 		},
 		{
 			"engine and agent together ask for more disk than there is",
@@ -155,7 +155,7 @@ func TestSymptoms(t *testing.T) {
 				Want: 1, Pods: []corev1.Pod{pod(asks(corev1.ResourceEphemeralStorage, "60Gi", "60Gi"), unscheduled("Unschedulable", noGPU))},
 				Nodes: []corev1.Node{machine(corev1.ResourceList{corev1.ResourceEphemeralStorage: resource.MustParse("100Gi")})},
 			},
-			finding("Unschedulable", `no node can run pod "chat-0", because it requests 120Gi of ephemeral-storage and node "node-a" has 100Gi: allow a machine type with a larger disk, or use a NodeClass with a larger disk`),
+			finding("Unschedulable", `no node can run pod "chat-0", because it requests 120Gi of ephemeral-storage, but node "node-a" has only 100Gi: allow a machine type with a larger disk, or use a NodeClass with a larger disk`),
 		},
 		{
 			"a taint that the pod does not tolerate",

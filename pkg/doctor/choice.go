@@ -97,8 +97,8 @@ func (c *Choice) Controllers() []appsv1.Deployment {
 
 func (e *examination) controllers() []appsv1.Deployment { return e.choice.Controllers() }
 
-// SettingsConfigMaps returns the ConfigMaps with settings of the controllers, as NAMESPACE/NAME. A Deployment that no
-// object of an administrator names could name any ConfigMap that the user may read.
+// SettingsConfigMaps returns the ConfigMaps with settings of the controllers, as NAMESPACE/NAME. Only Deployments that
+// an administrator's object names count: any other one could name any ConfigMap that the user may read.
 func (s *Snapshot) SettingsConfigMaps() []string {
 	found := s.Choice()
 	chosen := found.Installed
@@ -131,7 +131,7 @@ func checkChoice(e *examination) {
 				fmt.Sprintf("if it is no controller: kubectl label deployment %s --namespace=%s %s- %s-", d.Name, d.Namespace, appName, partOf))
 		}
 	case len(found.Alike) > 1:
-		e.warn("ControllerUncertain", "", "several Deployments have the controller's labels, and "+lacks+"one of them: the doctor checks "+
+		e.warn("ControllerUncertain", "", "several Deployments have the controller's labels, and "+lacks+"any of them: the doctor checks "+
 			words(found.Alike), install)
 	}
 }

@@ -33,8 +33,8 @@ func checkIsolation(e *examination) {
 		return slices.ContainsFunc(enforcers(), func(name string) bool { return strings.Contains(d.Name, name) })
 	})
 	if !isKnown && !enforces && e.snapshot.isRead("DaemonSet") {
-		e.warn("NetworkPolicyUncertain", "", "no DaemonSet is a network plug-in that is known to enforce NetworkPolicies",
-			"install one, or test your network plug-in with a model on several machines: its engines start only if NetworkPolicies keep the controller from them")
+		e.warn("NetworkPolicyUncertain", "", "no DaemonSet has the name of a network plug-in that enforces NetworkPolicies",
+			"install one, or test your plug-in with a model on several machines: its engines start only if NetworkPolicies block the controller's test connections to them")
 	}
 }
 

@@ -49,7 +49,7 @@ func (e *examination) failedLately(c *corev1.ContainerStatus) bool {
 	if last == nil || c.RestartCount == 0 || e.snapshot.Now.Sub(last.FinishedAt.Time) > restartsReported {
 		return false
 	}
-	// With these reasons, nobody saw the end, for example because the machine restarted.
+	// With these reasons, no one recorded the end, for example because the machine restarted.
 	isUnseen := slices.Contains([]string{"Unknown", "ContainerStatusUnknown"}, last.Reason)
 	return last.Reason == outOfMemory || last.ExitCode != 0 && !isUnseen
 }

@@ -174,7 +174,7 @@ func (c Config) Foreign(engine string) []string {
 				v1beta1.InferenceConfigKey, are(names), engine))
 		default:
 			warnings = append(warnings, Sentence(
-				"%s: section %q (%s) is ignored, because engine %s serves the model: put its flags into a section %q",
+				"%s: section %q (%s) is ignored, because engine %s serves the model: put flags of that engine into section %q",
 				v1beta1.InferenceConfigKey, wording.Clip(section, maxName), list(names), engine, engine))
 		}
 	}

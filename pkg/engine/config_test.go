@@ -133,7 +133,7 @@ func TestForeign(t *testing.T) {
 	}
 	want := []string{
 		`inference_config.yaml: max_probe_steps is ignored, because engine llamacpp has no such setting`,
-		`inference_config.yaml: section "vllm" (cpu-offload-gb and swap-space) is ignored, because engine llamacpp serves the model: put its flags into a section "llamacpp"`,
+		`inference_config.yaml: section "vllm" (cpu-offload-gb and swap-space) is ignored, because engine llamacpp serves the model: put flags of that engine into section "llamacpp"`,
 	}
 	if diff := cmp.Diff(want, config.Foreign("llamacpp")); diff != "" {
 		t.Errorf("Foreign: -want +got:\n%s", diff)

@@ -28,7 +28,7 @@ type StatusError struct {
 
 func (e *StatusError) Error() string { return fmt.Sprintf("requesting %s: status %d", e.Path, e.Code) }
 
-// malformedError is an answer that cannot be decoded. Its text is that of its cause.
+// malformedError is an answer that cannot be decoded. Its text is its cause's.
 type malformedError struct{ cause error }
 
 func (e *malformedError) Error() string { return e.cause.Error() }
@@ -183,7 +183,7 @@ func (r *Prober) scrape(ctx context.Context, at Endpoint) (samples, error) {
 	return readSamples(body)
 }
 
-// isSignal reports whether a metric is one of those above. A user controls the engine, which may report any number of
+// isSignal reports whether a metric is one of the above. A user controls the engine, which may report any number of
 // other metrics.
 func isSignal(name string) bool {
 	switch name {

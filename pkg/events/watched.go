@@ -19,7 +19,7 @@ import (
 // SubjectIndex is the index of a cache's events by their subject.
 const SubjectIndex = "subject"
 
-// Kept selects the events for a cache: events with these fields, without data that nobody uses.
+// Kept selects the events for a cache: events with these fields, without unused data.
 func Kept(with fields.Set) cache.ByObject {
 	return cache.ByObject{
 		Field: fields.SelectorFromSet(with),

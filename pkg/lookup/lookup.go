@@ -22,7 +22,7 @@ const (
 	deadline = 10 * time.Second
 	// waitLimit is how long other callers wait for a read, counted from its start.
 	waitLimit = 500 * time.Millisecond
-	// failureHolds is how long a failure counts. During that time, nobody reads the source again.
+	// failureHolds is how long a failure counts. During that time, the source is not read again.
 	failureHolds = 5 * time.Second
 )
 

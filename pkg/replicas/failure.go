@@ -17,7 +17,7 @@ type Patience struct {
 	Deadline time.Duration
 }
 
-// Progress is what a set remembers of a rollout.
+// Progress is a set's record of a rollout.
 type Progress struct {
 	// Updated is when the last replica got the template.
 	Updated time.Time

@@ -69,9 +69,9 @@ type Replica struct {
 	StaysReady bool
 	// LacksMachine: it waits for a machine that is not available now.
 	LacksMachine bool
-	// GainsByDeletion: the deletion of another replica may free what it waits for.
+	// GainsByDeletion: the deletion of another replica may free machines for it.
 	GainsByDeletion bool
-	// IsFailing: its template has no plan, or its engine fails, and neither a restart nor another machine mends that.
+	// IsFailing: its template has no plan, or its engine fails and neither a restart nor another machine helps.
 	IsFailing bool
 	// Starting is since when it has its machines, if it does not answer; zero if it answers or has none.
 	Starting time.Time
@@ -303,7 +303,7 @@ func (s *state) roll(d *Decision) {
 		if replica.IsCurrent {
 			continue
 		}
-		isFree := s.policy.IsRollback && !replica.IsReady // it answers nobody, and the template has worked before
+		isFree := s.policy.IsRollback && !replica.IsReady // it serves no requests, and the template has worked before
 		if left == 0 || mayUpdate <= 0 && !isFree {
 			return
 		}

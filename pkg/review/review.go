@@ -28,8 +28,8 @@ import (
 // deadline limits the wait for the API server. By default, Prometheus waits 10 s for an answer.
 const deadline = 10 * time.Second
 
-// ErrBusy means that too many reviews are waiting, so that another review would not start within the deadline. No
-// request went to the API server.
+// ErrBusy means that too many reviews are waiting: another one would not start within the deadline. No request went to
+// the API server.
 var ErrBusy = errors.New("too many reviews are waiting")
 
 // limiter marks the errors of a rate limit with ErrBusy.
@@ -99,7 +99,7 @@ func (r *Reviews) User(ctx context.Context, token string, audiences ...string) (
 		return nil, fmt.Errorf("reviewing a token: %w", err)
 	}
 	if !who.Status.Authenticated {
-		return nil, nil //nolint:nilnil // nobody, and no failure
+		return nil, nil //nolint:nilnil // no user, and no failure
 	}
 	// An authenticator that ignores audiences returns none. The token is then for the API server.
 	isMeant := func(audience string) bool { return slices.Contains(who.Status.Audiences, audience) }
@@ -135,10 +135,10 @@ func specOf(user *authenticationv1.UserInfo) authorizationv1.SubjectAccessReview
 	return authorizationv1.SubjectAccessReviewSpec{User: user.Username, UID: user.UID, Groups: user.Groups, Extra: extra}
 }
 
-// Guard admits a request if its bearer token belongs to a user who may send that request, as the API server does for
-// its own /metrics. controller-runtime's filters.WithAuthenticationAndAuthorization does the same, but links CEL, gRPC
-// and OpenTelemetry: the program would grow by half, and its memory by 20 MB. It also answers an invalid token with
-// 500, and logs an error each time. Guard calls failed with the error of a review that got no answer.
+// Guard admits a request if the user of its bearer token may send it, as the API server does for its own /metrics.
+// controller-runtime's filters.WithAuthenticationAndAuthorization does the same, but links CEL, gRPC and OpenTelemetry:
+// the program would grow by half, and its memory by 20 MB. It also answers an invalid token with 500, and logs an error
+// each time. Guard calls failed with the error of a review that got no answer.
 //
 // With audiences, it admits only tokens for one of them.
 func (r *Reviews) Guard(next http.Handler, failed func(error), audiences ...string) http.Handler {

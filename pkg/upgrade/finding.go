@@ -12,8 +12,8 @@ import (
 type Problem string
 
 const (
-	// NotWritable means that the new rules refuse even a write that only changes an annotation. The controller could
-	// then neither report on the object nor release it.
+	// NotWritable means that the new rules refuse even a change of an annotation. The controller could then neither
+	// report on the object nor release it.
 	NotWritable Problem = "NotWritable"
 	// FieldsLost means that the new schema lacks fields of the object, so the API server drops them with the next write.
 	FieldsLost Problem = "FieldsLost"

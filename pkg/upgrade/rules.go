@@ -139,7 +139,7 @@ func (r *Rules) Check(ctx context.Context, object *unstructured.Unstructured) []
 }
 
 // CheckDefinition returns the problems of an installed CustomResourceDefinition. The API server refuses an update that
-// removes a version in which objects may be stored.
+// removes a version of stored objects.
 func (r *Rules) CheckDefinition(installed *unstructured.Unstructured) []Finding {
 	group, _, _ := unstructured.NestedString(installed.Object, "spec", "group")
 	name, _, _ := unstructured.NestedString(installed.Object, "spec", "names", "kind")

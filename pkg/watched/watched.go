@@ -153,7 +153,7 @@ func (r *reader) listMachines(ctx context.Context, list client.ObjectList, optio
 	return meta.SetList(list, kept)
 }
 
-// isForOthers reports whether labels of this project or of KAITO name a Workspace in a namespace that is not watched.
+// isForOthers reports whether labels of this project or of KAITO name a Workspace in an unwatched namespace.
 func (r *reader) isForOthers(names map[string]string) bool {
 	for _, key := range []string{v1beta1.LabelMachineWorkspaceNamespace, v1beta1.LabelWorkspaceNamespace} {
 		if namespace := names[key]; namespace != "" && !r.namespaces.Has(namespace) {

@@ -2,7 +2,7 @@
 // SPDX-License-Identifier: Apache-2.0
 
 // Package fetch describes the agent's progress in fetching the files of a model. The agent serves it over HTTP, and the
-// command line shows it, on every platform. The package knows neither files nor the network.
+// command line shows it, on every platform. The package must not know files or the network.
 package fetch
 
 import (
@@ -61,7 +61,7 @@ func (p Progress) Remaining() int64 {
 	return (p.TotalBytes - p.Bytes + p.BytesPerSecond - 1) / p.BytesPerSecond
 }
 
-// And returns the progress of both together. The stage is that of the less advanced one.
+// And returns the progress of both together. The less advanced one sets the stage.
 func (p Progress) And(other Progress) Progress {
 	sum := Progress{
 		Ready: p.Ready && other.Ready, Stage: p.Stage,

@@ -22,11 +22,11 @@ import (
 	"github.com/modelberth/modelberth/pkg/adapters"
 )
 
-// Guard returns a handler that passes requests to the engine, except those that would change its adapters. Anyone who
-// could send these could make the engine read any path. Readiness is the engine's health, but not OK while an adapter is
-// missing that the engine served before, so that no request for it reaches the pod. A missing adapter leaves the health
-// itself alone: nobody restarts the engine for it. The route with the states requires the key of the engine's clients, if
-// they need one.
+// Guard returns a handler that passes requests to the engine, except changes of its adapters. With such a request, any
+// client could make the engine read any path. Readiness is the engine's health, but not OK while the engine lacks an
+// adapter that it served before: no request for the adapter then reaches the pod. A missing adapter does not change the
+// health itself, so the kubelet does not restart the engine. The route with the states requires the key of the engine's
+// clients, if they need one.
 func Guard(engine *url.URL, healthPath, key string, of *Keeper) http.Handler {
 	proxy := &httputil.ReverseProxy{
 		Rewrite: func(r *httputil.ProxyRequest) {
@@ -62,15 +62,16 @@ func Guard(engine *url.URL, healthPath, key string, of *Keeper) http.Handler {
 }
 
 // idleConnections is the number of connections to the engine that wait for requests. The engine closes them after 5
-// seconds (VLLM_HTTP_TIMEOUT_KEEP_ALIVE). A request that is sent at that moment would fail, so they end earlier.
+// seconds (VLLM_HTTP_TIMEOUT_KEEP_ALIVE). A request at that moment would fail, so the proxy closes the connections
+// earlier.
 const (
 	idleConnections = 256
 	idleTimeout     = 2 * time.Second
 )
 
-// isReserved reports whether a path may lead to a route that changes adapters. vLLM has two names for each: one of its
-// own, and one below /adapters for SageMaker. A prefix (--root-path) changes nothing. Path has no escapes any more, as in
-// the engine.
+// isReserved reports whether a path may lead to a route for changes of adapters. vLLM has two names for each: one of
+// its own, and one below /adapters for SageMaker. A prefix (--root-path) changes nothing. Path has no escapes any more,
+// as in the engine.
 func isReserved(path string) bool {
 	path = strings.ToLower(path)
 	return strings.Contains(path, "lora_adapter") || slices.Contains(strings.Split(path, "/"), "adapters")

@@ -60,8 +60,8 @@ type Keeper struct {
 	// list is the last valid content of the file; isListed is false before the first one.
 	list     adapters.List
 	isListed bool
-	// required are the adapters without which the engine is not ready: all listed ones when it starts, and later those that
-	// it has loaded.
+	// required are the adapters that the engine needs to be ready: all listed ones at its start, and later the loaded
+	// ones.
 	required map[string]bool
 	isUp     bool
 	fetched  map[adapters.Adapter]bool
@@ -196,8 +196,8 @@ func (k *Keeper) fetch(ctx context.Context) {
 	}
 }
 
-// isSettled reports whether nothing is to be done: the last look at the engine was a moment ago, and what it lacked then is
-// being fetched or has just failed.
+// isSettled reports whether there is nothing to do: the engine was checked a moment ago, and each adapter that it
+// lacked is being fetched or has just failed.
 func (k *Keeper) isSettled() bool {
 	k.mu.Lock()
 	defer k.mu.Unlock()
@@ -208,8 +208,8 @@ func (k *Keeper) isSettled() bool {
 		!slices.ContainsFunc(k.lacking, func(name string) bool { return !mustWait(name) })
 }
 
-// see notes which adapters the engine serves. An engine that has just started needs all listed ones. An engine that is
-// older than this process needs only the adapters that it already has: another one may be new and wrong.
+// see notes which adapters the engine serves. An engine that has just started needs all listed ones. An engine older
+// than this process needs only its present adapters, because another one may be new and wrong.
 func (k *Keeper) see(loaded map[string]string, err error) {
 	k.mu.Lock()
 	defer k.mu.Unlock()
@@ -250,7 +250,7 @@ func (k *Keeper) isAt(loaded map[string]string, a adapters.Adapter) bool {
 	return loaded[a.Name] == k.dir(a)
 }
 
-// unload unloads what is not listed, some time after its removal.
+// unload unloads adapters some time after their removal from the list.
 func (k *Keeper) unload(ctx context.Context, loaded map[string]string) {
 	now := k.config.Clock.Now()
 	k.mu.Lock()
@@ -372,8 +372,8 @@ func (k *Keeper) note(name string, err error) {
 	k.failures[name] = failure{message: err.Error(), until: k.config.Clock.Now().Add(retryAfter)}
 }
 
-// IsComplete reports whether the engine serves every adapter that it must. It asks the engine, because it may have
-// restarted a moment ago.
+// IsComplete reports whether the engine serves every required adapter. It queries the engine, because the engine may
+// have restarted a moment ago.
 func (k *Keeper) IsComplete(ctx context.Context) bool {
 	if !k.hasList() {
 		return false

@@ -34,7 +34,7 @@ type member struct {
 	misses   int
 }
 
-// hears returns the state after an answer, and the loss that the answer reveals.
+// hears returns the state after an answer, and a loss if the answer shows one.
 func (m member) hears(self, answer Identity, at time.Time) (member, *LossError) {
 	switch {
 	case answer.Group != self.Group:

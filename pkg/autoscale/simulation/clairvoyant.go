@@ -56,9 +56,9 @@ func (s *schedule) Replicas(signals autoscale.Signals) int {
 	return out
 }
 
-// Clairvoyant searches for the cheapest schedule of replicas that reaches a goal. The search knows the whole trace. It
-// starts from the schedule that the load needs if a replica serves each requests at once. A cheaper schedule may exist,
-// but none is cheaper than WorkBound. Clairvoyant returns false if it finds no schedule that reaches the goal.
+// Clairvoyant searches for the cheapest schedule of replicas that reaches a goal. The search sees the whole trace. It
+// starts from the load's schedule for replicas that serve each requests at once. A cheaper schedule may exist, but none
+// is cheaper than WorkBound. Clairvoyant returns false if it finds no schedule that reaches the goal.
 func Clairvoyant(setting Setting, trace []Request, goal Goal, each float64, most int) (*Result, bool) {
 	s := search{Setting: setting, trace: trace, goal: goal, most: most, load: loadOf(&setting.Speed, trace, each)}
 	for _, smoothing := range []int{1, 3, 7, 15} {

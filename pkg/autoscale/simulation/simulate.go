@@ -231,7 +231,7 @@ func (w *world) finish() {
 	w.result.Dollars = w.result.ReplicaSeconds / 3600 * w.ReplicaPrice
 }
 
-// signals returns what the engines report.
+// signals returns the engines' reports.
 func (w *world) signals(interval float64) autoscale.Signals {
 	out := autoscale.Signals{
 		Now: w.at(w.now), Desired: w.desired, Held: len(w.held), ReplicaPrice: w.ReplicaPrice, IsPlanned: true,

@@ -2,7 +2,7 @@
 // SPDX-License-Identifier: Apache-2.0
 
 // Package simulation replays a trace of requests with replicas that a rule scales. The rule is package autoscale, a
-// simpler one, or one that knows the future.
+// simpler one, or a search that sees the whole trace.
 //
 // It models an engine by its predicted speed and a replica by its start-up time. It must not know where these figures
 // come from. The same arguments give the same result.

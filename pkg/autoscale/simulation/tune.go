@@ -47,7 +47,7 @@ type Tuner struct {
 	HasCache bool
 	// Most is the largest number of simulations.
 	Most int
-	// Progress, if it is set, is called before each simulation with the number of those that are done.
+	// Progress, if it is set, is called before each simulation, with the number of finished ones.
 	Progress func(done int)
 
 	tried map[Choice]bool
@@ -176,7 +176,7 @@ func (t *Trial) isBetter(than *Trial, goal float64) bool {
 	}
 }
 
-// reaches returns 2 for a goal that is reached with the reserve, 1 for one that is just reached, and 0 for a missed one.
+// reaches returns 2 if the goal is reached with the reserve, 1 if it is just reached, and 0 if it is missed.
 func (t *Trial) reaches(goal float64) int {
 	switch {
 	case t.Attained >= 1-(1-goal)*(1-reserve):

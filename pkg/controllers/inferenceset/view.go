@@ -145,8 +145,8 @@ func blamesTemplate(reason string) bool {
 }
 
 // isShortage reports whether a Workspace waits for money or a machine, and whether the deletion of another replica may
-// free what it waits for. A deletion neither refunds a monthly budget nor makes a cloud sell a machine type, and
-// an unknown refusal may have any cause. A provider that gives no reason may have no capacity.
+// free machines for it. A deletion neither refunds a monthly budget nor makes a cloud sell a machine type, and an
+// unknown refusal may have any cause. A provider that gives no reason may have no capacity.
 func isShortage(reason string) (lacksMachine, gainsByDeletion bool) {
 	switch reason {
 	case v1beta1.ReasonSpendingCeiling, v1beta1.ReasonResourceQuotaExceeded, v1beta1.ReasonQuota, v1beta1.ReasonNoCapacity,

@@ -151,7 +151,7 @@ func TestCommandTakesTheUsersFlags(t *testing.T) {
 			want:   "--ctx-size 16384 --parallel 4 --n-gpu-layers 999 --fit off --metrics --jinja",
 			warnings: []string{
 				`inference_config.yaml: max_probe_steps is ignored, because engine llamacpp has no such setting`,
-				`inference_config.yaml: section "vllm" (host and max-model-len) is ignored, because engine llamacpp serves the model: put its flags into a section "llamacpp"`,
+				`inference_config.yaml: section "vllm" (host and max-model-len) is ignored, because engine llamacpp serves the model: put flags of that engine into section "llamacpp"`,
 				`inference.engine.args: ngram is ignored, because engine llamacpp 0.7.0 has no such flag`,
 				`inference.engine.args: host is ignored, because the Service and the probes rely on its value`,
 				`inference.engine.args: hf and m are ignored, because the weights are the files that Modelberth fetched and verified`,

@@ -56,7 +56,8 @@ func limit(in engine.Input, users []engine.Setting) ([]engine.Setting, []string)
 	return kept, warnings
 }
 
-// objection returns a warning about a flag that deviates from the plan, and whether our value replaces the user's.
+// objection returns a warning about a flag that deviates from the plan, and reports whether the plan's value replaces
+// the user's.
 func objection(in engine.Input, setting engine.Setting) (sentence string, replaced bool) {
 	switch setting.Name {
 	case "max-num-batched-tokens":

@@ -333,7 +333,7 @@ func TestCommandTakesTheUsersFlags(t *testing.T) {
 			want: two,
 			warnings: []string{
 				`inference_config.yaml: max_probe_steps is ignored, because engine vllm has no such setting`,
-				`inference_config.yaml: section "llamacpp" (threads) is ignored, because engine vllm serves the model: put its flags into a section "vllm"`,
+				`inference_config.yaml: section "llamacpp" (threads) is ignored, because engine vllm serves the model: put flags of that engine into section "vllm"`,
 				`section "vllm" of inference_config.yaml: disable-log-requests and swap-space are ignored, because engine vllm 0.31.0 has no such flag`,
 				`section "vllm" of inference_config.yaml: kv-events-config.endpoint is ignored, because the events carry the tokens of prompts, ` +
 					`and only the administrator may name their readers (chart value kvEvents.consumer)`,
