@@ -19,8 +19,8 @@ import (
 	"github.com/modelberth/modelberth/api/v1beta1"
 )
 
-// Each file is applied by server-side apply and twice, and must be stored as it is: every field
-// known, nothing lost, nothing refused. What the API server fills in is in stored.
+// Each file is applied twice by server-side apply, and must be stored unchanged: no field is unknown, lost or refused.
+// Only the API server's defaults are added.
 func TestAcceptedManifests(t *testing.T) {
 	const (
 		count1   = "resource.count"
@@ -143,7 +143,7 @@ func applyTwice(t *testing.T, manifest *unstructured.Unstructured) *unstructured
 	return stored
 }
 
-// applied applies a manifest, and returns what the API server then has.
+// applied applies a manifest, and returns the stored object.
 func applied(t *testing.T, manifest *unstructured.Unstructured) *unstructured.Unstructured {
 	t.Helper()
 	stored := manifest.DeepCopy()
@@ -182,7 +182,7 @@ func filesIn(t *testing.T, folder string) []string {
 	return names
 }
 
-// spec returns what a user wrote: an object without its metadata and status.
+// spec returns the user's part of an object, without metadata and status.
 func spec(object *unstructured.Unstructured) map[string]any {
 	out := runtime.DeepCopyJSON(object.Object)
 	for _, key := range []string{"apiVersion", "kind", "metadata", "status"} {
@@ -191,7 +191,7 @@ func spec(object *unstructured.Unstructured) map[string]any {
 	return out
 }
 
-// fillIn sets the fields that the schema has a default for.
+// fillIn sets the fields with a default in the schema.
 func fillIn(t *testing.T, spec map[string]any, defaults []string) {
 	t.Helper()
 	values := map[string]any{
@@ -207,8 +207,8 @@ func fillIn(t *testing.T, spec map[string]any, defaults []string) {
 	}
 }
 
-// warned returns what the API server makes of a policy's messages, each given once for the first
-// of two applies: the second changes nothing, and nothing is said.
+// warned returns the API server's warnings for a policy's messages. Only the first of two applies causes them, once
+// each: the second changes nothing.
 func warned(messages []string) []string {
 	var out []string
 	for _, message := range messages {

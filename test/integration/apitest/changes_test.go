@@ -97,7 +97,7 @@ resource: {labelSelector: {matchLabels: {a: b}, matchExpressions: [{key: c, oper
 	}
 }
 
-// An annotation is looked at when it changes, whatever else does or does not.
+// An annotation is checked when it changes, independent of other changes.
 func TestAnnotationsAreCheckedWhenTheyChange(t *testing.T) {
 	object := manifest(t, "annotated", "inference: {preset: {name: m}}")
 	object.SetAnnotations(map[string]string{v1beta1.AnnotationPerformanceMode: "balanced", "other": "1"})
@@ -135,7 +135,7 @@ func TestAnnotationsAreCheckedWhenTheyChange(t *testing.T) {
 	}
 }
 
-// The policy sees the name that the API server made, whole.
+// The policy sees the whole name from the API server.
 func TestGeneratedNames(t *testing.T) {
 	stored := manifest(t, "generated", "inference: {preset: {name: m}}")
 	stored.SetName("")

@@ -41,7 +41,7 @@ func blocksOf(t *testing.T, language string) []pages.Block {
 	return slices.DeleteFunc(pages.Blocks(all), func(b pages.Block) bool { return b.Language != language || strings.HasPrefix(b.Text, "#!") })
 }
 
-// callsOfKubectl returns the calls of kubectl in a block of shell commands, without those of our plugin.
+// callsOfKubectl returns the calls of kubectl in a block of shell commands, except calls of our plugin.
 func callsOfKubectl(t *testing.T, b pages.Block) []pages.Call {
 	t.Helper()
 	calls, err := pages.Record(t.Context(), b)

@@ -254,7 +254,7 @@ func publishedSchema(t *testing.T, version string) map[string]any {
 	return definition
 }
 
-// The columns that dashboards and scripts know come first, in their order; ours only with -o wide.
+// The columns that dashboards and scripts use come first, in their order. Ours are shown only with -o wide.
 func TestColumns(t *testing.T) {
 	wide := []string{"Plan (wide)", "USD/h (wide)"}
 	tests := []struct {

@@ -62,12 +62,12 @@ func setManifest(t *testing.T, version, metadata, spec string) *unstructured.Uns
 	return object
 }
 
-// ofTemplate puts a Workspace's manifest into the template of a set; false where a set has no such field.
+// ofTemplate puts a Workspace's manifest into the template of a set; false if a set lacks the field.
 func ofTemplate(t *testing.T, row refusal) (*unstructured.Unstructured, bool) {
 	t.Helper()
 	ws, err := parse("metadata: {}\napiVersion: v1\nkind: List\n" + row.body)
 	if err != nil {
-		return nil, false // what a Workspace's own decoder refuses
+		return nil, false // a Workspace's own decoder refuses it
 	}
 	inference, hasInference := ws.Object["inference"]
 	resource, _ := ws.Object["resource"].(map[string]any)
@@ -219,7 +219,7 @@ func TestSetsAreRefused(t *testing.T) {
 	}
 }
 
-// TestScalingAnnotations warns of those without an effect.
+// TestScalingAnnotations checks the warnings about annotations without an effect.
 func TestScalingAnnotations(t *testing.T) {
 	installSets(t)
 	const bare = `template: {inference: {preset: {name: phi-4-mini-instruct}}}`

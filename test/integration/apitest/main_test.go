@@ -2,9 +2,9 @@
 // SPDX-License-Identifier: Apache-2.0
 
 // Package apitest tests the API server's answers to users of Workspaces: stored and refused values, messages, immutable
-// fields, and that no rule of today blocks an object stored before.
+// fields, and old stored objects under today's rules.
 //
-// It installs the CRD and the policies of the chart unchanged, into an API server without our controllers, and must not
+// It installs the CRD and the policies of the chart unchanged, into an API server without our controllers. It must not
 // know how a Workspace is planned or served.
 package apitest
 
@@ -45,7 +45,7 @@ type server struct {
 	client.Client
 	config   *rest.Config
 	warnings *warnings
-	// kubeconfig is that of an administrator.
+	// kubeconfig is an administrator's.
 	kubeconfig []byte
 }
 
@@ -117,7 +117,7 @@ func start(environment *envtest.Environment) error {
 	return api.install(ctx)
 }
 
-// warnings collects what the API server warned of.
+// warnings collects the API server's warnings.
 type warnings struct {
 	mu    sync.Mutex
 	heard []string
@@ -129,7 +129,7 @@ func (w *warnings) HandleWarningHeaderWithContext(_ context.Context, _ int, _, t
 	w.heard = append(w.heard, text)
 }
 
-// take returns what was heard since the last call.
+// take returns the warnings since the last call.
 func (w *warnings) take() []string {
 	w.mu.Lock()
 	defer w.mu.Unlock()

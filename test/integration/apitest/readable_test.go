@@ -17,8 +17,7 @@ import (
 )
 
 // One Workspace beyond the Go types keeps every client from listing all of them: a user of one namespace could stop the
-// controller. So each field of the full manifests gets, one at a time, values that Go may reject; the stored form must
-// be readable.
+// controller. So each field of the full manifests gets odd values, one at a time; the stored form must be readable.
 func TestWhatIsStoredCanBeRead(t *testing.T) {
 	stored, tried := 0, 0
 	read := reader(t)
@@ -53,8 +52,8 @@ func TestWhatIsStoredCanBeRead(t *testing.T) {
 	}
 }
 
-// A pod template is stored whatever it holds. What cannot be read is reported with the object, and
-// the rest of the object is there.
+// A pod template is stored with any content. The decoder reports unreadable parts with the object, and returns the
+// rest.
 func TestUnreadableTemplate(t *testing.T) {
 	const body = "inference: {config: c, template: {spec: {containers: [{name: a, image: b, ports: none}]}}}"
 	object := manifest(t, "unreadable", body)
@@ -72,7 +71,7 @@ func TestUnreadableTemplate(t *testing.T) {
 	if got.Inference.TemplateError != want {
 		t.Errorf("TemplateError is %q, want %q", got.Inference.TemplateError, want)
 	}
-	// The patch of a typed client carries nothing of what it could not read.
+	// The patch of a typed client lacks the parts that the client could not read.
 	before := got.DeepCopy()
 	got.Finalizers = []string{v1beta1.Finalizer}
 	if err := api.Patch(t.Context(), got, client.MergeFrom(before)); err != nil {
@@ -91,7 +90,7 @@ func TestUnreadableTemplate(t *testing.T) {
 	}
 }
 
-// reader returns what a client of Go types reads with.
+// reader returns the decoder of a client with Go types.
 func reader(t *testing.T) runtime.Decoder {
 	t.Helper()
 	scheme := runtime.NewScheme()

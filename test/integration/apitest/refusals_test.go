@@ -9,14 +9,14 @@ type refusal struct {
 	// metadata is a name or annotations; without a name the row gets one.
 	metadata string
 	body     string
-	// everRefused reports that the field had this type from the first version on, so nothing of the kind was ever
+	// everRefused reports whether the field has had this type since the first version, so no such value was ever
 	// stored.
 	everRefused bool
-	// want is the whole message, without the name that stands before it.
+	// want is the whole message, without the name before it.
 	want string
 }
 
-// refusals returns a row for every rule, and more where a rule has several ways to be broken.
+// refusals returns a row for every rule, or several if a rule can be broken in several ways.
 func refusals() []refusal {
 	return []refusal{
 		{

@@ -17,7 +17,7 @@ import (
 	"github.com/modelberth/modelberth/api/v1beta1"
 )
 
-// The message is what a user sees, so it is compared whole.
+// Users see the message, so it is compared whole.
 func TestRefusedManifests(t *testing.T) {
 	for i, row := range refusals() {
 		for _, version := range []string{"v1beta1", "v1alpha1"} {
@@ -37,7 +37,7 @@ func TestRefusedManifests(t *testing.T) {
 	}
 }
 
-// Every rule of the CRD and of the policy has a row: here, or where changes are refused.
+// Every rule of the CRD and of the policy has a row: here, or among the refused changes.
 func TestEveryRuleIsTested(t *testing.T) {
 	var wants []string
 	for _, row := range refusals() {
@@ -74,7 +74,7 @@ func (r refusal) object(t *testing.T, i int, version string) *unstructured.Unstr
 	return object
 }
 
-// said strips what stands before the API server's message: kind and name.
+// said strips the prefix of the API server's message: kind and name.
 func said(err error) string {
 	text := err.Error()
 	for _, verdict := range []string{" is invalid: ", " is forbidden: "} {
@@ -158,7 +158,7 @@ func policyMessages(t *testing.T) [][]string {
 	return out
 }
 
-// The lists of reserved labels in the rule and in the warning are those of the Go function.
+// The rule, the warning and the Go function have the same list of reserved labels.
 func TestReservedLabels(t *testing.T) {
 	const preset = "\ninference: {preset: {name: m}}"
 	for _, key := range v1beta1.ReservedSelectorKeys() {

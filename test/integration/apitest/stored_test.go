@@ -56,7 +56,7 @@ func TestStoredUnderAnOlderSchema(t *testing.T) {
 		t.Run(object.GetName(), func(t *testing.T) {
 			t.Logf("%s:\n%s", row.reason, excerpt(row.body))
 			writes := harmlessWrites()
-			if len(row.body) > 10_000 { // which takes long
+			if len(row.body) > 10_000 { // which is slow
 				writes = slices.DeleteFunc(writes, func(w harmlessWrite) bool { return !w.essential })
 			}
 			for _, write := range writes {
@@ -188,7 +188,7 @@ func harmlessWrites() []harmlessWrite {
 type harmlessWrite struct {
 	name string
 	do   func(context.Context, *unstructured.Unstructured) error
-	// essential ones are what it takes to report on a Workspace and to let it go.
+	// essential writes are needed to report on a Workspace and to release it.
 	essential bool
 }
 
@@ -201,7 +201,7 @@ func remove(ctx context.Context, object *unstructured.Unstructured) error {
 	return api.Delete(ctx, object.DeepCopy())
 }
 
-// replace writes back what was read, as a client without patches does, with one annotation more.
+// replace writes back the read object with one more annotation, like a client without patches.
 func replace(version string) func(context.Context, *unstructured.Unstructured) error {
 	return func(ctx context.Context, object *unstructured.Unstructured) error {
 		read := in(version, object)

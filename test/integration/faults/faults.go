@@ -1,10 +1,10 @@
 // Copyright The Modelberth Authors.
 // SPDX-License-Identifier: Apache-2.0
 
-// Package faults stands between a controller and the API server: it counts writes and makes the controller crash at a
-// chosen one, before or after the write has been done, or makes it fail. It also makes the controller's cache lag.
+// Package faults stands between a controller and the API server. It counts writes, and makes a chosen one fail, or
+// crashes the controller before or after it. It also makes the controller's cache lag.
 //
-// It must not know the writes' purpose.
+// It must not know the purpose of the writes.
 package faults
 
 import (
@@ -90,7 +90,7 @@ func (r *Recorder) Writes() []string {
 	return append([]string(nil), r.writes...)
 }
 
-// Crashed reports whether the crash has come.
+// Crashed reports whether the crash has happened.
 func (r *Recorder) Crashed() bool {
 	r.mu.Lock()
 	defer r.mu.Unlock()
@@ -159,7 +159,7 @@ func (r *Recorder) Thaw(key client.ObjectKey) {
 	delete(r.frozen, key)
 }
 
-// pass counts a read of the marked kind. It reports whether object is as it was frozen.
+// pass counts a read of the marked kind. It reports whether object has the frozen version.
 func (r *Recorder) pass(key client.ObjectKey, object client.Object) (isFrozen bool) {
 	r.mu.Lock()
 	defer r.mu.Unlock()

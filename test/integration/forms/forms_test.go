@@ -45,7 +45,7 @@ var update = flag.Bool("update", false, "write the golden file")
 // patience is how long a plan may take.
 const patience = 60 * time.Second
 
-// chart is where the rules are.
+// chart is the directory with the rules.
 const chart = "../../../charts/modelberth/files"
 
 // Verdicts of the contract.
@@ -55,13 +55,13 @@ const (
 	refuse = "refuse"
 )
 
-// form is a manifest with what the contract says of it.
+// form is a manifest with its row of the contract.
 type form struct {
 	verdict, about string
 	object         *unstructured.Unstructured
 }
 
-// outcome is what became of a manifest.
+// outcome is the result of a manifest.
 type outcome struct {
 	// refused by the API server, and warned by it.
 	refused string
@@ -134,12 +134,12 @@ func apply(t *testing.T, api client.Client, heard *warnings, f form) outcome {
 	return out
 }
 
-// planned is the condition that reports whether there is a plan.
+// planned is the condition about the plan.
 func (o outcome) planned() metav1.Condition {
 	return *meta.FindStatusCondition(o.ws.Status.Conditions, v1beta1.ConditionPlanned)
 }
 
-// tells reports whether a user learns of anything that is not as the manifest has it.
+// tells reports whether the outcome shows a user that something deviates from the manifest.
 func (o outcome) tells() bool {
 	return len(o.warned) > 0 || o.planned().Status == metav1.ConditionFalse ||
 		o.ws.Status.Plan != nil && len(o.ws.Status.Plan.Warnings) > 0
@@ -156,7 +156,7 @@ func addNodes(t *testing.T, api client.Client, values ...string) {
 		if err := api.Create(t.Context(), node); err != nil {
 			t.Fatal(err)
 		}
-		node.Spec.Taints = nil // the API server adds that it is not Ready, which a controller takes away
+		node.Spec.Taints = nil // the API server adds the taint not-ready, and no controller here removes it
 		if err := api.Update(t.Context(), node); err != nil {
 			t.Fatal(err)
 		}
@@ -173,10 +173,11 @@ func addNodes(t *testing.T, api client.Client, values ...string) {
 	}
 }
 
-// better are the forms that KAITO buys too much for; the contract wants a comment on them, and they are simply served.
+// better are the forms for which KAITO buys too many machines. The contract requires a comment on them, but here they
+// just serve.
 func better() []string { return []string{"gpt-oss-20b", "gpt-oss-120b", "qwen-2-5-coder-32b"} }
 
-// check holds what happened against the contract's verdict.
+// check compares the outcome with the contract's verdict.
 func check(t *testing.T, f form, got outcome) {
 	t.Helper()
 	name := f.object.GetName()
@@ -208,7 +209,7 @@ func check(t *testing.T, f form, got outcome) {
 	}
 }
 
-// write puts down what a user reads.
+// write writes a user's view.
 func write(text *strings.Builder, f form, got outcome) {
 	fmt.Fprintf(text, "## %s\n%s: %s\n", f.object.GetName(), f.verdict, f.about)
 	for _, warning := range got.warned {
@@ -269,7 +270,7 @@ func readForms(t *testing.T) []form {
 	return out
 }
 
-// installPolicies brings in what the chart checks beside the schema, and waits until it is heeded.
+// installPolicies installs the chart's admission policies, and waits until they are in effect.
 func installPolicies(t *testing.T, api client.Client, heard *warnings) {
 	t.Helper()
 	files, err := filepath.Glob(filepath.Join(chart, "policies", "*.yaml"))
@@ -365,7 +366,7 @@ func startController(t *testing.T, config *rest.Config) {
 	})
 }
 
-// warnings collects what the API server warned of.
+// warnings collects the API server's warnings.
 type warnings struct {
 	mu    sync.Mutex
 	heard []string
@@ -382,7 +383,7 @@ func (w *warnings) HandleWarningHeaderWithContext(_ context.Context, _ int, _, t
 	w.heard = append(w.heard, message)
 }
 
-// take returns what was heard since the last call.
+// take returns the warnings since the last call.
 func (w *warnings) take() []string {
 	w.mu.Lock()
 	defer w.mu.Unlock()

@@ -79,7 +79,7 @@ func TestWithoutKarpenter(t *testing.T) {
 	}
 }
 
-// useNode has somebody add a node that will do: it is used, although nothing can be bought.
+// useNode adds a suitable node, as an administrator would: it is used, although nothing can be bought.
 func useNode(t *testing.T, api client.Client, ws *v1beta1.Workspace) {
 	t.Helper()
 	node := &corev1.Node{ObjectMeta: metav1.ObjectMeta{Name: "gpu-1", Labels: map[string]string{
@@ -98,7 +98,7 @@ func useNode(t *testing.T, api client.Client, ws *v1beta1.Workspace) {
 	if err := api.Status().Update(t.Context(), node); err != nil {
 		t.Fatal(err)
 	}
-	node.Spec.Taints = nil // the API server adds that it is not Ready, which a controller takes away
+	node.Spec.Taints = nil // the API server adds the taint not-ready, and no controller here removes it
 	if err := api.Update(t.Context(), node); err != nil {
 		t.Fatal(err)
 	}
@@ -134,7 +134,7 @@ func startAPIServer(t *testing.T) *rest.Config {
 	return config
 }
 
-// startController runs the controller as in production. What it ends with comes through the channel.
+// startController runs the controller as in production. The channel gets its final error.
 func startController(t *testing.T, config *rest.Config) <-chan error {
 	t.Helper()
 	overlay, err := filepath.Abs(filepath.Join("..", "..", "..", "examples", "local-catalog"))

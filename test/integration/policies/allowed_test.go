@@ -66,7 +66,7 @@ func TestAllowed(t *testing.T) {
 		reason, annotations, body string
 		// want is in the message; empty means that it passes.
 		want string
-		// always says that it is refused without limits, too.
+		// always: it is refused without limits, too.
 		always bool
 	}{
 		{reason: "a preset", body: preset},
@@ -171,7 +171,7 @@ func TestAllowed(t *testing.T) {
 	t.Run("with limits", func(t *testing.T) { try(t, true) })
 }
 
-// TestTemplatesAreRefused: where no templates are allowed, and never in kube-system.
+// TestTemplatesAreRefused: if templates are not allowed, and always in kube-system.
 func TestTemplatesAreRefused(t *testing.T) {
 	reinstall(t, true, "--set=allow.templates=false,allow.loadBalancer=false")
 	t.Cleanup(func() { reinstall(t, false) })
@@ -193,8 +193,8 @@ func TestTemplatesAreRefused(t *testing.T) {
 	refused(system, "kube-system")
 }
 
-// TestLimitsLeaveWhatIsStoredAlone: a Workspace that was stored before a limit was set is reported on, edited in other
-// ways, suspended and deleted as ever.
+// TestLimitsLeaveWhatIsStoredAlone: a Workspace from before a limit can still be reported on, edited in other ways,
+// suspended and deleted.
 func TestLimitsLeaveWhatIsStoredAlone(t *testing.T) {
 	body := "inference: {template: {spec: {serviceAccountName: admin, containers: [{name: a, image: evil.example/a}]}}}"
 	stored := workspaceOf(t, "stored", "kaito.sh/enablelb: 'True'", body)

@@ -58,7 +58,7 @@ func TestControllerDeletesOnlyReplicas(t *testing.T) {
 	}
 }
 
-// TestControllerMakesOnlyForWorkspaces has somebody with the controller's token make what he likes.
+// TestControllerMakesOnlyForWorkspaces creates various objects with a stolen token of the controller.
 func TestControllerMakesOnlyForWorkspaces(t *testing.T) {
 	set := func(change func(*appsv1.StatefulSet)) client.Object {
 		return setOf("made", func(set *appsv1.StatefulSet) {
@@ -131,7 +131,7 @@ func revisionOf(owners []metav1.OwnerReference) *appsv1.ControllerRevision {
 	}
 }
 
-// TestControllerDeletesOnlyItsOwn has it delete what others made.
+// TestControllerDeletesOnlyItsOwn deletes other users' objects with the token.
 func TestControllerDeletesOnlyItsOwn(t *testing.T) {
 	for name, labels := range map[string]map[string]string{"strange": {"app": "a"}, "own": ours()} {
 		objects := []client.Object{
@@ -154,7 +154,7 @@ func TestControllerDeletesOnlyItsOwn(t *testing.T) {
 	}
 }
 
-// TestControllerChangesOnlyAnnotationsOfPods: who has its token must not run another image in a pod.
+// TestControllerChangesOnlyAnnotationsOfPods: a stolen token must not run another image in a pod.
 func TestControllerChangesOnlyAnnotationsOfPods(t *testing.T) {
 	tests := []struct {
 		reason string
@@ -199,7 +199,7 @@ func poolOf(name string, labels map[string]string) client.Object {
 	}
 }
 
-// TestControllerDeletesOnlyPoolsOfWorkspaces: a pool that goes takes its machines along.
+// TestControllerDeletesOnlyPoolsOfWorkspaces: the deletion of a pool deletes its machines.
 func TestControllerDeletesOnlyPoolsOfWorkspaces(t *testing.T) {
 	tests := []struct {
 		reason string
@@ -237,7 +237,7 @@ func TestControllerReleasesInProtectedNamespaces(t *testing.T) {
 	}
 }
 
-// TestControllerChangesOnlySpecsOfReplicas has somebody with the controller's token edit what users run.
+// TestControllerChangesOnlySpecsOfReplicas edits users' objects with a stolen token of the controller.
 func TestControllerChangesOnlySpecsOfReplicas(t *testing.T) {
 	own, replica := replicaOf(nil), replicaOf(ownedBy("kaito.sh/v1beta1", "InferenceSet"))
 	own.SetName("own")

@@ -14,7 +14,7 @@ import (
 	"k8s.io/client-go/rest"
 )
 
-// TestRequestsTakeTheirOwnShare sends requests to the API server and reads from its answers which level took them.
+// TestRequestsTakeTheirOwnShare sends requests to the API server and reads their priority level from the answers.
 func TestRequestsTakeTheirOwnShare(t *testing.T) {
 	if err := bringIn(t.Context(), "flowcontrol.yaml", everybody, "--set=flowControl.shares=40"); err != nil {
 		t.Fatal(err)

@@ -70,7 +70,7 @@ func run(m *testing.M) int {
 	environment := &envtest.Environment{
 		CRDDirectoryPaths: []string{filepath.Join(chartDir, "files", "crds")}, ErrorIfCRDPathMissing: true,
 	}
-	for _, crd := range karpapis.CRDs { // which installing writes to
+	for _, crd := range karpapis.CRDs { // Installing writes to it
 		environment.CRDs = append(environment.CRDs, crd.DeepCopy())
 	}
 	if err := start(environment); err != nil {
@@ -105,7 +105,8 @@ func start(environment *envtest.Environment) error {
 	return install(ctx)
 }
 
-// as returns a client of a user with all rights beyond the policies. A user with groups of its own is in no other.
+// as returns a client of a user with all rights, so only the policies can refuse a write. A user with explicit groups
+// is in no other group.
 func as(user string, groups ...string) (client.Client, error) {
 	scheme, err := app.Scheme()
 	if err != nil {
@@ -230,7 +231,7 @@ roleRef: {apiGroup: rbac.authorization.k8s.io, kind: ClusterRole, name: cluster-
 subjects: [{apiGroup: rbac.authorization.k8s.io, kind: User, name: owner}]
 `
 
-// heeded waits for the policy that is applied last.
+// heeded waits until the last applied policy is in effect.
 func heeded(ctx context.Context) error {
 	objects, err := parse([]byte(`
 apiVersion: kaito.sh/v1beta1
@@ -246,7 +247,7 @@ spec: {template: {inference: {preset: {name: m}, pod: {tolerations: [{key: model
 		return err != nil && strings.Contains(err.Error(), "modelberth-allowed-sets"), nil
 	})
 	if err != nil {
-		return fmt.Errorf("waiting until the policies are heeded: %w", err)
+		return fmt.Errorf("waiting until the policies are in effect: %w", err)
 	}
 	return nil
 }

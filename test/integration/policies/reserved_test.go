@@ -67,7 +67,7 @@ func reservedMarks() map[string]client.Object {
 	}
 }
 
-// TestForgedMarksAreRefused has strangers write what only the controller writes, and the controller write it.
+// TestForgedMarksAreRefused writes the controller's marks as other users, and as the controller.
 func TestForgedMarksAreRefused(t *testing.T) {
 	for reason, object := range reservedMarks() {
 		t.Run(reason, func(t *testing.T) {
@@ -140,7 +140,7 @@ func TestOnlyDaemonSetsMayTolerateTheTaintOfAWorkspace(t *testing.T) {
 	})
 }
 
-// TestMarkedObjectsStayWritable: whoever leaves the marks alone may do what RBAC lets him do.
+// TestMarkedObjectsStayWritable: without a change of the marks, only RBAC limits a user.
 func TestMarkedObjectsStayWritable(t *testing.T) {
 	pod, set := podOf("kept", map[string]string{v1beta1.LabelWorkspace: "chat"}), setOf("kept", func(set *appsv1.StatefulSet) {
 		set.Labels = map[string]string{v1beta1.LabelManagedBy: v1beta1.ManagedBy}

@@ -1,7 +1,7 @@
 // Copyright The Modelberth Authors.
 // SPDX-License-Identifier: Apache-2.0
 
-// Package router_test checks on a real API server what the router finds in a cluster.
+// Package router_test checks the router's discovery on a real API server.
 package router_test
 
 import (
@@ -140,7 +140,7 @@ func TestDiscovery(t *testing.T) {
 	}
 }
 
-// eventually waits until get returns what is wanted.
+// eventually waits until get returns want.
 func eventually(t *testing.T, want string, get func() string) {
 	t.Helper()
 	ticker, until := time.NewTicker(10*time.Millisecond), time.After(patience)

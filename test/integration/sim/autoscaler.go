@@ -189,7 +189,7 @@ func MakeNode(ctx context.Context, to client.Client, node *corev1.Node) error {
 		return err
 	}
 	before = node.DeepCopy()
-	node.Spec.Taints = nil // the API server adds that it is not Ready, which a controller takes away
+	node.Spec.Taints = nil // the API server adds the taint not-ready, and no controller here removes it
 	return to.Patch(ctx, node, client.MergeFrom(before))
 }
 
@@ -221,7 +221,7 @@ func podRef(pod *corev1.Pod) corev1.ObjectReference {
 	return corev1.ObjectReference{APIVersion: "v1", Kind: "Pod", Namespace: pod.Namespace, Name: pod.Name, UID: pod.UID}
 }
 
-// tell publishes an event, as a recorder does without its aggregation.
+// tell publishes an event without a recorder's aggregation.
 func (a *Autoscaler) tell(ctx context.Context, about corev1.ObjectReference, reason, message string) error {
 	now := metav1.Now()
 	return a.client.Create(ctx, &corev1.Event{

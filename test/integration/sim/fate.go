@@ -70,7 +70,7 @@ func (k *Karpenter) fulfil(ctx context.Context, st *story, claim *karpv1.NodeCla
 	return wait, err
 }
 
-// canMeet reports whether there is something for the fate to befall.
+// canMeet reports whether the claim is ready for its fate.
 func (st *story) canMeet(claim *karpv1.NodeClaim) bool {
 	switch st.fate.Outcome {
 	case cloudscript.NotReady:

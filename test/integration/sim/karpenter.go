@@ -4,7 +4,7 @@
 // Package sim holds the integration tests' stand-ins around a real API server: a scripted Karpenter, and a
 // StatefulSet controller with kubelets quick to start pods.
 //
-// It plays the cluster's part and must not know the workings of the controller under test.
+// It plays the cluster's part, and must not know how the controller works.
 package sim
 
 import (
@@ -67,7 +67,7 @@ type Karpenter struct {
 	script map[target]Behaviour
 	// seen are all claims so far, by UID.
 	seen map[types.UID]owner
-	// players by namespace, and stories, are those of Play.
+	// players by namespace, and stories, belong to Play.
 	players map[string]*cloudscript.Player
 	stories map[types.UID]*story
 }

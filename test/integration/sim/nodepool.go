@@ -143,7 +143,7 @@ func (p *pools) collect(ctx context.Context, claims []karpv1.NodeClaim) error {
 	for i := range claims {
 		isOwned := slices.ContainsFunc(claims[i].OwnerReferences, func(ref metav1.OwnerReference) bool { return ref.Kind == "NodePool" })
 		if !isOwned {
-			continue // gpu-provisioner's carry the label of a pool that never was
+			continue // gpu-provisioner's claims have the label of a pool that never existed
 		}
 		if err := client.IgnoreNotFound(p.client.Delete(ctx, &claims[i])); err != nil {
 			return err

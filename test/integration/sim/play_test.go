@@ -38,7 +38,7 @@ func askFor() *karpv1.NodeClaim {
 	return claim
 }
 
-// visible is what can be seen of the claim, its node and the events about it.
+// visible is the visible state of the claim, its node and their events.
 func visible(t *testing.T, kube client.Client) string {
 	t.Helper()
 	var out []string
@@ -93,8 +93,8 @@ func seenOf(claim *karpv1.NodeClaim) string {
 	return out
 }
 
-// tell runs a claim's story for two minutes and returns what could be seen, and when first. Passes
-// come as a controller makes them: when the claim changed, and when a pass asks for one.
+// tell runs a claim's story for two minutes and returns each visible change with its time. Passes come as in a
+// controller: after a change of the claim, and when an earlier pass requested one.
 func tell(t *testing.T, k *Karpenter) []string {
 	t.Helper()
 	var seen []string

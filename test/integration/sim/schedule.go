@@ -48,7 +48,7 @@ func (w *Workloads) candidates(ctx context.Context, pod *corev1.Pod) ([]string, 
 	return names, nil
 }
 
-// schedule binds a pod to the first of its nodes with room, or marks it unschedulable, and reports whether it is
+// schedule binds a pod to the first of its nodes with room, or marks it unschedulable, and reports whether the pod is
 // bound. A lost node takes its pods with it.
 func (w *Workloads) schedule(ctx context.Context, pod *corev1.Pod) (bool, error) {
 	if pod.Spec.NodeName != "" {
@@ -82,7 +82,7 @@ func (w *Workloads) schedule(ctx context.Context, pod *corev1.Pod) (bool, error)
 	return false, w.client.Status().Update(ctx, pod)
 }
 
-// hasRoom reports whether a node is Ready and has as many GPUs left as a pod asks for.
+// hasRoom reports whether a node is Ready and has enough free GPUs for a pod.
 func (w *Workloads) hasRoom(ctx context.Context, name string, pod *corev1.Pod) (bool, error) {
 	node := &corev1.Node{}
 	if err := w.client.Get(ctx, types.NamespacedName{Name: name}, node); err != nil {
@@ -92,7 +92,7 @@ func (w *Workloads) hasRoom(ctx context.Context, name string, pod *corev1.Pod) (
 		return c.Type == corev1.NodeReady && c.Status == corev1.ConditionTrue
 	})
 	pods := &corev1.PodList{}
-	if err := w.live.List(ctx, pods); err != nil { // the cache may not show what was just bound
+	if err := w.live.List(ctx, pods); err != nil { // the cache may lack the latest bindings
 		return false, err
 	}
 	used := gpusOf(pod)

@@ -39,11 +39,11 @@ type Workloads struct {
 	mu sync.Mutex
 	// scripts by namespace/name of the StatefulSet; without one pods become ready.
 	scripts map[types.NamespacedName]script
-	// held are the StatefulSets with an update that was seen but not begun.
+	// held are the StatefulSets with an observed update that has not started.
 	held map[types.NamespacedName]bool
 }
 
-// script is the status of all pods except those of the revision spared.
+// script is the status of all pods except the pods of the revision spared.
 type script struct {
 	status corev1.PodStatus
 	spared string
@@ -84,7 +84,7 @@ func (w *Workloads) Script(key types.NamespacedName, status corev1.PodStatus) {
 	w.ScriptUpdate(key, "", status)
 }
 
-// ScriptUpdate sets the status of the pods of a StatefulSet, until Heal, except those of its current revision.
+// ScriptUpdate sets the status of the pods of a StatefulSet until Heal, except for pods of its current revision.
 func (w *Workloads) ScriptUpdate(key types.NamespacedName, current string, status corev1.PodStatus) {
 	w.mu.Lock()
 	defer w.mu.Unlock()
@@ -247,7 +247,7 @@ func isReady(pod *corev1.Pod) bool {
 	})
 }
 
-// fits reports whether a node carries all of the pod's selected labels, and no taint without a toleration.
+// fits reports whether a node has all labels of the pod's node selector, and only taints that the pod tolerates.
 func (w *Workloads) fits(ctx context.Context, pod *corev1.Pod) (bool, error) {
 	nodes := &corev1.NodeList{}
 	if err := w.client.List(ctx, nodes, client.MatchingLabels(pod.Spec.NodeSelector)); err != nil {
@@ -264,8 +264,8 @@ func (w *Workloads) fits(ctx context.Context, pod *corev1.Pod) (bool, error) {
 	return false, nil
 }
 
-// ofMachines reports whether a taint is one of those on bought machines, to keep pods away. Others, set when a story
-// takes a node back, come after the pods.
+// ofMachines reports whether a taint keeps other pods off bought machines. Taints from a story that takes a node back
+// come later than the pods.
 func ofMachines(taint *corev1.Taint) bool {
 	return taint.Effect == corev1.TaintEffectNoSchedule && (taint.Key == v1beta1.TaintKey || taint.Key == v1beta1.TaintKeyWorkspace)
 }

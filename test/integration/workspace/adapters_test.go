@@ -222,7 +222,7 @@ func TestAdaptersChangeWithoutRestart(t *testing.T) {
 		t.Errorf("settled adapters cost writes: %v", writes)
 	}
 
-	// A new pod gets the list of the spec, not that of its plan.
+	// A new pod gets the spec's list, not its plan's.
 	if err := w.client.Delete(t.Context(), &corev1.Pod{ObjectMeta: metav1.ObjectMeta{Namespace: ws.Namespace, Name: ws.Name + "-0"}}); err != nil {
 		t.Fatal(err)
 	}
@@ -239,7 +239,7 @@ func TestAdaptersChangeWithoutRestart(t *testing.T) {
 	w.remove(t, ws)
 }
 
-// TestAdaptersBeyondSlots: an edit that the pods cannot take replaces them, and the plan says why.
+// TestAdaptersBeyondSlots: an edit that the running pods cannot adopt replaces them, and the plan has the reason.
 func TestAdaptersBeyondSlots(t *testing.T) {
 	w := enter(t)
 	w.begin(t, faults.NewRecorder())

@@ -19,8 +19,7 @@ import (
 	"github.com/modelberth/modelberth/test/integration/faults"
 )
 
-// A namespace that refuses the pods of a Workspace gets no machine for them, and one soon after it
-// admits them.
+// While a namespace refuses the pods of a Workspace, no machine is bought. Soon after it admits them, one is.
 func TestNamespaceThatRefusesPodsBuysNothing(t *testing.T) {
 	quota := func(namespace string) *corev1.ResourceQuota {
 		return &corev1.ResourceQuota{

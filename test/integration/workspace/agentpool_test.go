@@ -15,7 +15,8 @@ import (
 	"github.com/modelberth/modelberth/test/integration/sim"
 )
 
-// TestAgentPools tells the stories of machines that gpu-provisioner makes: it never gives up, so we do.
+// TestAgentPools runs the stories of gpu-provisioner's machines. The provisioner never gives up, so the controller
+// must.
 func TestAgentPools(t *testing.T) {
 	stories := []ladderStory{
 		{"a quota is read in the words of Azure, and the next machine type serves", agentPoolQuota},

@@ -29,7 +29,7 @@ import (
 	"github.com/modelberth/modelberth/test/integration/faults"
 )
 
-// fast is a clock that runs twenty times as fast as the wall clock.
+// fast is a clock at twenty times the speed of the wall clock.
 type fast struct {
 	clock.PassiveClock
 	start time.Time
@@ -38,8 +38,8 @@ type fast struct {
 func (f fast) Now() time.Time                   { return f.start.Add(20 * f.PassiveClock.Since(f.start)) }
 func (f fast) Since(at time.Time) time.Duration { return f.Now().Sub(at) }
 
-// engines stand in for the engines of a set: they report its running requests, each an equal share, on the port and in
-// the words of llama.cpp. The addresses are those of the loopback network.
+// engines stand in for the engines of a set: each reports an equal share of the running requests, with llama.cpp's port
+// and metric names, on an address of the loopback network.
 type engines struct {
 	world *world
 	set   *v1beta1.InferenceSet
@@ -153,7 +153,7 @@ func (e *engines) breakDown(isBroken bool) {
 	e.isBroken = isBroken
 }
 
-// beginScaling starts a controller whose autoscaler lives twenty times as fast.
+// beginScaling starts a controller with an autoscaler at twenty times the speed.
 func (w *world) beginScaling(t *testing.T, recorder *faults.Recorder, now fast) *life {
 	t.Helper()
 	return w.beginHooked(t, recorder, w.options(), app.Hooks{Autoscaler: func(config *autoscaler.Config) {
@@ -255,7 +255,8 @@ func about(writes []string, kind string) []string {
 	return out
 }
 
-// checkOwner checks who owns the number of replicas. A manifest with another number, applied by the server, is refused.
+// checkOwner checks the field manager of the number of replicas. A manifest with another number, applied by the server,
+// is refused.
 func (w *world) checkOwner(t *testing.T, set *v1beta1.InferenceSet) {
 	t.Helper()
 	var owners []string

@@ -107,7 +107,7 @@ func (b base) begin(t *testing.T, kubeconfig string) (end func()) {
 		}
 		ended = true
 		cancel()
-		_ = command.Wait() // an interrupt is not the end that it expects
+		_ = command.Wait() // it does not expect an interrupt
 		if t.Failed() {
 			t.Logf("the base's controller said:\n%s", &log)
 		}
@@ -222,7 +222,7 @@ type heldObjects struct {
 	Specs map[string]string
 	// Templates of StatefulSets, with their generations.
 	Templates map[string]string
-	// Pods, Services, ControllerRevisions and NodeClaims have the UIDs of those objects.
+	// Pods, Services, ControllerRevisions and NodeClaims have the UIDs of the created objects.
 	Pods, Services, Revisions, Machines map[string]string
 }
 
@@ -325,7 +325,7 @@ func (w *world) writesOf(t *testing.T, user, namespace string) []string {
 	return out
 }
 
-// untilQuiet waits until a user has written nothing for three seconds: a controller that has settled everything.
+// untilQuiet waits until a user has written nothing for three seconds: a controller without work.
 func (w *world) untilQuiet(t *testing.T, user string) {
 	t.Helper()
 	count, since := -1, time.Now()

@@ -113,9 +113,9 @@ func TestMonthlyBudget(t *testing.T) {
 	w.untilCondition(t, second, v1beta1.ConditionReady, metav1.ConditionTrue, "")
 }
 
-// TestSpentBudgetKeepsMachines edits a Workspace whose new machine has no room beside the serving one: because of the price
-// limit, or because the back end cannot hold both. While the budget is spent, the serving one stays: it could not be
-// replaced. A raised budget lets the edit continue.
+// TestSpentBudgetKeepsMachines edits a Workspace. The budget has no room for the new machine beside the serving one:
+// because of the price limit, or because the back end cannot hold both. While the budget is spent, the serving one
+// stays: it could not be replaced. A raised budget lets the edit continue.
 func TestSpentBudgetKeepsMachines(t *testing.T) {
 	for _, backEnd := range []string{options.BackendNodeClaim, options.BackendNodePool, options.BackendPods} {
 		t.Run(backEnd, func(t *testing.T) {
@@ -146,7 +146,7 @@ func TestSpentBudgetKeepsMachines(t *testing.T) {
 	}
 }
 
-// editKeeps edits a Workspace in a namespace with a spent budget, and sees to it that its pod serves on.
+// editKeeps edits a Workspace in a namespace with a spent budget, and checks that its pod continues to serve.
 func (w *world) editKeeps(t *testing.T, ws *v1beta1.Workspace, placement *v1beta1.PlacementSpec) {
 	t.Helper()
 	before, pod := ws.DeepCopy(), w.podUID(t, ws)
@@ -193,7 +193,7 @@ func (w *world) damage(t *testing.T, namespace string) {
 	}
 }
 
-// TestBudgetWithoutLedger buys nothing: nobody can say what was spent.
+// TestBudgetWithoutLedger buys nothing, because the spending is unknown.
 func TestBudgetWithoutLedger(t *testing.T) {
 	w := enter(t)
 	w.beginWith(t, faults.NewRecorder(), clock.RealClock{}, w.options())

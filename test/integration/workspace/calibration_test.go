@@ -21,8 +21,8 @@ import (
 	"github.com/modelberth/modelberth/test/integration/faults"
 )
 
-// hurried is a Workspace whose floor the machine keeps only if its speed is measured: the law's 37 ms are within the
-// margin of an estimate. Its plan is made, and nothing is bought.
+// hurried is a Workspace with a floor that the machine reaches only with a measured speed: the law's 37 ms are within
+// the margin of an estimate. Its plan is made, and nothing is bought.
 func hurried(namespace, name string) *v1beta1.Workspace {
 	ws := plannerForm(namespace, name)
 	ws.Suspend = true

@@ -77,7 +77,7 @@ func TestCommitOfTheFirstFetchStays(t *testing.T) {
 	key := w.untilKept(t, ws, first)
 	before := w.running(t, ws)
 
-	// A later pod reports another commit, as one that has not read the kept commit would.
+	// A later pod reports another commit, like a pod that has not read the kept one.
 	w.workloads.Script(client.ObjectKeyFromObject(ws), tells(second))
 	former := w.podUID(t, ws)
 	if err := w.client.Delete(t.Context(), &corev1.Pod{ObjectMeta: metav1.ObjectMeta{Namespace: ws.Namespace, Name: ws.Name + "-0"}}); err != nil {
@@ -100,7 +100,7 @@ func TestCommitOfTheFirstFetchStays(t *testing.T) {
 		t.Errorf("a commit that is kept costs writes: %v", writes)
 	}
 
-	// What is served after an edit may be newer.
+	// After an edit, the commit may be newer.
 	w.patch(t, ws, func() { ws.Inference.Engine = &v1beta1.EngineSpec{Args: map[string]v1beta1.EngineArg{"seed": "3"}} })
 	w.untilArgs(t, ws, "--seed 3")
 	if next := w.untilKept(t, ws, second); next == key {

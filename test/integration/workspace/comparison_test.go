@@ -26,7 +26,7 @@ import (
 	"github.com/modelberth/modelberth/test/integration/faults"
 )
 
-// standInRouter reports the given counts for whatever new template the set has.
+// standInRouter reports the given counts for the set's new template, whichever that is.
 type standInRouter struct {
 	*httptest.Server
 	pair  atomic.Pointer[comparison.Pair]

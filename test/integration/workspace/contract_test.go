@@ -20,7 +20,7 @@ import (
 	"github.com/modelberth/modelberth/test/integration/faults"
 )
 
-// TestNamesOfTheContract holds what clients of KAITO go by, each written out here: our constants may move, the
+// TestNamesOfTheContract has the names that clients of KAITO use, each written out here: our constants may move, the
 // names may not.
 func TestNamesOfTheContract(t *testing.T) {
 	w := enter(t)
@@ -46,7 +46,7 @@ func TestNamesOfTheContract(t *testing.T) {
 	w.remove(t, ws)
 }
 
-// contract is what is looked for.
+// contract has the texts to look for.
 func contract() map[string]string {
 	return map[string]string{
 		"finalizers":                                             "workspace.finalizer.kaito.sh",

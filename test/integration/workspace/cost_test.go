@@ -22,8 +22,8 @@ import (
 	"github.com/modelberth/modelberth/test/integration/faults"
 )
 
-// TestCostLedger follows a machine through its life, with two controllers one after the other, a stranger's change of the
-// ledger between two writes, and no other rights than those of the chart.
+// TestCostLedger follows a machine through its life, with two controllers one after the other, a foreign change of the
+// ledger between two writes, and only the chart's permissions.
 func TestCostLedger(t *testing.T) {
 	w := enter(t).install(t, "modelberth-books", "cost.enabled=true", "cost.labels={team}")
 	o := w.options()
@@ -97,7 +97,7 @@ func (a *account) ledgers(t *testing.T, namespace string) []*cost.Ledger {
 	return out
 }
 
-// booked adds up what the ledgers in one namespace have for a namespace.
+// booked adds up the entries for a namespace in the ledgers of another one.
 func (a *account) booked(t *testing.T, at, namespace string) *cost.Cells {
 	t.Helper()
 	sum := &cost.Cells{}

@@ -12,17 +12,17 @@ import (
 	"github.com/modelberth/modelberth/test/integration/faults"
 )
 
-// crash is that of a controller at one of its writes; another one takes over as soon as it has come.
+// crash is a controller's crash at one of its writes. Another controller then takes over.
 type crash struct {
 	world    *world
 	begin    func(*testing.T, *faults.Recorder) *life
 	recorder *faults.Recorder
 	first    *life
-	// came says that it has.
+	// came reports that the crash has happened.
 	came bool
 }
 
-// crashAt begins a controller that crashes at that write.
+// crashAt starts a controller that crashes at the given write.
 func (w *world) crashAt(t *testing.T, number int, moment faults.Moment, begin func(*testing.T, *faults.Recorder) *life) *crash {
 	t.Helper()
 	c := &crash{world: w, begin: begin}

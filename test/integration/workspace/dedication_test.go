@@ -19,8 +19,8 @@ import (
 	"github.com/modelberth/modelberth/test/integration/faults"
 )
 
-// TestMachineIsForItsWorkspaceAlone buys a machine for a new plan, with a taint that only its pods tolerate, and one
-// for a plan of an earlier version, whose pods would never start there.
+// TestMachineIsForItsWorkspaceAlone buys two machines. One is for a new plan and has a taint that only the plan's pods
+// tolerate. The other is for a plan of an earlier version. Its pods do not tolerate the taint, so the machine lacks it.
 func TestMachineIsForItsWorkspaceAlone(t *testing.T) {
 	w := enter(t)
 	first := w.begin(t, faults.NewRecorder())
@@ -57,7 +57,8 @@ func (w *world) taintsOf(t *testing.T, ws *v1beta1.Workspace) []string {
 	return out
 }
 
-// pinAsEarlier has the revisions of a Workspace be as a version pinned them that knew of no taint but sku=gpu.
+// pinAsEarlier rewrites the revisions of a Workspace as an earlier version pinned them, with a toleration only for the
+// taint sku=gpu.
 func (w *world) pinAsEarlier(t *testing.T, ws *v1beta1.Workspace) {
 	t.Helper()
 	revisions := &appsv1.ControllerRevisionList{}
@@ -86,7 +87,7 @@ func (w *world) pinAsEarlier(t *testing.T, ws *v1beta1.Workspace) {
 			Namespace: former.Namespace, Name: former.Name, Labels: former.Labels, Annotations: former.Annotations, OwnerReferences: former.OwnerReferences,
 		}
 		earlier.Data = runtime.RawExtension{Raw: raw}
-		if err := w.client.Delete(t.Context(), former); err != nil { // what it pins can never change
+		if err := w.client.Delete(t.Context(), former); err != nil { // its content is immutable
 			t.Fatal(err)
 		}
 		if err := w.client.Create(t.Context(), earlier); err != nil {

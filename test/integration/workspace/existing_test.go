@@ -23,8 +23,8 @@ import (
 	"github.com/modelberth/modelberth/test/integration/faults"
 )
 
-// TestExistingNodes has the stories of nodes not bought for a Workspace. Each has nodes with its own label and
-// taint, so that the Workspaces of other stories leave them alone.
+// TestExistingNodes has the stories of nodes not bought for a Workspace. Each has nodes with its own label and taint,
+// so other stories' Workspaces do not use them.
 func TestExistingNodes(t *testing.T) {
 	w := enter(t)
 	for _, story := range []struct {
@@ -53,8 +53,8 @@ func TestExistingNodes(t *testing.T) {
 	}
 }
 
-// TestCrashAtEveryWriteOnExistingNodes kills the controller at every write on the way to a node and, once that
-// is gone, to the next.
+// TestCrashAtEveryWriteOnExistingNodes kills the controller at every write on the way to a node and, after the loss of
+// the node, to the next one.
 func TestCrashAtEveryWriteOnExistingNodes(t *testing.T) {
 	w := enter(t)
 	for number := 1; !t.Failed(); number++ {
@@ -99,7 +99,7 @@ func TestCrashAtEveryWriteOnExistingNodes(t *testing.T) {
 	}
 }
 
-// nodeForm is KAITO's bring-your-own form: nodes are selected, and nothing else says where to run.
+// nodeForm is KAITO's bring-your-own form: only the node selector limits the placement.
 func nodeForm(namespace, name string) *v1beta1.Workspace {
 	ws := kaitoForm(namespace, name)
 	ws.Resource = v1beta1.ResourceSpec{LabelSelector: &metav1.LabelSelector{MatchLabels: map[string]string{"pool": namespace}}}
@@ -141,7 +141,7 @@ func (w *world) addNode(t *testing.T, ws *v1beta1.Workspace, name string, change
 	if err := w.client.Status().Update(t.Context(), node); err != nil {
 		t.Fatal(err)
 	}
-	node.Spec.Taints = taints // the API server adds that it is not Ready, which a controller takes away
+	node.Spec.Taints = taints // the API server adds the taint not-ready, and no controller here removes it
 	if err := w.client.Update(t.Context(), node); err != nil {
 		t.Fatal(err)
 	}
@@ -468,7 +468,7 @@ func (w *world) touchSet(t *testing.T, key client.ObjectKey) {
 	}
 }
 
-// movesToNode returns a Workspace that serves on a bought machine and moves to a node, on which its pod starts slowly.
+// movesToNode returns a Workspace that moves from a bought machine to an existing node. Its pod starts slowly there.
 func movesToNode(t *testing.T, c *climber) (ws *v1beta1.Workspace, node *corev1.Node) {
 	t.Helper()
 	ws = nodeForm(c.namespace(t), "chat")
@@ -483,8 +483,8 @@ func movesToNode(t *testing.T, c *climber) (ws *v1beta1.Workspace, node *corev1.
 	return ws, node
 }
 
-// brokenOnNodes moves a Workspace to a node where its pod does not answer. The bought machine is kept for a while, and an
-// edit that is taken back needs no other.
+// brokenOnNodes moves a Workspace to a node where its pod does not answer. The controller keeps the bought machine for
+// a while, so it buys none when the edit is reverted.
 func brokenOnNodes(t *testing.T, c *climber) {
 	ws, node := movesToNode(t, c)
 	key := client.ObjectKeyFromObject(ws)

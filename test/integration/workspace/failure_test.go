@@ -15,7 +15,7 @@ import (
 	"github.com/modelberth/modelberth/test/integration/faults"
 )
 
-// failure returns what an API server in trouble answers, by turns.
+// failure returns the errors of an API server in trouble, in turn.
 func failure(number int) error {
 	if number%2 == 0 {
 		return apierrors.NewTimeoutError("the request did not complete in time", 1)

@@ -19,8 +19,8 @@ import (
 	"github.com/modelberth/modelberth/test/integration/faults"
 )
 
-// TestHealthOfWorkspaces watches Workspaces and computes their health as Flux does, and as all tools do with kstatus. A
-// health that comes and goes would end an installation too early.
+// TestHealthOfWorkspaces watches Workspaces and computes their health as Flux does, and as all tools do with kstatus.
+// An unstable health would end an installation too early.
 func TestHealthOfWorkspaces(t *testing.T) {
 	w := enter(t)
 	w.begin(t, faults.NewRecorder())
@@ -152,7 +152,7 @@ func TestAppliedManifestDoesNotDrift(t *testing.T) {
 	}
 }
 
-// applied applies a manifest on the server as Flux does, and returns what the API server then has.
+// applied applies a manifest on the server as Flux does, and returns the stored object.
 func (w *world) applied(t *testing.T, manifest *v1beta1.Workspace, options ...client.ApplyOption) *v1beta1.Workspace {
 	t.Helper()
 	fields, err := runtime.DefaultUnstructuredConverter.ToUnstructured(manifest)

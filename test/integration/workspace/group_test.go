@@ -34,7 +34,7 @@ func groupForm(namespace, name string) *v1beta1.Workspace {
 	return ws
 }
 
-// TestGroups tells the stories of models on several machines.
+// TestGroups runs the stories of models on several machines.
 func TestGroups(t *testing.T) {
 	stories := []struct {
 		reason string
@@ -68,8 +68,8 @@ func (w *world) serve(t *testing.T, name string) *v1beta1.Workspace {
 	return ws
 }
 
-// groupChangesZone has a zone run out of machines after the first: a refusal of that zone alone keeps the best machine
-// type in the others.
+// groupChangesZone has a zone run out of machines after the first: after a refusal in that zone, the best machine type
+// stays usable in the others.
 func groupChangesZone(t *testing.T, life *life) {
 	w := life.world
 	namespace := w.namespace(t)
@@ -138,7 +138,7 @@ func (w *world) number(t *testing.T, ws *v1beta1.Workspace) int {
 	return number
 }
 
-// endEngine lets the kubelet's report say that a member's engine ended, and was started again.
+// endEngine makes the kubelet report a restart of a member's engine.
 func (w *world) endEngine(t *testing.T, ws *v1beta1.Workspace, rank int, code int32) {
 	t.Helper()
 	now := metav1.Now()
@@ -189,7 +189,7 @@ func (w *world) untilReplaced(t *testing.T, ws *v1beta1.Workspace, before [2]typ
 	})
 }
 
-// staysWhole sees to it that nothing is replaced any more.
+// staysWhole checks that nothing more is replaced.
 func (w *world) staysWhole(t *testing.T, ws *v1beta1.Workspace, number int) {
 	t.Helper()
 	whole := w.uids(t, ws)
@@ -258,7 +258,7 @@ func groupFailsAgain(t *testing.T, life *life) {
 	second := w.uids(t, ws)
 	w.endEngine(t, ws, 1, 1)
 	failed := time.Now()
-	// Nobody is to wait for answers of a leader that has lost a member: it goes at once, and the delay is the next one's.
+	// A leader that has lost a member cannot answer, so it is deleted at once. The next leader has the delay.
 	w.untilReplaced(t, ws, second)
 	if got := w.number(t, ws); got != 3 {
 		t.Errorf("group %d, want 3", got)

@@ -281,8 +281,8 @@ func flappingFault(t *testing.T, c *climber) {
 	c.remove(t, ws)
 }
 
-// gpuShortage takes a GPU out of what the node of a Workspace can allocate, for a moment and then for good. The controller
-// starts anew in between.
+// gpuShortage removes a GPU from the allocatable resources of a Workspace's node, first for a moment and then for good.
+// The controller restarts in between.
 func gpuShortage(t *testing.T, c *climber) {
 	ws := eitherForm(c.namespace(t), "chat")
 	c.create(t, ws)

@@ -17,8 +17,8 @@ import (
 	"github.com/modelberth/modelberth/test/integration/sim"
 )
 
-// TestHandover tells the stories of Workspaces with machines of a retired back end: they serve on, have nothing twice
-// and leave nothing.
+// TestHandover runs the stories of Workspaces with machines of a retired back end. They continue to serve, get no
+// second machine and leave nothing behind.
 func TestHandover(t *testing.T) {
 	claims, dynamic, static := withBackEnd(options.BackendNodeClaim), withBackEnd(options.BackendNodePool), withStaticPools
 	pods, existing := withBackEnd(options.BackendPods), withBackEnd(options.BackendExisting)
@@ -86,7 +86,7 @@ func (h *handover) begin(t *testing.T, set func(*options.Controller)) {
 	h.life = h.beginWith(t, faults.NewRecorder(), h.clock, o)
 }
 
-// serve has the Workspace serve, hands it over, and checks that nothing changes.
+// serve waits until the Workspace serves, hands it over, and checks that nothing changes.
 func (h *handover) serve(t *testing.T) (pod types.UID) {
 	t.Helper()
 	h.create(t, h.ws)
@@ -131,8 +131,8 @@ func handedSuspended(t *testing.T, h *handover) {
 	h.checkNothingLeft(t, h.ws)
 }
 
-// handedEdited has the Workspace need another machine: the back end that is set gets it, once the former's is
-// gone.
+// handedEdited has the Workspace need another machine: the present back end gets it once the former back end's machine
+// is gone.
 func handedEdited(t *testing.T, h *handover) {
 	h.serve(t)
 	most := h.watchClaims(t, h.ws)
@@ -174,7 +174,7 @@ func handedForgotten(t *testing.T, h *handover) {
 	h.checkNothingLeft(t, h.ws)
 }
 
-// handedEarly hands over what is on its way.
+// handedEarly hands over a machine that has not joined yet.
 func handedEarly(t *testing.T, h *handover) {
 	h.karpenter.Script(cheap, sim.Hangs)
 	h.ws.Resource.Placement.InstanceTypes = []string{cheap, dear}

@@ -20,10 +20,10 @@ import (
 	"github.com/modelberth/modelberth/test/integration/faults"
 )
 
-// commit is what the main branch of the hub's model is at.
+// commit is the head of the main branch of the hub's model.
 const commit = "0123456789abcdef0123456789abcdef01234567"
 
-// hubForm is a Workspace of a model that no catalogue has.
+// hubForm is a Workspace with a model outside the catalogue.
 func hubForm(namespace, name string) *v1beta1.Workspace {
 	ws := plannerForm(namespace, name)
 	ws.Inference.Preset.Name = "org/Known-8B"

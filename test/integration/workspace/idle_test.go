@@ -23,7 +23,7 @@ const (
 	months = 90 * 24 * time.Hour
 )
 
-// TestIdleMachines tells of machines on which no pod is ready.
+// TestIdleMachines runs the stories of machines without a ready pod.
 func TestIdleMachines(t *testing.T) {
 	stories := []ladderStory{
 		{"machines that never serve are released once, and a restart does not begin anew", neverServes},
@@ -45,7 +45,7 @@ func beginIdle(t *testing.T, c *climber) {
 	c.life = c.beginWith(t, faults.NewRecorder(), c.clock, o)
 }
 
-// lacksImage is the status of a pod whose image may be pushed later: no failure that is known to be permanent.
+// lacksImage is the status of a pod whose image may be pushed later: not a permanent failure.
 func lacksImage() corev1.PodStatus {
 	return corev1.PodStatus{
 		Phase:      corev1.PodPending,
@@ -70,7 +70,7 @@ func (c *climber) untilAttempt(t *testing.T, ws *v1beta1.Workspace, what string,
 	})
 }
 
-// checkKept looks twice, and wants the first machine.
+// checkKept checks twice that the Workspace still has the first machine.
 func (c *climber) checkKept(t *testing.T, ws *v1beta1.Workspace, why string) {
 	t.Helper()
 	c.passes(t, c.life, ws, 2)
@@ -121,7 +121,7 @@ func neverServes(t *testing.T, c *climber) {
 	c.remove(t, ws)
 }
 
-// serveOnce makes a Workspace that has served, and has a fault after that.
+// serveOnce makes a Workspace that has served and then fails.
 func (c *climber) serveOnce(t *testing.T) *v1beta1.Workspace {
 	t.Helper()
 	ws := named(c.namespace(t), "chat", cheap)

@@ -88,8 +88,8 @@ func (w *world) watchReplicas(t *testing.T, set *v1beta1.InferenceSet) (stop fun
 	return func() int { close(done); return <-result }
 }
 
-// TestInferenceSetStopsABrokenRollout: a template that no machine can serve reaches one replica, or a surplus one, and the
-// former template brings the set back.
+// TestInferenceSetStopsABrokenRollout: a template without a suitable machine reaches one replica, or a surplus one. The
+// former template repairs the set.
 func TestInferenceSetStopsABrokenRollout(t *testing.T) {
 	w := enter(t)
 	w.begin(t, faults.NewRecorder())
@@ -162,8 +162,8 @@ func TestInferenceSetKeepsSomeOffSpot(t *testing.T) {
 	w.removeSet(t, set)
 }
 
-// TestInferenceSetRollsBack: a template that cannot work reaches one replica, or a surplus one, and both replicas return to
-// the previous one, with a restart of the controller in between.
+// TestInferenceSetRollsBack: a broken template reaches one replica, or a surplus one. Both replicas return to the
+// previous template, with a restart of the controller in between.
 func TestInferenceSetRollsBack(t *testing.T) {
 	w := enter(t)
 	begin := func() *life {

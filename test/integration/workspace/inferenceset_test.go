@@ -41,7 +41,7 @@ func setForm(namespace, name string, replicas int32) *v1beta1.InferenceSet {
 	}
 }
 
-// createSet stores a set, and sees to it that nothing of it is in the way of the next story.
+// createSet creates a set, and deletes it with all its objects at the end of the story.
 func (w *world) createSet(t *testing.T, set *v1beta1.InferenceSet) {
 	t.Helper()
 	if err := w.client.Create(t.Context(), set); err != nil {
@@ -51,7 +51,7 @@ func (w *world) createSet(t *testing.T, set *v1beta1.InferenceSet) {
 	t.Cleanup(func() { w.clearSet(t, key) })
 }
 
-// clearSet takes away what a story left behind.
+// clearSet deletes the remains of a story.
 func (w *world) clearSet(t *testing.T, key client.ObjectKey) {
 	t.Helper()
 	ctx, cancel := context.WithTimeout(context.Background(), patience)
@@ -98,7 +98,7 @@ func (w *world) untilSet(t *testing.T, set *v1beta1.InferenceSet, kind string, s
 	})
 }
 
-// untilScaled waits until a set has as many ready replicas as it is to have, and no other Workspace.
+// untilScaled waits until a set has exactly the given number of replicas, all of them ready.
 func (w *world) untilScaled(t *testing.T, set *v1beta1.InferenceSet, replicas int) {
 	t.Helper()
 	w.untilSet(t, set, v1beta1.ConditionReady, metav1.ConditionTrue, v1beta1.ReasonReplicasReady)
@@ -236,7 +236,7 @@ func (w *world) checkSetService(t *testing.T, set *v1beta1.InferenceSet) {
 	}
 }
 
-// checkChildren checks the names that the contract gives a replica.
+// checkChildren checks the contract's names of a replica.
 func (w *world) checkChildren(t *testing.T, set *v1beta1.InferenceSet) {
 	t.Helper()
 	for _, ws := range w.children(t, set) {
@@ -305,8 +305,8 @@ func TestInferenceSetTakesEditsOfReplicasBack(t *testing.T) {
 	w.removeSet(t, set)
 }
 
-// TestInferenceSetLeavesStrangersAlone: a Workspace with the label of a set is not its replica, and a name that somebody
-// else has is reported.
+// TestInferenceSetLeavesStrangersAlone: a foreign Workspace with a set's label is not its replica, and the condition
+// reports a taken name.
 func TestInferenceSetLeavesStrangersAlone(t *testing.T) {
 	w := enter(t)
 	w.begin(t, faults.NewRecorder())
@@ -409,8 +409,8 @@ func TestInferenceSetSurvivesCrashes(t *testing.T) {
 	}
 }
 
-// TestInferenceSetKeepsFullTemplates: what a set writes into a Workspace is what it reads back, for every field of the
-// API. Otherwise it would update the Workspace forever.
+// TestInferenceSetKeepsFullTemplates: a set reads back every field that it writes into a Workspace. Otherwise it would
+// update the Workspace forever.
 func TestInferenceSetKeepsFullTemplates(t *testing.T) {
 	w := enter(t)
 	life := w.begin(t, faults.NewRecorder())

@@ -27,7 +27,7 @@ import (
 	"github.com/modelberth/modelberth/test/integration/faults"
 )
 
-// served is a Workspace that KAITO's controller served, and the objects that it left behind.
+// served is a Workspace with the objects of KAITO's controller.
 type served struct {
 	*world
 	ws *v1beta1.Workspace
@@ -37,8 +37,8 @@ type served struct {
 	machines []client.Object
 }
 
-// TestWorkspaceOfKAITOIsLeftAlone starts the controller in a cluster that KAITO's controller served: in none of its
-// forms is anything written to what serves, or bought beside it, and a deletion releases KAITO's machines.
+// TestWorkspaceOfKAITOIsLeftAlone starts the controller in a cluster that KAITO's controller served: whatever its form,
+// the controller neither writes to the serving objects nor buys machines, and a deletion releases KAITO's machines.
 func TestWorkspaceOfKAITOIsLeftAlone(t *testing.T) {
 	w := enter(t)
 	for _, test := range []struct {
@@ -248,7 +248,7 @@ func (s *served) withPool(t *testing.T) {
 	s.machines = append(s.machines, pool, &claims.Items[0])
 }
 
-// withAgentPool makes the NodeClaim that gpu-provisioner makes an agent pool of.
+// withAgentPool makes a NodeClaim for an agent pool of gpu-provisioner.
 func (s *served) withAgentPool(t *testing.T) {
 	t.Helper()
 	claim := &karpv1.NodeClaim{
@@ -287,7 +287,7 @@ func instanceTypeIs(name string) karpv1.NodeSelectorRequirementWithMinValues {
 	}
 }
 
-// state is all that the namespace and KAITO's machines are, apart from the Workspace: a version of each object.
+// state is the content of the namespace, without the Workspace, and of KAITO's machines: a version of each object.
 func (s *served) state(t *testing.T) map[string]string {
 	t.Helper()
 	out := map[string]string{}
@@ -313,7 +313,7 @@ func (s *served) state(t *testing.T) map[string]string {
 	return out
 }
 
-// note notes what an object is meant to be: its status is the cluster's to write.
+// note records the intended state of an object: its status is the cluster's to write.
 func (s *served) note(t *testing.T, out map[string]string, list client.ObjectList) {
 	t.Helper()
 	err := meta.EachListItem(list, func(item runtime.Object) error {
@@ -363,7 +363,7 @@ func (s *served) staysAsItIs(t *testing.T, life *life, names string, before map[
 	}
 }
 
-// isLook reports whether a request looks for a Deployment, of which the controller keeps none, or is of the other Workspace's.
+// isLook reports whether a request is about a Deployment, which the controller does not cache, or a Lease.
 func isLook(request string) bool {
 	return strings.Contains(request, "/deployments/") || strings.Contains(request, "/leases/")
 }

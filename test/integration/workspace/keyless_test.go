@@ -81,7 +81,7 @@ func mustReference(t *testing.T, text string) name.Reference {
 	return ref
 }
 
-// verifier stands in for modelberth-verifier and answers as it is told.
+// verifier stands in for modelberth-verifier and returns the given answer.
 func verifier(t *testing.T, answer *atomic.Value) (socket string) {
 	t.Helper()
 	socket = filepath.Join(t.TempDir(), "s")
@@ -105,8 +105,8 @@ func verifier(t *testing.T, answer *atomic.Value) (socket string) {
 	return socket
 }
 
-// TestNothingIsBoughtForAnUnverifiedIdentity: weights that need an identity's signature cost nothing before the
-// verifier accepts them, and then the pods fetch the verified digest.
+// TestNothingIsBoughtForAnUnverifiedIdentity: for weights that need an identity's signature, nothing is bought before
+// the verifier accepts them. The pods then fetch the verified digest.
 func TestNothingIsBoughtForAnUnverifiedIdentity(t *testing.T) {
 	w := enter(t)
 	reference, digest := signedArtifact(t)
@@ -145,9 +145,9 @@ func TestNothingIsBoughtForAnUnverifiedIdentity(t *testing.T) {
 	w.remove(t, ws)
 }
 
-// TestRollbackIsVerifiedAgain goes back to a stored plan whose machine exists and whose identity no longer counts,
-// because the administrator replaced the roots of trust. The serving pods continue; pods of the stored plan begin once
-// it is verified, with the digest of that day and on the same machine.
+// TestRollbackIsVerifiedAgain goes back to a stored plan that still has its machine. Its signer is no longer trusted,
+// because the administrator replaced the roots of trust. The serving pods continue; pods of the stored plan start once
+// it is verified again, with its digest and on the same machine.
 func TestRollbackIsVerifiedAgain(t *testing.T) {
 	w := enter(t)
 	reference, digest := signedArtifact(t)
@@ -178,7 +178,7 @@ func TestRollbackIsVerifiedAgain(t *testing.T) {
 
 	trust("of today")
 	answer.Store(`{"verified":false,"problem":"a foreign root"}`)
-	w.passes(t, life, ws, 2) // what serves is left alone
+	w.passes(t, life, ws, 2) // the serving pods stay
 	if got := condition(ws, v1beta1.ConditionPlanned); got.Status != metav1.ConditionTrue {
 		t.Errorf("new roots of trust alone: %+v", got)
 	}

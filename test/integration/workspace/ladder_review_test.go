@@ -18,8 +18,7 @@ import (
 	"github.com/modelberth/modelberth/test/integration/sim"
 )
 
-// TestLadderKeepsWhatItHolds tells of machines that must not be given up, and of what is said about
-// those that were.
+// TestLadderKeepsWhatItHolds runs the stories of machines that must stay, and of the messages about released ones.
 func TestLadderKeepsWhatItHolds(t *testing.T) {
 	stories := []ladderStory{
 		{"an attempt that has recorded nothing of its machine keeps it", unrecorded},
@@ -33,7 +32,7 @@ func TestLadderKeepsWhatItHolds(t *testing.T) {
 	}
 }
 
-// keeps sees to it that a Workspace goes on with the only machine it ever had.
+// keeps checks that a Workspace continues with its only machine.
 func (c *climber) keeps(t *testing.T, ws *v1beta1.Workspace) {
 	t.Helper()
 	during(t, "the machine is kept", 3*time.Second, func() (bool, string) {
@@ -139,8 +138,8 @@ func oldPass(t *testing.T, c *climber) {
 	c.remove(t, ws)
 }
 
-// othersRefused has the machine type of a plan refused to another Workspace, before its own machine of
-// that type is lost.
+// othersRefused: the cloud refuses a machine type to another Workspace, before a Workspace loses its machine of that
+// type.
 func othersRefused(t *testing.T, c *climber) {
 	c.karpenter.Script(cheap, sim.NoCapacity)
 	ws := eitherForm(c.namespace(t), "chat")

@@ -51,8 +51,7 @@ func eitherForm(namespace, name string) *v1beta1.Workspace {
 	return ws
 }
 
-// TestLadder tells the stories of refused and lost machines, one after the other: they share what is
-// left alone after refusals.
+// TestLadder runs the stories of refused and lost machines in sequence, because they share the cooldowns.
 func TestLadder(t *testing.T) {
 	stories := []ladderStory{
 		{"the first machine type is out of capacity, and the second serves", firstRefused},
@@ -80,18 +79,18 @@ func TestLadder(t *testing.T) {
 	}
 }
 
-// ladderStory is one that a controller with a clock of its own is told.
+// ladderStory is a story for a controller with its own clock.
 type ladderStory struct {
 	reason string
 	tell   func(*testing.T, *climber)
 }
 
-// run tells the story, and lets all machines work again.
+// run runs the story, and then lets all machines work again.
 func (s ladderStory) run(t *testing.T, w *world) {
 	s.runWith(t, w, func(t *testing.T, c *climber) { c.life = c.beginAt(t, faults.NewRecorder(), c.clock) })
 }
 
-// runWith tells the story of a controller that begin begins.
+// runWith runs the story with the controller that begin starts.
 func (s ladderStory) runWith(t *testing.T, w *world, begin func(*testing.T, *climber)) {
 	t.Run(s.reason, func(t *testing.T) {
 		c := &climber{world: w, clock: &stepClock{}}
@@ -101,8 +100,7 @@ func (s ladderStory) runWith(t *testing.T, w *world, begin func(*testing.T, *cli
 	})
 }
 
-// until waits until the attempts are as they should be, each as its number, machine type and what it
-// ended with.
+// until waits for the given attempts, each with its number, machine type and end.
 func (c *climber) until(t *testing.T, ws *v1beta1.Workspace, want ...string) {
 	t.Helper()
 	eventually(t, fmt.Sprintf("attempts %v", want), func() (bool, string) {
@@ -117,7 +115,7 @@ func (c *climber) until(t *testing.T, ws *v1beta1.Workspace, want ...string) {
 	})
 }
 
-// checkHeld sees to it that there was never more than one machine.
+// checkHeld checks that there was never more than one machine.
 func (c *climber) checkHeld(t *testing.T, most func() int) {
 	t.Helper()
 	if got := most(); got > 1 {
@@ -154,7 +152,7 @@ func firstRefused(t *testing.T, c *climber) {
 	c.remove(t, ws)
 }
 
-// untilEvent waits for an event about a Workspace, and sees that it came once.
+// untilEvent waits for an event about a Workspace, and checks that it came once.
 func (c *climber) untilEvent(t *testing.T, ws *v1beta1.Workspace, reason, part string) {
 	t.Helper()
 	eventually(t, "event "+reason, func() (bool, string) {
@@ -253,7 +251,7 @@ func classNotReady(t *testing.T, c *climber) {
 	c.remove(t, ws)
 }
 
-// classWithSmallDisk has the machines of the node class be too small for the model, until somebody mends it.
+// classWithSmallDisk gives the node class a disk that is too small for the model, until an administrator corrects it.
 func classWithSmallDisk(t *testing.T, c *climber) {
 	set := func(gigabytes int) {
 		t.Helper()
@@ -389,7 +387,7 @@ func waitingIsSilent(t *testing.T, c *climber) {
 	c.create(t, ws)
 	c.untilCondition(t, ws, v1beta1.ConditionNodeClaimReady, metav1.ConditionFalse, "LaunchFailed")
 	c.checkSilent(t, "a machine is on its way")
-	c.clock.step(3 * time.Minute) // the provisioner may try no longer after words that nobody knows
+	c.clock.step(3 * time.Minute) // after an unknown message, the attempt ends by then
 	c.patch(t, ws, nil)
 	c.untilCondition(t, ws, v1beta1.ConditionResourceReady, metav1.ConditionFalse, v1beta1.ReasonUnknown)
 	c.untilReleased(t, ws)
@@ -397,7 +395,7 @@ func waitingIsSilent(t *testing.T, c *climber) {
 	c.remove(t, ws)
 }
 
-// checkSilent counts requests once what was just seen is over.
+// checkSilent counts requests once the present step has ended.
 func (c *climber) checkSilent(t *testing.T, when string) {
 	t.Helper()
 	const settles, period = 4 * time.Second, 5 * time.Second
@@ -454,7 +452,7 @@ func noGPUs(t *testing.T, c *climber) {
 	c.remove(t, ws)
 }
 
-// silence has the node of a Workspace that serves be not Ready.
+// silence makes the node of a serving Workspace NotReady.
 func (c *climber) silence(t *testing.T, ws *v1beta1.Workspace) {
 	t.Helper()
 	node := &corev1.Node{}
@@ -548,7 +546,7 @@ func restarted(t *testing.T, c *climber) {
 	c.remove(t, first)
 }
 
-// unseenPlan keeps the plan that was fallen back to out of the controller's cache for a while.
+// unseenPlan delays the fallback's plan in the controller's cache.
 func unseenPlan(t *testing.T, c *climber) {
 	c.karpenter.Script(cheap, sim.NoCapacity)
 	ws := eitherForm(c.namespace(t), "chat")
@@ -567,7 +565,7 @@ func unseenPlan(t *testing.T, c *climber) {
 	c.remove(t, ws)
 }
 
-// lostStatus takes the status away from a Workspace that fell back, while the controller is away.
+// lostStatus removes the status of a Workspace after a fallback, while no controller runs.
 func lostStatus(t *testing.T, c *climber) {
 	c.karpenter.Script(cheap, sim.NoCapacity)
 	ws := eitherForm(c.namespace(t), "chat")

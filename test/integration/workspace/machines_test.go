@@ -34,7 +34,7 @@ func templateForm(namespace string) *v1beta1.Workspace {
 	return ws
 }
 
-// condition returns a condition of a Workspace; an empty one where there is none.
+// condition returns a condition of a Workspace; an empty one if there is none.
 func condition(ws *v1beta1.Workspace, kind string) metav1.Condition {
 	if found := meta.FindStatusCondition(ws.Status.Conditions, kind); found != nil {
 		return *found
@@ -107,8 +107,8 @@ func otherCapacityType(t *testing.T, life *life) {
 	}
 }
 
-// watchReady watches a Workspace. The returned function waits for the first report on the generation after the present
-// one, and reports whether that was Ready.
+// watchReady watches a Workspace. The returned function waits for the first report on the next generation, and returns
+// its condition Ready.
 func (w *world) watchReady(t *testing.T, ws *v1beta1.Workspace) (first func() metav1.Condition) {
 	t.Helper()
 	watcher, err := w.client.Watch(t.Context(), &v1beta1.WorkspaceList{}, client.InNamespace(ws.Namespace))
@@ -139,8 +139,8 @@ func capacityTypeOf(claim *karpv1.NodeClaim) string {
 	return ""
 }
 
-// watchClaims watches the NodeClaims of a Workspace. What it returns stops watching and reports how many
-// there were at once at most.
+// watchClaims watches the NodeClaims of a Workspace. The returned function stops the watch and returns the largest
+// number that existed at once.
 func (w *world) watchClaims(t *testing.T, ws *v1beta1.Workspace) (stop func() int) {
 	t.Helper()
 	watcher, err := w.client.Watch(t.Context(), &karpv1.NodeClaimList{},

@@ -1,8 +1,8 @@
 // Copyright The Modelberth Authors.
 // SPDX-License-Identifier: Apache-2.0
 
-// Package workspace_test tells the stories of a Workspace against a real API server, with the controller as it is wired
-// in production and stand-ins for Karpenter and the kubelets.
+// Package workspace_test runs the stories of a Workspace against a real API server, with the production controller and
+// stand-ins for Karpenter and the kubelets.
 //
 // A test begins with enter: it gives the test an API server of its own and runs it beside others. main_test.go has the
 // common waits, worlds_test.go the worlds.
@@ -45,13 +45,13 @@ type life struct {
 	// done is closed when the controller has stopped; err says why.
 	done chan struct{}
 	err  error
-	// requests are what was sent to the API server, watches apart.
+	// requests are the requests to the API server, without watches.
 	requests, watches *requests
-	// cached reads what the controller's watches have shown it.
+	// cached reads from the controller's cache.
 	cached client.Reader
 }
 
-// requests keeps what is asked of the API server.
+// requests records the requests to the API server.
 type requests struct {
 	mu   sync.Mutex
 	sent []string
@@ -66,7 +66,7 @@ func (r *requests) add(request *http.Request) {
 // Load returns how many there were.
 func (r *requests) Load() int { return len(r.about("")) }
 
-// about returns those whose address names something.
+// about returns the requests with a text in their address.
 func (r *requests) about(what string) []string {
 	r.mu.Lock()
 	defer r.mu.Unlock()
@@ -95,7 +95,7 @@ func (w *world) begin(t *testing.T, recorder *faults.Recorder) *life {
 	return w.beginAt(t, recorder, clock.RealClock{})
 }
 
-// options are the settings that controllers of the stories have.
+// options are the settings of the stories' controllers.
 func (w *world) options() options.Controller {
 	return options.Controller{
 		MultiNode: isolation.Allow, // nothing here has a network to probe
@@ -147,7 +147,7 @@ func (w *world) beginHooked(t *testing.T, recorder *faults.Recorder, o options.C
 	return l
 }
 
-// accepted returns the controller's writes without those that lost against another one.
+// accepted returns the controller's writes without the conflicts.
 func (l *life) accepted() []string {
 	return slices.DeleteFunc(l.recorder.Writes(), func(write string) bool { return strings.HasSuffix(write, "(conflict)") })
 }
@@ -171,8 +171,7 @@ func (l *life) untilSeen(t *testing.T, object client.Object) {
 	})
 }
 
-// end stops the controller and waits until it has stopped. One that stopped on its own explains why a
-// story did not go on.
+// end stops the controller and waits until it has stopped. If it stopped on its own, its error explains a stuck story.
 func (l *life) end(t *testing.T) {
 	t.Helper()
 	l.cancel()
@@ -196,7 +195,7 @@ func (w *world) namespace(t *testing.T) string {
 	return namespace.Name
 }
 
-// create stores a Workspace, and sees to it that nothing of it is in the way of the next story.
+// create creates a Workspace, and deletes it with all its objects at the end of the story.
 func (w *world) create(t *testing.T, ws *v1beta1.Workspace) {
 	t.Helper()
 	if err := w.client.Create(t.Context(), ws); err != nil {
@@ -211,7 +210,7 @@ func (w *world) create(t *testing.T, ws *v1beta1.Workspace) {
 	})
 }
 
-// clear takes away what a story left behind. The controller may have ended by now.
+// clear deletes the remains of a story. The controller may have stopped already.
 func (w *world) clear(t *testing.T, key client.ObjectKey, uid types.UID) {
 	t.Helper()
 	ctx, cancel := context.WithTimeout(context.Background(), patience)
@@ -247,7 +246,7 @@ func eventually(t *testing.T, what string, done func() (bool, string)) {
 	t.Fatalf("%s: not within %s; last seen: %s", what, patience, seen)
 }
 
-// during sees to it that something holds all the time.
+// during checks that something holds the whole time.
 func during(t *testing.T, what string, period time.Duration, holds func() (bool, string)) {
 	t.Helper()
 	for deadline := time.Now().Add(period); time.Now().Before(deadline); time.Sleep(20 * time.Millisecond) {

@@ -41,7 +41,7 @@ const (
 	helmTime = time.Minute
 )
 
-// question is a query of the chart and where it stands.
+// question is a query of the chart, with its place.
 type question struct{ place, query string }
 
 // TestMonitoring has a real Prometheus scrape the real controller and stand-ins of the engines and GPUs, and runs every
@@ -56,7 +56,7 @@ func TestMonitoring(t *testing.T) {
 	o.Cost = options.Cost{Namespace: "default", Name: "modelberth-cost", Interval: time.Minute}
 	o.Settings = w.createSettings(t, w.namespace(t), map[string]string{"spending-unlimited": "true"})
 	w.beginWith(t, faults.NewRecorder(), clock.RealClock{}, o)
-	// Before anything happens, so that Prometheus sees counters move.
+	// It starts before the story, so Prometheus sees counters increase.
 	at := startPrometheus(t, prometheus, rendered.rules, map[string]string{
 		job: o.Metrics.Address, "vllm": serveVLLM(t), "llamacpp": serveFile(t, "llamacpp.prom"), "dcgm": serveFile(t, "dcgm.prom"),
 	})
@@ -116,7 +116,7 @@ func installed(t *testing.T, program string) string {
 	return path
 }
 
-// monitoring is what the chart renders for Prometheus and Grafana.
+// monitoring has the chart's files for Prometheus and Grafana.
 type monitoring struct {
 	// rules are a file of rules, as Prometheus reads it.
 	rules     string
@@ -349,7 +349,7 @@ func checkReference(t *testing.T, address string) {
 	})
 }
 
-// TestAlerts runs promtool's tests of the alerts, and checks that each alert has one, and a runbook.
+// TestAlerts runs promtool's tests of the alerts, and checks that each alert has a test and a runbook.
 func TestAlerts(t *testing.T) {
 	promtool := installed(t, "promtool")
 	rendered := renderMonitoring(t)

@@ -23,8 +23,8 @@ import (
 	"github.com/modelberth/modelberth/test/integration/faults"
 )
 
-// TestNameTakenUnderServingWorkspace has the Service of a Workspace that serves replaced by somebody
-// else's while the controller is away.
+// TestNameTakenUnderServingWorkspace replaces the Service of a serving Workspace by a foreign one, while no controller
+// runs.
 func TestNameTakenUnderServingWorkspace(t *testing.T) {
 	w := enter(t)
 	first := w.begin(t, faults.NewRecorder())
@@ -75,8 +75,8 @@ func TestNameTakenUnderServingWorkspace(t *testing.T) {
 	w.remove(t, ws)
 }
 
-// TestNamesThatTheCacheDoesNotShow applies with an empty cache: only the API server knows the existing objects, and
-// each write has to leave foreign ones alone.
+// TestNamesThatTheCacheDoesNotShow applies with an empty cache: only the API server has the existing objects, and no
+// write may change a foreign one.
 func TestNamesThatTheCacheDoesNotShow(t *testing.T) {
 	w := enter(t)
 	ws := kaitoForm(w.namespace(t), "chat")

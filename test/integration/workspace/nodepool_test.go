@@ -25,7 +25,7 @@ import (
 	"github.com/modelberth/modelberth/test/integration/sim"
 )
 
-// TestNodePools tells the stories of machines that Karpenter makes of pools, of both kinds.
+// TestNodePools runs the stories of machines from pools of both kinds.
 func TestNodePools(t *testing.T) {
 	stories := []ladderStory{
 		{"the first machine type is out of capacity, for ever, and the second serves", poolRefused},
@@ -141,7 +141,7 @@ func poolHidden(t *testing.T, c *climber) {
 	c.remove(t, ws)
 }
 
-// poolsWait counts requests while one pool has a machine that does not come, and another one has none.
+// poolsWait counts requests while one pool waits for its machine, and another one has none.
 func poolsWait(t *testing.T, c *climber) {
 	c.karpenter.Script(cheap, sim.Hangs)
 	c.karpenter.Script(dear, sim.Ignored)
@@ -150,7 +150,7 @@ func poolsWait(t *testing.T, c *climber) {
 	c.create(t, one)
 	c.create(t, none)
 	c.untilCondition(t, one, v1beta1.ConditionNodeClaimReady, metav1.ConditionFalse, "LaunchFailed")
-	c.clock.step(11 * time.Second) // what is mere progress is told a little later
+	c.clock.step(11 * time.Second) // mere progress is written a little later
 	c.patch(t, none, nil)
 	eventually(t, "it says that there is no claim", func() (bool, string) {
 		err := c.client.Get(t.Context(), client.ObjectKeyFromObject(none), none)
@@ -269,7 +269,7 @@ func poolForbidden(t *testing.T, c *climber, isStatic, isAway bool) {
 	c.life = c.beginPools(t, c.clock, faults.NewRecorder(), isStatic, func(o *options.Controller) { o.Spending.InstanceTypes = []string{dear} })
 	if !isAway {
 		c.passes(t, c.life, ws, 2)
-		c.until(t, ws, "1 "+cheap) // what serves goes on
+		c.until(t, ws, "1 "+cheap) // the serving pods continue
 		c.loseOne(t, ws)
 	}
 	c.until(t, ws, "1 "+cheap+" Released", "2 "+dear)
@@ -295,8 +295,8 @@ func poolSuspended(t *testing.T, c *climber) {
 	c.remove(t, ws)
 }
 
-// TestPoolsCrashAtEveryWriteOfAFallback has Karpenter make claims of a pool again and again until the
-// controller that took over has it let go.
+// TestPoolsCrashAtEveryWriteOfAFallback makes Karpenter recreate the claims of a pool until the next controller
+// releases the pool.
 func TestPoolsCrashAtEveryWriteOfAFallback(t *testing.T) {
 	const mostEver = 100 // only that it ends
 	w := enter(t)

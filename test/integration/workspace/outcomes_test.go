@@ -24,7 +24,7 @@ const (
 	flakyType, stuckType, refusedType = "Standard_NC16as_T4_v3", "Standard_NC8as_T4_v3", "Standard_NV36ads_A10_v5"
 )
 
-// TestOutcomes tells the stories of a cloud beyond refusals, and then of the operators' view.
+// TestOutcomes runs the stories of a cloud's other failures, and then checks the operators' view.
 func TestOutcomes(t *testing.T) {
 	w := enterAlone(t)
 	w.begin(t, faults.NewRecorder())

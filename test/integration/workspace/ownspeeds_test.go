@@ -23,7 +23,7 @@ import (
 	"github.com/modelberth/modelberth/test/integration/faults"
 )
 
-// busyEngine stands in for a vLLM that serves the same number of equal requests all the time, and for its metrics.
+// busyEngine stands in for vLLM and its metrics under a constant load of equal requests.
 type busyEngine struct {
 	clock   clock.PassiveClock
 	started time.Time

@@ -20,14 +20,14 @@ import (
 	"github.com/modelberth/modelberth/test/integration/faults"
 )
 
-// onA10 is a Workspace on a machine that has little room for its model.
+// onA10 is a Workspace on a machine with little room for its model.
 func onA10(namespace, name string, suspend bool) *v1beta1.Workspace {
 	ws := named(namespace, name, "Standard_NV36ads_A10_v5")
 	ws.Inference.Preset.Name, ws.Suspend = "qwen3-8b", suspend
 	return ws
 }
 
-// learning is a world whose next plans learn from the engines of its own Workspaces.
+// learning is a world in which plans use measurements of the Workspaces' own engines.
 type learning struct {
 	*world
 	life *life
@@ -111,7 +111,7 @@ func TestPlansLearnFromStarts(t *testing.T) {
 }
 
 // TestPlansLearnFromSpeeds: an engine that served more slowly than predicted slows the next plans of its namespace, and
-// no others. Nothing is written for it where the engine serves.
+// no others. Nothing is written for that while the engine serves.
 func TestPlansLearnFromSpeeds(t *testing.T) {
 	w := beginLearning(t, options.Calibration{OwnSpeeds: true})
 	planned := w.first.Status.Plan.Performance

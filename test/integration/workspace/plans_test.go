@@ -114,8 +114,8 @@ func suspendedWithoutPlan(t *testing.T, life *life) {
 	w.remove(t, ws)
 }
 
-// readyWithNewPods edits the ConfigMap of a serving Workspace, and stops the world at the two moments in which the old
-// pods could pass for the new ones.
+// readyWithNewPods edits the ConfigMap of a serving Workspace. It pauses at the two moments when the old pods could be
+// mistaken for the new ones.
 func readyWithNewPods(t *testing.T, life *life) {
 	w := life.world
 	ws, config := w.withConfig(t, threads(3))

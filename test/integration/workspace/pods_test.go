@@ -24,7 +24,7 @@ import (
 	"github.com/modelberth/modelberth/test/integration/sim"
 )
 
-// TestPods tells the stories of Workspaces whose machines nobody buys: pods wait for them.
+// TestPods runs the stories of Workspaces whose pods wait for machines that the controller does not buy.
 func TestPods(t *testing.T) {
 	w := enter(t)
 	for _, story := range []struct {
@@ -50,7 +50,7 @@ func TestPods(t *testing.T) {
 	}
 }
 
-// podOptions are those of a controller whose machines come for pods.
+// podOptions are the options of a controller with the back end pods.
 func (w *world) podOptions() options.Controller {
 	o := w.options()
 	o.CapacityBackend, o.NodeClasses = options.BackendPods, nil
@@ -58,7 +58,7 @@ func (w *world) podOptions() options.Controller {
 	return o
 }
 
-// group is a node group of a machine type, whose nodes go with the story.
+// group is a node group of a machine type. Its nodes are deleted with the story.
 func (w *world) group(t *testing.T, machine string, scaling sim.Scaling) sim.NodeGroup {
 	t.Helper()
 	name := strings.ToLower(strings.NewReplacer("_", "-", "/", "-").Replace(fmt.Sprintf("%s-%d", machine, time.Now().UnixNano())))
@@ -132,7 +132,7 @@ func groupFull(t *testing.T, c *climber) {
 	}
 }
 
-// checkSettled checks that nothing more is written, also by a restarted controller.
+// checkSettled checks that there are no more writes, even from a restarted controller.
 func (c *climber) checkSettled(t *testing.T, ws *v1beta1.Workspace) {
 	t.Helper()
 	c.passes(t, c.life, ws, 2)
@@ -149,7 +149,7 @@ func (c *climber) checkSettled(t *testing.T, ws *v1beta1.Workspace) {
 	}
 }
 
-// deleteWithPods deletes a Workspace, and checks that its pods are gone before it is.
+// deleteWithPods deletes a Workspace, and checks that its pods are gone first.
 func (c *climber) deleteWithPods(t *testing.T, ws *v1beta1.Workspace) {
 	t.Helper()
 	if err := c.client.Delete(t.Context(), ws); err != nil {
@@ -161,7 +161,7 @@ func (c *climber) deleteWithPods(t *testing.T, ws *v1beta1.Workspace) {
 	}
 }
 
-// setsAndPods counts what is there of a Workspace.
+// setsAndPods counts the StatefulSets and pods of a Workspace.
 func (w *world) setsAndPods(t *testing.T, ws *v1beta1.Workspace) (int, int) {
 	t.Helper()
 	sets, pods := &appsv1.StatefulSetList{}, &corev1.PodList{}
@@ -239,10 +239,10 @@ func blindNode(t *testing.T, c *climber) {
 	ws := eitherForm(c.namespace(t), "chat")
 	c.autoscaler.Serve(ws.Namespace, c.group(t, cheap, sim.Blind), c.group(t, dear, sim.Scales))
 	c.create(t, ws)
-	c.until(t, ws, "1 "+cheap) // one that begins on a clock that is ahead takes what is said then for older than itself
+	c.until(t, ws, "1 "+cheap) // an attempt that starts on a fast clock takes later events for older ones
 	eventually(t, "a node without GPUs", func() (bool, string) {
-		// Mere progress is written a little later. A clock that is much faster than the waits of passes would let the
-		// coalescer forget the Workspace between two of them, so that the wait begins anew each time.
+		// Mere progress is written a little later. If the clock ran much faster than the passes, the coalescer would
+		// forget the Workspace between two passes, and the wait would restart each time.
 		c.clock.step(100 * time.Millisecond)
 		err := c.client.Get(t.Context(), client.ObjectKeyFromObject(ws), ws)
 		return err == nil && strings.Contains(condition(ws, v1beta1.ConditionNodeClaimReady).Message, " advertises fewer GPUs than the pod requests: check its device plugin"), saying(ws)
@@ -260,7 +260,7 @@ func nodeUnderPodGoes(t *testing.T, c *climber) {
 	c.autoscaler.Serve(ws.Namespace, first, second)
 	c.create(t, ws)
 	c.untilServing(t, ws)
-	time.Sleep(time.Second) // the status tells whole seconds: the next pod is to be a later one
+	time.Sleep(time.Second) // the status has whole seconds, and the next pod must be later
 	first.Scaling = sim.Full
 	c.autoscaler.Serve(ws.Namespace, first, second)
 	if err := c.client.DeleteAllOf(t.Context(), &corev1.Node{}, client.MatchingLabels{sim.LabelNodeGroup: first.Name}); err != nil {
@@ -271,8 +271,8 @@ func nodeUnderPodGoes(t *testing.T, c *climber) {
 	c.deleteWithPods(t, ws)
 }
 
-// nodeUnderReplicaFails silences the node of one pod of two; the node stays silent. Only that pod is made again, under
-// the same attempt, also if no other node joins for it at first.
+// nodeUnderReplicaFails silences the node of one pod of two; the node stays silent. Only the pod on that node is
+// recreated, under the same attempt, even if no other node joins at first.
 func nodeUnderReplicaFails(t *testing.T, c *climber) {
 	ws := templateForm(c.namespace(t))
 	ws.Resource.LabelSelector, ws.Resource.Count = nil, new(2)
@@ -300,7 +300,7 @@ func nodeUnderReplicaFails(t *testing.T, c *climber) {
 		pod := replica(1)
 		return pod.UID != "" && pod.UID != lost.UID && pod.Spec.NodeName == "", saying(ws)
 	})
-	c.clock.step(21 * time.Minute) // nobody brings a node for it
+	c.clock.step(21 * time.Minute) // no node joins for it
 	c.passes(t, c.life, ws, 2)
 	c.until(t, ws, "1 "+dear)
 	nodes.Scaling = sim.Scales

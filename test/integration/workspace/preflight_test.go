@@ -56,7 +56,7 @@ func (r *preflightReport) changes() map[string]string {
 	return out
 }
 
-// TestPreflightUpgrade stores objects under an older schema and finds what the upgrade would do to them and to the
+// TestPreflightUpgrade stores objects under an older schema and lists the effects of the upgrade on them and on the
 // pinned plans. The audit log has no write of the command.
 func TestPreflightUpgrade(t *testing.T) {
 	w := enterAudited(t)
@@ -213,7 +213,7 @@ func (w *world) setOverlay(t *testing.T, files map[string]string) {
 	}
 }
 
-// storeUnderOlderSchema stores a Workspace that only an older schema takes: without rules, and with a field more.
+// storeUnderOlderSchema stores a Workspace that only an older schema accepts: without rules, and with a field more.
 func (w *world) storeUnderOlderSchema(t *testing.T, namespace string) {
 	t.Helper()
 	w.changeAPI(t.Context(), t, "workspaces.kaito.sh", func(definition *apiextensionsv1.CustomResourceDefinition) {

@@ -35,7 +35,7 @@ func TestPrivileges(t *testing.T) {
 		// formers are previous back ends of the installation. The last one is nodeclaim: changes to its machine without
 		// a watcher are for the controller of this test to find.
 		formers []former
-		// rare are privileges that this back end has beside those of all.
+		// rare are the privileges of this back end in addition to the common ones.
 		rare privileges.Rare
 	}{
 		{backEnd: options.BackendNodeClaim, formers: []former{options.BackendPods, options.BackendNodePool, options.BackendNodeClaim}},
@@ -60,7 +60,7 @@ func TestPrivileges(t *testing.T) {
 	}
 }
 
-// rarelyUsed are privileges of every back end that the stories below need not lead to, and why the controller has them.
+// rarelyUsed are privileges of every back end that the stories below may not use, with their reasons.
 func rarelyUsed() privileges.Rare {
 	const taken = "when somebody was first to make one of that name, and the cache does not show it yet"
 	const scraped = "when metrics are scraped, which TestScrapesNeedPermission has under the same roles"
@@ -81,10 +81,10 @@ func rarelyUsed() privileges.Rare {
 	}
 }
 
-// former is a back end that an installation had before.
+// former is the installation's previous back end.
 type former = string
 
-// lifetime is that of a controller with one back end under an account.
+// lifetime is a run of a controller with one back end under an account.
 type lifetime struct {
 	*climber
 	account *account
@@ -102,7 +102,7 @@ func (l *lifetime) tell(t *testing.T, formers []former) {
 		l.untilCondition(t, s.ws, v1beta1.ConditionStalled, metav1.ConditionTrue, v1beta1.ReasonServedByKAITO)
 		s.releases(t)
 	}
-	l.karpenter.Script(refusedType, sim.NoQuotaEvent) // what waits for it since before
+	l.karpenter.Script(refusedType, sim.NoQuotaEvent) // for the objects from before its start
 	for _, ws := range handed {
 		l.handedOver(t, ws)
 	}
@@ -163,7 +163,7 @@ func (l *lifetime) formerly(t *testing.T, with former) []*v1beta1.Workspace {
 	return []*v1beta1.Workspace{awaits, serves}
 }
 
-// makeAgain puts another NodeClaim in the place of the one that a Workspace holds, under its name.
+// makeAgain replaces a Workspace's NodeClaim by another one with the same name.
 func (l *lifetime) makeAgain(t *testing.T, ws *v1beta1.Workspace) {
 	t.Helper()
 	former := l.claims(t, ws)[0]
@@ -183,7 +183,7 @@ func (l *lifetime) makeAgain(t *testing.T, ws *v1beta1.Workspace) {
 	})
 }
 
-// handedOver has a Workspace of another back end serve on, or learn that it is refused, and go.
+// handedOver takes over a Workspace from another back end: it continues to serve, or is refused, and is then deleted.
 func (l *lifetime) handedOver(t *testing.T, ws *v1beta1.Workspace) {
 	t.Helper()
 	if ws.Name == "early" {
@@ -200,7 +200,7 @@ func (l *lifetime) handedOver(t *testing.T, ws *v1beta1.Workspace) {
 	l.checkNothingLeft(t, ws)
 }
 
-// form is a Workspace for which the back end has machines of two types.
+// form is a Workspace for two machine types of the back end.
 func (l *lifetime) form(t *testing.T, name string) *v1beta1.Workspace {
 	t.Helper()
 	return l.formIn(t, l.namespace(t), name)
@@ -220,7 +220,7 @@ func (l *lifetime) formIn(t *testing.T, namespace, name string) *v1beta1.Workspa
 	return ws
 }
 
-// edited has a Workspace serve, change, lose what it runs on, and go.
+// edited is the story of a Workspace that serves, changes, loses its machine, and is deleted.
 func (l *lifetime) edited(t *testing.T) {
 	ws := l.form(t, "chat")
 	l.create(t, ws)
@@ -251,7 +251,7 @@ func (l *lifetime) vanish(t *testing.T, ws *v1beta1.Workspace) {
 	})
 }
 
-// lose removes the machine of a Workspace, and waits until the controller sees that.
+// lose removes the machine of a Workspace, and waits until the controller reacts.
 func (l *lifetime) lose(t *testing.T, ws *v1beta1.Workspace) {
 	t.Helper()
 	lost := ws.Status.WorkerNodes[0]
@@ -266,7 +266,7 @@ func (l *lifetime) lose(t *testing.T, ws *v1beta1.Workspace) {
 	})
 }
 
-// replicated has two pods that each serve.
+// replicated is the story of two serving pods.
 func (l *lifetime) replicated(t *testing.T) {
 	ws := l.form(t, "mine")
 	tolerations := []corev1.Toleration(nil)
@@ -301,7 +301,7 @@ func (l *lifetime) namesWhatIsMissing(t *testing.T) {
 	}
 }
 
-// keepsASet has a set create a replica, because its policy wants one, and delete it. That buys nothing.
+// keepsASet makes a set create a replica, as its policy requires, and delete it. That buys nothing.
 func (l *lifetime) keepsASet(t *testing.T) {
 	set := setForm(l.namespace(t), "set", 0)
 	set.Spec.Template.Inference.Config = "missing"
@@ -324,7 +324,7 @@ func (l *lifetime) settlesACommit(t *testing.T) {
 	l.vanish(t, ws)
 }
 
-// afterKAITO makes Workspaces that KAITO's controller served.
+// afterKAITO makes Workspaces as KAITO's controller left them.
 func (l *lifetime) afterKAITO(t *testing.T) []*served {
 	t.Helper()
 	deployed, pooled := l.kaitoServes(t), l.kaitoServes(t)

@@ -159,8 +159,8 @@ func TestPrunedAPIWritesNoReplica(t *testing.T) {
 	}
 }
 
-// TestPrunedAPIRestoredDuringStart restores the CustomResourceDefinition while a controller holds the pruned objects that its
-// cache has just listed. The API server does not send them again, so the controller has to notice the repair and end.
+// TestPrunedAPIRestoredDuringStart restores the CustomResourceDefinition while a controller's new cache still has the
+// pruned objects. The API server does not send them again, so the controller has to notice the repair and end.
 func TestPrunedAPIRestoredDuringStart(t *testing.T) {
 	w := enter(t)
 	life := w.begin(t, faults.NewRecorder())
@@ -237,7 +237,7 @@ func (l *firstList) RoundTrip(request *http.Request) (*http.Response, error) {
 	return response, err
 }
 
-// initialObjects reads a list, or the beginning of a watch up to the end of what there is already.
+// initialObjects reads a list, or the initial objects of a watch.
 func initialObjects(request *http.Request, response *http.Response) ([]byte, error) {
 	if request.URL.Query().Get("watch") == "" {
 		return io.ReadAll(response.Body)
@@ -264,7 +264,7 @@ func (l *life) untilEnded(t *testing.T) {
 	}
 }
 
-// pruneAPI has the API server prune fields that KAITO's own schema lacks, too, and waits until it does so.
+// pruneAPI installs a schema without our fields, like KAITO's, and waits until the API server prunes them.
 func (w *world) pruneAPI(t *testing.T, definition string, fields []string, isPruned func() bool) (restore func()) {
 	t.Helper()
 	former := w.changeAPI(t.Context(), t, definition, func(changed *apiextensionsv1.CustomResourceDefinition) {
@@ -295,7 +295,7 @@ func dropProperty(schema *apiextensionsv1.JSONSchemaProps, path []string) {
 	schema.Properties[path[0]] = next
 }
 
-// changeAPI changes a CustomResourceDefinition, and returns what it was.
+// changeAPI changes a CustomResourceDefinition, and returns the former one.
 func (w *world) changeAPI(
 	ctx context.Context, t *testing.T, name string, change func(*apiextensionsv1.CustomResourceDefinition),
 ) (former *apiextensionsv1.CustomResourceDefinition) {

@@ -15,8 +15,8 @@ import (
 	"github.com/modelberth/modelberth/test/integration/faults"
 )
 
-// TestReplicas: of two replicas one leads. The other one asks for the Lease and for nothing else, and knows all that it has
-// to once it leads.
+// TestReplicas: one of two replicas leads. The other one requests only the Lease. Once it leads, it reads everything
+// that it needs.
 func TestReplicas(t *testing.T) {
 	w := enter(t)
 	o := w.options()
@@ -31,7 +31,7 @@ func TestReplicas(t *testing.T) {
 	eventually(t, "the second replica asks for the Lease", func() (bool, string) {
 		return len(next.requests.about("/leases/")) > 0, "it does not"
 	})
-	others := func() int { // such as what the cluster serves, which it asks before
+	others := func() int { // such as API discovery, which precedes leadership
 		isLease := func(sent string) bool { return strings.Contains(sent, "/leases/") }
 		return len(slices.DeleteFunc(next.requests.about(""), isLease))
 	}

@@ -21,8 +21,8 @@ import (
 	"github.com/modelberth/modelberth/test/privileges"
 )
 
-// enterAudited is enter for a test of the controller's rights: its world has an audit log, and an API server that
-// checks the right to block an owner's deletion, as some distributions do.
+// enterAudited is enter for a test of the controller's rights: its world has an audit log. As in some distributions,
+// its API server checks the right to block an owner's deletion.
 func enterAudited(t *testing.T, configure ...func(*envtest.Environment)) *world {
 	t.Helper()
 	t.Parallel()
@@ -53,7 +53,7 @@ func enterAudited(t *testing.T, configure ...func(*envtest.Environment)) *world 
 
 // account is the controller's, in an installation of the chart.
 type account struct {
-	// world is the one that the account was made in, as the account sees it.
+	// world is the account's world, through the account's clients.
 	*world
 	namespace, user string
 	granted         privileges.Granted
@@ -120,7 +120,7 @@ func rolesOf(t *testing.T, release, namespace string, values ...string) []client
 	return out
 }
 
-// requests are those that the account has sent.
+// requests returns the account's requests.
 func (a *account) requests(t *testing.T) []privileges.Request {
 	t.Helper()
 	requests, err := privileges.Read(a.auditLog, a.user)

@@ -106,8 +106,8 @@ func TestSettingsReload(t *testing.T) {
 	w.begin(t, faults.NewRecorder()) // for the end of the Workspaces
 }
 
-// TestWaitingReplicaFollowsSettings: a replica that does not lead watches its settings too. It would otherwise end after
-// waiting two minutes for them.
+// TestWaitingReplicaFollowsSettings: a standby replica watches its settings, too. It would otherwise end after waiting
+// two minutes for them.
 func TestWaitingReplicaFollowsSettings(t *testing.T) {
 	w := enter(t)
 	namespace := w.namespace(t)

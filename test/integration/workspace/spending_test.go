@@ -37,7 +37,7 @@ func (w *world) spend(t *testing.T, perNamespace float64) *life {
 	return w.beginWith(t, faults.NewRecorder(), clock.RealClock{}, o)
 }
 
-// TestSpendingCeiling tells the story of the second of two Workspaces that are too expensive together.
+// TestSpendingCeiling runs the story of two Workspaces that together exceed a ceiling.
 func TestSpendingCeiling(t *testing.T) {
 	w := enter(t)
 	life := w.spend(t, 4)
@@ -79,7 +79,7 @@ func TestSpendingCeiling(t *testing.T) {
 	}
 }
 
-// TestPlansKeepToLimits tells which limit a plan runs into.
+// TestPlansKeepToLimits checks the message about each limit of a plan.
 func TestPlansKeepToLimits(t *testing.T) {
 	w := enter(t)
 	tests := []struct {
@@ -122,9 +122,9 @@ func TestPlansKeepToLimits(t *testing.T) {
 	}
 }
 
-// quiet reports whether nothing was sent to the API server since it was first asked. Leader election is off.
+// quiet returns a check: it reports whether there was no request to the API server since. Leader election is off.
 func quiet(life *life) func() (bool, string) {
-	time.Sleep(time.Second) // what was seen last is written down
+	time.Sleep(time.Second) // the latest state is written
 	before := life.requests.Load()
 	return func() (bool, string) {
 		sent := life.requests.about("")[before:]

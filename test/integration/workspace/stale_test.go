@@ -20,9 +20,9 @@ import (
 	"github.com/modelberth/modelberth/test/script"
 )
 
-// unseenMachine keeps the machine that was asked for out of the controller's cache for longer than a cache takes: it is
-// there all the time, so it has not vanished, and it is used soon after it is shown. Its events are over by then: the next
-// look comes by backing off, after as long again as the machine was hidden.
+// unseenMachine hides the requested machine from the controller's cache for longer than a cache is ever late: it is
+// there all the time, so it has not vanished, and it is used soon after it is shown. Its events are over by then: the
+// next look comes by backing off, after as long again as the machine was hidden.
 func unseenMachine(t *testing.T, life *life) {
 	w := life.world
 	ws := kaitoForm(w.namespace(t), "chat")
@@ -76,8 +76,8 @@ func pendingMachine(t *testing.T, life *life) {
 	w.remove(t, ws)
 }
 
-// unseenAttempt has a machine vanish before the controller's cache shows the
-// attempt that it came from: it must not be asked for again without a pause.
+// unseenAttempt deletes a machine before the controller's cache shows its attempt: it must not be asked for again
+// without a pause.
 func unseenAttempt(t *testing.T, life *life) {
 	const machine = "Standard_NC64as_T4_v3"
 	w := life.world
@@ -106,7 +106,7 @@ func unseenAttempt(t *testing.T, life *life) {
 	w.remove(t, ws)
 }
 
-// checkAttempts compares the attempts of a Workspace, each as its number and what it ended with.
+// checkAttempts compares the attempts of a Workspace, each with its number and end.
 func checkAttempts(t *testing.T, ws *v1beta1.Workspace, want ...string) {
 	t.Helper()
 	var got []string

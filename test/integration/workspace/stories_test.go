@@ -20,8 +20,8 @@ import (
 // longEnough is longer than the controller waits before it asks for a machine again.
 const longEnough = 12 * time.Second
 
-// TestStories tells the stories that mostly wait, beside each other under one controller. Those with a script for
-// Karpenter have an instance type to themselves.
+// TestStories runs the stories that mostly wait, in parallel under one controller. A story with a script for Karpenter
+// has its own instance type.
 func TestStories(t *testing.T) {
 	stories := []struct {
 		reason string
@@ -50,7 +50,7 @@ func TestStories(t *testing.T) {
 	}
 }
 
-// claims are the NodeClaims that a Workspace has, of all stages.
+// claims returns the NodeClaims of a Workspace in all stages.
 func (w *world) claims(t *testing.T, ws *v1beta1.Workspace) []karpv1.NodeClaim {
 	t.Helper()
 	claims := &karpv1.NodeClaimList{}
@@ -94,7 +94,7 @@ func (w *world) untilServing(t *testing.T, ws *v1beta1.Workspace) {
 	})
 }
 
-// podUID is the UID of a Workspace's first pod; pods that have been replaced have another.
+// podUID is the UID of a Workspace's first pod; new pods have another.
 func (w *world) podUID(t *testing.T, ws *v1beta1.Workspace) types.UID {
 	t.Helper()
 	pod := &corev1.Pod{}

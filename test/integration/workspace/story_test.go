@@ -55,12 +55,12 @@ func TestWorkspaceBecomesReadyAndGoes(t *testing.T) {
 func checkWrites(t *testing.T, requests []string) {
 	t.Helper()
 	const (
-		// The status is written before the machine is asked for, in the same pass after it was, when it is usable,
-		// and when the model answers. Progress in between is written with the next of these, or ten seconds after
-		// the last write, which is longer than these stand-ins take.
+		// The status is written before the machine is asked for, in the same pass after it was, when it is usable, and
+		// when the model answers. Progress in between is written with the next of these, or ten seconds after the last
+		// write, longer than these stand-ins need.
 		mostStatus = 4
-		// Beside it: the finalizer, the revision, the Service, the NetworkPolicy, the NodeClaim and the
-		// StatefulSet. The NodePool that NodeClaims name is made once in a process, and comes on top.
+		// Beside it: the finalizer, the revision, the Service, the NetworkPolicy, the NodeClaim and the StatefulSet. In
+		// addition, the NodePool of the NodeClaims is created once in a process.
 		mostWrites = mostStatus + 6
 	)
 	writes, status := 0, 0
@@ -124,7 +124,7 @@ func TestWorkspaceCostsFewRequests(t *testing.T) {
 	}
 }
 
-// kindOfRequest is its method and the kind that it is about, without names.
+// kindOfRequest returns the method and the kind of its object, without names.
 func kindOfRequest(request string) string {
 	method, address, _ := strings.Cut(request, " ")
 	address, query, _ := strings.Cut(address, "?")
@@ -213,14 +213,13 @@ func TestSettledWorkspaceCostsNoWrites(t *testing.T) {
 	}
 }
 
-// passes makes the controller pass over a Workspace that often, to the end of each pass.
+// passes triggers passes over a Workspace, and waits for the end of each.
 func (w *world) passes(t *testing.T, life *life, ws *v1beta1.Workspace, count int) {
 	t.Helper()
 	w.passesBy(t, life, ws, ws, count)
 }
 
-// passesBy makes the controller pass over a Workspace that often, to the end of each pass, because something of it is
-// touched.
+// passesBy triggers passes over a Workspace by touching one of its objects, and waits for the end of each.
 func (w *world) passesBy(t *testing.T, life *life, ws *v1beta1.Workspace, touched client.Object, count int) {
 	t.Helper()
 	key := client.ObjectKeyFromObject(ws)
@@ -237,9 +236,9 @@ func (w *world) passesBy(t *testing.T, life *life, ws *v1beta1.Workspace, touche
 	}
 }
 
-// freeze lets the controller see a Workspace in its current state, and returns a part of the Workspace to touch: that
-// leaves it as it is. It waits until the controller has nothing left to write about it: the controller knows an
-// overwritten version as outdated.
+// freeze waits until the controller has no more writes for a Workspace, because the controller treats an overwritten
+// version as outdated. It returns an object of the Workspace; a change to it triggers a pass without changing the
+// Workspace.
 func (w *world) freeze(t *testing.T, life *life, ws *v1beta1.Workspace) (beside client.Object) {
 	t.Helper()
 	beside = &corev1.Service{
@@ -287,8 +286,8 @@ func TestCrashAtEveryWriteOfAFallback(t *testing.T) {
 	w.crashFallback(t, w.begin, 3)
 }
 
-// crashFallback lets begin begin the controllers, which may have so many NodeClaims made in all: the refused
-// one, once more after the crash, and the next.
+// crashFallback starts its controllers with begin. They may make at most this number of NodeClaims: the refused one,
+// once more after the crash, and the next.
 func (w *world) crashFallback(t *testing.T, begin func(*testing.T, *faults.Recorder) *life, mostEver int) {
 	t.Helper()
 	w.karpenter.Script(cheap, sim.NoCapacity)
@@ -328,7 +327,7 @@ func (w *world) crashFallback(t *testing.T, begin func(*testing.T, *faults.Recor
 	}
 }
 
-// crashStory tells the whole story with one crash, and reports whether the crash came.
+// crashStory runs the whole story with one crash, and reports whether the crash happened.
 func (w *world) crashStory(t *testing.T, number int, moment faults.Moment) (crashed bool) {
 	t.Helper()
 	var c *crash

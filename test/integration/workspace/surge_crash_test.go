@@ -75,8 +75,8 @@ func (w *world) crashSurge(t *testing.T, number int, moment faults.Moment) (cras
 	return crashed
 }
 
-// watchEarly watches the NodeClaims of a Workspace. What it returns stops watching and reports whether one was let
-// go before another one was usable.
+// watchEarly watches the NodeClaims of a Workspace. The returned function stops the watch and reports whether one was
+// released before another one was usable.
 func (w *world) watchEarly(t *testing.T, ws *v1beta1.Workspace) (stop func() bool) {
 	t.Helper()
 	watcher, err := w.client.Watch(t.Context(), &karpv1.NodeClaimList{}, client.MatchingLabels{v1beta1.LabelWorkspaceUID: string(ws.UID)})

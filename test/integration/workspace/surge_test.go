@@ -22,11 +22,11 @@ import (
 	"github.com/modelberth/modelberth/test/integration/sim"
 )
 
-// other is a third machine type, for what is edited twice.
+// other is a third machine type, for Workspaces that are edited twice.
 const other = "Standard_NC8as_T4_v3"
 
-// TestSurge tells the story of a serving Workspace that needs other machines: the old ones serve until the new ones are
-// usable.
+// TestSurge runs the stories of a serving Workspace that needs other machines: the old ones serve until the new ones
+// are usable.
 func TestSurge(t *testing.T) {
 	stories := []ladderStory{
 		{"an edit that needs another machine gets it first, and lets the old one go after", editProvisionsFirst},
@@ -67,7 +67,7 @@ func (c *climber) edit(t *testing.T, ws *v1beta1.Workspace, instanceType string)
 	c.patch(t, ws, func() { ws.Resource.Placement = &v1beta1.PlacementSpec{InstanceTypes: []string{instanceType}} })
 }
 
-// goOn has the claims of a machine type that hung go on.
+// goOn resumes the hanging claims of a machine type.
 func (c *climber) goOn(t *testing.T, ws *v1beta1.Workspace, instanceType string) {
 	t.Helper()
 	c.karpenter.Script(instanceType, sim.Works)
@@ -101,7 +101,7 @@ func (c *climber) untilHeld(t *testing.T, ws *v1beta1.Workspace, want ...string)
 	})
 }
 
-// checkServes checks that an existing pod runs on, untouched and for the endpoint.
+// checkServes checks that an existing pod continues unchanged behind the endpoint.
 func (c *climber) checkServes(t *testing.T, ws *v1beta1.Workspace, pod types.UID) {
 	t.Helper()
 	during(t, "the old machine serves", time.Second, func() (bool, string) {
@@ -123,7 +123,7 @@ func (c *climber) attemptSelected(t *testing.T, ws *v1beta1.Workspace) string {
 	return set.Spec.Template.Spec.NodeSelector[v1beta1.LabelMachineAttempt]
 }
 
-// checkMost checks that there were never more machines than that.
+// checkMost checks the largest number of machines that existed at once.
 func checkMost(t *testing.T, most func() int, want int) {
 	t.Helper()
 	if got := most(); got != want {
@@ -163,7 +163,7 @@ func editProvisionsFirst(t *testing.T, c *climber) {
 	if writes := c.life.recorder.Writes(); len(writes) != settled {
 		t.Errorf("a Workspace that has moved is written: %v", writes[settled:])
 	}
-	c.loseMachine(t, ws) // what comes in its place is another attempt's
+	c.loseMachine(t, ws) // its replacement belongs to another attempt
 	c.until(t, ws, "1 "+dear+" Released", "2 "+cheap+" Lost", "3 "+cheap)
 	c.untilServing(t, ws)
 	eventually(t, "the pods go where the machine is", func() (bool, string) {
@@ -173,7 +173,7 @@ func editProvisionsFirst(t *testing.T, c *climber) {
 	c.remove(t, ws)
 }
 
-// checkOrder sees to it that writes came in this order, each of them once.
+// checkOrder checks that writes came in this order, each one once.
 func checkOrder(t *testing.T, writes []string, want ...string) {
 	t.Helper()
 	var got []string
@@ -398,7 +398,7 @@ func surgeLosesOld(t *testing.T, c *climber) {
 	c.remove(t, ws)
 }
 
-// evictionProvisionsFirst announces that the one machine of a type is taken back.
+// evictionProvisionsFirst announces the eviction of the only machine of a type.
 func evictionProvisionsFirst(t *testing.T, c *climber) {
 	ws := c.serveOn(t, dear)
 	most, pod := c.watchClaims(t, ws), c.podUID(t, ws)
@@ -438,7 +438,7 @@ func groupProvisionsFirst(t *testing.T, c *climber) {
 	eventually(t, "the first of the new machines", func() (bool, string) {
 		return len(c.claims(t, ws)) == 3, fmt.Sprint(len(c.claims(t, ws)))
 	})
-	c.endEngine(t, ws, 1, 1) // a group that fails meanwhile is started again where it is
+	c.endEngine(t, ws, 1, 1) // a group that fails meanwhile restarts on its present machines
 	eventually(t, "the group is replaced", func() (bool, string) {
 		now := c.uids(t, ws)
 		return now[0] != before[0] && now[1] != before[1] && now[0] != "" && now[1] != "", fmt.Sprint(now)

@@ -23,7 +23,7 @@ import (
 	"github.com/modelberth/modelberth/test/integration/sim"
 )
 
-// refusesOurPods installs a policy that refuses pods of this controller in a namespace, and returns its end.
+// refusesOurPods installs a policy against pods of this controller in a namespace. The returned function removes it.
 func (w *world) refusesOurPods(t *testing.T, namespace string) (lift func()) {
 	t.Helper()
 	meta := metav1.ObjectMeta{Name: "no-pods-of-" + namespace}
@@ -83,7 +83,7 @@ func (w *world) nudge(t *testing.T, ws *v1beta1.Workspace) {
 	}
 }
 
-// staysServed checks that KAITO's StatefulSet and Service are what they were.
+// staysServed checks that KAITO's StatefulSet and Service have not changed.
 func (s *served) staysServed(t *testing.T, before map[string]string) {
 	t.Helper()
 	after := s.exact(t)
@@ -151,8 +151,8 @@ func TestKAITOsPodsStayWhileOursAreRefused(t *testing.T) {
 	}
 }
 
-// TestTakeoverWithinAQuota replaces KAITO's pod in a namespace whose quota has room for one. A quota that is too small for
-// the new pod stops the edit with a reason, and KAITO's pod stays.
+// TestTakeoverWithinAQuota replaces KAITO's pod in a namespace with a quota of one pod. If the quota is too small for
+// the new pod, the edit stops with a reason, and KAITO's pod stays.
 func TestTakeoverWithinAQuota(t *testing.T) {
 	w := enter(t)
 	for _, test := range []struct {
@@ -204,7 +204,7 @@ func TestTakeoverWithinAQuota(t *testing.T) {
 				s.read(t, s.ws)
 				return isGone, saying(s.ws)
 			})
-			if err := w.client.Delete(t.Context(), quota); err != nil { // what its controller would count
+			if err := w.client.Delete(t.Context(), quota); err != nil { // no controller lowers the quota's count here
 				t.Fatal(err)
 			}
 			eventually(t, "the pods replaced", func() (bool, string) { return s.isRolled(t) })

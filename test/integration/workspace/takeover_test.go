@@ -65,7 +65,7 @@ func (w *world) kaitoServing(t *testing.T, mode takeover.Mode, number int) *serv
 	return s
 }
 
-// exact is all that KAITO's objects of a Workspace and their pods are, byte for byte, apart from their statuses.
+// exact is the content of KAITO's objects of a Workspace and of their pods, byte for byte, without statuses.
 func (s *served) exact(t *testing.T) map[string]string {
 	t.Helper()
 	out := s.state(t)
@@ -203,7 +203,7 @@ func TestFrozenPodsFail(t *testing.T) {
 		t.Errorf("state %q: %s", s.ws.Status.State, saying(s.ws))
 	}
 	w.workloads.Heal(client.ObjectKeyFromObject(s.ws))
-	// Nothing else leads the StatefulSet's stand-in to a pod that it has already made Pending.
+	// Otherwise the StatefulSet's stand-in does not reconcile a pod that is Pending already.
 	if err := client.IgnoreNotFound(w.client.Delete(t.Context(), pod, client.GracePeriodSeconds(0))); err != nil {
 		t.Fatal(err)
 	}
@@ -299,7 +299,8 @@ func TestFirstEditReplacesKAITOsPods(t *testing.T) {
 	}
 }
 
-// checkTakeoverOrder checks that KAITO's StatefulSet goes after the machines were bought, and KAITO's machines after it.
+// checkTakeoverOrder checks the order: the new machines are bought, KAITO's StatefulSet is deleted, then KAITO's
+// machines.
 func checkTakeoverOrder(t *testing.T, writes []string) {
 	t.Helper()
 	at := func(prefix string) int {
@@ -336,7 +337,7 @@ func TestRevertedEditFreezesAgain(t *testing.T) {
 	after := s.exact(t)
 	for name := range after {
 		if _, wasThere := before[name]; !wasThere && strings.Contains(name, "ControllerRevision") {
-			delete(after, name) // that of the plan
+			delete(after, name) // the plan's
 		}
 	}
 	if diff := cmp.Diff(before, after); diff != "" {

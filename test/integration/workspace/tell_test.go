@@ -37,8 +37,7 @@ func saying(ws *v1beta1.Workspace) string {
 	return out.String()
 }
 
-// tell logs the API server's objects of a Workspace with a failed story: its own status, and the objects around it, to
-// show the part that stopped.
+// tell logs the status and the objects of a Workspace whose story failed.
 func (w *world) tell(t *testing.T, key client.ObjectKey) {
 	t.Helper()
 	ctx, cancel := context.WithTimeout(context.Background(), patience)

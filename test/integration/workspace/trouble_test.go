@@ -21,7 +21,7 @@ import (
 	"github.com/modelberth/modelberth/test/integration/sim"
 )
 
-// tuning is a Workspace that fine-tunes, as KAITO's users write it.
+// tuning is a Workspace for fine-tuning, as KAITO's users write it.
 func tuning(namespace, name string) *v1beta1.Workspace {
 	ws := kaitoForm(namespace, name)
 	ws.Inference = nil
@@ -33,7 +33,7 @@ func tuning(namespace, name string) *v1beta1.Workspace {
 	return ws
 }
 
-// TestNothingIsBought tells of Workspaces that report a fault and buy nothing.
+// TestNothingIsBought runs the stories of Workspaces that report a fault and buy nothing.
 func TestNothingIsBought(t *testing.T) {
 	tests := []struct {
 		reason    string
@@ -297,7 +297,7 @@ func (w *world) checkUntouched(t *testing.T, objects []client.Object) {
 	}
 }
 
-// patch changes an object; with nothing to change it only touches it, so that it is looked at again.
+// patch changes an object; without a change, it only touches the Workspace, to trigger a pass.
 func (w *world) patch(t *testing.T, object client.Object, change func()) {
 	t.Helper()
 	if err := w.client.Get(t.Context(), client.ObjectKeyFromObject(object), object); err != nil {
@@ -321,7 +321,7 @@ func (w *world) patch(t *testing.T, object client.Object, change func()) {
 	}
 }
 
-// remove deletes a Workspace and sees that nothing is left.
+// remove deletes a Workspace and checks that nothing is left.
 func (w *world) remove(t *testing.T, ws *v1beta1.Workspace) {
 	t.Helper()
 	if err := w.client.Delete(t.Context(), ws); err != nil {

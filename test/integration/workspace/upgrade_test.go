@@ -20,14 +20,14 @@ import (
 	"github.com/modelberth/modelberth/test/integration/faults"
 )
 
-// otherFacts is what another version might bring: the machine that was chosen is not to be had any more.
+// otherFacts are the changed facts of another version: the chosen machine type is no longer available.
 const otherFacts = `overrides:
 - name: Standard_NC4as_T4_v3
   unusable: retired
 `
 
-// TestUpgradeLeavesPodsAlone says that another version of the controller, with other images and facts,
-// changes no pod and no plan of a Workspace that serves; only an edit of its spec does.
+// TestUpgradeLeavesPodsAlone starts another version of the controller, with other images and facts. It changes no pod
+// and no plan of a serving Workspace until the spec is edited.
 func TestUpgradeLeavesPodsAlone(t *testing.T) {
 	w := enter(t)
 	first := w.begin(t, faults.NewRecorder())
@@ -63,7 +63,7 @@ func TestUpgradeLeavesPodsAlone(t *testing.T) {
 	w.remove(t, ws)
 }
 
-// running is what an upgrade must not change.
+// running is the state that an upgrade must not change.
 type running struct {
 	Plan   string
 	Images []string

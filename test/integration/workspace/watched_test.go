@@ -40,10 +40,10 @@ func TestWatchedNamespaces(t *testing.T) {
 	first.begin(t)
 	ws := dearForm(ours, "ours")
 	w.create(t, ws)
-	w.untilServing(t, ws) // whose price alone is within the ceiling
+	w.untilServing(t, ws) // its price alone is within the ceiling
 	w.checkServing(t, ws)
 	first.sweep(t, w.ghost(t, "ghost-of-ours", ours))
-	first.sweep(t, w.kaitoGhost(t, "ws0000000002", ours)) // of which nothing but the sweeper knows
+	first.sweep(t, w.kaitoGhost(t, "ws0000000002", ours)) // which only the sweeper finds
 	for _, ghost := range ghosts {
 		if err := w.client.Get(t.Context(), client.ObjectKeyFromObject(ghost), ghost); err != nil || ghost.DeletionTimestamp != nil {
 			t.Errorf("NodeClaim %s was swept by an installation that does not watch its Workspace's namespace (error %v)", ghost.Name, err)
@@ -66,8 +66,8 @@ func TestWatchedNamespaces(t *testing.T) {
 	}
 }
 
-// TestWatchedNamespacesWithEveryBackEnd has a Workspace serve and lose its node under the Roles of each back end, beside a
-// namespace that was deleted and took the controller's Role along: it stops no other.
+// TestWatchedNamespacesWithEveryBackEnd makes a Workspace serve and lose its node under the Roles of each back end.
+// Another watched namespace is deleted, with the controller's Role in it. That stops no other namespace.
 func TestWatchedNamespacesWithEveryBackEnd(t *testing.T) {
 	w := enterAudited(t)
 	for _, backEnd := range []string{options.BackendNodeClaim, options.BackendNodePool, options.BackendPods, options.BackendExisting} {
@@ -96,21 +96,21 @@ func TestWatchedNamespacesWithEveryBackEnd(t *testing.T) {
 	}
 }
 
-// dearForm is a Workspace that takes most of the ceiling.
+// dearForm is a Workspace that uses most of the ceiling.
 func dearForm(namespace, name string) *v1beta1.Workspace {
 	ws := plannerForm(namespace, name)
 	ws.Resource.Placement = &v1beta1.PlacementSpec{InstanceTypes: []string{dear}}
 	return ws
 }
 
-// installation is one of the chart that watches some namespaces.
+// installation is an installation of the chart with watched namespaces.
 type installation struct {
 	*account
 	options options.Controller
 	clock   *testclock.FakeClock
 }
 
-// watching makes the account of an installation that watches a namespace.
+// watching makes the account of an installation with a watched namespace.
 func (w *world) watching(t *testing.T, release, namespace string, values ...string) *installation {
 	t.Helper()
 	i := &installation{
@@ -139,7 +139,7 @@ func (i *installation) sweep(t *testing.T, claim *karpv1.NodeClaim) {
 	})
 }
 
-// ghost makes a NodeClaim as this controller does, for a Workspace that is gone.
+// ghost makes a NodeClaim of this controller for a deleted Workspace.
 func (w *world) ghost(t *testing.T, name, namespace string) *karpv1.NodeClaim {
 	t.Helper()
 	return w.claim(t, name, map[string]string{

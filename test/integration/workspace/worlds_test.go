@@ -31,8 +31,8 @@ import (
 // mostWorlds is how many tests run beside each other. They wait most of the time, not for a processor.
 const mostWorlds = 4
 
-// world is an API server with the stand-ins. A test has one to itself, because a controller sees to every
-// Workspace that its API server has; the stories of a test share it.
+// world is an API server with the stand-ins. Each test has its own, because a controller handles every Workspace of its
+// API server; the stories of a test share it.
 type world struct {
 	config     *rest.Config
 	client     client.WithWatch
@@ -42,7 +42,7 @@ type world struct {
 	endpoints  *sim.Endpoints
 	overlay    string
 	stop       func() error
-	// environment is what the API server runs in.
+	// environment runs the API server.
 	environment *envtest.Environment
 	// auditLog is a file, in the worlds of tests that read it.
 	auditLog string
@@ -93,7 +93,7 @@ func TestMain(m *testing.M) {
 func run(m *testing.M) int {
 	ctrl.SetLogger(logr.Discard())
 	flag.Parse()
-	// Tests that wait for a world count, too.
+	// Tests that wait for a world also count.
 	if err := flag.Set("test.parallel", "100"); err != nil {
 		fmt.Fprintln(os.Stderr, err)
 		return 1
@@ -117,14 +117,14 @@ func run(m *testing.M) int {
 	return code
 }
 
-// newWorld starts an API server, which may be configured, and the stand-ins.
+// newWorld starts an API server with optional configuration, and the stand-ins.
 func newWorld(configure ...func(*envtest.Environment)) (*world, error) {
 	environment := &envtest.Environment{
 		CRDDirectoryPaths:     []string{filepath.Join("..", "..", "..", "charts", "modelberth", "files", "crds")},
 		CRDs:                  []*apiextensionsv1.CustomResourceDefinition{sim.NodeClassCRD()},
 		ErrorIfCRDPathMissing: true,
 	}
-	for _, crd := range karpapis.CRDs { // which installing writes to
+	for _, crd := range karpapis.CRDs { // Installing writes to it
 		environment.CRDs = append(environment.CRDs, crd.DeepCopy())
 	}
 	for _, c := range configure {
