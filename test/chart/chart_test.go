@@ -228,8 +228,8 @@ func settingsOf(t *testing.T, rendered string, name types.NamespacedName) map[st
 	return nil
 }
 
-// TestSettingsRestartNothing: every setting that can change while the controller runs is in the ConfigMap and nowhere
-// else, so a change of its value changes no other object.
+// TestSettingsRestartNothing: a setting that can change while the controller runs is only in the ConfigMap. So a change
+// of its value changes no other object.
 func TestSettingsRestartNothing(t *testing.T) {
 	render := func(args ...string) (others string, settings map[string]string) {
 		rendered, err := template(t, append([]string{"--values", "testdata/minimal.values.yaml"}, args...)...)
@@ -333,7 +333,7 @@ func TestRefusals(t *testing.T) {
 	}
 }
 
-// TestCatalogRestarts checks that a changed catalogue restarts the pods, because they read it at the start.
+// TestCatalogRestarts: a changed catalogue restarts the pods, because they read it only at the start.
 func TestCatalogRestarts(t *testing.T) {
 	checksum := func(content string) string {
 		rendered, err := template(t, "--values", "testdata/minimal.values.yaml", "--set", `catalog.models\.yaml=`+content)
@@ -349,7 +349,7 @@ func TestCatalogRestarts(t *testing.T) {
 	}
 }
 
-// TestArbitraryUID checks that no pod names a user or a group where the cluster assigns them.
+// TestArbitraryUID: pods name no user or group if the cluster assigns them.
 func TestArbitraryUID(t *testing.T) {
 	rendered, err := template(t, "--values", "testdata/router.values.yaml", "--set", "arbitraryUID=true")
 	if err != nil {
@@ -418,8 +418,8 @@ func TestNameOverride(t *testing.T) {
 	}
 }
 
-// TestNetworkPolicyReachesEngines checks that the controller's own policy closes no port of a Workspace's pods to it. A
-// port that it cannot reach would look isolated, and the engines of a group would start among untrusted pods.
+// TestNetworkPolicyReachesEngines: the controller's own policy lets it reach every port of a Workspace's pods. A closed
+// port would look isolated, and the engines of a group would start among untrusted pods.
 func TestNetworkPolicyReachesEngines(t *testing.T) {
 	for _, name := range []string{"single", "full"} {
 		rendered, err := template(t, "--values", filepath.Join("testdata", name+".values.yaml"))
@@ -479,7 +479,8 @@ func TestPrivileges(t *testing.T) {
 	}
 }
 
-// TestBackEndPrivileges: a back end may not acquire machines in another way, but may release those of any.
+// TestBackEndPrivileges: a back end may acquire machines only in its own way, but may release machines of all back
+// ends.
 func TestBackEndPrivileges(t *testing.T) {
 	tests := []struct {
 		values string
@@ -524,8 +525,8 @@ func TestBackEndPrivileges(t *testing.T) {
 	}
 }
 
-// TestGeneratedFiles checks that every generated file reaches the cluster unchanged and can be left out, and that
-// CustomResourceDefinitions outlive the release.
+// TestGeneratedFiles: every generated file reaches the cluster unchanged and can be left out. CustomResourceDefinitions
+// outlive the release.
 func TestGeneratedFiles(t *testing.T) {
 	for _, kind := range []string{"crds", "policies"} {
 		t.Run(kind, func(t *testing.T) {
@@ -588,8 +589,8 @@ func TestLint(t *testing.T) {
 	}
 }
 
-// TestPods checks that pods can wait for machines of a cloud without a NodeClass, and that the controller may read the
-// events only then.
+// TestPods: pods can wait for machines of a cloud without a NodeClass. With the default back end, the controller may
+// not read events.
 func TestPods(t *testing.T) {
 	const mayRead = "- apiGroups: [\"\"]\n  resources: [events]\n  verbs: [watch]\n"
 	for _, test := range []struct {

@@ -47,7 +47,7 @@ func TestDevicePlugin(t *testing.T) {
 	}
 }
 
-// TestRegistry: registry is the registry of the images whose repository names none. A released chart sets it, and the
+// TestRegistry: registry is the registry of images without one in their repository. A released chart sets it, and the
 // device plugin's image is not in that registry.
 func TestRegistry(t *testing.T) {
 	for _, tc := range []struct{ reason, registry, plugin, want string }{

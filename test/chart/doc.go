@@ -1,8 +1,8 @@
 // Copyright The Modelberth Authors.
 // SPDX-License-Identifier: Apache-2.0
 
-// Package chart tests the Helm chart without a cluster: its objects, its refusals, and its flags against the
-// controller's.
+// Package chart tests the Helm chart without a cluster: its objects, its refusals, and the agreement of its flags with
+// the controller's.
 //
 // It decides nothing. It must not know the meaning of the flags.
 package chart

@@ -24,8 +24,8 @@ func installations() []string {
 	}
 }
 
-// TestPrivilegesHaveReasons compares docs/reference/rbac.md with the controller's roles: the page has every verb with a
-// reason, and no other.
+// TestPrivilegesHaveReasons compares docs/reference/rbac.md with the controller's roles: the page has a reason for each
+// verb, and no further verbs.
 func TestPrivilegesHaveReasons(t *testing.T) {
 	granted := map[string]bool{}
 	for _, values := range installations() {
@@ -86,7 +86,7 @@ func hasNoNamespace(resource string) bool {
 	}, resource)
 }
 
-// grants are the controller's privileges in an installation: those of its ClusterRole, and those of all Roles.
+// grants are the controller's privileges in an installation, from its ClusterRole and from all Roles.
 func grants(t *testing.T, values string) (cluster, namespaced map[string]bool) {
 	t.Helper()
 	rendered, err := template(t, "--values", "testdata/minimal.values.yaml", "--set="+values)

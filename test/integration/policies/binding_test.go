@@ -67,7 +67,7 @@ func TestBindingsSetNoMarks(t *testing.T) {
 					t.Fatalf("it passes, want a refusal of the %s", test.mark)
 				}
 				for _, want := range []string{
-					"from the metadata of the Binding team-a/" + pod.Name + ", remove " + test.mark,
+					"remove " + test.mark + " from the metadata of Binding team-a/" + pod.Name + ", or",
 					"the right to create pods/binding in all namespaces",
 				} {
 					if !strings.Contains(err.Error(), want) {
