@@ -89,19 +89,19 @@ all-tiers: test-unit test-integration $(if $(ROOT),test-localcloud test-e2e,skip
 	@touch $(OURS)/passed
 
 .PHONY: check
-check: check-generated lint shape test-unit ## What every commit must pass: generated code, lint, shape, unit tests
+check: check-generated lint shape test-unit ## Everything that a commit must pass: generated code, lint, shape, unit tests
 
 ##@ Build
 
 .PHONY: build
-build: ## The product's static binaries, into bin/
+build: ## Build the static binaries into bin/
 	@echo "building bin/: $(notdir $(wildcard cmd/*)) modelberth-verifier"
 	@$(BUILD) -ldflags "-s -w" -o bin/ ./cmd/...
 	@cd verifier && $(BUILD) -ldflags "-s -w" -o ../bin/modelberth-verifier .
 	@$(if $(ROOT),chown -R --reference=. bin)
 
 .PHONY: kubectl-berth
-kubectl-berth: ## The command line alone, into bin/: kubectl berth plan --model …
+kubectl-berth: ## Build only the command line into bin/: kubectl berth plan --model …
 	@echo "building bin/kubectl-berth"
 	@$(BUILD) -ldflags "-s -w" -o bin/ ./cmd/kubectl-berth
 	@$(if $(ROOT),chown -R --reference=. bin)
@@ -111,7 +111,7 @@ images: image-bin ## Container images of this tree, without Docker
 	@hack/images.sh
 
 .PHONY: verifier-image
-verifier-image: image-bin ## The image of modelberth-verifier, which only some installations run
+verifier-image: image-bin ## Container image of modelberth-verifier, which is optional
 	@hack/images.sh verifier
 
 # What a release is called, where its images will be pulled from, and what else hack/release takes: -key, -download.
@@ -125,35 +125,35 @@ release: image-bin ## Images, chart, command lines, SBOMs, checksums and an air-
 	@$(if $(ROOT),chown -R --reference=. dist)
 
 .PHONY: tools
-tools: $(TOOL_DIRS) localcloud-bin image-bin ## Every tool that the targets here use
+tools: $(TOOL_DIRS) localcloud-bin image-bin ## Build all tools of the targets here
 	@echo "tools are in $(MODELBERTH_CACHE)"
 
 .PHONY: localcloud-bin
-localcloud-bin: ## The program that is the local cloud
+localcloud-bin: ## Build the local cloud's program
 	@echo "building localcloud"
 	@cd test/localcloud && $(BUILD) -o $(LOCALCLOUD) .
 
 .PHONY: image-bin
-image-bin: ## The program that makes container images
+image-bin: ## Build the program that makes container images
 	@echo "building image"
 	@cd hack/image && $(BUILD) -o $(IMAGE) .
 
 .PHONY: generate
-generate: $(call tool_dir,controller-gen) ## Deepcopy functions and CRDs from the API's types, references of the CLI and the metrics
+generate: $(call tool_dir,controller-gen) ## Generate code and CRDs from the API's types, and the references of the CLI and the metrics
 	@hack/generate.sh
 
 .PHONY: prices
-prices: ## Prices of presets/skus from the clouds' providers as pinned; PRICES_FLAGS=-check only compares
+prices: ## Update the prices in presets/skus from the pinned sources; PRICES_FLAGS=-check only compares
 	@cd hack/prices && go run -buildvcs=false . $(PRICES_FLAGS)
 
 .PHONY: pin
-pin: ## Commits and digests for what the presets name by branch and tag, from the hub and the registries; PIN_FLAGS=-check only lists
+pin: ## Pin branches and tags in presets to commits and digests; PIN_FLAGS=-check only lists them
 	@go run -buildvcs=false ./hack/pin $(PIN_FLAGS)
 
 ##@ Check
 
 .PHONY: check-generated
-check-generated: ## Fail if generated files are not what `make generate` makes
+check-generated: ## Fail if generated files differ from the output of `make generate`
 	@sum() { find api $(CRDS) docs/reference -name 'zz_generated*' -o -path '$(CRDS)/*' -type f -o -name cli.md -o -name metrics.md | \
 		LC_ALL=C sort | xargs -r sha256sum; }; \
 	mkdir -p $(CRDS); before=$$(sum); $(MAKE) generate; \
@@ -161,22 +161,22 @@ check-generated: ## Fail if generated files are not what `make generate` makes
 	[ -z "$$stale" ] || { echo "these were stale and are regenerated now, commit them:" $$stale >&2; exit 1; }
 
 .PHONY: lint
-lint: $(call tool_dir,golangci-lint) ## golangci-lint on every module; LINT_FLAGS=--fix mends what it can
+lint: $(call tool_dir,golangci-lint) ## Run golangci-lint on every module; LINT_FLAGS=--fix corrects some findings
 	@status=0; for module in $(MODULES); do \
 		(cd $$module && $(GOLANGCI_LINT) run --config $(CURDIR)/.golangci.yml $(LINT_FLAGS) ./...) || status=1; \
 	done; \
 	go vet -tags fit ./pkg/physics || status=1; exit $$status
 
 .PHONY: shape
-shape: ## No package asks more of its reader than hack/shape/shape.yaml allows; SHAPE_FLAGS=-list prints all
+shape: ## Check the complexity of every package against hack/shape/shape.yaml; SHAPE_FLAGS=-list prints all figures
 	@cd hack/shape && go run -buildvcs=false . -dir ../.. $(SHAPE_FLAGS) ./api/... ./cmd/... ./pkg/... ./hack/...
 
 .PHONY: vulncheck
-vulncheck: ## Known vulnerabilities in every module; skipped where their database cannot be reached
+vulncheck: ## Look for known vulnerabilities in every module; skipped if their database is unreachable
 	@hack/vulncheck.sh $(MODULES)
 
 .PHONY: format
-format: $(call tool_dir,golangci-lint) ## Format every Go file as the linter wants it
+format: $(call tool_dir,golangci-lint) ## Format every Go file
 	@for module in $(MODULES); do (cd $$module && $(GOLANGCI_LINT) fmt --config $(CURDIR)/.golangci.yml ./...); done
 
 .PHONY: test-unit
@@ -198,7 +198,7 @@ test-simulation: ## RUNS random stories of refusals, losses and crashes against 
 	@go test -buildvcs=false -count=1 -timeout 6h -v ./test/simulation -machines 1000 $(if $(SEED),-seed $(SEED),-runs $(RUNS) -from $(FROM)) $(if $(DIGEST),-digest $(abspath $(DIGEST)))
 
 .PHONY: test-integration
-test-integration: testsummary $(KUBE_BIN) $(HELM) ## The controller against a real API server and etcd
+test-integration: testsummary $(KUBE_BIN) $(HELM) ## Test the controller against a real API server and etcd
 	@# The longest first, so that the others run beside it.
 	@KUBEBUILDER_ASSETS=$(KUBE_BIN) HELM=$(HELM) $(call run_tier,integration,.,-timeout 20m ./test/integration/workspace ./test/integration/...)
 
@@ -237,7 +237,7 @@ soak: ## REQUESTS requests to sets that scale between zero and three replicas wh
 RUNTIME_STORIES := ^TestVLLM$$$$|^TestLlamaCppOverTwoNodes$$$$|^TestVLLMOverNodes$$$$/2_nodes
 
 .PHONY: bench-runtime
-bench-runtime: ## Weights beside curl; as root also starts and recoveries on the local cloud (5 minutes)
+bench-runtime: ## Compare the agent's downloads with curl; as root, also measure starts and recoveries on the local cloud (5 minutes)
 	@go test -buildvcs=false -run '^$$' -bench Weights -benchtime 1x ./pkg/agent | grep -E '^(Benchmark|ok|FAIL)'
 	@$(MAKE) $(if $(ROOT),bench-stories,skip-stories)
 
@@ -258,7 +258,7 @@ FUZZTIME ?= 1m
 FIGURES := awk '{ print } sub(/.*figure: /, "") { all[++n] = $$0 } END { print "\nFigures"; for (i = 1; i <= n; i++) print "  " all[i] }'
 
 .PHONY: bench-planner
-bench-planner: ## How far plans are from published measurements, and what a plan costs
+bench-planner: ## Compare plans with published measurements, and measure the planner's time
 	@{ go test -buildvcs=false -count=1 -v ./pkg/catalog ./pkg/physics ./pkg/planner \
 		-run 'ParameterCounts|HubsTotals|Calibration|FailedStarts|TimesNotCompared|RowsThatQueue|DecisionRegret|ReleaseExplains|NodesAgainstKAITO|PresetsOnOneGPU|PlansAllocateLittle|PlansOfCatalogueAreSound|MeasuredCoverage|MeasuredRuns|MeasurementsOfPresets|LawsOnTheirRows|PipelinesOnLinkedGPUs|LlamaCppByClass' \
 		| grep -vE '^(=== |PASS|    --- )'; \
@@ -276,7 +276,7 @@ N ?= 200
 BENCH_CLOUD := --name bench --keep-logs $(MODELBERTH_CACHE)
 
 .PHONY: bench-capacity
-bench-capacity: cluster-ready ## N Workspaces at once on nodes that are only objects, beside the floor (root)
+bench-capacity: cluster-ready ## Measure N Workspaces at once on simulated nodes, compared with the floor (root)
 	@$(LOCALCLOUD) bench-capacity $(BENCH_CLOUD) $(INSTALL_FLAGS) --workspaces $(N) $(BENCH_FLAGS)
 
 # Nodes of nobody's models beside the Workspaces' own.
@@ -284,24 +284,24 @@ NODES ?= 1000
 
 .PHONY: bench-scale
 bench-scale: N := 1000
-bench-scale: cluster-ready ## N Workspaces in a cluster with NODES other nodes: at once, at rest, after a restart and the leader's end (root)
+bench-scale: cluster-ready ## Measure N Workspaces in a cluster with NODES other nodes: at once, at rest, after a restart and the leader's end (root)
 	@$(LOCALCLOUD) bench-scale $(BENCH_CLOUD) $(INSTALL_FLAGS) --workspaces $(N) --other-nodes $(NODES) $(BENCH_FLAGS)
 
 SETS ?= 40
 .PHONY: bench-sets
-bench-sets: cluster-ready ## SETS InferenceSets of 5 created, scaled and deleted at once on nodes that are only objects (root)
+bench-sets: cluster-ready ## Measure SETS InferenceSets of 5 replicas that are created, scaled and deleted at once on simulated nodes (root)
 	@$(LOCALCLOUD) bench-sets $(BENCH_CLOUD) $(INSTALL_FLAGS) --sets $(SETS) $(BENCH_FLAGS)
 
 .PHONY: bench-neighbour
-bench-neighbour: cluster-ready ## What asking for a GPU machine does to other pods that wait for nodes (root, 14 minutes)
+bench-neighbour: cluster-ready ## Measure how a request for a GPU machine delays other pods that wait for nodes (root, 14 minutes)
 	@$(LOCALCLOUD) bench-neighbour $(BENCH_CLOUD) $(UP_FLAGS) $(BENCH_FLAGS)
 
 .PHONY: bench-router
-bench-router: ## What the router adds to requests, beside nginx and HAProxy if they are installed (2 minutes)
+bench-router: ## Compare the router's latency with nginx and HAProxy, if they are installed (2 minutes)
 	@mkdir -p $(OURS) && go build -buildvcs=false -o $(OURS)/routerbench ./test/routerbench && $(OURS)/routerbench $(BENCH_FLAGS)
 
 .PHONY: fuzz
-fuzz: ## Every fuzz test for FUZZTIME (1m)
+fuzz: ## Run every fuzz test for FUZZTIME (1m)
 	@{ grep -rlE --include='*_test.go' '^func Fuzz' $(wildcard api cmd hack pkg presets test verifier) || true; } | xargs -r -n1 dirname | sort -u | \
 	while read -r package; do \
 		for name in $$(grep -hoE '^func Fuzz\w+' $$package/*_test.go | cut -d' ' -f2); do \
@@ -316,19 +316,19 @@ deps: ## Install the Debian packages that the local cloud needs (root)
 	@hack/install-deps.sh
 
 .PHONY: env
-env: ## Print where the tools are, for a shell: eval "$$(make env)"
+env: ## Print the tools' paths as shell variables: eval "$$(make env)"
 	@$(foreach name,$(TOOL_VARIABLES) MODELBERTH_CACHE,echo 'export $(name)=$($(name))';)
 
 .PHONY: tools-align
-tools-align: ## Give the tools the root module's versions of what they share
+tools-align: ## Give the tools' modules the root module's versions of shared dependencies
 	@hack/tools/align.sh
 
 .PHONY: clean
-clean: ## Remove what was built from this checkout
+clean: ## Remove this checkout's build output
 	@rm -rf bin "$(OURS)"
 
 .PHONY: clean-cache
-clean-cache: ## Remove the tools and images built so far, of all versions
+clean-cache: ## Remove all built tools and images, of all versions
 	@rm -rf "$(MODELBERTH_CACHE)"
 
 .PHONY: help

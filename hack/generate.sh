@@ -2,10 +2,9 @@
 # Copyright The Modelberth Authors.
 # SPDX-License-Identifier: Apache-2.0
 #
-# Makes what is made from code: from the API's types their deepcopy functions and
-# the CRD in the chart, from the commands of kubectl-berth and the metrics of the
-# controller their references.
-# CONTROLLER_GEN names the built tool; without it Go builds and runs the pinned one.
+# Makes the generated files: deepcopy functions and the chart's CRDs from the API's types, and the references of
+# kubectl-berth and of the controller's metrics.
+# CONTROLLER_GEN names the built tool; without it, Go builds and runs the pinned one.
 set -euo pipefail
 cd "$(dirname "$0")/.."
 

@@ -54,11 +54,11 @@ done <<<"$wanted"
 [ ${#missing[@]} -gt 0 ] || exit 0
 
 if ! command -v apt-get >/dev/null; then
-	echo "missing: ${missing[*]} (names of Debian packages); this machine has no apt-get, install what provides them" >&2
+	echo "missing: ${missing[*]} (Debian packages), and this machine has no apt-get: install these programs with its own package manager" >&2
 	exit 1
 fi
 if [ "$(id -u)" != 0 ]; then
-	echo "missing: ${missing[*]}; install them with: sudo hack/install-deps.sh${1:+ $1}" >&2
+	echo "missing: ${missing[*]}: install them with sudo hack/install-deps.sh${1:+ $1}" >&2
 	exit 1
 fi
 

@@ -46,7 +46,7 @@ func run(args []string, help io.Reader, out, errs io.Writer) int {
 
 func compareFile(args []string, help io.Reader) ([]string, error) {
 	if len(args) == 0 {
-		return nil, fmt.Errorf("needs the preset's path, and the engine's --help on standard input or paths of its sources")
+		return nil, fmt.Errorf("no arguments: name the preset, then files of the engine's source, or pipe the engine's --help into this command")
 	}
 	data, err := os.ReadFile(args[0])
 	if err != nil {

@@ -33,13 +33,13 @@ func main() {
 }
 
 // errUnpinned means that -check found an unpinned value.
-var errUnpinned = errors.New("some presets name a branch or a tag: run make pin on a machine that reaches the hub and the registries")
+var errUnpinned = errors.New("some presets name a branch or a tag: run make pin on a machine with access to the hub and the registries")
 
 func run(ctx context.Context, args []string, token string, out io.Writer) error {
 	flags := flag.NewFlagSet("pin", flag.ContinueOnError)
 	dir := flags.String("dir", "presets", "directory of models and engines")
-	check := flags.Bool("check", false, "ask nobody and write nothing, list what is not pinned, and fail if anything is not")
-	endpoint := flags.String("hub", "", "hub to ask; default "+hub.DefaultEndpoint)
+	check := flags.Bool("check", false, "work offline: list the unpinned references, write nothing, and fail if there are any")
+	endpoint := flags.String("hub", "", "URL of the hub; default "+hub.DefaultEndpoint)
 	if err := flags.Parse(args); err != nil {
 		return err
 	}

@@ -30,8 +30,8 @@ func main() {
 	}
 }
 
-// errStale means that -check found prices that differ from the sources'.
-var errStale = errors.New("the prices are not those of the pinned sources: run make prices, or pin what they come from")
+// errStale means that -check found outdated prices.
+var errStale = errors.New("the prices differ from the pinned sources: run make prices, or pin other sources")
 
 // settings of one run.
 type settings struct {
@@ -47,14 +47,14 @@ func run(ctx context.Context, args []string, out io.Writer) error {
 	var s settings
 	flags := flag.NewFlagSet("prices", flag.ContinueOnError)
 	flags.StringVar(&s.dir, "dir", "../../presets/skus", "directory of azure.yaml, aws.yaml and gcp.yaml")
-	flags.BoolVar(&s.check, "check", false, "write nothing, say what differs, and fail if anything does")
+	flags.BoolVar(&s.check, "check", false, "list the differences, write nothing, and fail if there are any")
 	flags.StringVar(&s.gcpPrices, "gcp-prices", "", "copy of "+gcpRecord+"; empty leaves gcp.yaml alone")
-	flags.StringVar(&s.gcpDate, "gcp-date", "", "date of that copy, which it does not state, for example 2026-08-03")
+	flags.StringVar(&s.gcpDate, "gcp-date", "", "date of the commit with that copy, such as 2026-08-03")
 	if err := flags.Parse(args); err != nil {
 		return err
 	}
 	if (s.gcpPrices == "") != (s.gcpDate == "") {
-		return errors.New("-gcp-prices and -gcp-date go together: the date is that of the commit the copy was made of")
+		return errors.New("-gcp-prices and -gcp-date need each other: give both, with the date of the commit that has the file")
 	}
 	return s.update(ctx, out)
 }

@@ -88,7 +88,7 @@ func TestReadGo(t *testing.T) {
 
 func TestReadGoRefuses(t *testing.T) {
 	for _, tc := range []struct{ reason, old, replacement, want string }{
-		{"no date", "generated at", "made at", `it does not say when it was "generated at"`},
+		{"no date", "generated at", "made at", `it has no comment "generated at" with a date`},
 		{"a price that is computed", "0.052000", "-1.0", `region "us-east-2": an entry is not a machine type and a number`},
 		{"a price that is text", "0.052000", `"a"`, `region "us-east-2": a1.large: "a" is no price`},
 		{"a list", `"us-east-2": {"a1.large": 0.052000}`, `"us-east-2": {0.052000}`, `region "us-east-2": an entry has no machine type`},
@@ -125,7 +125,7 @@ func TestReadGCP(t *testing.T) {
 		t.Errorf("table (-want +got):\n%s", diff)
 	}
 	for _, tc := range []struct{ reason, text, date, want string }{
-		{"a date that is none", `{"prices": {"r": {}}}`, "August", `-gcp-date "August" is no date`},
+		{"a date that is none", `{"prices": {"r": {}}}`, "August", `-gcp-date "August" is not a date`},
 		{"another file", `{"regions": {}}`, "2026-08-03", "holds no prices"},
 		{"no JSON", `prices:`, "2026-08-03", "decoding GCP's prices"},
 	} {
@@ -181,7 +181,7 @@ func TestRewrite(t *testing.T) {
 	wantChanges := []string{
 		`date "2025-06-03" # the old one becomes "2026-06-18"`,
 		"A: prices: eastus 3.5 becomes 3.673, gone 1 is gone",
-		"B: prices: laid out anew",
+		"B: prices: new layout",
 		"C: prices: eastus 0.5 is new",
 		"D: prices: eastus 9 is gone",
 	}
@@ -304,7 +304,7 @@ func TestRunRefuses(t *testing.T) {
 		args   []string
 		want   string
 	}{
-		{"prices without their date", []string{"-gcp-prices", "f"}, "go together"},
+		{"prices without their date", []string{"-gcp-prices", "f"}, "need each other"},
 		{"an unknown flag", []string{"-nope"}, "not defined"},
 	} {
 		if err := run(t.Context(), tc.args, &strings.Builder{}); err == nil || !strings.Contains(err.Error(), tc.want) {

@@ -68,7 +68,7 @@ func (p prices) addInstances(path string) error {
 		}
 	}
 	if len(p) == 0 {
-		return errors.New("it has no prices in a form that is known")
+		return errors.New("it has no prices in a known form")
 	}
 	return nil
 }

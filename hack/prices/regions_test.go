@@ -51,7 +51,7 @@ func TestSurvey(t *testing.T) {
 func TestSurveyRefuses(t *testing.T) {
 	for text, want := range map[string]string{
 		``:                           "decoding: EOF",
-		`[]`:                         "it has no prices in a form that is known",
+		`[]`:                         "it has no prices in a known form",
 		`[{"instance_type": 1}]`:     "decoding: json: cannot unmarshal number into Go struct field .instance_type of type string",
 		`[{"instance_type": "a.b"},`: "decoding: EOF",
 	} {

@@ -207,7 +207,7 @@ func describe(field string, had, has map[string]float64) string {
 		}
 	}
 	if len(parts) == 0 {
-		return field + ": laid out anew"
+		return field + ": new layout"
 	}
 	const most = 4
 	if len(parts) > most {

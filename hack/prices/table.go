@@ -62,7 +62,7 @@ func readGo(path string) (table, error) {
 		return false
 	})
 	if bad == nil && len(t.onDemand) == 0 {
-		bad = errors.New("it has no prices in a form that is known")
+		bad = errors.New("it has no prices in a known form")
 	}
 	return t, bad
 }
@@ -133,13 +133,13 @@ func generationDate(file *ast.File) (string, error) {
 			return found[1], nil
 		}
 	}
-	return "", errors.New(`it does not say when it was "generated at"`)
+	return "", errors.New(`it has no comment "generated at" with a date`)
 }
 
 // readGCP reads the record of the GCP provider: prices by region, on demand or spot, and machine type.
 func readGCP(path, date string) (table, error) {
 	if ok, err := regexp.MatchString(`^\d{4}-\d{2}-\d{2}$`, date); err != nil || !ok {
-		return table{}, fmt.Errorf("-gcp-date %q is no date such as 2026-08-03", date)
+		return table{}, fmt.Errorf("-gcp-date %q is not a date such as 2026-08-03", date)
 	}
 	data, err := os.ReadFile(path)
 	if err != nil {

@@ -177,8 +177,8 @@ func title(f *types.Func) string {
 	return f.Name()
 }
 
-// cycle measures the calls between files. A type that several files use makes no cycle, because a reader of the type
-// needs only the file that declares it.
+// cycle measures the calls between files. A type with users in several files makes no cycle, because a reader of the
+// type needs only its file.
 func (m *measure) cycle() Measurement {
 	uses := map[string][]string{}
 	for f, declaration := range m.bodies {

@@ -3,7 +3,7 @@
 
 // Command testsummary runs `go test` for one tier of the tests, shows only the essentials to a person, and at the end
 // prints one table over all tiers. It decides when a tier fails: if a test fails, if a package does not build or
-// crashes, or if no test ran. It knows nothing about the tiers, which the Makefile defines.
+// crashes, or if no test ran. It must not know the tiers: the Makefile defines them.
 //
 //	testsummary run -tier unit [-dir DIR] [-live] [-results FILE] -- ARGUMENTS OF GO TEST
 //	testsummary skip -tier e2e -why REASON -results FILE
@@ -43,15 +43,15 @@ func main() {
 // command runs one subcommand.
 func command(ctx context.Context, args []string, out io.Writer) error {
 	if len(args) == 0 {
-		return errors.New("no subcommand: want run, skip or table")
+		return errors.New("no subcommand: use run, skip or table")
 	}
 	flags := flag.NewFlagSet(args[0], flag.ContinueOnError)
 	tier := flags.String("tier", "", "name of the tier")
-	results := flags.String("results", "", "file that collects the results; empty collects none")
-	dir := flags.String("dir", ".", "module in which go test runs")
-	live := flags.Bool("live", false, "print the output of the tests as it comes")
-	why := flags.String("why", "", "why the tier is left out")
-	expect := flags.String("expect", "", "tiers that the table must hold, separated by commas")
+	results := flags.String("results", "", "file for the results; empty means none")
+	dir := flags.String("dir", ".", "directory of the module to test")
+	live := flags.Bool("live", false, "print the output of the tests immediately")
+	why := flags.String("why", "", "reason to leave the tier out")
+	expect := flags.String("expect", "", "tiers that the table must have, separated by commas")
 	if err := flags.Parse(args[1:]); err != nil {
 		return err
 	}
@@ -68,6 +68,6 @@ func command(ctx context.Context, args []string, out io.Writer) error {
 		}
 		return printTable(out, merge(records, strings.Split(*expect, ",")))
 	default:
-		return fmt.Errorf("unknown subcommand %q: want run, skip or table", args[0])
+		return fmt.Errorf("unknown subcommand %q: use run, skip or table", args[0])
 	}
 }

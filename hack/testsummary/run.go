@@ -59,7 +59,7 @@ func goTest(ctx context.Context, s suite, out io.Writer) (record, error) {
 	cmd := exec.CommandContext(ctx, "go", append([]string{"test", "-json"}, s.args...)...)
 	cmd.Dir, cmd.Stderr = s.dir, os.Stderr
 	// The go command does not forward a signal to the tests, so its whole process group gets the signal. The group is
-	// new, so nobody else sends it a second signal.
+	// new, so it gets no second signal.
 	cmd.SysProcAttr = &syscall.SysProcAttr{Setpgid: true}
 	cmd.Cancel = func() error { return syscall.Kill(-cmd.Process.Pid, syscall.SIGINT) }
 	cmd.WaitDelay = shutdownTime

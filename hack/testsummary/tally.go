@@ -92,9 +92,9 @@ func (t *tally) finishTest(e event) string {
 	return ""
 }
 
-// finishPackage adds a package to the record, and returns the text to show. If a package fails without a failed test
-// (it does not build, panics, exits or runs out of time), this counts as one failed test, and the text has the output
-// of the unfinished tests.
+// finishPackage adds a package to the record, and returns the text to show. A package may fail without a failed test:
+// it does not build, panics, exits or times out. That counts as one failed test, and the text has the output of the
+// unfinished tests.
 func (t *tally) finishPackage(e event) string {
 	count, text := t.count(e.Package), t.unfinished(e.Package)
 	if e.Action != "fail" {

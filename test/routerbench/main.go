@@ -18,7 +18,7 @@ import (
 	"time"
 )
 
-// plan is what is measured.
+// plan has the settings of the measurement.
 type plan struct {
 	rounds       int
 	round        time.Duration // of each load, for each side
@@ -41,7 +41,7 @@ func main() {
 		}
 	}
 	p := plan{rounds: 3, round: 5 * time.Second, rate: 500, largeRate: 20, largeBytes: 400_000, streams: 2000, streamEvents: 8}
-	flag.IntVar(&p.rounds, "rounds", p.rounds, "rounds of small requests; the sides take turns")
+	flag.IntVar(&p.rounds, "rounds", p.rounds, "number of rounds of small requests; the sides take turns")
 	flag.DurationVar(&p.round, "round", p.round, "length of a round")
 	flag.IntVar(&p.rate, "rate", p.rate, "small requests per second")
 	flag.IntVar(&p.streams, "streams", p.streams, "streams at once")

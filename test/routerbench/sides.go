@@ -160,7 +160,7 @@ func launch(ctx context.Context, log string, argv []string) (*exec.Cmd, error) {
 	return command, nil
 }
 
-// free returns an address of this machine that nobody listens on.
+// free returns an unused address of this machine.
 func free(ctx context.Context) (string, error) {
 	var config net.ListenConfig
 	listener, err := config.Listen(ctx, "tcp", "127.0.0.1:0")
@@ -185,7 +185,7 @@ func await(ctx context.Context, address string) error {
 		select {
 		case <-ticker.C:
 		case <-ctx.Done():
-			return errors.Join(fmt.Errorf("nobody listens on %s", address), err)
+			return errors.Join(fmt.Errorf("no process listens on %s", address), err)
 		}
 	}
 }

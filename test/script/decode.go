@@ -21,8 +21,7 @@ import (
 	"sigs.k8s.io/yaml"
 )
 
-// Load reads the script of a file. No file means no rules. The edition tells one writing of the
-// file from the next.
+// Load reads the script of a file. No file means no rules. The edition changes with each write of the file.
 func Load(file string) (s Script, edition string, err error) {
 	info, err := os.Stat(file)
 	if errors.Is(err, fs.ErrNotExist) {
@@ -82,7 +81,7 @@ func decode(data []byte, into any) error {
 func parseRule(raw json.RawMessage) (Rule, error) {
 	var fields map[string]json.RawMessage
 	if err := decode(raw, &fields); err != nil {
-		return Rule{}, fmt.Errorf("%s is no rule: %w", raw, err)
+		return Rule{}, fmt.Errorf("%s is not a rule: %w", raw, err)
 	}
 	var rule Rule
 	for _, name := range slices.Sorted(maps.Keys(fields)) {
@@ -133,7 +132,7 @@ func list[T ~string](names []T) string {
 	return strings.Join(out, ", ")
 }
 
-// wants returns an outcome's own fields, beside those of every rule; an exclamation mark makes one mandatory.
+// wants returns an outcome's own fields, in addition to the common ones. An exclamation mark makes a field mandatory.
 func (o Outcome) wants() []string {
 	switch o {
 	case NoCapacity, Quota, APIError:
@@ -168,7 +167,7 @@ func (r Rule) check(cloud Cloud) error {
 	}
 	for _, pattern := range [][2]string{{"sku", r.SKU}, {"zone", r.Zone}, {"capacityType", r.CapacityType}} {
 		if _, err := path.Match(pattern[1], ""); err != nil {
-			return fmt.Errorf("%s: %q is no pattern: %w", pattern[0], pattern[1], err)
+			return fmt.Errorf("%s: %q is not a pattern: %w", pattern[0], pattern[1], err)
 		}
 	}
 	for name, n := range map[string]int{"skip": r.Skip, "times": r.Times, "gpus": r.GPUs} {
@@ -211,7 +210,7 @@ func (r Rule) checkFields() error {
 		case required && of.IsZero():
 			return fmt.Errorf("%s: missing: outcome %q needs a time above zero, such as \"20s\"", name, r.Outcome)
 		case !required && !allowed && !of.IsZero():
-			return fmt.Errorf("%s: %v means nothing to outcome %q: leave it out", name, shown, r.Outcome)
+			return fmt.Errorf("%s: %v has no effect with outcome %q: leave it out", name, shown, r.Outcome)
 		}
 	}
 	return nil

@@ -3,8 +3,8 @@
 
 // Package script is a test's instructions to a cloud for the requested machines: refuse them in a real cloud's words,
 // keep them back, or let them fail afterwards. It decides the rule for a request and the cloud's words. It must not
-// know the player of the cloud (the local cloud with the real Karpenter, a stand-in on a bare API server), nor the
-// way to bring a fault about.
+// know how a fault is produced, or who plays the cloud: the local cloud with the real Karpenter, or a stand-in on a
+// bare API server.
 package script
 
 import (
@@ -89,9 +89,9 @@ type Rule struct {
 	Outcome Outcome `json:"outcome"`
 	// Cloud is the script's by default.
 	Cloud Cloud `json:"cloud,omitempty"`
-	// Kind tells refusals of one outcome apart: see words.yaml.
+	// Kind selects one of several refusals with the same outcome: see words.yaml.
 	Kind string `json:"kind,omitempty"`
-	// Reason and Message stand in for the cloud's own.
+	// Reason and Message replace the cloud's own.
 	Reason  string `json:"reason,omitempty"`
 	Message string `json:"message,omitempty"`
 

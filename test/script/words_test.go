@@ -63,7 +63,7 @@ func TestWordsMeanWhatTheySay(t *testing.T) {
 	}
 	for _, w := range all {
 		if w.Cloud == Plain || w.Outcome == APIError {
-			continue // nobody's words, and nobody's refusal
+			continue // no cloud's words, and no cloud's refusal
 		}
 		t.Run(string(w.Cloud)+" "+string(w.Outcome)+" "+w.Kind, func(t *testing.T) {
 			want := refusal.NoCapacity

@@ -5,9 +5,9 @@
 //
 //	vllm serve /models --tensor-parallel-size 2 …
 //
-// and behaves as the pinned release does, as far as it shows outside: the accepted flags and the refusal of others
-// (status 2), the checks of model, GPUs and environment (an exception and status 1), the log lines with figures, a
-// port open only once it is ready, joining the other machines of a group, routes, errors, streams, metric names, and
+// and behaves as the pinned release does, as far as it shows outside: its flags and the refusal of others (status 2),
+// its checks of model, GPUs and environment (an exception and status 1), its log lines with figures, the port that
+// opens only when it is ready, the join with the other machines of a group, routes, errors, streams, metric names, and
 // the effect of SIGTERM. Its answers are invented.
 //
 // Variables for tests:

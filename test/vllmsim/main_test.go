@@ -259,7 +259,7 @@ func TestEndsAtOnce(t *testing.T) {
 		{"a place for caches that cannot be written", []string{"HOME=/proc"}, []string{dir}, 1, "Error: [Errno "},
 		{"a script", []string{"VLLMSIM_SCRIPT=load exit=3 | last words"}, []string{dir}, 3, "last words\n"},
 		{"a kill", []string{"VLLMSIM_SCRIPT=rank=0 start kill"}, []string{dir}, -1, ""},
-		{"a script that is none", []string{"VLLMSIM_SCRIPT=load explode"}, []string{dir}, 1, `rule "load explode": "explode" is no time, action or rank`},
+		{"a script that is none", []string{"VLLMSIM_SCRIPT=load explode"}, []string{dir}, 1, `rule "load explode": "explode" is not a time, an action or a rank`},
 		{"a duration that is none", []string{"VLLMSIM_LOAD=soon"}, []string{dir}, 1, `vllmsim: VLLMSIM_LOAD is "soon"`},
 	} {
 		t.Run(tc.reason, func(t *testing.T) {

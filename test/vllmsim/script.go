@@ -89,7 +89,7 @@ func (r *rule) add(field string) error {
 	default:
 		delay, found := strings.CutPrefix(field, "ready+")
 		if !found {
-			return fmt.Errorf("%q is no time, action or rank", field)
+			return fmt.Errorf("%q is not a time, an action or a rank", field)
 		}
 		r.when = "ready"
 		r.after, err = time.ParseDuration(delay)

@@ -24,7 +24,8 @@ type line struct {
 	Values    string
 }
 
-// kinds are those of the presets by ours: they do not tell a switch from a bool, nor text from a string.
+// kinds maps our kinds to the presets' kinds. The presets do not distinguish a switch from a bool, or text from a
+// string.
 func kinds() map[Kind]catalog.FlagKind {
 	return map[Kind]catalog.FlagKind{
 		Switch: catalog.FlagBool, Bool: catalog.FlagBool, Int: catalog.FlagInt, Float: catalog.FlagFloat, String: catalog.FlagString,

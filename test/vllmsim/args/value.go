@@ -57,7 +57,7 @@ func (p *Parsed) Float(name string, other float64) float64 {
 	return number
 }
 
-// Shape returns the flags all ranks of a group must share: every flag but those of a rank's identity and address.
+// Shape returns the flags that all ranks of a group must share: all flags except a rank's identity and address.
 func (p *Parsed) Shape() map[string]string {
 	own := []string{"headless", "node-rank", "host", "port", "api-server-count", "api-key", "shutdown-timeout"}
 	shape := map[string]string{"model_tag": p.Model}
@@ -88,7 +88,7 @@ func (f Flag) check(value string) error {
 		}
 	case Text, String, Bool, Switch:
 	default:
-		return errors.New("flags.txt has a kind that nothing knows: " + string(f.Kind))
+		return errors.New("flags.txt has an unknown kind: " + string(f.Kind))
 	}
 	var decimals *decimalsError
 	switch {

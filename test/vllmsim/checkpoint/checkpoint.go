@@ -4,8 +4,7 @@
 // Package checkpoint reads a directory with a model as Hugging Face publishes it, and refuses it like vLLM: no
 // configuration, no tokenizer, files of the index missing or cut off.
 //
-// It decides whether the files are whole, and the model's shape. It must not know the model's distribution, nor
-// flags.
+// It decides whether the files are whole, and the model's shape. It must not know the model's distribution or flags.
 package checkpoint
 
 import (

@@ -1,9 +1,9 @@
 // Copyright The Modelberth Authors.
 // SPDX-License-Identifier: Apache-2.0
 
-// Package group joins the machines of one model, over the leader's address, as torch's process group does: nobody
-// goes on before all are there, a lost member goes unnoticed but makes every later step wait, and a returning member
-// finds no place.
+// Package group joins the machines of one model, over the leader's address, as torch's process group does: no member
+// continues before all have joined. The loss of a member is not detected, but every later step waits for it. A member
+// cannot join again.
 //
 // It decides who is a member and when a step is done. It must not know a step's computation.
 //
@@ -71,7 +71,7 @@ func (l *link) expect(say string) error {
 		return errors.New(w.Error)
 	}
 	if w.Say != say {
-		return fmt.Errorf("the other side says %q instead of %q", w.Say, say)
+		return fmt.Errorf("the other side sent %q instead of %q", w.Say, say)
 	}
 	return nil
 }
@@ -299,7 +299,7 @@ func (m *Member) Loaded(ctx context.Context) error {
 	stop := context.AfterFunc(ctx, func() { _ = m.link.conn.Close() })
 	defer stop()
 	if err := m.link.send(word{Say: "loaded"}); err != nil {
-		return fmt.Errorf("telling that weights are loaded: %w", err)
+		return fmt.Errorf("reporting that the weights are loaded: %w", err)
 	}
 	if err := m.link.expect("start"); err != nil {
 		return fmt.Errorf("waiting for all ranks to load: %w", errors.Join(err, ctx.Err()))

@@ -165,11 +165,11 @@ func (s *Setup) checkLayout(Environment) error {
 	case s.Nodes > 1 && s.Data > 1:
 		return fail("NotImplementedError", "vllmsim: data parallelism over several nodes is not simulated")
 	case s.Headless() && s.Rank == 0:
-		return fail("ValueError", "vllmsim: --headless on node rank 0 leaves nobody to serve")
+		return fail("ValueError", "vllmsim: --headless on node rank 0 leaves no node with an API server")
 	case !s.Headless() && s.Rank > 0:
-		return fail("ValueError", fmt.Sprintf("vllmsim: node rank %d serves nobody: it needs --headless", s.Rank))
+		return fail("ValueError", fmt.Sprintf("vllmsim: node rank %d must have --headless, because only rank 0 serves the API", s.Rank))
 	case s.Nodes > 1 && s.Rank > 0 && !s.Args.Has("master-addr"):
-		return fail("ValueError", "vllmsim: --master-addr is 127.0.0.1, where this node's own leader would have to be")
+		return fail("ValueError", "vllmsim: --master-addr is 127.0.0.1, but the leader is on another node")
 	}
 	return nil
 }

@@ -156,7 +156,7 @@ func TestRefuses(t *testing.T) {
 		{"machines that do not divide the GPUs", "DIR -tp 2 --nnodes 4", machine("0"), nil, "ValueError: Invalid data-parallel launch options: `--nnodes 4`"},
 		{"a rank that is too high", "DIR -tp 2 --nnodes 2 --node-rank 2", machine("0"), nil, "ValueError: Invalid data-parallel launch options: `--node-rank`"},
 		{"a leader that serves nobody", "DIR -tp 2 --nnodes 2 --headless", machine("0"), nil, "ValueError: vllmsim: --headless on node rank 0"},
-		{"a follower that serves", "DIR -tp 2 --nnodes 2 --node-rank 1 --master-addr a", machine("0"), nil, "ValueError: vllmsim: node rank 1 serves nobody"},
+		{"a follower that serves", "DIR -tp 2 --nnodes 2 --node-rank 1 --master-addr a", machine("0"), nil, "ValueError: vllmsim: node rank 1 must have --headless"},
 		{"heads that do not divide", "DIR -tp 3", machine("0,1,2"), nil, "ValueError: Total number of attention heads (4) must be divisible by tensor parallel size (3)."},
 		{"more stages than layers", "DIR -pp 3", machine("0,1,2"), nil, "ValueError: 3 pipeline stages for 2 layers"},
 		{"layers for other stages", "DIR -pp 2", machine("0,1", "VLLM_PP_LAYER_PARTITION", "1,1,0"), nil, "ValueError: len(partitions)=3 does not match pp_size=2."},

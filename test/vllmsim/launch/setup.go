@@ -96,7 +96,7 @@ func (s *Setup) readLayout() {
 	s.Rank = int(s.Args.Int("node-rank", 0))
 }
 
-// Headless reports whether the process serves nobody.
+// Headless reports whether the process has no API server.
 func (s *Setup) Headless() bool { return s.Args.On("headless", false) }
 
 // LocalGPUs is how many GPUs this machine contributes.

@@ -168,7 +168,7 @@ func (s *Server) complete(w http.ResponseWriter, r *http.Request, p sampling, pr
 		return nil
 	})
 	if err != nil {
-		// Nobody is there any more, or soon nobody will be: the connection is cut.
+		// The client has left, or the server is about to end: the connection is cut.
 		panic(http.ErrAbortHandler)
 	}
 	answer := s.envelope(f, f.object, f.choice(text.String(), &reason))

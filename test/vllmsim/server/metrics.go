@@ -36,7 +36,7 @@ func (h *histogram) observe(d time.Duration) {
 	}
 }
 
-// metrics are those of one server, by vLLM's names.
+// metrics are one server's metrics, with vLLM's names.
 type metrics struct {
 	mu                                   sync.Mutex
 	running, waiting, usedTokens         int

@@ -305,8 +305,8 @@ func TestKeys(t *testing.T) {
 	}
 }
 
-// A hanging engine answers nobody, while the server reports itself healthy; after too long a step it reports the
-// failure.
+// A hanging engine does not answer, while the server reports itself healthy. After the time limit of a step, the server
+// reports the failure.
 func TestEngineHangs(t *testing.T) {
 	frozen := server.New(options())
 	frozen.Freeze()
