@@ -4,7 +4,6 @@
 package options
 
 import (
-	"errors"
 	"flag"
 	"fmt"
 	"strings"
@@ -41,7 +40,7 @@ func (c *Cost) bind(flags *flag.FlagSet) {
 	flags.StringVar(&c.Namespace, "cost-namespace", "", "namespace for the ledger of machine time and cost; default: no ledger")
 	flags.StringVar(&c.Name, "cost-name", "modelberth-cost", "prefix of the names of the ledger's ConfigMaps, for example NAME-0")
 	flags.DurationVar(&c.Interval, "cost-interval", 5*time.Minute,
-		"shortest time between two writes of each of the ledger's ConfigMaps while machines cost money; the beginning and the end of "+
+		"shortest time between two writes of one ConfigMap of the ledger while machines cost money; the beginning and the end of "+
 			"a machine are written within seconds")
 	flags.Func("cost-label", "label of Workspaces to group costs by, for example team; repeatable", func(name string) error {
 		if problems := validation.IsQualifiedName(name); len(problems) > 0 {
@@ -69,7 +68,7 @@ func (c *Cost) validate() []error {
 		problems = append(problems, fmt.Errorf("--cost-label is set %d times, but at most %d labels are allowed", len(c.Labels), mostCostLabels))
 	}
 	if len(validation.IsDNS1123Subdomain(c.Name)) > 0 {
-		problems = append(problems, errors.New("--cost-name is not the name of a ConfigMap"))
+		problems = append(problems, fmt.Errorf("--cost-name is %q: it must be the name of a ConfigMap", c.Name))
 	}
 	return problems
 }

@@ -16,7 +16,7 @@ import (
 type Gateway struct {
 	// Routers is the Service of the routers' port for gateways; empty if no gateway uses them.
 	Routers types.NamespacedName
-	// Gateway is the Gateway that each InferenceSet gets an HTTPRoute to; empty for none.
+	// Gateway is the Gateway for which each InferenceSet gets an HTTPRoute; empty for none.
 	Gateway types.NamespacedName
 	// MatchModelNames: the routes also match the names of models, which several sets may have.
 	MatchModelNames bool
@@ -26,12 +26,13 @@ type Gateway struct {
 func (g *Gateway) IsEnabled() bool { return g.Routers.Name != "" }
 
 func (g *Gateway) bind(flags *flag.FlagSet) {
-	flags.Func("gateway-routers", "Service of the routers' port for gateways, as NAMESPACE/NAME: each InferenceSet gets an InferencePool, "+
+	flags.Func("gateway-routers", "Service with the routers' port for gateways, as NAMESPACE/NAME: each InferenceSet gets an InferencePool, "+
 		"and the routers are its endpoint picker; default: no pools", func(v string) error { return named(v, &g.Routers) })
-	flags.Func("gateway", "Gateway that each InferenceSet gets an HTTPRoute to, as NAMESPACE/NAME; needs --gateway-routers; default: no routes",
+	flags.Func("gateway", "Gateway for which each InferenceSet gets an HTTPRoute, as NAMESPACE/NAME; needs --gateway-routers; default: no routes",
 		func(v string) error { return named(v, &g.Gateway) })
 	flags.BoolVar(&g.MatchModelNames, "gateway-match-model-names", false,
-		"the routes also match the header X-Gateway-Model-Name with the names of models, which several InferenceSets may have")
+		"the routes match not only NAMESPACE:NAME in the header X-Gateway-Model-Name, but also the names of the InferenceSet and its models; "+
+			"several InferenceSets may share these names")
 }
 
 func (g *Gateway) validate() []error {

@@ -102,8 +102,8 @@ func validOf(of flag.Value, err error) error {
 	}
 }
 
-// Effective describes the value of each setting for a ConfigMap's data. It has no values from the ConfigMap but valid ones of
-// settings. The controller takes all values or none, so one mistake marks them all.
+// Effective describes the value of each setting for a ConfigMap's data. It shows a value from the ConfigMap only if it is
+// valid. The controller takes all values or none, so one mistake marks them all.
 func Effective(data map[string]string) map[string]string {
 	const hidden = "…"
 	note := ""

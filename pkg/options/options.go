@@ -281,7 +281,7 @@ func (o *Controller) Validate() error {
 		problems = append(problems, fmt.Errorf("--os-disk-gib is %d: it must be at least 0", o.OSDiskGiB))
 	}
 	if o.QPS <= 0 || o.Burst <= 0 {
-		problems = append(problems, fmt.Errorf("--kube-client-qps is %v and --kube-client-burst %d, both must be above 0", o.QPS, o.Burst))
+		problems = append(problems, fmt.Errorf("--kube-client-qps is %v and --kube-client-burst is %d: both must be above 0", o.QPS, o.Burst))
 	}
 	if !slices.Contains([]string{"", "Always", "IfNotPresent", "Never"}, o.ImagePullPolicy) {
 		problems = append(problems, fmt.Errorf("--image-pull-policy is %q: it must be Always, IfNotPresent or Never", o.ImagePullPolicy))

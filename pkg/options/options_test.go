@@ -136,7 +136,7 @@ func TestBadFlags(t *testing.T) {
 			"--router-metrics-port must be between 1 and 65535",
 		}},
 		{"an authority for no name", append(good, "--router-pods=a/b=c", "--router-token-file=t", "--router-ca-file=f"), []string{
-			"--router-ca-file and --router-server-name need each other",
+			"--router-ca-file and --router-server-name belong together: set both or neither",
 		}},
 		{"an unknown pull policy", append(good, "--image-pull-policy=Sometimes"), []string{`--image-pull-policy is "Sometimes"`}},
 		{"a namespace that no namespace is called", []string{"--watch-namespace=Team"}, []string{`"Team" is not the name of a namespace`}},
@@ -150,7 +150,7 @@ func TestBadFlags(t *testing.T) {
 		{"a ceiling that is no number", append(good, "--spending-per-workspace=NaN"), []string{"--spending-per-workspace is NaN"}},
 		{"a ledger that writes all the time", append(good, "--cost-namespace=a", "--cost-interval=1s"), []string{"--cost-interval is 1s: it must be at least 1m0s"}},
 		{"a ledger without a possible name", append(good, "--cost-namespace=a", "--cost-name=A"), []string{
-			"--cost-name is not the name of a ConfigMap",
+			`--cost-name is "A": it must be the name of a ConfigMap`,
 		}},
 		{"too many labels", append(good, "--cost-namespace=a", "--cost-label=a", "--cost-label=b", "--cost-label=c", "--cost-label=d", "--cost-label=e",
 			"--cost-label=f"), []string{"--cost-label is set 6 times, but at most 5 labels are allowed"}},

@@ -19,17 +19,18 @@ type Routers struct {
 	IsPlain bool
 	// TokenFile has the token for the routers.
 	TokenFile string
-	// CAFile has the authority of the routers' certificates for ServerName; empty if each router signs its own.
+	// CAFile has the certificate authority of the routers, for ServerName; empty if each router signs its own
+	// certificate.
 	CAFile, ServerName string
 }
 
 func (r *Routers) bind(flags *flag.FlagSet) {
-	flags.Var(&r.Pods, "router-pods", "routers, as NAMESPACE/LABEL=VALUE[,LABEL=VALUE]; InferenceSets with a comparison of templates read "+
-		"their counts; default: none")
+	flags.Var(&r.Pods, "router-pods", "pods of the routers, as NAMESPACE/LABEL=VALUE[,LABEL=VALUE]; the controller reads their counts "+
+		"for InferenceSets that compare templates; default: none")
 	flags.IntVar(&r.Port, "router-metrics-port", 8443, "port of the routers' metrics")
 	flags.BoolVar(&r.IsPlain, "router-metrics-insecure", false, "read the routers over plain HTTP, without a token")
 	flags.StringVar(&r.TokenFile, "router-token-file", "", "file with a ServiceAccount token for the routers")
-	flags.StringVar(&r.CAFile, "router-ca-file", "", "file with the authority of the routers' certificates; default: certificates are not verified")
+	flags.StringVar(&r.CAFile, "router-ca-file", "", "file with the certificate authority of the routers; default: certificates are not verified")
 	flags.StringVar(&r.ServerName, "router-server-name", "", "name in the routers' certificates; needs --router-ca-file")
 }
 
@@ -42,7 +43,7 @@ func (r *Routers) validate() []error {
 	case r.IsPlain == (r.TokenFile != ""):
 		return []error{errors.New("--router-pods needs either --router-token-file or --router-metrics-insecure")}
 	case (r.CAFile == "") != (r.ServerName == ""):
-		return []error{errors.New("--router-ca-file and --router-server-name need each other")}
+		return []error{errors.New("--router-ca-file and --router-server-name belong together: set both or neither")}
 	}
 	return nil
 }

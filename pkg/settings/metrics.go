@@ -16,7 +16,7 @@ type Metrics struct{ refused prometheus.Gauge }
 func NewMetrics(registry prometheus.Registerer) (*Metrics, error) {
 	m := &Metrics{refused: prometheus.NewGauge(prometheus.GaugeOpts{
 		Name: "modelberth_settings_refused",
-		Help: "Whether the settings in the ConfigMap are refused, so that the controller keeps its previous ones.",
+		Help: "Whether the controller refuses the settings in the ConfigMap and keeps its previous ones.",
 	})}
 	registry.Unregister(m.refused) // any earlier metric with the same description
 	if err := registry.Register(m.refused); err != nil {
