@@ -55,7 +55,7 @@ func adapters(r Request, e *catalog.Engine) (physics.Adapters, []string, error) 
 	switch {
 	case told.AdapterRank == 0 && assumed && e.Split == catalog.SplitTensor:
 		warnings = append(warnings, fmt.Sprintf("inference.adapters: some ranks are unknown until the files are fetched, so the plan has room "+
-			"for rank %d: set %s in inference.engine.args if one is higher, or to save memory if all are lower", highest, rankFlag))
+			"for rank %d: set %s in inference.engine.args if a rank is higher, or to save memory if all ranks are lower", highest, rankFlag))
 	case told.AdapterRank > 0 && told.AdapterRank < highest && !assumed:
 		out.Rank = highest
 		warnings = append(warnings, fmt.Sprintf("%s: %d is replaced by %d, the rank of an adapter", rankFlag, told.AdapterRank, highest))
@@ -84,7 +84,7 @@ func servedRank(rank int, e *catalog.Engine) (int, error) {
 	}
 	return 0, &InfeasibleError{
 		Reason: v1beta1.ReasonSpecInvalid,
-		Message: fmt.Sprintf("inference.adapters: an adapter has rank %d, but engine %s serves ranks up to %d: leave it out",
+		Message: fmt.Sprintf("inference.adapters: an adapter has rank %d, but engine %s serves ranks up to %d: leave this adapter out",
 			rank, e.Name, ranks[len(ranks)-1]),
 	}
 }

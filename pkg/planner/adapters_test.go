@@ -17,7 +17,7 @@ import (
 
 func TestAdapters(t *testing.T) {
 	const assumed = "inference.adapters: some ranks are unknown until the files are fetched, so the plan has room for rank 64: " +
-		"set max-lora-rank in inference.engine.args if one is higher, or to save memory if all are lower"
+		"set max-lora-rank in inference.engine.args if a rank is higher, or to save memory if all ranks are lower"
 	type decision struct {
 		Slots, Rank int
 		Warnings    []string
@@ -63,7 +63,7 @@ func TestAdapterAboveEnginesRanks(t *testing.T) {
 	shop, m := shipped(t, "phi-4")
 	_, err := shop.Plan(planner.Request{Model: m, Adapters: planner.Adapters{Count: 1, Ranks: []int{1024}}})
 	infeasible, ok := errors.AsType[*planner.InfeasibleError](err)
-	const want = "inference.adapters: an adapter has rank 1024, but engine vllm serves ranks up to 512: leave it out"
+	const want = "inference.adapters: an adapter has rank 1024, but engine vllm serves ranks up to 512: leave this adapter out"
 	if !ok || infeasible.Reason != v1beta1.ReasonSpecInvalid || infeasible.Message != want {
 		t.Errorf("error %v, want %s", err, want)
 	}

@@ -284,7 +284,7 @@ func (d *modelDemand) slice(chosen *option) string {
 		if try.pace.TPOT == 0 || try.overrun() || d.isSlow(&try) {
 			continue
 		}
-		return fmt.Sprintf("a %s slice of an %s would meet the objectives, and a GPU has %d of them: if the administrator offers "+
+		return fmt.Sprintf("one %s slice of the GPU %s would meet the objectives (a GPU has %d): if the administrator offers "+
 			"MIG slices, a part of the machine is enough", profile.Name, chosen.machine.gpu.Class, profile.Count)
 	}
 	return ""

@@ -147,12 +147,12 @@ func (g *goals) outbalanced(best, other *option) string {
 	case other.price < 0 || best.price < 0:
 		return ""
 	case other.standing == scattered && other.level <= best.level:
-		return fmt.Sprintf("takes %s for %s: more machines must cost at least %.0f %% less than fewer", count(other.nodes, "machine"),
+		return fmt.Sprintf("takes %s for %s: a plan with more machines must cost at least %.0f %% less", count(other.nodes, "machine"),
 			usd.PerHour(other.price), 100*g.saving(other))
 	case other.standing == affordable && byToken(best, other) != 0 && other.perMillion() < 0:
 		return "its speed is not known"
 	case other.standing == affordable && byToken(best, other) > 0:
-		return fmt.Sprintf("costs more: %s more for only %.2f × the tokens per dollar", usd.PerHour(other.price-best.price), best.perMillion()/other.perMillion())
+		return fmt.Sprintf("costs %s more and produces only %.2f × the tokens per dollar", usd.PerHour(other.price-best.price), best.perMillion()/other.perMillion())
 	case other.standing == affordable && byToken(best, other) != 0:
 		return dearerToken(best, other)
 	default:
@@ -197,8 +197,8 @@ func (found *outcome) capLatency(d demand, c Constraints) {
 		if o.price >= 0 && o.price <= limit {
 			return false
 		}
-		reason := fmt.Sprintf("costs %s, above the limit of %g × the cheapest (%s); to allow it, raise resource.placement.maxHourlyPrice",
-			usd.PerHour(o.price), times, usd.PerHour(limit))
+		reason := fmt.Sprintf("costs %s, above %s (%g × the cheapest plan); to allow it, set resource.placement.maxHourlyPrice",
+			usd.PerHour(o.price), usd.PerHour(limit), times)
 		if o.price < 0 {
 			reason = "no price known in " + o.machine.regionName() + o.machine.soldElsewhere()
 		}

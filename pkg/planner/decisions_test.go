@@ -49,7 +49,7 @@ func TestPlan(t *testing.T) {
 		},
 		Rejected: []planner.Verdict{
 			{InstanceType: "Ancient", Nodes: 1, HourlyPrice: 0.1, Reason: "engine engine needs compute capability 7.5, but Old-40 has 7.0"},
-			{InstanceType: "Foreign", Nodes: 1, HourlyPrice: 0.1, Reason: "engine engine needs an NVIDIA GPU of compute capability 7.5, and Other-99 is not one"},
+			{InstanceType: "Foreign", Nodes: 1, HourlyPrice: 0.1, Reason: "engine engine needs an NVIDIA GPU of compute capability 7.5 or higher, but Other-99 is from another maker"},
 			{InstanceType: "Retired", Nodes: 1, HourlyPrice: 1, Reason: "cannot be bought: gone since 2020"},
 			{InstanceType: "Small", Nodes: 1, HourlyPrice: 0.5, Reason: "does not fit by 5.5 GiB per GPU at 8192 tokens × 1"},
 			{InstanceType: "Unpriced", Nodes: 1, HourlyPrice: -1, Reason: "no price known in eastus, so a plan uses it only if you name it"},
@@ -156,7 +156,7 @@ func TestDecisions(t *testing.T) {
 			}},
 			want: decision{
 				Summary: "1 × Spot (1 × G-40)", Quantization: "f16", Length: 32768, Sequences: 4, CapacityType: v1beta1.CapacitySpot, Price: 3,
-				Warnings: []string{"the price is the on-demand price, because the catalogue has no spot price, which would be lower"},
+				Warnings: []string{"the price shown is the on-demand price, because the catalogue has no spot price; spot machines usually cost less"},
 			},
 		},
 		{
@@ -166,7 +166,7 @@ func TestDecisions(t *testing.T) {
 			}},
 			want: decision{
 				Summary: "1 × One (1 × G-40)", Quantization: "f16", Length: 32768, Sequences: 4, CapacityType: v1beta1.CapacityReserved, Price: 2,
-				Warnings: []string{"the price is the on-demand price, although the reservation is already paid for"},
+				Warnings: []string{"the price shown is the on-demand price, although the reservation is already paid for"},
 			},
 		},
 		{
@@ -295,7 +295,7 @@ func TestLowering(t *testing.T) {
 			"what is set is refused with the numbers", 10.4,
 			planner.Objectives{MaxModelLen: 8192, Concurrency: 4},
 			"DoesNotFit: lowered on Fixed: does not fit by 1.3 GiB per GPU at 8192 tokens × 4; " +
-				"an InferenceSet of 4 replicas with inference.objectives.concurrency: 1 serves it on Fixed ($1.00/h) each, $4.00/h in all",
+				"an InferenceSet of 4 replicas with inference.objectives.concurrency: 1 serves the load on Fixed ($1.00/h) each, $4.00/h in all",
 		},
 	} {
 		t.Run(tc.reason, func(t *testing.T) {

@@ -104,7 +104,7 @@ func barred(d demand, r Request, n *Node) string {
 	case m.fullGPUs > 0 && m.GPUs <= 0 && (asked > 0 || r.Model != nil):
 		return fmt.Sprintf("no GPU is free: %s in use", count(m.fullGPUs, "GPU"))
 	case m.GPUs < asked:
-		return fmt.Sprintf("%d of %s free, but %d are requested", m.GPUs, count(m.fullGPUs, "GPU"), asked)
+		return fmt.Sprintf("has %d of %s free, but %d are requested", m.GPUs, count(m.fullGPUs, "GPU"), asked)
 	}
 	if md, ok := d.(*modelDemand); ok {
 		return md.lacksRoom(n, &m)
@@ -291,12 +291,18 @@ func (found *nodesFound) why() (reason, text string) {
 	case found.nodes == 0:
 		return v1beta1.ReasonNoMachineAllowed, ""
 	case found.tried == 0:
-		return v1beta1.ReasonNoMachineAllowed, fmt.Sprintf("none of %s may be used; %s",
-			count(found.nodes, "existing node"), found.each(found.rejected[0]))
+		return v1beta1.ReasonNoMachineAllowed, found.none("can be used", "cannot be used") + "; " + found.each(found.rejected[0])
 	default:
-		return v1beta1.ReasonDoesNotFit, fmt.Sprintf("none of %s is suitable; %s",
-			count(found.nodes, "existing node"), found.each(found.largest))
+		return v1beta1.ReasonDoesNotFit, found.none("is suitable", "is not suitable") + "; " + found.each(found.largest)
 	}
+}
+
+// none denies a predicate for all existing nodes.
+func (found *nodesFound) none(predicate, denied string) string {
+	if found.nodes == 1 {
+		return "the only existing node " + denied
+	}
+	return fmt.Sprintf("none of %d existing nodes %s", found.nodes, predicate)
 }
 
 // each lists nodes with the reasons why they are unsuitable, beginning with one verdict.

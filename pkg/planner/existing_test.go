@@ -148,7 +148,7 @@ func TestPlansOnExistingNodes(t *testing.T) {
 			nodes:       nodes{nodeOf("a", "G-40", 8, 2), nodeOf("b", "G-40", 8, 4)},
 			want: choice{
 				Summary: "existing node b (3 of 8 × G-40)", Nodes: []string{"b"}, Sequences: 4, Zones: []string{"z1"},
-				Rejected: verdicts{verdict("type-G-40", 1, "2 of 8 GPUs free, but 3 are requested", "a")},
+				Rejected: verdicts{verdict("type-G-40", 1, "has 2 of 8 GPUs free, but 3 are requested", "a")},
 			},
 		},
 		{
@@ -182,7 +182,7 @@ func TestPlansOnExistingNodes(t *testing.T) {
 			reason: "no node may be used",
 			nodes:  nodes{nodeOf("a", "G-40", 1, 0)},
 			want: choice{
-				Failed: "NoMachineAllowed: chat: none of 1 existing node may be used; a: no GPU is free: 1 GPU in use; " +
+				Failed: "NoMachineAllowed: chat: the only existing node cannot be used; a: no GPU is free: 1 GPU in use; " +
 					"set resource.placement.nodeSource: Any to buy machines",
 				Rejected: verdicts{verdict("type-G-40", 1, "no GPU is free: 1 GPU in use", "a")},
 			},
@@ -285,7 +285,7 @@ func TestNodesOfOthersAreNotNamed(t *testing.T) {
 			nodeOf("tenant-1", "G-40", 1, 1, theirs), nodeOf("tenant-2", "G-40", 1, 1, theirs), nodeOf("mine", "G-40", 1, 0),
 		},
 	})
-	const want = "NoMachineAllowed: chat: none of 3 existing nodes may be used; mine: no GPU is free: 1 GPU in use; " +
+	const want = "NoMachineAllowed: chat: none of 3 existing nodes can be used; mine: no GPU is free: 1 GPU in use; " +
 		"2 nodes: belongs to another Workspace; set resource.placement.nodeSource: Any to buy machines"
 	if err == nil || err.Error() != want {
 		t.Errorf("error %v, want %s", err, want)
@@ -312,7 +312,7 @@ func TestBoughtMachinesComeAfterNodes(t *testing.T) {
 	request.Nodes[0].Unusable, request.Constraints.MaxHourlyPrice = "is cordoned", 1
 	got = choose(t, inTown(t), request)
 	const failed = "NoMachineAllowed: the cheapest plan is 1 × One at $2.00/h, above resource.placement.maxHourlyPrice $1.00/h: " +
-		"raise the limit; none of 1 existing node may be used; n: is cordoned"
+		"raise the limit; the only existing node cannot be used; n: is cordoned"
 	if got.Failed != failed || len(got.Rejected) == 0 || got.Rejected[0].NodeNames == nil {
 		t.Errorf("got %+v, want %s", got, failed)
 	}
@@ -459,7 +459,7 @@ func TestTemplatesOnExistingNodes(t *testing.T) {
 		{
 			"more than there are",
 			"DoesNotFit: the template: none of 3 existing nodes is suitable; b, c: needs 3 nodes of this kind in one zone, but only 2 are free; " +
-				"a: 1 of 8 GPUs free, but 2 are requested; set resource.placement.nodeSource: Any to buy machines",
+				"a: has 1 of 8 GPUs free, but 2 are requested; set resource.placement.nodeSource: Any to buy machines",
 			3,
 			[]int{1, 2, 4},
 			v1beta1.NodeSourceExisting,
@@ -489,7 +489,7 @@ func TestExistingNodesKeepObjectives(t *testing.T) {
 		Model: &m, Nodes: []planner.Node{hopper(t, "a", 1)}, NodeSource: v1beta1.NodeSourceExisting,
 		Objectives: planner.Objectives{TimePerOutputToken: time.Millisecond},
 	})
-	want := "DoesNotFit: llama-3.1-8b-instruct: none of 1 existing node is suitable; a: too slow: "
+	want := "DoesNotFit: llama-3.1-8b-instruct: the only existing node is not suitable; a: too slow: "
 	if len(got.Failed) < len(want) || got.Failed[:len(want)] != want {
 		t.Errorf("got %+v, want %s…", got, want)
 	}

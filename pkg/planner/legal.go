@@ -26,7 +26,7 @@ func CannotRun(e *catalog.Engine, s *model.Shape, quantization, kvType string, g
 	}
 	switch {
 	case named && gpu.ComputeCapability == "":
-		return fmt.Sprintf("%s needs an NVIDIA GPU of compute capability %s, and %s is not one", what, need, gpu.Class)
+		return fmt.Sprintf("%s needs an NVIDIA GPU of compute capability %s or higher, but %s is from another maker", what, need, gpu.Class)
 	case named && capability(gpu.ComputeCapability) < capability(need):
 		return needsCapability(what, need, gpu)
 	}
@@ -88,7 +88,7 @@ func cannotKeep(e *catalog.Engine, s *model.Shape, kvType string, gpu *sku.GPU) 
 	case has < capability(need):
 		return needsCapability(what, need, gpu)
 	case t.Below != "" && has >= capability(t.Below):
-		return fmt.Sprintf("%s needs compute capability below %s, %s has %s", what, t.Below, gpu.Class, gpu.ComputeCapability)
+		return fmt.Sprintf("%s needs compute capability below %s, but %s has %s", what, t.Below, gpu.Class, gpu.ComputeCapability)
 	default:
 		return ""
 	}
@@ -137,7 +137,7 @@ func knownKVTypes(setting string, types []string, s *model.Shape, e *catalog.Eng
 		switch {
 		case t == automatic || t == "":
 		case entry == nil:
-			warnings = append(warnings, wording.Clip(fmt.Sprintf("%s: %s is ignored: a KV cache of engine %s can be planned in %s",
+			warnings = append(warnings, wording.Clip(fmt.Sprintf("%s: %s is ignored: for engine %s, plans support a KV cache in %s",
 				setting, t, e.Name, strings.Join(e.KVTypes(), ", ")), longestWarning))
 		case unsuitable(entry, s) != "":
 			warning := fmt.Sprintf("%s: %s is ignored: it%s", setting, t, unsuitable(entry, s))

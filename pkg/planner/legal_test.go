@@ -18,7 +18,7 @@ func TestCannotRun(t *testing.T) {
 	e, _ := c.Engine("vllm")
 	for _, tc := range []struct{ reason, model, kvType, gpu, want string }{
 		{"the engine's own need", "qwen3-8b", "", "V100-32", "bf16 needs compute capability 8.0, but V100-32 has 7.0"},
-		{"a GPU of another maker", "qwen3-8b", "", "MI300X", "bf16 needs an NVIDIA GPU of compute capability 8.0, and MI300X is not one"},
+		{"a GPU of another maker", "qwen3-8b", "", "MI300X", "bf16 needs an NVIDIA GPU of compute capability 8.0 or higher, but MI300X is from another maker"},
 		{
 			"no kernels of sparse attention", "deepseek-v3.2", "", "A100-80",
 			"sparse attention needs compute capability 9.0, 10.0, 10.3 or 12.0, but A100-80 has 8.0",
@@ -42,7 +42,7 @@ func TestCannotRun(t *testing.T) {
 		{"4 bits", "qwen3-8b", "nvfp4", "B200", ""},
 		{
 			"4 bits on another branch of the generation", "qwen3-8b", "nvfp4", "RTX-PRO-6000",
-			"a KV cache in nvfp4 needs compute capability below 11.0, RTX-PRO-6000 has 12.0",
+			"a KV cache in nvfp4 needs compute capability below 11.0, but RTX-PRO-6000 has 12.0",
 		},
 		{"a format of vectors that there are none of", "qwen3-8b", "fp8_ds_mla", "H100-80", "a KV cache in fp8_ds_mla is for sparse attention, which the model does not have"},
 		{
@@ -69,7 +69,7 @@ func TestCannotRun(t *testing.T) {
 func TestUnknownKVCacheTypes(t *testing.T) {
 	c := realCatalog(t)
 	p := planner.New(c, planner.Settings{Clouds: []string{"azure"}, Engines: []string{"vllm"}})
-	const known = "is ignored: a KV cache of engine vllm can be planned in bfloat16, float16, fp8, fp8_e4m3, fp8_e5m2, " +
+	const known = "is ignored: for engine vllm, plans support a KV cache in bfloat16, float16, fp8, fp8_e4m3, fp8_e5m2, " +
 		"fp8_per_token_head, int8_per_token_head, fp8_ds_mla, nvfp4"
 	for _, tc := range []struct {
 		reason, model, set, want string

@@ -89,9 +89,9 @@ func (mkt *market) priceWarnings(m *machine, t v1beta1.CapacityType) []string {
 	var out []string
 	switch {
 	case t == v1beta1.CapacitySpot && m.spotPrice < 0:
-		out = append(out, "the price is the on-demand price, because the catalogue has no spot price, which would be lower")
+		out = append(out, "the price shown is the on-demand price, because the catalogue has no spot price; spot machines usually cost less")
 	case t == v1beta1.CapacityReserved && !m.Reserved:
-		out = append(out, "the price is the on-demand price, although the reservation is already paid for")
+		out = append(out, "the price shown is the on-demand price, although the reservation is already paid for")
 	}
 	if m.priceAs(t) < 0 { // the other regions' prices take long to compare
 		if elsewhere := m.soldElsewhere(); elsewhere != "" {

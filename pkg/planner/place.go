@@ -358,9 +358,9 @@ func illegal(f *form, s *model.Shape, m *machine) string {
 	}
 	switch e := f.engine; {
 	case m.VCPUs < e.CPUs:
-		return fmt.Sprintf("has %s, engine %s needs %d", count(m.VCPUs, "vCPU"), e.Name, e.CPUs)
+		return fmt.Sprintf("has %s, but engine %s needs %d", count(m.VCPUs, "vCPU"), e.Name, e.CPUs)
 	case m.MemoryGiB < float64(e.MemoryGiB):
-		return fmt.Sprintf("has %g GiB of memory, engine %s needs %d", m.MemoryGiB, e.Name, e.MemoryGiB)
+		return fmt.Sprintf("has %g GiB of memory, but engine %s needs %d", m.MemoryGiB, e.Name, e.MemoryGiB)
 	default:
 		return ""
 	}
@@ -406,7 +406,7 @@ func (d *modelDemand) doesNotFit(m *machine, why *misfit) string {
 	case m.there != nil && len(m.there) == d.mostNodes(m):
 		text += ", and no more such nodes are free in one zone"
 	case d.mostNodes(m) == plainNodes && !d.named:
-		text += ", and without RDMA" + unusedRDMA(m) + " no plan uses more, unless you name the machine type"
+		text += ", and plans use more machines only with RDMA" + unusedRDMA(m) + " or if you name the machine type"
 	case why.form.engine.Split == catalog.SplitLayers:
 	default:
 		text += d.whyNoMore(m, why.form)
@@ -440,8 +440,8 @@ func (d *modelDemand) layoutWarnings(l *layout, m *machine) []string {
 		warnings = append(warnings, text)
 	}
 	if told := d.settings.MaxNumSeqs; told > 0 && told*l.spread.replicas < d.target.concurrency {
-		warnings = append(warnings, fmt.Sprintf("max-num-seqs: %d on each of %s is below inference.objectives.concurrency, "+
-			"%d: further requests wait", told, count(l.spread.replicas, "replica"), d.target.concurrency))
+		warnings = append(warnings, fmt.Sprintf("max-num-seqs: %d on %s is below inference.objectives.concurrency (%d): "+
+			"further requests wait", told, count(l.spread.replicas, "replica"), d.target.concurrency))
 	}
 	if idle := m.GPUs - l.spread.gpus(); d.named && d.idles(l, m) {
 		warnings = append(warnings, idleWarning(idle, m))

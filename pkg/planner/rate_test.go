@@ -32,7 +32,7 @@ func TestRates(t *testing.T) {
 		{
 			reason: "still more take copies, and advice has the machines side by side that cost much less", rate: 40,
 			want:   "1 × Swifts (4 × Swift), TP 1 PP 1 DP 4",
-			advice: `an InferenceSet of 2 replicas with inference.objectives.requestsPerSecond: "20" serves it on Swift ($3.00/h) each, $6.00/h in all, instead of $12.00/h`,
+			advice: `an InferenceSet of 2 replicas with inference.objectives.requestsPerSecond: "20" serves the load on Swift ($3.00/h) each, $6.00/h in all, instead of $12.00/h`,
 		},
 		{
 			reason: "they are not advised where they cost as much", rate: 20, machines: []string{"Dull", "Swifts"},
@@ -41,12 +41,12 @@ func TestRates(t *testing.T) {
 		{
 			reason: "too many for any machine", rate: 1500,
 			want: "DoesNotFit: chat works on none of the 4 machine types allowed; the largest, Swifts: does not keep up with 1500 requests " +
-				`per second; an InferenceSet of 14 replicas with inference.objectives.requestsPerSecond: "107.15" serves it on Swifts ($12.00/h) each, $168.00/h in all`,
+				`per second; an InferenceSet of 14 replicas with inference.objectives.requestsPerSecond: "107.15" serves the load on Swifts ($12.00/h) each, $168.00/h in all`,
 		},
 		{
 			reason: "a machine that is named must keep up too", rate: 30, machine: "Dull",
 			want: "DoesNotFit: chat on Dull: does not keep up with 30 requests per second; an InferenceSet of 6 replicas with " +
-				`inference.objectives.requestsPerSecond: "5" serves it on Dull ($2.00/h) each, $12.00/h in all`,
+				`inference.objectives.requestsPerSecond: "5" serves the load on Dull ($2.00/h) each, $12.00/h in all`,
 		},
 		{
 			reason: "a machine of unknown speed keeps up with nothing", rate: 0.01, machine: "Dark",
@@ -101,7 +101,7 @@ func TestReplicasOfARefusalKeepUp(t *testing.T) {
 // up with more requests than those for a few.
 func TestReplicasForARateCostLeast(t *testing.T) {
 	const rate = 300.0
-	words := regexp.MustCompile(`an InferenceSet of (\d+) replicas .*? serves it on (\S+) \(\$([\d.]+)/h\) each`)
+	words := regexp.MustCompile(`an InferenceSet of (\d+) replicas .*? serves the load on (\S+) \(\$([\d.]+)/h\) each`)
 	m, err := realCatalog(t).ResolveModel("gpt-oss-120b")
 	if err != nil {
 		t.Fatal(err)

@@ -133,7 +133,7 @@ func TestRefusals(t *testing.T) {
 			planner.InfeasibleError{
 				Reason: v1beta1.ReasonDoesNotFit,
 				Message: "chat works on none of the 8 machine types allowed; the largest, Eight: does not fit by 6213.2 GiB per GPU " +
-					"at 8192 tokens × 100000; an InferenceSet of 391 replicas with inference.objectives.concurrency: 256 serves it on Eight ($14.69/h) each, $5744.57/h in all",
+					"at 8192 tokens × 100000; an InferenceSet of 391 replicas with inference.objectives.concurrency: 256 serves the load on Eight ($14.69/h) each, $5744.57/h in all",
 			},
 		},
 		{

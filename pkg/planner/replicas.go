@@ -40,7 +40,7 @@ type sideBySide struct {
 
 // String describes the replicas and their price.
 func (s sideBySide) String() string {
-	text := fmt.Sprintf("an InferenceSet of %d replicas with inference.objectives.%s serves it on %s each", s.replicas, s.each, priced(s.option))
+	text := fmt.Sprintf("an InferenceSet of %d replicas with inference.objectives.%s serves the load on %s each", s.replicas, s.each, priced(s.option))
 	if s.price > 0 {
 		text += fmt.Sprintf(", %s in all", usd.PerHour(s.total()))
 	}

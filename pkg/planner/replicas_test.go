@@ -22,8 +22,8 @@ func TestLoadBeyondOneDeployment(t *testing.T) {
 		concurrency int
 		want        string
 	}{
-		{"a little more than two machines hold", 150, "; an InferenceSet of 4 replicas with inference.objectives.concurrency: 38 serves it on Swift ($3.00/h) each, $12.00/h in all"},
-		{"many times that", 3000, "; an InferenceSet of 67 replicas with inference.objectives.concurrency: 45 serves it on Swift ($3.00/h) each, $201.00/h in all"},
+		{"a little more than two machines hold", 150, "; an InferenceSet of 4 replicas with inference.objectives.concurrency: 38 serves the load on Swift ($3.00/h) each, $12.00/h in all"},
+		{"many times that", 3000, "; an InferenceSet of 67 replicas with inference.objectives.concurrency: 45 serves the load on Swift ($3.00/h) each, $201.00/h in all"},
 	} {
 		t.Run(tc.reason, func(t *testing.T) {
 			_, err := ask(t, w, planner.Request{Objectives: planner.Objectives{Concurrency: tc.concurrency, MaxModelLen: 8192}})
@@ -42,7 +42,7 @@ func TestLoadBeyondOneDeployment(t *testing.T) {
 // machine come before replicas on several. The parts of the load add up to the whole.
 func TestReplicasThatCostLeast(t *testing.T) {
 	c := realCatalog(t)
-	words := regexp.MustCompile(`an InferenceSet of (\d+) replicas with inference.objectives.concurrency: (\d+) serves it on (\S+) \(\$([\d.]+)/h\) each`)
+	words := regexp.MustCompile(`an InferenceSet of (\d+) replicas with inference.objectives.concurrency: (\d+) serves the load on (\S+) \(\$([\d.]+)/h\) each`)
 	for name, asked := range map[string]int{"llama-3.1-8b-instruct": 200_000, "llama-3.3-70b-instruct": 100_000, "gpt-oss-120b": 60_000} {
 		m, err := c.ResolveModel(name)
 		if err != nil {

@@ -253,7 +253,7 @@ func TestNearestTensorParallel(t *testing.T) {
 
 // The engine does not start with fewer tokens in a batch than sequences.
 func TestSequences(t *testing.T) {
-	const fewer = "max-num-seqs: 2 on each of 1 replica is below inference.objectives.concurrency, 8: further requests wait"
+	const fewer = "max-num-seqs: 2 on 1 replica is below inference.objectives.concurrency (8): further requests wait"
 	for _, tc := range []struct {
 		reason                       string
 		settings                     planner.EngineSettings

@@ -108,11 +108,11 @@ func TestNodesWithSlicesOfSeveralSizes(t *testing.T) {
 		{reason: "the one that is asked for", slice: "7G.80GB", want: "nvidia.com/mig-7g.80gb", nodes: []planner.Node{sized("7g.80gb", 1), sized("3g.40gb", 1)}},
 		{
 			reason: "one node, and each size with its reason", nodes: []planner.Node{sized("1g.10gb", 2), sized("3g.40gb", 0)},
-			refused: "none of 1 existing node is suitable; sliced: slices of 1g.10gb: does not fit",
+			refused: "the only existing node is not suitable; sliced: slices of 1g.10gb: does not fit",
 		},
 		{
 			reason: "none of the size that is asked for", slice: "2g.20gb", nodes: []planner.Node{sized("1g.10gb", 2), sized("3g.40gb", 1)},
-			refused: "none of 1 existing node may be used; sliced: slices of 1g.10gb: has no MIG slices of 2g.20gb",
+			refused: "the only existing node cannot be used; sliced: slices of 1g.10gb: has no MIG slices of 2g.20gb",
 		},
 	} {
 		t.Run(tc.reason, func(t *testing.T) {

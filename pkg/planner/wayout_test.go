@@ -47,7 +47,7 @@ func TestWaysOut(t *testing.T) {
 			planner.Objectives{MaxModelLen: 32768, Concurrency: 40, TimePerOutputToken: time.Second},
 			planner.Constraints{InstanceType: "Dull", MaxNodes: 1},
 			"DoesNotFit: chat on Dull: does not fit by X GiB per GPU at 32768 tokens × 40, and the limit is 1 machine (resource.count); " +
-				"an InferenceSet of 4 replicas with inference.objectives.concurrency: 10 serves it on Dull ($2.00/h) each, $8.00/h in all",
+				"an InferenceSet of 4 replicas with inference.objectives.concurrency: 10 serves the load on Dull ($2.00/h) each, $8.00/h in all",
 		},
 		{
 			"another machine is not one that was just refused", 15, 16,
@@ -75,7 +75,7 @@ func TestWaysOut(t *testing.T) {
 			planner.Constraints{InstanceType: "Swift"},
 			"DoesNotFit: chat on Swift: does not fit by X GiB per GPU at 32768 tokens × 400 on 10 machines: " +
 				"more machines do not help, because at least one of them must hold two layers with their KV cache and overhead, and a layer takes X GiB of each GPU; " +
-				"an InferenceSet of 37 replicas with inference.objectives.concurrency: 11 serves it on Swift ($3.00/h) each, $111.00/h in all",
+				"an InferenceSet of 37 replicas with inference.objectives.concurrency: 11 serves the load on Swift ($3.00/h) each, $111.00/h in all",
 		},
 		{
 			"all machines are left out for one reason", 15, 16,
