@@ -231,7 +231,7 @@ func nodeLabels(ws *v1beta1.Workspace) (map[string]string, []string) {
 	if len(left) == 0 {
 		return out, nil
 	}
-	return out, []string{fmt.Sprintf("resource.labelSelector: bought machines do not get %s, because only the cluster may set it",
+	return out, []string{fmt.Sprintf("resource.labelSelector: bought machines do not get %s: only the cluster may set such labels",
 		strings.Join(left, ", "))}
 }
 

@@ -72,7 +72,7 @@ func hubToken(ctx context.Context, from Objects, ws *v1beta1.Workspace) (string,
 		return "", nil
 	}
 	token, err := secretKey(ctx, from, client.ObjectKey{Namespace: ws.Namespace, Name: name}, v1beta1.HubTokenKey,
-		fmt.Sprintf("modelAccessSecret names Secret %q, which must exist in namespace %q with the key %s",
+		fmt.Sprintf("modelAccessSecret names Secret %q, which does not exist in namespace %q or lacks the key %s: create it",
 			name, ws.Namespace, v1beta1.HubTokenKey))
 	return strings.TrimSpace(string(token)), err
 }

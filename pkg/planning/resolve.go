@@ -137,8 +137,8 @@ func (r *Resolver) NodeClass(ws *v1beta1.Workspace) (*v1beta1.NodeClassReference
 	for _, class := range r.NodeClasses {
 		allowed = append(allowed, class.Group+"/"+class.Kind+"/"+class.Name)
 	}
-	return nil, progress.Invalid(fmt.Sprintf("%s names NodeClass %q, which the administrator does not allow; allowed: %s",
-		field, name, strings.Join(append(allowed, "or leave it out"), ", ")))
+	return nil, progress.Invalid(fmt.Sprintf("%s names NodeClass %q, which the administrator does not allow: name %s, or leave it out",
+		field, name, strings.Join(allowed, " or ")))
 }
 
 // adapterRanks returns the ranks of the Workspace's adapters on the hub.

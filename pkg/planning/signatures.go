@@ -41,13 +41,13 @@ func (s Signatures) unverifiable(in *v1beta1.InferenceSpec) string {
 		return ""
 	}
 	if in.Weights != nil && in.Weights.Image != nil {
-		return fmt.Sprintf("inference.weights.image.reference is %q, and %s requires signatures, which are not verified for mounted "+
-			"images: use inference.weights.oci", in.Weights.Image.Reference, administrator)
+		return fmt.Sprintf("inference.weights.image.reference is %q, and %s requires signatures, but the controller cannot verify "+
+			"those of mounted images: use inference.weights.oci", in.Weights.Image.Reference, administrator)
 	}
 	for i := range in.Adapters {
 		if source := in.Adapters[i].Source; source != nil && source.Image != "" {
-			return fmt.Sprintf("inference.adapters[%d].source.image is %q, and %s requires signatures, which are not verified for "+
-				"adapters: use source.repository or source.volumeSource", i, source.Image, administrator)
+			return fmt.Sprintf("inference.adapters[%d].source.image is %q, and %s requires signatures, but the controller cannot verify "+
+				"those of adapters: use source.repository or source.volumeSource", i, source.Image, administrator)
 		}
 	}
 	return ""

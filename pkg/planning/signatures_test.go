@@ -148,7 +148,7 @@ func TestArtifactIsVerifiedBeforeItIsBoughtFor(t *testing.T) {
 		},
 		{
 			reason: "by another namespace's ConfigMap", verify: &v1beta1.OCIVerification{PublicKeyConfigMap: "foreign"}, registries: "a.example",
-			stalled: `names ConfigMap "foreign", which must exist in namespace "team-a" with the key cosign.pub`,
+			stalled: `names ConfigMap "foreign", which does not exist in namespace "team-a" or lacks the key cosign.pub`,
 		},
 		{
 			reason: "the administrator does", signers: theirs, registries: "a.example", asked: "a.example/model:v1", fields: []string{administrator},
@@ -264,20 +264,20 @@ func TestUnverifiedWeightsBuyNothing(t *testing.T) {
 	}{
 		{"nobody demands it", inference(nil), nil, nil, ""},
 		{"verified with these keys", inference(nil), signers, under("", by(signers)), ""},
-		{"not verified", inference(nil), signers, nil, "its weights were not verified"},
-		{"verified with the user's key alone", inference(nil), signers, under("", by(users)), "its weights were not verified"},
-		{"verified with a key that was withdrawn", inference(nil), signers, under("", by(former)), "its weights were not verified"},
-		{"an earlier version noted no demands", inference(nil), signers, &planner.VerifiedWeights{}, "its weights were not verified"},
+		{"not verified", inference(nil), signers, nil, "the weights were not verified"},
+		{"verified with the user's key alone", inference(nil), signers, under("", by(users)), "the weights were not verified"},
+		{"verified with a key that was withdrawn", inference(nil), signers, under("", by(former)), "the weights were not verified"},
+		{"an earlier version noted no demands", inference(nil), signers, &planner.VerifiedWeights{}, "the weights were not verified"},
 		{"verified with the user's key in its ConfigMap", inMap, nil, under("", by(users)), ""},
-		{"the ConfigMap has another key since", inMap, nil, under("", by(former)), "its weights were not verified"},
-		{"the administrator demands a signature since", inMap, signers, under("", by(users)), "its weights were not verified"},
-		{"the administrator's demand has gone", inMap, nil, under("", by(users), by(signers)), "its weights were not verified"},
+		{"the ConfigMap has another key since", inMap, nil, under("", by(former)), "the weights were not verified"},
+		{"the administrator demands a signature since", inMap, signers, under("", by(users)), "the weights were not verified"},
+		{"the administrator's demand has gone", inMap, nil, under("", by(users), by(signers)), "the weights were not verified"},
 		{
 			"the ConfigMap has gone", demanding(v1beta1.OCIVerification{PublicKeyConfigMap: "gone"}), nil, under("", by(users)),
-			"which must exist in namespace",
+			"which does not exist in namespace",
 		},
 		{"verified with an identity", keyless, nil, under("roots", identity), ""},
-		{"the roots of trust have changed since", keyless, nil, under("former roots", identity), "its weights were not verified"},
+		{"the roots of trust have changed since", keyless, nil, under("former roots", identity), "the weights were not verified"},
 		{"the hub has no signatures", inference(func(in *v1beta1.InferenceSpec) { in.Weights = nil }), signers, nil, ""},
 		{"an image that is mounted", inference(func(in *v1beta1.InferenceSpec) {
 			in.Weights = &v1beta1.WeightsSource{Image: &v1beta1.ImageWeights{Reference: "a.example/model:v1"}}

@@ -74,7 +74,7 @@ func (c *ClusterSupply) pullSecret(ctx context.Context, ws *v1beta1.Workspace, f
 		return nil, nil
 	}
 	return secretKey(ctx, c.Objects, client.ObjectKey{Namespace: ws.Namespace, Name: name}, corev1.DockerConfigJsonKey,
-		fmt.Sprintf("%s names Secret %q, which must exist in namespace %q with the key %s: kubectl create secret docker-registry",
+		fmt.Sprintf("%s names Secret %q, which does not exist in namespace %q or lacks the key %s: create it with kubectl create secret docker-registry",
 			field, name, ws.Namespace, corev1.DockerConfigJsonKey))
 }
 

@@ -133,7 +133,7 @@ func (w *Weights) Unverified(ctx context.Context, ws *v1beta1.Workspace, accepte
 	if err != nil || accepted.Weights != nil && accepted.Weights.Demands == demands {
 		return "", err
 	}
-	return "its weights were not verified with the current keys, identities and roots of trust", nil
+	return "the weights were not verified with the current keys, identities and roots of trust", nil
 }
 
 // pinDigest verifies the signatures of an artifact if they are required, and pins the signed digest.
@@ -246,8 +246,8 @@ func (w *Weights) required(ctx context.Context, ws *v1beta1.Workspace) ([]cosign
 		}
 		field, text = "inference.weights.oci.verify.publicKeyConfigMap", found
 		if text == "" {
-			return nil, notVerified(fmt.Sprintf("%s names ConfigMap %q, which must exist in namespace %q with the key %s: "+
-				"kubectl create configmap %s --from-file=%s", field, name, ws.Namespace, signerKey, name, signerKey))
+			return nil, notVerified(fmt.Sprintf("%s names ConfigMap %q, which does not exist in namespace %q or lacks the key %s: "+
+				"create it with kubectl create configmap %s --from-file=%s", field, name, ws.Namespace, signerKey, name, signerKey))
 		}
 	}
 	keys, err := cosign.ParseKeys(text)

@@ -397,7 +397,7 @@ func TestDescribeErrors(t *testing.T) {
 		},
 		{
 			"hidden from the token", "", "", "hf_secret", refuse(401, "RepoNotFound"),
-			`model "org/model" does not exist on HUB, or the given token may not read it: check the spelling and the token (` + where + `), or ` + way,
+			`model "org/model" does not exist on HUB, or the given token gives no access to it: check the spelling and the token (` + where + `), or ` + way,
 		},
 		{
 			"no config", "", "", "", file("config.json", ""),

@@ -81,7 +81,7 @@ func (e *Error) refused(refused *hub.UnauthorizedError) string {
 	case refused.Gated:
 		return fmt.Sprintf("model %q is gated: accept %s at %s and give your account's token (%s), or %s", e.Repo, conditions, page, where, wayOut)
 	case refused.TokenSent:
-		return fmt.Sprintf("model %q does not exist on %s, or the given token may not read it: check the spelling and the token (%s), or %s",
+		return fmt.Sprintf("model %q does not exist on %s, or the given token gives no access to it: check the spelling and the token (%s), or %s",
 			e.Repo, e.Endpoint, where, wayOut)
 	}
 	return fmt.Sprintf("model %q does not exist on %s, or is private: check the spelling, give a token (%s), or %s",

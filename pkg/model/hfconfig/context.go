@@ -27,7 +27,7 @@ func (p *parser) context() int {
 	tokens = p.stretched(tokens)
 	// vLLM lets a user request a longer model_max_length.
 	if longer := p.integer(1, maxContext, "model_max_length"); longer > tokens {
-		p.note("model_max_length allows %d tokens, max_position_embeddings %d", longer, tokens)
+		p.note("the context is model_max_length, %d tokens, although max_position_embeddings allows only %d", longer, tokens)
 		tokens = longer
 	}
 	return tokens
@@ -67,7 +67,7 @@ func (p *parser) stretched(tokens int) int {
 		stretched := float64(tokens) * factor
 		if stretched < 1 || stretched > maxContext {
 			g, _ := r.find("factor")
-			p.fail(g, fmt.Sprintf("turns %d tokens into %.0f: a context has 1 to %d", tokens, stretched, maxContext))
+			p.fail(g, fmt.Sprintf("turns %d tokens into %.0f: a context must have 1 to %d", tokens, stretched, maxContext))
 			return tokens
 		}
 		tokens = int(stretched)

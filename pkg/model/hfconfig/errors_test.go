@@ -60,7 +60,7 @@ func TestBadFiles(t *testing.T) {
 		{"an unknown attention", with("minimax-m2", keys{"attn_type_list": []int{1, 0}}), "config.json: attn_type_list[1]: 0 is an unknown kind of attention: only 1 is known"},
 		{"latent attention without a part", with("deepseek-v3", keys{"qk_rope_head_dim": nil}), "config.json: qk_rope_head_dim is missing"},
 		{"a context of nothing", with("qwen2.5-7b", keys{"max_position_embeddings": 0}), "config.json: max_position_embeddings: 0 must be a whole number from 1 to 16777216"},
-		{"an absurd factor", with("qwen2.5-7b", keys{"rope_scaling": keys{"rope_type": "linear", "factor": 4000}}), "config.json: rope_scaling.factor: 4000 turns 32768 tokens into 131072000: a context has 1 to 16777216"},
+		{"an absurd factor", with("qwen2.5-7b", keys{"rope_scaling": keys{"rope_type": "linear", "factor": 4000}}), "config.json: rope_scaling.factor: 4000 turns 32768 tokens into 131072000: a context must have 1 to 16777216"},
 		{"a negative factor", with("qwen2.5-7b", keys{"rope_scaling": keys{"rope_type": "linear", "factor": -4}}), "config.json: rope_scaling.factor: -4 must be a number above 0 and at most 4096"},
 		{"scaling that is a text", with("qwen2.5-7b", keys{"rope_scaling": "yarn"}), `config.json: rope_scaling: "yarn" must be an object`},
 		{"an encoder without layers", with("gemma-3-4b", keys{"vision_config.num_hidden_layers": 0}), "config.json: vision_config.num_hidden_layers: 0 must be a whole number from 1 to 1024"},

@@ -90,13 +90,13 @@ func TestNothingIsBought(t *testing.T) {
 		},
 		{
 			reason: "no Secret for the endpoint's key", want: v1beta1.ReasonSecretNotFound,
-			message: `Secret "missing", which must exist in namespace`,
+			message: `Secret "missing", which does not exist in namespace`,
 			change: func(ws *v1beta1.Workspace) {
 				ws.Inference.Engine = &v1beta1.EngineSpec{APIKeySecret: "missing"}
 			},
 		},
 		{
-			reason: "a Secret without the endpoint's key", want: v1beta1.ReasonSecretNotFound, message: "with the key API_KEY: API_KEY is missing",
+			reason: "a Secret without the endpoint's key", want: v1beta1.ReasonSecretNotFound, message: "but its key API_KEY is missing",
 			beside: []client.Object{&corev1.Secret{Data: map[string][]byte{"key": []byte("k")}}},
 			change: func(ws *v1beta1.Workspace) {
 				ws.Inference.Engine = &v1beta1.EngineSpec{APIKeySecret: ws.Name}
