@@ -130,7 +130,9 @@ func isOverLimit(a *v1beta1.Attempt) bool {
 }
 
 // isRecreated reports whether an attempt ended to make room for the next one, by its own message.
-func isRecreated(a *v1beta1.Attempt) bool { return strings.Contains(a.Message, "are released first") }
+func isRecreated(a *v1beta1.Attempt) bool {
+	return strings.Contains(a.Message, "are released before others are bought")
+}
 
 // hasSuccessor reports whether a later attempt got its machines, in exchange for these.
 func (r *rules) hasSuccessor(ws *v1beta1.Workspace, claim *karpv1.NodeClaim) bool {

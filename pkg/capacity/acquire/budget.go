@@ -25,11 +25,14 @@ type Budget struct {
 	LimitName string
 }
 
-// RecreateError means that there is no room for more machines while the serving ones exist, so those are released first.
+// RecreateError means that there is no room for more machines while the serving ones exist, so those are released
+// before others are bought.
 type RecreateError struct{ Why string }
 
 // Error names the reason.
-func (e *RecreateError) Error() string { return "the serving machines are released first: " + e.Why }
+func (e *RecreateError) Error() string {
+	return "the serving machines are released before others are bought: " + e.Why
+}
 
 // Beside returns a *RecreateError if the limit has no room for more machines in addition to the serving ones. Price
 // is that of the new machines in USD per hour; negative if unknown.
@@ -37,12 +40,14 @@ func (b *Budget) Beside(instanceType string, price float64) error {
 	if b.Serving == "" || b.Limit <= 0 {
 		return nil
 	}
-	what := fmt.Sprintf("%s of %s leaves no room for %s", b.LimitName, usd.PerHour(b.Limit), instanceType)
+	limit := fmt.Sprintf("%s of %s", b.LimitName, usd.PerHour(b.Limit))
 	switch {
 	case b.Cost < 0 || price < 0:
-		return &RecreateError{what + " in addition to " + b.Serving + ", because one of the two prices is unknown"}
+		return &RecreateError{fmt.Sprintf("%s may have no room for %s in addition to %s, because one of the two prices is unknown",
+			limit, instanceType, b.Serving)}
 	case b.Cost+price > b.Limit+PriceTolerance:
-		return &RecreateError{fmt.Sprintf("%s (%s) in addition to %s (%s)", what, usd.PerHour(price), b.Serving, usd.PerHour(b.Cost))}
+		return &RecreateError{fmt.Sprintf("%s has no room for %s (%s) in addition to %s (%s)",
+			limit, instanceType, usd.PerHour(price), b.Serving, usd.PerHour(b.Cost))}
 	default:
 		return nil
 	}
@@ -55,11 +60,11 @@ func (b *Budget) InsteadOf(over *ledger.OverError) error {
 	if b.Serving == "" || over.Kind == ledger.NamespaceMonth || over.Asked < 0 || over.By() > max(b.Cost, 0)+PriceTolerance {
 		return nil
 	}
-	return &RecreateError{fmt.Sprintf("the administrator's ceiling %s of %s leaves no room for %s (%s) in addition to %s (%s)",
+	return &RecreateError{fmt.Sprintf("the administrator's ceiling %s of %s has no room for %s (%s) in addition to %s (%s)",
 		over.Kind, usd.PerHour(over.Ceiling), over.InstanceType, usd.PerHour(over.Asked), b.Serving, usd.PerHour(b.Cost))}
 }
 
-// Room returns what is left of a ceiling for a plan in place of the serving machines, in USD per hour.
+// Room returns the remaining room under a ceiling for a plan in place of the serving machines, in USD per hour.
 func (b *Budget) Room(over *ledger.OverError) float64 {
 	if over.Kind == ledger.NamespaceMonth {
 		return over.Room

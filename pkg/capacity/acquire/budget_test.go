@@ -67,19 +67,19 @@ func TestBesideLimit(t *testing.T) {
 			"both cost too much",
 			acquire.Budget{Serving: "A", Cost: 3, Limit: 5, LimitName: "the limit"},
 			3,
-			"the serving machines are released first: the limit of $5.00/h leaves no room for B ($3.00/h) in addition to A ($3.00/h)",
+			"the serving machines are released before others are bought: the limit of $5.00/h has no room for B ($3.00/h) in addition to A ($3.00/h)",
 		},
 		{
 			"the price of what serves is unknown",
 			acquire.Budget{Serving: "A", Cost: -1, Limit: 5, LimitName: "the limit"},
 			3,
-			"the serving machines are released first: the limit of $5.00/h leaves no room for B in addition to A, because one of the two prices is unknown",
+			"the serving machines are released before others are bought: the limit of $5.00/h may have no room for B in addition to A, because one of the two prices is unknown",
 		},
 		{
 			"the price of what is asked for is unknown",
 			acquire.Budget{Serving: "A", Cost: 3, Limit: 5, LimitName: "the limit"},
 			-1,
-			"the serving machines are released first: the limit of $5.00/h leaves no room for B in addition to A, because one of the two prices is unknown",
+			"the serving machines are released before others are bought: the limit of $5.00/h may have no room for B in addition to A, because one of the two prices is unknown",
 		},
 	}
 	for _, test := range tests {

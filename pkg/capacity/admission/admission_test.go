@@ -130,8 +130,8 @@ func TestMachineForRefusedPodIsNotBought(t *testing.T) {
 			demand: admission.Demand{Sets: []*appsv1.StatefulSet{engine(1)}},
 			want: &admission.Problem{
 				Rule: admission.ResourceQuota, Transient: true,
-				Message: "ResourceQuota team-a/limits refuses the pods: the pods need 2 of requests.nvidia.com/gpu, and less is free " +
-					"below its limit of 4; raise the limit, or delete unused objects",
+				Message: "ResourceQuota team-a/limits refuses the pods: the pods need 2 of requests.nvidia.com/gpu, but less than that is free " +
+					"under its limit of 4; raise the limit, or delete unused objects",
 			},
 		},
 		{
@@ -160,8 +160,8 @@ func TestMachineForRefusedPodIsNotBought(t *testing.T) {
 			demand: admission.Demand{Sets: []*appsv1.StatefulSet{engine(1)}, Pods: []corev1.Pod{pod(engine(1))}, ExistingSets: 1},
 			want: &admission.Problem{
 				Rule: admission.ResourceQuota, Transient: true,
-				Message: "ResourceQuota team-a/limits refuses the pods: the pods need 2 of requests.nvidia.com/gpu, and less is free " +
-					"below its limit of 3; raise the limit, or delete unused objects",
+				Message: "ResourceQuota team-a/limits refuses the pods: the pods need 2 of requests.nvidia.com/gpu, but less than that is free " +
+					"under its limit of 3; raise the limit, or delete unused objects",
 			},
 		},
 		{
@@ -188,7 +188,7 @@ func TestMachineForRefusedPodIsNotBought(t *testing.T) {
 			demand:    admission.Demand{Sets: []*appsv1.StatefulSet{engine(1)}},
 			want: &admission.Problem{
 				Rule: admission.ResourceQuota,
-				Message: "ResourceQuota team-a/limits refuses the pods: it counts limits.memory, which container \"agent\" does not specify; " +
+				Message: "ResourceQuota team-a/limits refuses the pods: it counts limits.memory, but container \"agent\" does not specify it; " +
 					"give the namespace a LimitRange with defaults",
 			},
 		},
@@ -320,7 +320,7 @@ func TestLastRoomIsPromisedOnce(t *testing.T) {
 		t.Errorf("the first is refused beside its own promise: %s", problem.Message)
 	}
 	problem := book.Reserve(noon, "second", gpus("0"), demand)
-	if problem == nil || !problem.Transient || !strings.Contains(problem.Message, "the pods need 2 of requests.nvidia.com/gpu, and less is free") {
+	if problem == nil || !problem.Transient || !strings.Contains(problem.Message, "the pods need 2 of requests.nvidia.com/gpu, but less than that is free") {
 		t.Errorf("the second: got %+v, want that too little is free", problem)
 	}
 	elsewhere := gpus("0")
@@ -355,7 +355,7 @@ func TestLastSetIsPromisedOnce(t *testing.T) {
 		t.Fatalf("the second set of a group is refused: %s", problem.Message)
 	}
 	problem := book.Reserve(noon, "second", sets("1"), demand)
-	if problem == nil || !problem.Transient || !strings.Contains(problem.Message, "the pods need 1 of count/statefulsets.apps, and less is free below its limit of 2") {
+	if problem == nil || !problem.Transient || !strings.Contains(problem.Message, "the pods need 1 of count/statefulsets.apps, but less than that is free under its limit of 2") {
 		t.Errorf("another Workspace: got %+v, want that too little is free", problem)
 	}
 	book.Settle("group")

@@ -103,7 +103,7 @@ func short(namespace Namespace, quota *corev1.ResourceQuota, whole, need, others
 		used.Add(missing)
 		if used.Cmp(hard) > 0 {
 			return quotaProblem(namespace, quota, fmt.Sprintf(
-				"the pods need %s of %s, and less is free below its limit of %s; raise the limit, or delete unused objects",
+				"the pods need %s of %s, but less than that is free under its limit of %s; raise the limit, or delete unused objects",
 				rest.String(), name, hard.String()), true)
 		}
 	}
@@ -189,7 +189,7 @@ func unspecified(quota *corev1.ResourceQuota, spec *corev1.PodSpec) string {
 				if !strings.HasPrefix(string(name), "limits.") {
 					remedy = "set inference.pod.cpu and inference.pod.memory, or " + remedy
 				}
-				return fmt.Sprintf("it counts %s, which container %q does not specify; %s", name, container.Name, remedy)
+				return fmt.Sprintf("it counts %s, but container %q does not specify it; %s", name, container.Name, remedy)
 			}
 		}
 	}

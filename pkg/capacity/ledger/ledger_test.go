@@ -67,7 +67,7 @@ func TestReserve(t *testing.T) {
 		{
 			reason: "one Workspace is too dear for itself", ceilings: ledger.Ceilings{Workspace: 7},
 			asked: []capacity.MachineCost{bill("a", "y", "n", 4), bill("a", "y", "o", 4)}, room: 7,
-			want: "the administrator's ceiling spending.perWorkspace is $7.00/h; $8.00/h for big exceeds the ceiling by $1.00/h: " +
+			want: "the administrator's ceiling spending.perWorkspace is $7.00/h; big ($8.00/h) would exceed it by $1.00/h: " +
 				"choose a cheaper machine type, or have the administrator raise the ceiling",
 		},
 		{
@@ -76,8 +76,8 @@ func TestReserve(t *testing.T) {
 				bill("a", "x", "m", 3), bill("a", "z", "o", 3.5), bill("b", "q", "p", 90), bill("a", "v", "r", 0.5), bill("a", "w", "s", 0.25),
 			},
 			asked: []capacity.MachineCost{bill("a", "y", "n", 4)}, room: 2.75,
-			want: "the administrator's ceiling spending.perNamespace is $10.00/h for namespace a; $4.00/h for big exceeds the ceiling by $1.25/h, " +
-				"because $7.25/h is in use by z ($3.50/h), x ($3.00/h), v ($0.50/h), 1 more: the controller retries when machines are " +
+			want: "the administrator's ceiling spending.perNamespace is $10.00/h for namespace a; big ($4.00/h) would exceed it by $1.25/h, " +
+				"because $7.25/h is already in use by z ($3.50/h), x ($3.00/h), v ($0.50/h), 1 more: the controller retries when machines are " +
 				"released; suspend or delete unused Workspaces, choose a cheaper machine type, or have the administrator raise the ceiling",
 		},
 		{

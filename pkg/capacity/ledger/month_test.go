@@ -97,7 +97,7 @@ func TestReserveWithinMonth(t *testing.T) {
 		{reason: "unknown costs stop purchases", err: unknown, asked: []capacity.MachineCost{bill("a", "chat", "m", 8)}, want: unknown.Error()},
 		{
 			reason: "the hourly ceiling holds, too", namespace: 7, asked: []capacity.MachineCost{bill("a", "chat", "m", 8)}, room: 7,
-			want: "the administrator's ceiling spending.perNamespace is $7.00/h for namespace a; $8.00/h for big exceeds the ceiling by $1.00/h: " +
+			want: "the administrator's ceiling spending.perNamespace is $7.00/h for namespace a; big ($8.00/h) would exceed it by $1.00/h: " +
 				"choose a cheaper machine type, or have the administrator raise the ceiling",
 		},
 	}

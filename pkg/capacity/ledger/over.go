@@ -71,9 +71,9 @@ func (e *OverError) Error() string {
 	if e.Kind == PerCluster {
 		return limit + e.ofCluster()
 	}
-	text := fmt.Sprintf("%s; %s for %s exceeds the ceiling by %s", limit, usd.PerHour(e.Asked), e.InstanceType, usd.PerHour(e.By()))
+	text := fmt.Sprintf("%s; %s (%s) would exceed it by %s", limit, e.InstanceType, usd.PerHour(e.Asked), usd.PerHour(e.By()))
 	if len(e.Spenders) > 0 {
-		text += fmt.Sprintf(", because %s is in use by %s", usd.PerHour(e.Used), e.spenders())
+		text += fmt.Sprintf(", because %s is already in use by %s", usd.PerHour(e.Used), e.spenders())
 	}
 	if e.Asked > e.Ceiling+tolerance {
 		return text + ": choose a cheaper machine type, or have the administrator raise the ceiling"

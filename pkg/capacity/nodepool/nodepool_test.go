@@ -305,11 +305,11 @@ func TestWhyThereIsNoClaim(t *testing.T) {
 		said     string
 		message  string
 	}{
-		{"nobody has looked at it", false, func(*karpv1.NodePool) {}, "NoNodeClaim", "Karpenter has not created a NodeClaim for NodePool NAME yet, which is not ready"},
+		{"nobody has looked at it", false, func(*karpv1.NodePool) {}, "NoNodeClaim", "Karpenter has not created a NodeClaim for NodePool NAME yet; the NodePool is not ready"},
 		{"it waits for pods", false, ready, "NoNodeClaim", "Karpenter has not created a NodeClaim for NodePool NAME yet"},
 		{
 			"the gate may be off", true, ready, "NoNodeClaim",
-			"Karpenter has not created a NodeClaim for NodePool NAME yet; Karpenter creates none while its feature gate StaticCapacity is off",
+			"Karpenter has not created a NodeClaim for NodePool NAME yet; if this lasts, turn on Karpenter's feature gate StaticCapacity",
 		},
 		{
 			"its class is not ready", true, func(pool *karpv1.NodePool) {

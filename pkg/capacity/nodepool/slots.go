@@ -155,9 +155,9 @@ func whyAwaited(pool *karpv1.NodePool) (reason, message string) {
 	message = fmt.Sprintf("Karpenter has not created a NodeClaim for NodePool %s yet", pool.Name)
 	switch {
 	case !ready.IsTrue():
-		message += ", which is not ready"
+		message += "; the NodePool is not ready"
 	case pool.Spec.Replicas != nil:
-		message += "; Karpenter creates none while its feature gate StaticCapacity is off"
+		message += "; if this lasts, turn on Karpenter's feature gate StaticCapacity"
 	}
 	return refusal.ReasonNoNodeClaim, message
 }

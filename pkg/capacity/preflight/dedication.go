@@ -76,7 +76,7 @@ func (p plugins) undedicated(resource string, policy Dedication) string {
 	case problem != "" || policy == Enabled:
 		return problem
 	case !p.isListed:
-		return "the controller may not list DaemonSets"
+		return "the controller is not allowed to list DaemonSets"
 	case !p.hasOperator || resource == "":
 		return ""
 	default: // the operator creates its DaemonSets once a node needs them, so the first node has no taint

@@ -56,7 +56,7 @@ func (c *Choice) Budget() acquire.Budget {
 // checkPurchase returns an error if a machine of a plan cannot become useful, before money is spent on it.
 func (c *Choice) checkPurchase(ctx context.Context, made *revision.Revision) error {
 	purchase := c.Purchase(made)
-	// A mistake of the user is reported before a problem of the cluster.
+	// The user's mistakes are reported before the cluster's problems.
 	if problem := planning.ZoneProblem(&made.Plan, purchase.NodeClass); problem != "" {
 		return progress.Invalid("nothing is bought yet: " + problem)
 	}

@@ -130,7 +130,7 @@ func (c *Choice) replaceForbidden(ctx context.Context, excluded []cooldown.Exclu
 		return nil, err
 	}
 	made.Plan.Warnings = append(made.Plan.Warnings,
-		fmt.Sprintf("this plan replaces %s, which may not be bought any more: %s", c.Accepted.Plan.Summary(), forbidden))
+		fmt.Sprintf("this plan replaces %s, which may no longer be bought: %s", c.Accepted.Plan.Summary(), forbidden))
 	made.Provisional = len(excluded) > 0
 	return made, nil
 }

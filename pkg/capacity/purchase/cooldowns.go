@@ -122,7 +122,7 @@ func (c *Choice) wordsAbout(excluded cooldown.Exclusion) string {
 		if err != nil || a.Reason != string(excluded.Cause) || !scope.Covers(excluded.Offering) {
 			continue
 		}
-		words := fmt.Sprintf("; the last refusal, of %s: %s", a.InstanceType, a.Message)
+		words := fmt.Sprintf("; the last refusal was of %s: %s", a.InstanceType, a.Message)
 		if a.Fix != "" {
 			words += "; " + a.Fix
 		}

@@ -58,7 +58,7 @@ func (c *Choice) cheaper(ctx context.Context, over *ledger.OverError) (*revision
 	}
 	now := limits{
 		excluded: excluded,
-		room:     planner.Ceiling{HourlyPrice: over.Room, Name: "what is left of a spending ceiling,", Help: "wait"},
+		room:     planner.Ceiling{HourlyPrice: over.Room, Name: "the remainder of a spending ceiling,", Help: "wait"},
 	}
 	out, err := c.makePlan(ctx, now)
 	if _, isStalled := errors.AsType[*progress.StalledError](err); isStalled {

@@ -51,7 +51,7 @@ func (c *Choice) month() func() (ledger.Month, error) {
 		if err != nil {
 			return ledger.Month{}, &progress.WaitingError{
 				Reason: v1beta1.ReasonMonthlyBudgetUnknown, After: retryUnknown,
-				Message: fmt.Sprintf("nothing is bought, because namespace %s has a monthly budget and %s", c.Workspace.Namespace, err),
+				Message: fmt.Sprintf("nothing is bought, because namespace %s has a monthly budget, and %s", c.Workspace.Namespace, err),
 			}
 		}
 		if begin := cost.MonthBegin(now); asOf.Before(begin) { // these costs belong to the previous month

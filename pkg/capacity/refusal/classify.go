@@ -152,7 +152,7 @@ func (r Rules) lost(o Observation) Verdict {
 // vanishedBeforeJoining judges a claim that vanished after its launch, before its machine became a node. Only messages
 // since the launch can be the reason: Azure accepts a request first and may refuse it later.
 func (r Rules) vanishedBeforeJoining(o Observation) Verdict {
-	v := silent(Lost, OneOffering, o, fmt.Sprintf("the machine disappeared %s after it was requested and before it joined the cluster",
+	v := silent(Lost, OneOffering, o, fmt.Sprintf("the machine disappeared %s after it was requested, before it joined the cluster",
 		o.ageAtEnd().Round(time.Second)))
 	if entry, said := r.hear(o.Provider, o.eventSignals(o.Launched.Since)); entry != nil {
 		v = r.verdict(entry, said, o)

@@ -125,7 +125,7 @@ func (r Rules) check(entry *rule) error {
 		return err
 	}
 	if entry.MendedBy != "" && (entry.MendedBy != MendedByClass || entry.Cause != Misconfigured) {
-		return fmt.Errorf("mendedBy: %q is not %s, or the cause is not Misconfigured", entry.MendedBy, MendedByClass)
+		return fmt.Errorf("mendedBy: %q must be %s, and the cause must be Misconfigured", entry.MendedBy, MendedByClass)
 	}
 	if err := entry.checkMeaning(); err != nil {
 		return err
@@ -135,7 +135,7 @@ func (r Rules) check(entry *rule) error {
 	}
 	for _, provider := range entry.Providers {
 		if provider == UnknownProvider || r.patience[provider] <= 0 {
-			return fmt.Errorf("providers: %q has no patience above zero in the file", provider)
+			return fmt.Errorf("providers: %q needs a patience above zero in this file", provider)
 		}
 	}
 	if entry.Name == "" || entry.Source == "" {

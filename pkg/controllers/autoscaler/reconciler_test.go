@@ -147,7 +147,7 @@ func TestMissingSignals(t *testing.T) {
 			if got := w.read(t).DesiredReplicas(); got != 2 {
 				t.Errorf("%d replicas without signals", got)
 			}
-			want := "False SignalsMissing: a replica without signals counts as busy, so low demand deletes no replica: Workspace chat-0 " + tc.want
+			want := "False SignalsMissing: Workspace chat-0 " + tc.want + ": its load is unknown, so it counts as busy, and low demand deletes no replica"
 			if diff := cmp.Diff(want, w.condition(t)); diff != "" {
 				t.Errorf("-want +got:\n%s", diff)
 			}

@@ -68,7 +68,7 @@ func verdictOf(policy *autoscale.Policy, decision *autoscale.Decision, seen *obs
 	case len(seen.silent) > 0:
 		return verdict{
 			metav1.ConditionFalse, v1beta1.ReasonSignalsMissing,
-			fmt.Sprintf("a replica without signals counts as busy, so low demand deletes no replica: Workspace %s %s",
+			fmt.Sprintf("Workspace %s %s: its load is unknown, so it counts as busy, and low demand deletes no replica",
 				seen.silent[0].replica, seen.silent[0].problem),
 		}
 	case decision.Reason == autoscale.NoSignals:
@@ -89,7 +89,7 @@ func verdictOf(policy *autoscale.Policy, decision *autoscale.Decision, seen *obs
 	case decision.Reason == autoscale.AtMaximum:
 		return verdict{
 			metav1.ConditionTrue, v1beta1.ReasonAtMaximum,
-			fmt.Sprintf("the demand exceeds the maximum, currently %d replicas: raise the maximum, or accept a queue", decision.Replicas),
+			fmt.Sprintf("the demand exceeds the maximum, currently %s: raise the maximum, or accept a queue", count(decision.Replicas)),
 		}
 	case decision.Reason == autoscale.AtPriceCap && seen.signals.ReplicaPrice <= 0:
 		return verdict{
@@ -100,7 +100,7 @@ func verdictOf(policy *autoscale.Policy, decision *autoscale.Decision, seen *obs
 	case decision.Reason == autoscale.AtPriceCap:
 		return verdict{
 			metav1.ConditionTrue, v1beta1.ReasonAtPriceCap,
-			fmt.Sprintf("more than %d replicas would cost more than maxHourlyPrice: raise maxHourlyPrice, or accept a queue", decision.Replicas),
+			fmt.Sprintf("more than %s would cost more than maxHourlyPrice: raise maxHourlyPrice, or accept a queue", count(decision.Replicas)),
 		}
 	default:
 		return verdict{

@@ -158,8 +158,8 @@ func (k *Keeper) restore(ctx context.Context, seen *observed, missing []int, cop
 	}
 }
 
-// merged returns the merged costs of namespaces that only their copies have. While another part is damaged, nobody knows
-// which of them it has, so they are lost: they must not count twice after its repair.
+// merged returns the merged costs of namespaces that only their copies have. While another part is damaged, that part
+// may hold some of these costs. They are then dropped, because they must not count twice after the repair.
 func (k *Keeper) merged(ctx context.Context, missing []int, copies map[string]*cost.Ledger) map[string]*cost.Ledger {
 	var parts []*cost.Ledger
 	isReadable := true

@@ -28,9 +28,10 @@ const (
 	portName = "grpc-ext-proc"
 	// headerModel is set by body-based routers, which read the model's name from the body of a request.
 	headerModel = "X-Gateway-Model-Name"
-	// maxNames is the most matches of a rule of an HTTPRoute.
+	// maxNames is the largest number of matches in a rule of an HTTPRoute.
 	maxNames = 64
-	// deadline is the router's longest time of a request. A gateway's own default, often 15 s, would cut answers.
+	// deadline is the longest time that the router allows for a request. A gateway's own default, often 15 s, would cut
+	// answers.
 	deadline = "30m"
 )
 
@@ -113,7 +114,7 @@ func (f *Facts) slices() []*discoveryv1.EndpointSlice {
 	return out
 }
 
-// endpoints returns the routers of a slice without what only their own namespace needs.
+// endpoints returns the endpoints of a slice without the fields that only the routers' own namespace needs.
 func endpoints(of *discoveryv1.EndpointSlice) []discoveryv1.Endpoint {
 	var out []discoveryv1.Endpoint
 	for i := range of.Endpoints {

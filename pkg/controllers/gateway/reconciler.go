@@ -65,7 +65,7 @@ type Config struct {
 	Clock      clock.PassiveClock
 	// Routers is the Service of the routers' port for gateways.
 	Routers types.NamespacedName
-	// Gateway is the Gateway that sets get an HTTPRoute to; empty for none.
+	// Gateway is the Gateway for which each set gets an HTTPRoute; empty for none.
 	Gateway types.NamespacedName
 	// MatchModelNames: the routes also match the names of models, which several sets may have.
 	MatchModelNames bool
@@ -81,7 +81,7 @@ type Reconciler struct {
 
 // cause identifies a problem: its texts may differ in each pass, for example by the numbers in the refusal of a quota.
 type cause struct {
-	// reason is that of the event. object and detail are the object at fault, and the reason of its refusal.
+	// reason is the reason of the event. object is the object at fault, and detail the reason of its refusal.
 	reason, object, detail string
 }
 

@@ -69,7 +69,7 @@ func TestCanary(t *testing.T) {
 			s.expect(t, v1beta1.ReasonReplicasReady, "", "", "better")
 			s.expectSplit(t, 5, "better")
 			ready := meta.FindStatusCondition(s.set(t).Status.Conditions, v1beta1.ConditionReady)
-			if want := "3/3 replicas are ready. The router sends 5% of the requests to the new template (1 of the replicas)"; ready.Message != want {
+			if want := "3/3 replicas are ready. The router sends 5% of the requests to the new template (on 1 of 3 replicas)"; ready.Message != want {
 				t.Errorf("Ready says %q, want %q", ready.Message, want)
 			}
 

@@ -11,9 +11,9 @@ import (
 	"github.com/modelberth/modelberth/pkg/replicas"
 )
 
-// choice is what a set chose for a replica; none without zones.
+// choice holds the zones that a set chose for a replica; it is empty without a choice.
 type choice struct {
-	// zones are those that the replica may use.
+	// zones are the zones that the replica may use.
 	zones []string
 	// tried are the zones that the set chose one after the other, the present one last.
 	tried []string

@@ -158,12 +158,12 @@ func (p *pass) sides() (ready comparison.Replicas, since time.Time) {
 	return ready, since
 }
 
-// hasReadyNew reports whether a replica with the new template answers, if only since a moment.
+// hasReadyNew reports whether a replica with the new template answers, however recently it became ready.
 func (p *pass) hasReadyNew() bool {
 	return slices.ContainsFunc(p.views, func(v view) bool { return v.isLabelled && v.IsReady && !v.IsLeaving })
 }
 
-// comparedWords explains for what a rollout waits; empty if it does not wait for the comparison.
+// comparedWords explains the wait of a rollout for the comparison; empty if the rollout does not wait for it.
 func (p *pass) comparedWords() string {
 	if !p.compared.waits || p.compared.verdict.Message == "" || p.compared.verdict.State == comparison.Worse {
 		return ""

@@ -189,7 +189,7 @@ func (p *pass) split() *v1beta1.CanaryStatus {
 	return out
 }
 
-// complete adds to the views what the Workspaces themselves do not show: their load, and how long they have to stay ready.
+// complete adds facts to the views that are not in the Workspaces: their load, and how long they must stay ready.
 func (r *Reconciler) complete(p *pass) {
 	now, key := r.Clock.Now(), client.ObjectKeyFromObject(p.set)
 	for i := range p.views {
@@ -215,7 +215,7 @@ func (p *pass) assessAt(at time.Time) {
 	}
 }
 
-// toMove returns the replicas with another choice, but for those that change or go anyway.
+// toMove returns the replicas with a new choice of zones, except those that are updated or deleted anyway.
 func (p *pass) toMove() []view {
 	return slices.DeleteFunc(slices.Clone(p.views), func(v view) bool {
 		return v.rechosen == nil || slices.Contains(p.decision.Delete, v.Name) || slices.Contains(p.decision.Update, v.Name)
@@ -239,8 +239,8 @@ func (p *pass) isRolledBack() bool {
 	return p.spec != nil && p.current != "" && p.recorded() != nil && p.rollout.FailedTime != nil
 }
 
-// decideRollout decides on the record of the rollout. The replicas follow a failure in the next pass, when the status
-// holds it: a crash in between cannot lose it.
+// decideRollout updates the record of the rollout. After a failure, the replicas change only in the next pass, once the
+// status holds the failure. So a crash in between cannot lose it.
 func (p *pass) decideRollout(now metav1.Time, settling time.Duration) {
 	switch {
 	case !p.set.DeletionTimestamp.IsZero() || p.isRolledBack():
@@ -312,8 +312,8 @@ func (p *pass) available() int32 {
 	return out
 }
 
-// shrink deletes the replicas above the desired number, and does nothing else. Those with the template that failed go
-// before those with the previous one.
+// shrink deletes the replicas above the desired number, and does nothing else. It deletes replicas with the failed
+// template before those with the previous one.
 func (p *pass) shrink() replicas.Decision {
 	for i := range p.views {
 		p.views[i].IsCurrent = !p.views[i].isUpdated
@@ -322,9 +322,9 @@ func (p *pass) shrink() replicas.Decision {
 	return replicas.Decision{Delete: replicas.Decide(policy, replicasOf(p.views)).Delete}
 }
 
-// isComplete reports whether all replicas are ready with the template of the spec. Those without a machine prove nothing
-// against it. While a partition keeps replicas on the previous template, a rollout is never complete, even if those
-// replicas are gone.
+// isComplete reports whether all replicas are ready with the template of the spec. Replicas without a machine are no
+// evidence against the template. While a partition keeps replicas on the previous template, a rollout is never
+// complete, even if those replicas are gone.
 func (p *pass) isComplete() bool {
 	if policy := policyOf(p.set); p.hasPrevious() && policy.Kept() > 0 {
 		return false

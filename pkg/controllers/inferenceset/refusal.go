@@ -43,8 +43,8 @@ func isRejected(err error) bool {
 	return apierrors.IsInvalid(err) || apierrors.IsForbidden(err) || isDenied(err)
 }
 
-// isDenied reports whether a policy or a webhook rejects an object for what it contains. The others that forbid a write,
-// such as a quota or missing rights, have no such words. A webhook chooses the code of its answer, and the default is 400.
+// isDenied reports whether a policy or a webhook rejects the content of an object. A quota or missing permissions also
+// forbid a write, but their errors lack these words. A webhook chooses the code of its answer; the default is 400.
 func isDenied(err error) bool {
 	if status := apierrors.APIStatus(nil); !errors.As(err, &status) {
 		return false

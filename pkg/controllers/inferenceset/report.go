@@ -27,7 +27,7 @@ const mostFailure = 900
 // facts are the inputs of a set's status.
 type facts struct {
 	*pass
-	// failure is why something could not be written; empty if all was.
+	// failure is the reason of a failed write; empty if all writes succeeded.
 	failure problem
 }
 
@@ -167,9 +167,9 @@ func (f *facts) canaryWords(c count) string {
 		return ""
 	}
 	if f.canary.Weight == nil {
-		return fmt.Sprintf(". The router compares the new template (%d of the replicas) with the previous one", c.updated)
+		return fmt.Sprintf(". The router compares the new template (on %d of %d replicas) with the previous one", c.updated, c.live)
 	}
-	return fmt.Sprintf(". The router sends %d%% of the requests to the new template (%d of the replicas)", *f.canary.Weight, c.updated)
+	return fmt.Sprintf(". The router sends %d%% of the requests to the new template (on %d of %d replicas)", *f.canary.Weight, c.updated, c.live)
 }
 
 // waitsFor returns the end of a sentence, with the reason of the first unready replica.
@@ -185,7 +185,7 @@ func (f *facts) stopped(c count) string {
 		"Fix the cause, or set spec.template back to the previous template", strings.TrimSuffix(c.stuck.words(c.stuck.blocked), "."))
 }
 
-// rolledBack explains why the replicas have another template than the spec.
+// rolledBack explains why the template of the replicas differs from the one in the spec.
 func (f *facts) rolledBack() string {
 	progress := "have the previous template again"
 	if f.decision.IsRolling || f.fails() {
@@ -217,7 +217,7 @@ func (f *facts) available(c count) metav1.Condition {
 	switch {
 	case c.ready > 0:
 		return yes(v1beta1.ConditionAvailable, v1beta1.ReasonReplicaAvailable,
-			fmt.Sprintf("http://%s.%s leads to %d of %d replicas", f.set.Name, f.set.Namespace, c.ready, c.live))
+			fmt.Sprintf("%d of %d replicas answer at http://%s.%s", c.ready, c.live, f.set.Name, f.set.Namespace))
 	case f.set.DesiredReplicas() == 0:
 		return no(v1beta1.ConditionAvailable, v1beta1.ReasonScaledToZero, "spec.replicas is 0: no replicas run, and no machines are kept")
 	default:

@@ -118,9 +118,9 @@ func (p *pass) recorded() *v1beta1.RolloutStatus {
 	return p.rollout
 }
 
-// recognize gives the records of the spec's template its present name. Another version of Modelberth may have encoded
-// the same template differently, and would have named it differently. Otherwise a template that failed would be tried
-// once more after an upgrade, and one that works would be a new one.
+// recognize renames the records of the spec's template to its present name. Another version of Modelberth may have
+// encoded, and so named, the same template differently. Without the new name, a failed template would be tried again
+// after an upgrade, and a working one would count as new.
 func (r *Reconciler) recognize(ctx context.Context, p *pass) error {
 	if !p.hasPrevious() || p.recorded() != nil {
 		return nil

@@ -137,7 +137,7 @@ func hasNoPlan(ws *v1beta1.Workspace) bool {
 	return planned != nil && planned.Status == metav1.ConditionFalse
 }
 
-// blamesTemplate reports whether an engine fails in a way that no restart and no other machine mends.
+// blamesTemplate reports whether an engine fails in a way that neither a restart nor another machine repairs.
 func blamesTemplate(reason string) bool {
 	return diagnosis.IsHopeless(reason) && !slices.Contains([]string{
 		v1beta1.ReasonGPUUnusable, v1beta1.ReasonUnschedulable, v1beta1.ReasonPodRefused,

@@ -21,8 +21,8 @@ func zoneSpread(set *v1beta1.InferenceSet, target template, children []*v1beta1.
 	}
 	spread := spreadOf(set, target)
 	if !spread.IsOn() {
-		return no(v1beta1.ConditionZoneSpread, v1beta1.ReasonZonesUneven, "the template of the replicas names fewer than two zones, "+
-			"so they do not spread: name more in spec.template.resource.placement.zones")
+		return no(v1beta1.ConditionZoneSpread, v1beta1.ReasonZonesUneven, "spec.template names fewer than two zones, so the "+
+			"replicas do not spread: name more in spec.template.resource.placement.zones")
 	}
 	numbers := replicas.Count(replicasOf(views))
 	state := zoneWords(spread.Zones, numbers)
@@ -69,7 +69,7 @@ func refusedWords(v *view, has choice, isStrict bool) string {
 	case v.rechosen != nil:
 		return out + ". The set tries another zone"
 	case isStrict && len(has.zones) > 0:
-		return fmt.Sprintf("%s. It waits in %s: to use any zone, set spec.zoneSpread.whenUnsatisfiable to ScheduleAnyway; to try "+
+		return fmt.Sprintf("%s. The Workspace waits in %s: to use any zone, set spec.zoneSpread.whenUnsatisfiable to ScheduleAnyway; to try "+
 			"the zones again, delete the Workspace", out, has.present())
 	default:
 		return out

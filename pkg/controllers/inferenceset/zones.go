@@ -63,8 +63,8 @@ func (z *zoning) refused() []string {
 	return out
 }
 
-// rechoose chooses another zone for each replica that finds no machine. Until that replica has tried it, it lacks no
-// machine, and proves nothing against the template.
+// rechoose chooses another zone for each replica that finds no machine. Until the replica has tried that zone, it does
+// not count as lacking a machine, and is no evidence against the template.
 func (z *zoning) rechoose() {
 	refused := z.refused()
 	for i := range z.views {
@@ -79,8 +79,8 @@ func (z *zoning) rechoose() {
 	}
 }
 
-// another returns the next choice for a replica that finds no machine; false if there is none. If the set does not spread,
-// that is none of the set's: the zones of the template.
+// another returns the next choice of zones for a replica that finds no machine; false if there is none. If the set does
+// not spread, the next choice is empty: the replica gets the zones of the template.
 func (z *zoning) another(name string, has choice, refused []string) (choice, bool) {
 	spread := spreadOf(z.set, z.target)
 	if !spread.IsOn() {
@@ -108,9 +108,9 @@ func (z *zoning) chooseNew(t template, all []replicas.Replica) choice {
 	return choice{zone, zone}
 }
 
-// chooseAgain returns the choice for a replica that gets the current template. It keeps the one that it has. If the template
-// no longer allows that, it gets the zone of its nodes, or else one like a new replica. A replica that was created without
-// a choice gets none: its zones would be a change of their own.
+// chooseAgain returns the choice for a replica that gets the current template. The replica keeps its present choice. If
+// the template no longer allows that choice, the replica gets the zone of its nodes, or else a choice like a new
+// replica. A replica that was created without a choice gets none, because its zones alone would change it.
 func (z *zoning) chooseAgain(name string) choice {
 	ws := find(z.children, name)
 	has, spread := z.target.chosen(ws), spreadOf(z.set, z.target)

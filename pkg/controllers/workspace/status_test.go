@@ -208,8 +208,8 @@ func TestStatus(t *testing.T) {
 		{reason: "it served, and is let go first for want of money", err: &progress.WaitingError{Message: "waiting for machines to be deleted: chat-aaaa"}, change: func(s *scope.Scope) {
 			surging(s)
 			s.Surge.Serving, s.Previous = 0, nil
-			letAllGo(s, "the serving machines are released first: a limit", now.Time)
-			s.Recreates = "the serving machines are released first: a limit"
+			letAllGo(s, "the serving machines are released before others are bought: a limit", now.Time)
+			s.Recreates = "the serving machines are released before others are bought: a limit"
 			s.CapacityErr = &progress.WaitingError{Message: s.Recreates + "; waiting for machines to be deleted: chat-aaaa"}
 		}},
 		{reason: "the inference server answers, and its Service is still to come", noService: true, change: func(s *scope.Scope) {

@@ -180,22 +180,22 @@ func TestBeside(t *testing.T) {
 		{"both fit", limited("7"), purchase.Limits{}, ""},
 		{"both fit exactly", limited("6.673"), purchase.Limits{}, ""},
 		{
-			"both are too dear together", limited("6"), purchase.Limits{}, "the serving machines are released first: resource.placement.maxHourlyPrice " +
-				"of $6.00/h leaves no room for Standard_NC24ads_A100_v4 ($3.67/h) in addition to Standard_NC24ads_A100_v4 ($3.00/h)",
+			"both are too dear together", limited("6"), purchase.Limits{}, "the serving machines are released before others are bought: resource.placement.maxHourlyPrice " +
+				"of $6.00/h has no room for Standard_NC24ads_A100_v4 ($3.67/h) in addition to Standard_NC24ads_A100_v4 ($3.00/h)",
 		},
 		{"the Workspace's own limit counts", limited("7"), purchase.Limits{MaxHourlyPrice: 6}, ""},
 		{
-			"else the installation's", priced(3), purchase.Limits{MaxHourlyPrice: 6}, "the serving machines are released first: this installation's " +
-				"default limit of $6.00/h leaves no room for Standard_NC24ads_A100_v4 ($3.67/h) in addition to Standard_NC24ads_A100_v4 ($3.00/h)",
+			"else the installation's", priced(3), purchase.Limits{MaxHourlyPrice: 6}, "the serving machines are released before others are bought: this installation's " +
+				"default limit of $6.00/h has no room for Standard_NC24ads_A100_v4 ($3.67/h) in addition to Standard_NC24ads_A100_v4 ($3.00/h)",
 		},
 		{
-			"a price is not known", priced(-1), purchase.Limits{MaxHourlyPrice: 6}, "the serving machines are released first: this installation's " +
-				"default limit of $6.00/h leaves no room for Standard_NC24ads_A100_v4 in addition to Standard_NC24ads_A100_v4, because one of the two prices is unknown",
+			"a price is not known", priced(-1), purchase.Limits{MaxHourlyPrice: 6}, "the serving machines are released before others are bought: this installation's " +
+				"default limit of $6.00/h may have no room for Standard_NC24ads_A100_v4 in addition to Standard_NC24ads_A100_v4, because one of the two prices is unknown",
 		},
 		{
 			"the back end has no room for both", func(s *scope.Scope) { priced(3)(s); s.Surge.IsPossible = false },
 			purchase.Limits{},
-			"the serving machines are released first: the capacity back end cannot hold the machines of two plans",
+			"the serving machines are released before others are bought: the capacity back end cannot hold the machines of two plans",
 		},
 		{"a price is not known, and nobody asks", priced(-1), purchase.Limits{}, ""},
 		{"nothing is held", func(s *scope.Scope) { limited("1")(s); s.Surge.Serving = 0 }, purchase.Limits{}, ""},
@@ -203,7 +203,7 @@ func TestBeside(t *testing.T) {
 		{
 			"the pod does not answer", unready(time.Hour),
 			purchase.Limits{},
-			"the serving machines are released first: the model on them is not answering",
+			"the serving machines are released before others are bought: the model on them is not answering",
 		},
 	}
 	for _, test := range tests {
@@ -238,8 +238,8 @@ func TestLimitLoweredMeanwhile(t *testing.T) {
 		t.Errorf("error %v, want one that tells of the limit", err)
 	}
 	last := s.Attempts.Last()
-	want := "the machines were released: the serving machines are released first: resource.placement.maxHourlyPrice of $6.00/h " +
-		"leaves no room for Standard_NC24ads_A100_v4 ($3.67/h) in addition to Standard_NC24ads_A100_v4 ($3.00/h)"
+	want := "the machines were released: resource.placement.maxHourlyPrice of $6.00/h " +
+		"has no room for Standard_NC24ads_A100_v4 ($3.67/h) in addition to Standard_NC24ads_A100_v4 ($3.00/h)"
 	if last.Reason != v1beta1.ReasonReleased || last.Message != want {
 		t.Errorf("attempt %d ended with %q %q, want %q", last.Number, last.Reason, last.Message, want)
 	}

@@ -139,7 +139,7 @@ func TestSpentBudgetKeepsMachines(t *testing.T) {
 			eventually(t, "the edit continues", func() (bool, string) {
 				w.read(t, ws)
 				all := ws.Status.Attempts
-				return len(all) == 2 && all[1].InstanceType == cheap && strings.Contains(all[0].Message, "the serving machines are released first") &&
+				return len(all) == 2 && all[1].InstanceType == cheap && strings.Contains(all[0].Message, "the serving machines are released before others are bought") &&
 					meta.IsStatusConditionTrue(ws.Status.Conditions, v1beta1.ConditionReady), saying(ws)
 			})
 		})

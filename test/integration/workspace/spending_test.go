@@ -49,7 +49,7 @@ func TestSpendingCeiling(t *testing.T) {
 	w.untilCondition(t, second, v1beta1.ConditionNodeClaimReady, metav1.ConditionFalse, v1beta1.ReasonSpendingCeiling)
 	message := meta.FindStatusCondition(second.Status.Conditions, v1beta1.ConditionNodeClaimReady).Message
 	for _, part := range []string{
-		"spending.perNamespace is $4.00/h for namespace " + namespace, "$3.67/h for " + dear + " exceeds the ceiling by $3.35/h", "first ($3.67/h)",
+		"spending.perNamespace is $4.00/h for namespace " + namespace, dear + " ($3.67/h) would exceed it by $3.35/h", "first ($3.67/h)",
 	} {
 		if !strings.Contains(message, part) {
 			t.Errorf("message %q lacks %q", message, part)

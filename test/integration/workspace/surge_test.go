@@ -195,7 +195,7 @@ func editOverPrice(t *testing.T, c *climber) {
 	})
 	c.untilServing(t, ws)
 	c.until(t, ws, "1 "+dear+" Released", "2 "+cheap)
-	for _, part := range []string{"maxHourlyPrice of $4.00/h leaves no room for " + cheap + " ($0.53/h) in addition to " + dear + " ($3.67/h)"} {
+	for _, part := range []string{"maxHourlyPrice of $4.00/h has no room for " + cheap + " ($0.53/h) in addition to " + dear + " ($3.67/h)"} {
 		if got := ws.Status.Attempts[0].Message; !strings.Contains(got, part) {
 			t.Errorf("message %q lacks %q", got, part)
 		}
@@ -213,7 +213,7 @@ func editOverCeiling(t *testing.T, c *climber) {
 	c.edit(t, ws, cheap)
 	c.untilServing(t, ws)
 	c.until(t, ws, "1 "+dear+" Released", "2 "+cheap)
-	c.untilEvent(t, ws, "Recreating", "spending.perNamespace of $4.00/h leaves no room for "+cheap+" ($0.53/h) in addition to "+dear+" ($3.67/h)")
+	c.untilEvent(t, ws, "Recreating", "spending.perNamespace of $4.00/h has no room for "+cheap+" ($0.53/h) in addition to "+dear+" ($3.67/h)")
 	checkMost(t, most, 1)
 	c.remove(t, ws)
 }

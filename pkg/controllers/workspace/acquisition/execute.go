@@ -110,8 +110,8 @@ func (e *Executor) Stop(ctx context.Context, s *scope.Scope) (isOver bool, err e
 	if last.Fix != "" {
 		stalled.Message += "; " + last.Fix
 	}
-	stalled.Message += "; once that is fixed, change the spec, suspend and resume the Workspace, or set the annotation " +
-		v1beta1.AnnotationRetryCapacity + " to a new value to retry"
+	stalled.Message += "; to retry once that is fixed, change the spec, suspend and resume the Workspace, or set the annotation " +
+		v1beta1.AnnotationRetryCapacity + " to a new value"
 	return true, stalled
 }
 

@@ -142,7 +142,7 @@ func rejected(s *scope.Scope, now time.Time) (string, []render.LeftNode) {
 	var left []render.LeftNode
 	for _, name := range s.Revision.Plan.NodeNames {
 		if !slices.Contains(taken, name) {
-			reason := "the scheduler rejected the node for the pod: " + words
+			reason := "the scheduler does not place the pod on it: " + words
 			left = append(left, render.LeftNode{Name: name, Reason: reason, Until: acquire.Seconds(now.Add(leftFor))})
 		}
 	}

@@ -5,6 +5,7 @@ package acquisition
 
 import (
 	"context"
+	"errors"
 	"time"
 
 	"sigs.k8s.io/controller-runtime/pkg/client"
@@ -29,8 +30,9 @@ func (e *Executor) Reserve(ctx context.Context, s *scope.Scope) error {
 		return stopBuying(s, open, s.Revision.Plan.InstanceType+" may no longer be bought: "+forbidden, e.Clock.Now())
 	}
 	budget := choice.Budget()
-	if over := budget.Beside(accepted.Plan.InstanceType, accepted.Plan.HourlyPrice); over != nil { // lowered meanwhile
-		return abandon(s, v1beta1.ReasonSpendingCeiling, over.Error(), e.Clock.Now())
+	err := budget.Beside(accepted.Plan.InstanceType, accepted.Plan.HourlyPrice)
+	if over, ok := errors.AsType[*acquire.RecreateError](err); ok { // the limit was lowered meanwhile
+		return abandon(s, v1beta1.ReasonSpendingCeiling, over.Why, e.Clock.Now())
 	}
 	e.Waiting.Add(key) // before the check, so that money freed later wakes the Workspace
 	over, err := choice.Reserve(ctx, accepted, open.Number)

@@ -45,7 +45,7 @@ func (s *Scope) AwaitRelease(left []string) error {
 	switch {
 	case !refusal.Cause(last.Reason).NeedsPerson():
 		reason = "" // it is not final
-		message += "the controller requests the next best machine type once the present machines are gone: "
+		message += "the controller requests the next best machine type once the present machines are gone; "
 	case last.Fix != "":
 		message += last.Fix + "; "
 	}

@@ -29,7 +29,7 @@ func (s *Scope) Meanwhile() string {
 	}
 	text := fmt.Sprintf("; meanwhile attempt %d (%s) continues to serve", serving.Number, serving.InstanceType)
 	if s.Surge.Fault != "" {
-		text += ", as long as its machines work: " + s.Surge.Fault
+		text += " despite a fault: " + s.Surge.Fault
 	}
 	return text
 }

@@ -20,7 +20,7 @@ func (p pass) suspendedMessage(why string) string {
 		return "the Workspace is suspended, but pods and machines of KAITO's controller still run and cost money: delete the " +
 			"Workspace to stop them, revert the edit to keep them, or set suspend to false to " + why
 	case p.Machines.Count > 0:
-		return fmt.Sprintf("the Workspace is suspended: %d machine(s) are being released", p.Machines.Count)
+		return fmt.Sprintf("the Workspace is suspended, and the controller releases its machines (%d)", p.Machines.Count)
 	}
 	return "the Workspace is suspended: set suspend to false to " + why
 }

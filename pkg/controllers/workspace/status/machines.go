@@ -83,9 +83,9 @@ func (p pass) pending(machine *capacity.Machine) metav1.Condition {
 	}
 	stage := "being launched"
 	if machine.Registered {
-		stage = "registered, not initialised yet"
+		stage = "registered but not initialised yet"
 	} else if machine.Launched {
-		stage = "launched, not registered yet"
+		stage = "launched but not registered yet"
 	}
 	text := fmt.Sprintf("machine %s (%s) is %s", machine.Name, machine.InstanceType, stage)
 	verdict := &p.Attempts.Verdict
