@@ -199,7 +199,7 @@ type InferenceSetRollingUpdate struct {
 }
 
 // RollbackSpec decides when a rollout has failed: a Workspace with the new template gets no plan, its engine fails in a
-// way that neither a restart nor another machine mends, it does not answer in time, or the API server rejects it. With
+// way that neither a restart nor another machine repairs, it does not answer in time, or the API server rejects it. With
 // comparison, a rollout also fails if the new template serves worse.
 type RollbackSpec struct {
 	// progressDeadline limits the time in which a Workspace with the new template must have been ready for
@@ -214,15 +214,16 @@ type RollbackSpec struct {
 
 // ComparisonSpec is how much worse a new template may serve. Only a difference beyond chance counts.
 type ComparisonSpec struct {
-	// maxErrorIncrease is how many percentage points more of the requests may fail. Unset means 5.
+	// maxErrorIncrease is the largest accepted increase of the share of failed requests, in percentage points. Unset
+	// means 5.
 	// +optional
 	MaxErrorIncrease *int32 `json:"maxErrorIncrease,omitempty"`
-	// maxTimeToFirstTokenIncrease is by how many percent the time to the first token of streams may increase. If it is
-	// unset, this time is not compared.
+	// maxTimeToFirstTokenIncrease is the largest accepted increase of the time to the first token of streams, in percent.
+	// If it is unset, this time is not compared.
 	// +optional
 	MaxTimeToFirstTokenIncrease *int32 `json:"maxTimeToFirstTokenIncrease,omitempty"`
-	// maxTimePerOutputTokenIncrease is by how many percent the time per output token of streams may increase. If it is
-	// unset, this time is not compared.
+	// maxTimePerOutputTokenIncrease is the largest accepted increase of the time per output token of streams, in percent.
+	// If it is unset, this time is not compared.
 	// +optional
 	MaxTimePerOutputTokenIncrease *int32 `json:"maxTimePerOutputTokenIncrease,omitempty"`
 	// minRequests is how many requests each template needs before there is a result. Unset means 100.
@@ -303,7 +304,7 @@ type InferenceSetStatus struct {
 	// updateStrategy.rollingUpdate.rollback. Modelberth only.
 	// +optional
 	Rollout *RolloutStatus `json:"rollout,omitempty"`
-	// canary is what the router reads of a rollout while both templates have Workspaces: with canaryWeight while
+	// canary describes a rollout for the router while both templates have Workspaces: with canaryWeight while
 	// partition keeps Workspaces on the previous template, and with comparison. Modelberth only.
 	// +optional
 	Canary *CanaryStatus `json:"canary,omitempty"`
