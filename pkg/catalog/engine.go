@@ -53,8 +53,8 @@ type Engine struct {
 	SparseAttention []SparseGPU `json:"sparseAttention,omitempty"`
 	// KVCacheTypes are the types of KV cache that plans may use, in addition to the model's own.
 	KVCacheTypes []KVCacheType `json:"kvCacheTypes,omitempty"`
-	// Memory holds the constants of the memory law if Split is layers. Profile does so if Split is tensor. The other is
-	// zero.
+	// Memory holds the constants of the memory law if Split is layers, and Profile those if Split is tensor. The other
+	// field is zero.
 	Memory  EngineMemory  `json:"memory,omitzero"`
 	Profile MemoryProfile `json:"profile,omitzero"`
 	// Speed holds the constants of the roofline model.

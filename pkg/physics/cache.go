@@ -17,7 +17,7 @@ import (
 type caching struct {
 	// caches are the kinds of KV cache, those with the most bytes first.
 	caches []cache
-	// uniform: every cache keeps every token. Otherwise, group is the number of layers in a group.
+	// uniform is set if every cache keeps every token. Otherwise, group is the number of layers in a group.
 	uniform bool
 	group   int
 }

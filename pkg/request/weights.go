@@ -77,7 +77,8 @@ func verificationProblem(wanted *v1beta1.OCIVerification) string {
 	return ""
 }
 
-// weightsDisk returns how often the weights are on a machine's disk: not at all on a volume, twice in an image.
+// weightsDisk returns how many copies of the weights a machine's disk holds: none if they are on a volume, two if they
+// are in an image.
 func weightsDisk(from *v1beta1.WeightsSource) planner.WeightsDisk {
 	switch {
 	case from == nil || from.OCI != nil:

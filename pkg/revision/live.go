@@ -14,8 +14,8 @@ import (
 	"github.com/modelberth/modelberth/pkg/workload"
 )
 
-// ChangesOnlyAdapters reports whether inputs differ from those of a revision in nothing but the list of adapters, and the
-// pods of the revision change their adapters while the engine runs.
+// ChangesOnlyAdapters reports whether inputs differ from those of a revision only in the list of adapters, and the pods
+// of the revision change their adapters while the engine runs.
 func (r *Revision) ChangesOnlyAdapters(in render.Inputs) bool {
 	return r.LiveAdapters && r.Inputs != nil && in.Inference != nil && r.Inputs.Inference != nil &&
 		equality.Semantic.DeepEqual(withoutAdapters(in), withoutAdapters(*r.Inputs))
