@@ -263,7 +263,7 @@ func TestRefusedZone(t *testing.T) {
 			"a strict set waits", 4, strict,
 			[]string{"x"},
 			waitingState, "[x] 1, y 2, z 1",
-			"False ZoneRefused: replicas by zone: x 1, y 2, z 1. No machine in x for Workspace NAME: NoCapacity: sold out. It waits in x: to use " +
+			"False ZoneRefused: replicas by zone: x 1, y 2, z 1. No machine in x for Workspace NAME: NoCapacity: sold out. The Workspace waits in x: to use " +
 				"any zone, set spec.zoneSpread.whenUnsatisfiable to ScheduleAnyway; to try the zones again, delete the Workspace", 1,
 		},
 		{"but not where no other replica is", 1, strict, []string{"x"}, waitingState, "y 1", "True ZonesEven: replicas by zone: x 0, y 1, z 0", 1},

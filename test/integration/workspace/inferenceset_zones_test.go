@@ -112,7 +112,7 @@ func TestInferenceSetSpreadsOverZones(t *testing.T) {
 			return false, err.Error()
 		}
 		said := meta.FindStatusCondition(set.Status.Conditions, v1beta1.ConditionZoneSpread)
-		return set.Status.ReadyReplicas == 3 && strings.Contains(said.Message, "It waits in eastus-1"), said.Message
+		return set.Status.ReadyReplicas == 3 && strings.Contains(said.Message, "The Workspace waits in eastus-1"), said.Message
 	})
 	serving := w.zonesOf(t, set)
 	w.edit(t, set, func(spec *v1beta1.InferenceSetSpec) { spec.ZoneSpread.WhenUnsatisfiable = v1beta1.ScheduleAnyway })
