@@ -90,7 +90,7 @@ type Kernel struct {
 	// Bandwidth is the share of the memory bandwidth, and Compute the share of the peak.
 	Bandwidth float64 `json:"bandwidth"`
 	Compute   float64 `json:"compute"`
-	// LayerMicros is the overhead of a layer of experts in microseconds.
+	// LayerMicros is the overhead of a layer of experts in microseconds, including its attention.
 	LayerMicros float64 `json:"layerMicros,omitempty"`
 	// Generations are GPU generations with their own kernel, by compute capability.
 	Generations map[string]Variant `json:"generations,omitempty"`

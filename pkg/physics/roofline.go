@@ -125,13 +125,20 @@ func (r *roofline) addOverheads(m *Model, d *Deployment) {
 		expert, _ := kernelOf(speed.Experts, m.weights.Format.Name).On(d.GPU.ComputeCapability)
 		perLayer = expert.LayerMicros
 	}
-	r.layers = (r.w.halves/2*speed.LayerMicros + r.w.expertLayers*perLayer) * micro
+	half := speed.LayerMicros / 2
+	r.layers = (r.w.halves*half + (r.w.expertLayers-r.w.bare)*perLayer + r.w.bare*bare(perLayer, half)) * micro
 	if r.tp > 1 {
 		r.layers += r.w.sums / 2 * speed.ParallelMicros * micro
 	}
 	if d.Serving.Eager {
-		r.layers += (r.w.halves/2 + r.w.expertLayers) * speed.EagerMicros * micro
+		r.layers += (r.w.halves/2 + r.w.expertLayers - r.w.bare/2) * speed.EagerMicros * micro
 	}
+}
+
+// bare returns the overhead of a layer that has experts but no attention. layer is the overhead of a layer with both,
+// and half that of the attention or the MLP in a layer without experts. Experts do not take less than an MLP.
+func bare(layer, half float64) float64 {
+	return max(layer-half, min(layer, half))
 }
 
 // addBlocks is for releases that multiply whole blocks of rows by every expert. These are large dense multiplications

@@ -4,6 +4,7 @@
 package physics_test
 
 import (
+	"math"
 	"slices"
 	"testing"
 
@@ -245,6 +246,42 @@ func TestEarlierReleasesReadNarrowCachesSlowly(t *testing.T) {
 		x.serving.Version = tc.version
 		if before := x.pace(t, s, seventy()); before.TPOT > 1.02*now.TPOT != tc.slower {
 			t.Errorf("%+v: a token takes %.2f ms, %.2f with today's release", tc, before.TPOT, now.TPOT)
+		}
+	}
+}
+
+// In Nemotron 3, a layer is a Mamba 2 mixer, attention or experts alone. So a layer of experts has no overhead of
+// attention.
+func TestLayersOfExpertsAlone(t *testing.T) {
+	s := newShelf(t)
+	nano, known := s.find("nvidia/NVIDIA-Nemotron-3-Nano-30B-A3B-FP8")
+	if !known {
+		t.Fatal("there is no Nemotron 3 Nano")
+	}
+	token := func(layer, experts float64, shape model.Shape) float64 {
+		x := ordinary(t, s)
+		x.format, x.layout.TP, x.kv, x.load = "fp8", 1, 20, physics.Load{Input: 10, Output: 1000, Concurrency: 1}
+		x.engine.Speed = x.engine.Speed.Clone()
+		x.engine.Speed.LayerMicros = layer
+		kernel := x.engine.Speed.Experts["fp8"]
+		kernel.LayerMicros = experts
+		x.engine.Speed.Experts["fp8"] = kernel
+		return 1e3 * x.pace(t, s, shape).TPOT
+	}
+	for _, tc := range []struct {
+		reason         string
+		shape          model.Shape
+		layer, experts float64
+		want           float64
+	}{
+		{"29 mixers, and 23 layers of experts without half of 30", nano.Shape, 30, 80, 29*15 + 23*(80-15)},
+		{"experts take as long as a dense MLP", nano.Shape, 30, 20, 29*15 + 23*15},
+		{"but no longer than a whole layer of experts", nano.Shape, 30, 10, 29*15 + 23*10},
+		{"36 layers of attention and experts", ofExperts(), 30, 80, 36 * 80},
+	} {
+		none := token(0, 0, tc.shape)
+		if got := token(tc.layer, tc.experts, tc.shape) - none; math.Abs(got-tc.want) > 0.02*tc.want {
+			t.Errorf("layers take %.0f us, want %.0f: %s", got, tc.want, tc.reason)
 		}
 	}
 }

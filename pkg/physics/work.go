@@ -21,8 +21,9 @@ type work struct {
 	// output and outputParams are the bytes and parameters of the matrix that computes the logits.
 	output, outputParams float64
 	// halves is the number of attention and feed-forward parts in layers without experts, expertLayers the number of
-	// layers with experts. sums is the number of parts after which tensor parallelism sums over GPUs.
-	halves, expertLayers, sums float64
+	// layers with experts, and bare the number of those without attention or state. sums is the number of parts after
+	// which tensor parallelism sums over GPUs.
+	halves, expertLayers, bare, sums float64
 }
 
 // matrices are the bytes and parameters of matrices, by how tensor parallelism cuts them.
@@ -86,6 +87,9 @@ func (w *work) addLayers(kind model.Layers, size sizes) {
 		return
 	}
 	w.expertLayers += count
+	if kind.Attention == 0 {
+		w.bare += count
+	}
 	w.experts = append(w.experts, expertWork{
 		layers: count, experts: float64(kind.Experts), topK: float64(kind.TopK),
 		missed: math.Log1p(-min(float64(kind.TopK)/float64(kind.Experts), nearlyOne)),
