@@ -67,6 +67,19 @@ CRDS := charts/modelberth/files/crds
 # The linter runs go vet.
 run_tier = $(SUMMARY) run -tier $(1) -dir $(2) -results "$(RESULTS)" $(4) -- -buildvcs=false -vet=off -count=1 $(3)
 
+define unit_tier
+	status=0; $(if $(RACE),,echo 'no C compiler here: the race detector is off';) \
+	$(RACED) $(call run_tier,unit,.,-shuffle=on $(RACE) $(RACING)) || status=1; \
+	$(call run_tier,unit,.,-shuffle=on $(CALM) ./test/simulation ./test/parity) || status=1; \
+	for module in $(filter-out .,$(MODULES)); do \
+		$(RACED) $(call run_tier,unit,$$module,-shuffle=on $(RACE) ./...) || status=1; \
+	done; exit $$status
+endef
+# The longest package first, so that the others run beside it.
+define integration_tier
+	KUBEBUILDER_ASSETS=$(KUBE_BIN) HELM=$(HELM) $(call run_tier,integration,.,-timeout 30m ./test/integration/workspace ./test/integration/...)
+endef
+
 ##@ Start here
 
 .PHONY: demo
@@ -85,7 +98,7 @@ test: $(if $(ROOT),deps) testsummary ## All tests in one go with a summary; end 
 	@test -e $(OURS)/passed || { echo 'a tier ended early: see above' >&2; exit 1; }
 
 .PHONY: all-tiers
-all-tiers: test-unit test-integration $(if $(ROOT),test-localcloud test-e2e,skip-e2e)
+all-tiers: test-both $(if $(ROOT),test-localcloud test-e2e,skip-e2e)
 	@touch $(OURS)/passed
 
 .PHONY: check
@@ -181,12 +194,7 @@ format: $(call tool_dir,golangci-lint) ## Format every Go file
 
 .PHONY: test-unit
 test-unit: testsummary $(call tool_dir,helm) ## Unit tests of every module, shuffled; concurrent packages with the race detector
-	@status=0; $(if $(RACE),,echo 'no C compiler here: the race detector is off';) \
-	$(RACED) $(call run_tier,unit,.,-shuffle=on $(RACE) $(RACING)) || status=1; \
-	$(call run_tier,unit,.,-shuffle=on $(CALM) ./test/simulation ./test/parity) || status=1; \
-	for module in $(filter-out .,$(MODULES)); do \
-		$(RACED) $(call run_tier,unit,$$module,-shuffle=on $(RACE) ./...) || status=1; \
-	done; exit $$status
+	@$(unit_tier)
 
 # How many stories are told, from which seed on; SEED=N tells one of them in full. DIGEST=FILE has a line for each story:
 # two checkouts with the same lines write the same to the cluster.
@@ -199,8 +207,12 @@ test-simulation: ## RUNS random stories of refusals, losses and crashes against 
 
 .PHONY: test-integration
 test-integration: testsummary $(KUBE_BIN) $(HELM) ## Test the controller against a real API server and etcd
-	@# The longest first, so that the others run beside it.
-	@KUBEBUILDER_ASSETS=$(KUBE_BIN) HELM=$(HELM) $(call run_tier,integration,.,-timeout 20m ./test/integration/workspace ./test/integration/...)
+	@$(integration_tier)
+
+# The integration tests wait half of the time, and the unit tests use that time.
+.PHONY: test-both
+test-both: testsummary $(KUBE_BIN) $(HELM)
+	@($(integration_tier)) & integration=$$!; status=0; ($(unit_tier)) || status=1; wait $$integration || status=1; exit $$status
 
 # Which of the end-to-end tests run: a pattern, as of go test -run.
 E2E_RUN ?= .

@@ -65,8 +65,12 @@ func unrecorded(t *testing.T, c *climber) {
 	c.life = c.beginAt(t, faults.NewRecorder(), c.clock)
 	c.keeps(t, ws)
 	c.until(t, ws, "1 "+cheap)
+	eventually(t, "the attempt is recorded again", func() (bool, string) { // everything else is true from the start
+		c.read(t, ws)
+		return ws.Status.Attempts[0].ReadyTime != nil, saying(ws)
+	})
 	got := ws.Status.Attempts[0]
-	if got.ReadyTime == nil || got.ReadyTime.Sub(a.StartTime.Time) > patience {
+	if got.ReadyTime.Sub(a.StartTime.Time) > patience {
 		t.Errorf("asked for at %s, usable at %s; want when the machine was, not when it was looked at", a.StartTime, got.ReadyTime)
 	}
 	if got.Zone != a.Zone || got.Revision != a.Revision {

@@ -28,8 +28,8 @@ import (
 	"github.com/modelberth/modelberth/test/integration/sim"
 )
 
-// mostWorlds is how many tests run beside each other. They wait most of the time, not for a processor.
-const mostWorlds = 4
+// mostWorlds is how many tests run at once. They wait half of the time or more.
+const mostWorlds = 6
 
 // world is an API server with the stand-ins. Each test has its own, because a controller handles every Workspace of its
 // API server; the stories of a test share it.
