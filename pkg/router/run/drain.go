@@ -12,6 +12,7 @@ import (
 	"time"
 
 	"golang.org/x/sync/errgroup"
+	"k8s.io/utils/clock"
 )
 
 // quietTime is how long no request arrives before a draining router closes the connections of its clients. A client
@@ -24,6 +25,7 @@ const quietTime = time.Second
 // repeat. So while the router drains, each answer has Connection: close, and the client closes the connection. An answer
 // whose headers were sent before cannot announce it: its connection stays open for one more request.
 type traffic struct {
+	clock      clock.WithTicker
 	isDraining atomic.Bool
 	inFlight   atomic.Int64
 	// lastEnd is the end of the last request, in nanoseconds since 1970.
@@ -35,7 +37,7 @@ func (t *traffic) count(handler http.Handler) http.Handler {
 	return http.HandlerFunc(func(w http.ResponseWriter, req *http.Request) {
 		t.inFlight.Add(1)
 		defer func() {
-			t.lastEnd.Store(time.Now().UnixNano())
+			t.lastEnd.Store(t.clock.Now().UnixNano())
 			t.inFlight.Add(-1)
 		}()
 		if t.isDraining.Load() {
@@ -48,16 +50,16 @@ func (t *traffic) count(handler http.Handler) http.Handler {
 // waitQuiet returns after quietTime without a request, or when the context ends.
 func (t *traffic) waitQuiet(ctx context.Context) {
 	const often = quietTime / 20 // http.Server.Shutdown polls its connections, too
-	ticker := time.NewTicker(often)
+	ticker := t.clock.NewTicker(often)
 	defer ticker.Stop()
-	for began := time.Now(); ; {
+	for began := t.clock.Now(); ; {
 		select {
 		case <-ctx.Done():
 			return
-		case <-ticker.C:
+		case <-ticker.C():
 		}
 		last := time.Unix(0, t.lastEnd.Load())
-		if t.inFlight.Load() == 0 && time.Since(last) >= quietTime && time.Since(began) >= quietTime {
+		if t.inFlight.Load() == 0 && t.clock.Since(last) >= quietTime && t.clock.Since(began) >= quietTime {
 			return
 		}
 	}

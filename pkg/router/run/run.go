@@ -285,7 +285,7 @@ func ServeWith(ctx context.Context, o Options, cluster Cluster, log *slog.Logger
 		return err
 	}
 	var isSynced atomic.Bool
-	var through traffic
+	through := traffic{clock: clock.RealClock{}}
 	isReady := func() bool { return isSynced.Load() && !through.isDraining.Load() }
 	api, probes := router.Server(through.count(front)), router.Server(probeHandler(isReady))
 	scrapes, certificate, err := metricsServer(&o, registry, front.Comparisons, cluster.Reviews, log)
