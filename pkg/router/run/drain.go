@@ -13,6 +13,8 @@ import (
 
 	"golang.org/x/sync/errgroup"
 	"k8s.io/utils/clock"
+
+	"github.com/modelberth/modelberth/pkg/router"
 )
 
 // quietTime is how long no request arrives before a draining router closes the connections of its clients. A client
@@ -67,12 +69,23 @@ func (t *traffic) waitQuiet(ctx context.Context) {
 
 // servers has all servers for clients.
 type servers struct {
-	traffic *traffic
+	traffic traffic
 	// door is the listener of api.
 	door     net.Listener
 	api      *http.Server
 	gateways *gateways
 	scalers  *scalers
+}
+
+// openDoor opens the port of the API for a number of connections, and makes its server.
+func openDoor(ctx context.Context, address string, connections int, front http.Handler) (*servers, error) {
+	door, err := bind(ctx, address, connections)
+	if err != nil {
+		return nil, err
+	}
+	s := &servers{traffic: traffic{clock: clock.RealClock{}}, door: door}
+	s.api = router.Server(s.traffic.count(front))
+	return s, nil
 }
 
 // drain waits for clients and gateways to leave, and for the last answers. New connections are accepted for the delay,

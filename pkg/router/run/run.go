@@ -285,23 +285,19 @@ func ServeWith(ctx context.Context, o Options, cluster Cluster, log *slog.Logger
 		return err
 	}
 	var isSynced atomic.Bool
-	through := traffic{clock: clock.RealClock{}}
-	isReady := func() bool { return isSynced.Load() && !through.isDraining.Load() }
-	api, probes := router.Server(through.count(front)), router.Server(probeHandler(isReady))
-	scrapes, certificate, err := metricsServer(&o, registry, front.Comparisons, cluster.Reviews, log)
+	clients, err := openDoor(ctx, o.Address, o.MaxConnections, front)
 	if err != nil {
 		return err
 	}
+	isReady := func() bool { return isSynced.Load() && !clients.traffic.isDraining.Load() }
+	probes := router.Server(probeHandler(isReady))
+	scrapes, certificate, scrapesErr := metricsServer(&o, registry, front.Comparisons, cluster.Reviews, log)
 	gateways, gatewaysErr := newGateways(&o, front, log)
 	askers, err := newScalers(&o.Scaler, front, cluster.Directory, isSynced.Load, log)
-	if err := errors.Join(gatewaysErr, err); err != nil {
-		return err
+	if err := errors.Join(scrapesErr, gatewaysErr, err); err != nil {
+		return errors.Join(err, clients.door.Close())
 	}
-	door, err := bind(ctx, o.Address, o.MaxConnections)
-	if err != nil {
-		return err
-	}
-	toClients := servers{traffic: &through, door: door, api: api, gateways: gateways, scalers: askers}
+	clients.gateways, clients.scalers = gateways, askers
 	// The watch must continue while the last requests finish, so it stops only after the servers.
 	watching, stop := context.WithCancel(context.WithoutCancel(ctx))
 	group, groupCtx := errgroup.WithContext(watching)
@@ -312,7 +308,7 @@ func ServeWith(ctx context.Context, o Options, cluster Cluster, log *slog.Logger
 	group.Go(func() error { return certificate(groupCtx) })
 	group.Go(func() error { return gateways.serve(groupCtx) })
 	group.Go(func() error { return askers.serve(groupCtx) })
-	group.Go(func() error { return serve(groupCtx, api, door) })
+	group.Go(func() error { return serve(groupCtx, clients.api, clients.door) })
 	group.Go(func() error { return listen(groupCtx, scrapes, o.MetricsAddress, 100) })
 	// Probes have a limit of their own: a client that uses up the connections for metrics must not cause a restart.
 	group.Go(func() error { return listen(groupCtx, probes, o.ProbeAddress, 100) })
@@ -324,7 +320,7 @@ func ServeWith(ctx context.Context, o Options, cluster Cluster, log *slog.Logger
 		case <-ctx.Done():
 		}
 		log.Info("draining", "delay", o.DrainDelay.String())
-		return errors.Join(toClients.drain(groupCtx, o.DrainDelay, o.Settings.Deadline), scrapes.Close(), probes.Close())
+		return errors.Join(clients.drain(groupCtx, o.DrainDelay, o.Settings.Deadline), scrapes.Close(), probes.Close())
 	})
 	err = group.Wait()
 	stop()
