@@ -27,7 +27,7 @@ const (
 func save(img v1.Image, tag, to string, out io.Writer) (err error) {
 	dir, err := os.MkdirTemp("", "image-")
 	if err != nil {
-		return fmt.Errorf("making room for the image: %w", err)
+		return fmt.Errorf("creating a temporary directory: %w", err)
 	}
 	defer func() { err = errors.Join(err, os.RemoveAll(dir)) }()
 	l, err := layout.Write(dir, empty.Index)
@@ -54,11 +54,11 @@ func save(img v1.Image, tag, to string, out io.Writer) (err error) {
 func describe(img v1.Image, tag, to string, out io.Writer) error {
 	hash, err := img.Digest()
 	if err != nil {
-		return fmt.Errorf("taking the image's digest: %w", err)
+		return fmt.Errorf("computing the image's digest: %w", err)
 	}
 	info, err := os.Stat(to)
 	if err != nil {
-		return fmt.Errorf("looking at the image: %w", err)
+		return fmt.Errorf("reading the size of the image: %w", err)
 	}
 	_, err = fmt.Fprintf(out, "%s %s %.1f MB %s\n", tag, hash, float64(info.Size())/1e6, to)
 	return err
@@ -107,7 +107,7 @@ func packFile(w *tar.Writer, root fs.FS, name string) error {
 func load(from string) (img v1.Image, remove func() error, err error) {
 	dir, err := os.MkdirTemp("", "image-")
 	if err != nil {
-		return nil, nil, fmt.Errorf("making room for %s: %w", from, err)
+		return nil, nil, fmt.Errorf("unpacking %s: %w", from, err)
 	}
 	img, err = loadInto(dir, from)
 	if err != nil {
@@ -122,7 +122,7 @@ func loadInto(dir, from string) (v1.Image, error) {
 	}
 	index, err := layout.ImageIndexFromPath(dir)
 	if err != nil {
-		return nil, fmt.Errorf("%s is no OCI image layout: %w", from, err)
+		return nil, fmt.Errorf("%s is not an OCI image layout: %w", from, err)
 	}
 	manifest, err := index.IndexManifest()
 	if err != nil {
@@ -146,7 +146,7 @@ func unpack(from, dir string) error {
 	defer func() { _ = f.Close() }()
 	root, err := os.OpenRoot(dir)
 	if err != nil {
-		return fmt.Errorf("making room for %s: %w", from, err)
+		return fmt.Errorf("unpacking %s: %w", from, err)
 	}
 	defer func() { _ = root.Close() }()
 	archive := tar.NewReader(f)

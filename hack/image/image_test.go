@@ -191,7 +191,7 @@ func TestRefused(t *testing.T) {
 		{"no binary at all", []string{"build", "--binary", file(t, "#!/bin/sh"), "--entrypoint", "x", "--tag", testTag, "--out", out}, "is not an executable for Linux"},
 		{"half a file", []string{"build", "--binary", binary, "--entrypoint", "x", "--tag", testTag, "--file", "a", "--out", out}, `--file "a" is not of the form`},
 		{"half a label", []string{"build", "--binary", binary, "--entrypoint", "x", "--tag", testTag, "--label", "a", "--out", out}, `--label "a" is not of the form KEY=VALUE`},
-		{"a stray argument", []string{"build", "--binary", binary, "x"}, `argument "x" is not understood`},
+		{"a stray argument", []string{"build", "--binary", binary, "x"}, `unexpected argument "x"`},
 		{"root file system without its program", []string{"rootfs", "--tar", rootfsTar(t), "--entrypoint", "/usr/bin/none", "--tag", testTag, "--out", out}, `--entrypoint "/usr/bin/none" is not in`},
 		{"a bundle of nothing", []string{"rootfs", "--tar", rootfsTar(t), "--entrypoint", "/usr/bin/tool", "--tag", testTag, "--bundle", "etc/none=etc/x", "--out", out}, "there is no file in that directory"},
 		{"a bad pattern", []string{"rootfs", "--tar", rootfsTar(t), "--entrypoint", "/usr/bin/tool", "--tag", testTag, "--drop", "[", "--out", out}, `pattern "["`},

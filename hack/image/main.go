@@ -21,11 +21,11 @@ import (
 )
 
 const usage = `usage:
-  image build  --binary PATH --entrypoint NAME --tag REF --out TAR [flags]   image from a static binary
-  image rootfs --tar ROOTFS.tar --entrypoint PATH --tag REF --out TAR [flags] image from a root file system
-  image push   [--insecure] TAR REF                                           to a registry
-  image index  [--insecure] REF TAR [TAR...]                                  one reference for several platforms
-  image digest TAR                                                            of the manifest
+  image build  --binary PATH --entrypoint NAME --tag REF --out TAR [flags]     make an image from a static binary
+  image rootfs --tar ROOTFS.tar --entrypoint PATH --tag REF --out TAR [flags]  make an image from a root file system
+  image push   [--insecure] TAR REF                                            push an image to a registry
+  image index  [--insecure] REF TAR [TAR...]                                   push images of several platforms as one
+  image digest TAR                                                             print the digest of an image
 `
 
 func main() {
@@ -65,7 +65,7 @@ func dispatch(ctx context.Context, args []string, out io.Writer) error {
 		fmt.Fprint(out, usage)
 		return nil
 	}
-	return fmt.Errorf("command %q is not known: see image help", args[0])
+	return fmt.Errorf("unknown command %q: see image help", args[0])
 }
 
 // list is a repeatable flag.

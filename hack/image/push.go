@@ -77,7 +77,7 @@ func pushIndex(ctx context.Context, args []string, out io.Writer) (err error) {
 	}
 	dir, err := os.MkdirTemp("", "image-")
 	if err != nil {
-		return fmt.Errorf("making room for the images: %w", err)
+		return fmt.Errorf("creating a temporary directory: %w", err)
 	}
 	defer func() { err = errors.Join(err, os.RemoveAll(dir)) }()
 	index := mutate.IndexMediaType(empty.Index, types.OCIImageIndex)
@@ -96,7 +96,7 @@ func pushIndex(ctx context.Context, args []string, out io.Writer) (err error) {
 
 func forPlatform(dir, from string) (mutate.IndexAddendum, error) {
 	if err := os.Mkdir(dir, modeDir); err != nil {
-		return mutate.IndexAddendum{}, fmt.Errorf("making room for %s: %w", from, err)
+		return mutate.IndexAddendum{}, fmt.Errorf("unpacking %s: %w", from, err)
 	}
 	img, err := loadInto(dir, from)
 	if err != nil {
@@ -120,7 +120,7 @@ func digest(args []string, out io.Writer) (err error) {
 	defer func() { err = errors.Join(err, remove()) }()
 	hash, err := img.Digest()
 	if err != nil {
-		return fmt.Errorf("taking the digest of %s: %w", args[0], err)
+		return fmt.Errorf("computing the digest of %s: %w", args[0], err)
 	}
 	_, err = fmt.Fprintln(out, hash)
 	return err
@@ -129,7 +129,7 @@ func digest(args []string, out io.Writer) (err error) {
 func printDigest(out io.Writer, repository string, of interface{ Digest() (v1.Hash, error) }) error {
 	hash, err := of.Digest()
 	if err != nil {
-		return fmt.Errorf("taking the digest of what was pushed: %w", err)
+		return fmt.Errorf("computing the digest of the pushed image: %w", err)
 	}
 	_, err = fmt.Fprintf(out, "%s@%s\n", repository, hash)
 	return err

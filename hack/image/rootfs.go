@@ -27,8 +27,8 @@ func rootfs(args []string, out io.Writer) error {
 	flags := flag.NewFlagSet("rootfs", flag.ContinueOnError)
 	s.register(flags)
 	flags.StringVar(&source, "tar", "", "root file system")
-	flags.Var(&drop, "drop", "pattern of paths to leave out with all below them; repeat for more")
-	flags.Var(&keep, "keep", "pattern of paths to keep although they are dropped; repeat for more")
+	flags.Var(&drop, "drop", "pattern of files and directories to leave out; repeat for more")
+	flags.Var(&keep, "keep", "pattern of paths to keep, even if --drop matches them; repeat for more")
 	flags.Var(&bundles, "bundle", "DIR=FILE: join the files of a directory into one; repeat for more")
 	if err := s.parse(flags, args); err != nil {
 		return err
@@ -97,7 +97,7 @@ func (t tree) take(header *tar.Header, content io.Reader) error {
 		to := strings.TrimPrefix(path.Clean("/"+header.Linkname), "/")
 		original, ok := t[to]
 		if !ok {
-			return fmt.Errorf("hard link to %q, which does not come before it", header.Linkname)
+			return fmt.Errorf("a hard link to %q precedes the file itself", header.Linkname)
 		}
 		t.parents(p)
 		t[p] = original
@@ -108,7 +108,7 @@ func (t tree) take(header *tar.Header, content io.Reader) error {
 		}
 		t.file(p, header.Mode, data)
 	default:
-		return fmt.Errorf("type %q has no place in an image", header.Typeflag)
+		return fmt.Errorf("an image cannot have an entry of type %q", header.Typeflag)
 	}
 	return nil
 }

@@ -32,10 +32,10 @@ type spec struct {
 
 func (s *spec) register(flags *flag.FlagSet) {
 	flags.StringVar(&s.entrypoint, "entrypoint", "", "program to start, as a path in the image")
-	flags.StringVar(&s.tag, "tag", "", "reference to give the image")
+	flags.StringVar(&s.tag, "tag", "", "reference of the image")
 	flags.StringVar(&s.out, "out", "", "tar to write")
 	flags.StringVar(&s.platform, "platform", "linux/"+runtime.GOARCH, "OS/ARCH[/VARIANT]")
-	flags.IntVar(&s.user, "user", defaultUser, "user and group id that it runs as")
+	flags.IntVar(&s.user, "user", defaultUser, "user and group id of the program")
 	flags.Var(&s.fixed, "entrypoint-arg", "first argument of the entrypoint, which a pod's arguments follow; repeat for more")
 	flags.Var(&s.arguments, "arg", "argument of the entrypoint, which a pod's arguments replace; repeat for more")
 	flags.Var(&s.environment, "env", "KEY=VALUE of the environment; repeat for more")
@@ -47,7 +47,7 @@ func (s *spec) parse(flags *flag.FlagSet, args []string) error {
 		return err
 	}
 	if flags.NArg() > 0 {
-		return fmt.Errorf("argument %q is not understood: every value belongs to a flag", flags.Arg(0))
+		return fmt.Errorf("unexpected argument %q: every value belongs to a flag", flags.Arg(0))
 	}
 	if s.entrypoint == "" || s.tag == "" || s.out == "" {
 		return errors.New("--entrypoint, --tag and --out are needed")

@@ -91,7 +91,7 @@ func (r *release) chartFiles() ([]member, error) {
 	return members, err
 }
 
-// values returns the defaults of a released chart that replace those of the source tree.
+// values returns the defaults of a released chart, which differ from the source tree's.
 func (r *release) values() map[string]string {
 	out := map[string]string{"registry": r.registry}
 	for _, content := range r.contents {

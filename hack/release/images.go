@@ -81,7 +81,7 @@ func readImage(tarball, dir string) (v1.Image, error) {
 	}
 	index, err := layout.ImageIndexFromPath(dir)
 	if err != nil {
-		return nil, fmt.Errorf("%s is no OCI image layout: %w", tarball, err)
+		return nil, fmt.Errorf("%s is not an OCI image layout: %w", tarball, err)
 	}
 	manifest, err := index.IndexManifest()
 	if err != nil {

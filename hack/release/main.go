@@ -82,11 +82,11 @@ func parse(args []string) (settings, error) {
 	var s settings
 	flags := flag.NewFlagSet("release", flag.ContinueOnError)
 	flags.StringVar(&s.top, "top", ".", "root of the source tree")
-	flags.StringVar(&s.out, "out", "dist", "directory to fill; what is there is removed")
-	flags.StringVar(&s.images, "images", "", "directory with the images as hack/images.sh makes them")
+	flags.StringVar(&s.out, "out", "dist", "directory to fill; its content is deleted first")
+	flags.StringVar(&s.images, "images", "", "directory with the images from hack/images.sh")
 	flags.StringVar(&s.version, "version", "", "version of the release, such as 0.1.0")
-	flags.StringVar(&s.registry, "registry", "", "registry and path that the images will be pulled from, such as registry.example/modelberth")
-	flags.StringVar(&s.download, "download", "", "URL below which the archives will be downloaded; without one, krew gets no manifest")
+	flags.StringVar(&s.registry, "registry", "", "registry and path from which clusters pull the images, such as registry.example/modelberth")
+	flags.StringVar(&s.download, "download", "", "URL of the directory with the archives, for krew's manifest; without one, there is no manifest")
 	key := flags.String("key", "", "ECDSA key in PEM to sign with; without one, nothing is signed")
 	if err := flags.Parse(args); err != nil {
 		return s, err

@@ -40,10 +40,10 @@ func newBenchCommand(state *stateFlag) *cobra.Command {
 	b := &benchmark{owner: owner{command: "localcloud bench-capacity"}}
 	cmd := b.bind(state, &cobra.Command{
 		Use:   "bench-capacity",
-		Short: "Measure the controller with many Workspaces whose nodes are only objects, on a cloud of its own",
+		Short: "Measure the controller with many Workspaces on simulated nodes, in a separate cloud",
 	}, b.measure)
-	cmd.Flags().IntVar(&b.workspaces, "workspaces", 200, "how many Workspaces are applied at once")
-	cmd.Flags().BoolVar(&b.check, "check", false, "fail when a budget is missed")
+	cmd.Flags().IntVar(&b.workspaces, "workspaces", 200, "number of Workspaces to apply at once")
+	cmd.Flags().BoolVar(&b.check, "check", false, "fail if a figure exceeds its budget")
 	return cmd
 }
 
@@ -51,12 +51,12 @@ func newBenchScaleCommand(state *stateFlag) *cobra.Command {
 	b := &benchmark{owner: owner{command: "localcloud bench-scale"}}
 	cmd := b.bind(state, &cobra.Command{
 		Use:   "bench-scale",
-		Short: "Measure the controller in a large cluster: many Workspaces at once, at rest, after a restart, and after the end of a leader",
+		Short: "Measure the controller in a large cluster: with many Workspaces at once, at rest, after a restart, and after the end of a leader",
 	}, b.measureScale)
-	cmd.Flags().IntVar(&b.workspaces, "workspaces", 1000, "how many Workspaces are applied at once")
-	cmd.Flags().IntVar(&b.scale.Nodes, "other-nodes", 1000, "how many nodes belong to no Workspace")
-	cmd.Flags().DurationVar(&b.scale.Rest, "rest", time.Minute, "how long the controller is measured at rest")
-	cmd.Flags().BoolVar(&b.check, "check", false, "fail when a budget is missed")
+	cmd.Flags().IntVar(&b.workspaces, "workspaces", 1000, "number of Workspaces to apply at once")
+	cmd.Flags().IntVar(&b.scale.Nodes, "other-nodes", 1000, "number of nodes that belong to no Workspace")
+	cmd.Flags().DurationVar(&b.scale.Rest, "rest", time.Minute, "time of the measurement at rest")
+	cmd.Flags().BoolVar(&b.check, "check", false, "fail if a figure exceeds its budget")
 	return cmd
 }
 
@@ -64,10 +64,10 @@ func newBenchSetsCommand(state *stateFlag) *cobra.Command {
 	b := &benchmark{owner: owner{command: "localcloud bench-sets"}}
 	cmd := b.bind(state, &cobra.Command{
 		Use:   "bench-sets",
-		Short: "Measure the controller with many InferenceSets that change at once, on nodes that are only objects, on a cloud of its own",
+		Short: "Measure the controller with many InferenceSets that change at once, on simulated nodes, in a separate cloud",
 	}, b.measureSets)
-	cmd.Flags().IntVar(&b.sets.Count, "sets", 40, "how many InferenceSets change at once")
-	cmd.Flags().IntVar(&b.sets.Replicas, "replicas", 5, "how many replicas each of them has")
+	cmd.Flags().IntVar(&b.sets.Count, "sets", 40, "number of InferenceSets")
+	cmd.Flags().IntVar(&b.sets.Replicas, "replicas", 5, "replicas of each InferenceSet")
 	return cmd
 }
 
@@ -97,9 +97,9 @@ func (b *benchmark) bind(
 	}
 	b.owner.register(cmd)
 	registerChart(cmd, &b.demo)
-	cmd.Flags().StringVar(&b.model, "model", "tiny-chat", "the preset that they name")
-	cmd.Flags().DurationVar(&b.takes, "machines-take", 0, "how long the cloud takes to sell a machine")
-	cmd.Flags().StringVar(&b.keepLog, "keep-log", "", "file to keep the API server's audit log in, for a closer look")
+	cmd.Flags().StringVar(&b.model, "model", "tiny-chat", "preset of the Workspaces")
+	cmd.Flags().DurationVar(&b.takes, "machines-take", 0, "time that the cloud takes to sell a machine")
+	cmd.Flags().StringVar(&b.keepLog, "keep-log", "", "file for a copy of the API server's audit log")
 	return cmd
 }
 
@@ -152,7 +152,7 @@ func (b *benchmark) measureScale(ctx context.Context, settings bench.Settings, o
 	return b.print(out, figures, figures.Workspaces, err)
 }
 
-// print shows the figures, also those of a measurement that broke off.
+// print shows the figures, even after an interrupted measurement.
 func (b *benchmark) print(out io.Writer, figures interface {
 	Print(out io.Writer) error
 	Missed() int
@@ -166,7 +166,7 @@ func (b *benchmark) print(out io.Writer, figures interface {
 		return err
 	}
 	if missed := figures.Missed(); b.check && missed > 0 {
-		return fmt.Errorf("%d budgets were missed", missed)
+		return fmt.Errorf("%d figures exceed their budgets", missed)
 	}
 	return nil
 }

@@ -52,7 +52,7 @@ func newShowCommand(state *stateFlag, use, short string, run func(context.Contex
 	cloud.flags.register(cmd)
 	registerChart(cmd, &s)
 	cmd.Flags().StringVar(&s.Manifest, "manifest", "examples/demo.yaml", "the Workspace to apply")
-	cmd.Flags().Int64Var(&started, "started", 0, "when the person began to wait, in Unix seconds; now if it is 0")
+	cmd.Flags().Int64Var(&started, "started", 0, "start of the command in Unix seconds, for the times in the output; 0 means now")
 	return cmd
 }
 
@@ -62,7 +62,7 @@ func registerChart(cmd *cobra.Command, s *demo.Settings) {
 	flags.StringVar(&s.Helm, "helm", "helm", "the Helm program")
 	flags.StringVar(&s.Chart, "chart", "charts/modelberth", "directory of the chart")
 	flags.StringVar(&s.Overlay, "catalog-overlay", "examples/local-catalog", "directory of the catalogue's additions for this cloud")
-	flags.StringArrayVar(&s.Images, "image", nil, "file of an image to push (controller, agent and llamacpp are needed; vllm may be there)")
+	flags.StringArrayVar(&s.Images, "image", nil, "file of an image to push (controller, agent and llamacpp are required; vllm is optional)")
 }
 
 // demoCloud is this cloud as the demo sees it.

@@ -27,7 +27,7 @@ const (
 func newDownCommand(state *stateFlag) *cobra.Command {
 	return &cobra.Command{
 		Use:   "down",
-		Short: "End the cloud and remove everything of it, also after a crash",
+		Short: "Stop the cloud and remove all its files and processes, also after a crash",
 		Args:  cobra.NoArgs,
 		RunE: func(cmd *cobra.Command, _ []string) error {
 			l, err := state.layout()
@@ -68,7 +68,7 @@ func takeDown(ctx context.Context, l layout.Layout, out io.Writer) error {
 		stopping, cancel := context.WithTimeout(ctx, stopPatience)
 		defer cancel()
 		if err := cleanup.Stop(stopping, supervisor); err != nil {
-			fmt.Fprintf(out, "the supervisor does not end by itself and is killed (%v)\n", err)
+			fmt.Fprintf(out, "killing the supervisor, which did not stop in time (%v)\n", err)
 		}
 	}
 	if err := sweep(ctx, l); err != nil {

@@ -81,7 +81,7 @@ func TestLifecycle(t *testing.T) {
 		c.populate(t)
 		inside := c.namespaces(t)
 		c.kill(t)
-		// Nobody cleans up yet: the kernel alone must have ended everything.
+		// Before any cleanup, the kernel alone must have ended everything.
 		began := time.Now()
 		await(t, 10*time.Second, func() error { return nobodyIn(inside) })
 		t.Logf("the kernel took %.1fs to end everything", time.Since(began).Seconds())

@@ -53,8 +53,8 @@ func newRootCommand() *cobra.Command {
 		SilenceUsage:  true,
 		SilenceErrors: true,
 	}
-	root.PersistentFlags().StringVar(&state.dir, "state-dir", "", "directory that holds everything of the cloud (default: one for this checkout and --name)")
-	root.PersistentFlags().StringVar(&state.name, "name", "demo", "which of this checkout's clouds is meant")
+	root.PersistentFlags().StringVar(&state.dir, "state-dir", "", "directory for all files of the cloud (default: one for this checkout and --name)")
+	root.PersistentFlags().StringVar(&state.name, "name", "demo", "name of the cloud, if this checkout has several")
 	root.AddCommand(
 		newUpCommand(state),
 		newDownCommand(state),

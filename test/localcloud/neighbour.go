@@ -22,7 +22,7 @@ func newNeighbourCommand(state *stateFlag) *cobra.Command {
 	var shapes string
 	cmd := &cobra.Command{
 		Use:   "bench-neighbour",
-		Short: "Measure what asking for a GPU machine does to other pods that wait for nodes, on a cloud of its own",
+		Short: "Measure how a request for a GPU machine delays other pods that wait for nodes, in a separate cloud",
 		Args:  cobra.NoArgs,
 		RunE: func(cmd *cobra.Command, _ []string) error {
 			matching, err := regexp.Compile(shapes)
@@ -45,7 +45,7 @@ func newNeighbourCommand(state *stateFlag) *cobra.Command {
 		},
 	}
 	o.register(cmd)
-	cmd.Flags().IntVar(&rounds, "rounds", 3, "how often each shape is measured")
-	cmd.Flags().StringVar(&shapes, "shapes", "", "pattern of the names of the shapes to measure")
+	cmd.Flags().IntVar(&rounds, "rounds", 3, "number of measurements of each shape")
+	cmd.Flags().StringVar(&shapes, "shapes", "", "regular expression for the names of the shapes to measure")
 	return cmd
 }

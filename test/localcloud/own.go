@@ -22,7 +22,7 @@ import (
 	"github.com/modelberth/modelberth/test/localcloud/lock"
 )
 
-// owner is a program with a cloud for itself: nobody else may change it, and it goes when the program does.
+// owner is a program with its own cloud. No other program may change the cloud, and it ends with the program.
 type owner struct {
 	cloud demoCloud
 	// command names the program in the lock.

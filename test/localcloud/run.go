@@ -70,7 +70,7 @@ func execute(ctx context.Context, args, environment []string, out, errs io.Write
 	cmd.WaitDelay = endPatience
 	err := cmd.Run()
 	if cmd.Process != nil && ctx.Err() != nil {
-		// Those of the group still alive after its first process.
+		// This ends the processes of the group that outlive its first process.
 		if err := unix.Kill(-cmd.Process.Pid, unix.SIGKILL); err != nil && !errors.Is(err, unix.ESRCH) {
 			return fmt.Errorf("ending %s: %w", args[0], err)
 		}

@@ -24,7 +24,7 @@ func newScriptCommand(state *stateFlag) *cobra.Command {
 	var reset bool
 	cmd := &cobra.Command{
 		Use:   "script [FILE]",
-		Short: "Show, set or clear what the cloud does wrong; FILE may be - for the standard input",
+		Short: "Show, set or clear the script of the cloud's faults; - is the standard input",
 		Args:  cobra.MaximumNArgs(1),
 		RunE: func(cmd *cobra.Command, args []string) error {
 			l, err := state.layout()
@@ -33,7 +33,7 @@ func newScriptCommand(state *stateFlag) *cobra.Command {
 			}
 			switch {
 			case reset && len(args) > 0:
-				return fmt.Errorf("--clear and the script %s were given: leave one out", args[0])
+				return fmt.Errorf("--clear and the script %s cannot be combined: leave one out", args[0])
 			case reset:
 				return clearScript(l)
 			case len(args) > 0:
@@ -41,12 +41,12 @@ func newScriptCommand(state *stateFlag) *cobra.Command {
 			}
 			current, err := cloud.NewClient(l.Socket()).Script(cmd.Context())
 			if err != nil {
-				return fmt.Errorf("asking the cloud in %s for its script: %w", l.Root, err)
+				return fmt.Errorf("reading the script of the cloud in %s: %w", l.Root, err)
 			}
 			return printScript(cmd.OutOrStdout(), current)
 		},
 	}
-	cmd.Flags().BoolVar(&reset, "clear", false, "let everything work again, but for machines whose fate is settled")
+	cmd.Flags().BoolVar(&reset, "clear", false, "end all faults, except those of machines that exist already")
 	return cmd
 }
 

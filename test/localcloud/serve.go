@@ -26,7 +26,7 @@ func newServeCommand(state *stateFlag) *cobra.Command {
 	var tied bool
 	cmd := &cobra.Command{
 		Use:    "serve",
-		Short:  "Be the supervisor; up starts it",
+		Short:  "Run the supervisor (used by up)",
 		Hidden: true,
 		Args:   cobra.NoArgs,
 		RunE: func(cmd *cobra.Command, _ []string) error {
@@ -53,11 +53,11 @@ func newServeCommand(state *stateFlag) *cobra.Command {
 		},
 	}
 	flags.register(cmd)
-	cmd.Flags().BoolVar(&tied, "tied", false, "end when the standard input does")
+	cmd.Flags().BoolVar(&tied, "tied", false, "stop when the standard input is closed")
 	return cmd
 }
 
-// untilEnd returns a context; it also ends when nobody can write to r any more.
+// untilEnd returns a context that also ends when the last writer closes r.
 func untilEnd(ctx context.Context, r io.Reader) context.Context {
 	ctx, cancel := context.WithCancel(ctx)
 	go func() {
@@ -70,7 +70,7 @@ func untilEnd(ctx context.Context, r io.Reader) context.Context {
 func newNodeInitCommand() *cobra.Command {
 	return &cobra.Command{
 		Use:    machine.InitCommand,
-		Short:  "Be the first process of a node; the supervisor starts it",
+		Short:  "Run the first process of a node (used by the supervisor)",
 		Hidden: true,
 		Args:   cobra.NoArgs,
 		RunE: func(cmd *cobra.Command, _ []string) error {
@@ -87,7 +87,7 @@ func newKarpenterCommand() *cobra.Command {
 	var socket string
 	cmd := &cobra.Command{
 		Use:    controlplane.KarpenterCommand,
-		Short:  "Be Karpenter; the supervisor starts it",
+		Short:  "Run Karpenter (used by the supervisor)",
 		Hidden: true,
 		Args:   cobra.NoArgs,
 		RunE:   func(*cobra.Command, []string) error { return karpenter.Run(socket) },
@@ -100,7 +100,7 @@ func newHollowCommand() *cobra.Command {
 	var kubeconfig, healthAddress string
 	cmd := &cobra.Command{
 		Use:    controlplane.HollowCommand,
-		Short:  "Be the kubelet of nodes without a machine; the supervisor starts it",
+		Short:  "Run the kubelet of simulated nodes (used by the supervisor)",
 		Hidden: true,
 		Args:   cobra.NoArgs,
 		RunE: func(cmd *cobra.Command, _ []string) error {
@@ -108,7 +108,7 @@ func newHollowCommand() *cobra.Command {
 		},
 	}
 	cmd.Flags().StringVar(&kubeconfig, "kubeconfig", "", "access to the API server")
-	cmd.Flags().StringVar(&healthAddress, "health-address", "", "where to answer that it is ready")
+	cmd.Flags().StringVar(&healthAddress, "health-address", "", "address of the readiness probe")
 	return cmd
 }
 

@@ -38,11 +38,11 @@ func (s *settings) register(cmd *cobra.Command) {
 		"directory with etcd, kube-apiserver, kube-controller-manager, kube-scheduler, kubelet and kube-proxy (default $KUBE_BIN)")
 	flags.StringVar(&s.coreDNS, "coredns", os.Getenv("COREDNS"), "the CoreDNS program (default $COREDNS)")
 	flags.StringVar(&s.skus, "skus", "presets/skus", "directory of the machine types for sale")
-	flags.StringVar(&s.pauseImage, "pause-image", builtPauseImage(), "file of the image that holds a pod's namespaces (default $IMAGES/pause.tar)")
-	flags.BoolVar(&s.hollow, "hollow", false, "sell machines that are no more than a Node object, which is Ready and whose pods run")
-	flags.StringVar(&s.auditPolicy, "audit-policy", "", "file that says what the API server's audit log holds; empty means what is installed in the cluster")
-	flags.IntVar(&s.inFlight, "in-flight", 0, "how many requests the API server serves at once; 0 means its default, 600")
-	flags.IntVar(&s.apiPort, "api-port", 0, "loopback port for the API server; 0 takes a free one")
+	flags.StringVar(&s.pauseImage, "pause-image", builtPauseImage(), "file of the pause image (default $IMAGES/pause.tar)")
+	flags.BoolVar(&s.hollow, "hollow", false, "sell simulated machines: only a Ready Node, whose pods report that they run")
+	flags.StringVar(&s.auditPolicy, "audit-policy", "", "file with the audit policy of the API server; empty means the local cloud's own")
+	flags.IntVar(&s.inFlight, "in-flight", 0, "maximum number of requests that the API server serves at once; 0 means its default, 600")
+	flags.IntVar(&s.apiPort, "api-port", 0, "loopback port for the API server; 0 means any free port")
 }
 
 // builtPauseImage returns the path of `make images`' pause image.

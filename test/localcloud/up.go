@@ -114,8 +114,8 @@ func renew(ctx context.Context, l layout.Layout, flags *settings, tie *os.File, 
 	return launch(l, flags, tie)
 }
 
-// launch starts the supervisor to outlive this program and its terminal; with a tie, until nobody holds the tie's
-// other end.
+// launch starts the supervisor. It outlives this program and its terminal; with a tie, it ends when the tie's other end
+// is closed.
 func launch(l layout.Layout, flags *settings, tie *os.File) error {
 	if err := cleanup.Claim(l); err != nil {
 		return err

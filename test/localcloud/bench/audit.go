@@ -46,7 +46,7 @@ type Sent struct {
 func (r Request) resource() string {
 	switch {
 	case r.Object.Resource == "":
-		return "(what the API has)"
+		return "(discovery)"
 	case r.Object.Subresource == "":
 		return r.Object.Resource
 	}

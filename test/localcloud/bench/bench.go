@@ -1,10 +1,10 @@
 // Copyright The Modelberth Authors.
 // SPDX-License-Identifier: Apache-2.0
 
-// Package bench measures the controller under many Workspaces at once, on a local cloud with mere objects for
-// machines: their times compared with the cluster's own, the controller's requests to the API server, and its memory.
-// Times and counts come from the API server's audit log. It knows the controller by its requests and its process
-// alone, and calls nothing of it.
+// Package bench measures the controller under many Workspaces at once, on a local cloud with mere objects for machines:
+// their times compared with the cluster's own, the controller's requests to the API server, and its memory. Times and
+// counts come from the API server's audit log. It sees only the controller's requests and process, and calls none of
+// its code.
 package bench
 
 import (
@@ -185,7 +185,7 @@ func (b *Bench) waiting(ctx context.Context) error {
 		return err
 	}
 	if !until.After(from) {
-		return fmt.Errorf("asking for %d machines took longer than %s: there was no time to count in", n, slowness-settling)
+		return fmt.Errorf("requesting %d machines took longer than %s, so no time was left to count requests", n, slowness-settling)
 	}
 	b.figures.Waiting, b.figures.Waited = Count(b.requests, controller, from, until), until.Sub(from)
 	return b.remove(ctx, waitingNamespace, n)

@@ -256,7 +256,7 @@ type leadership struct {
 func (b *Bench) leader(ctx context.Context) (leadership, error) {
 	leases := &coordinationv1.LeaseList{}
 	if err := b.kube.List(ctx, leases, client.InNamespace(systemNamespace)); err != nil {
-		return leadership{}, fmt.Errorf("reading who leads: %w", err)
+		return leadership{}, fmt.Errorf("reading the leader's Lease: %w", err)
 	}
 	for _, lease := range leases.Items {
 		if holder := lease.Spec.HolderIdentity; holder != nil && *holder != "" && lease.Spec.AcquireTime != nil {

@@ -17,12 +17,13 @@ type Figures struct {
 	Workspaces int
 	// MachinesTake is how long the cloud took to sell a machine.
 	MachinesTake time.Duration
-	// First is the course of the Workspaces in a new cluster, Load that of the timed ones, Floor the course of their
-	// stand-ins, and Script the course of Workspaces whose objects a script writes.
+	// First is the course of the Workspaces in a new cluster. Load is the course of the timed ones, and Floor of their
+	// stand-ins. In Script, a script writes the objects.
 	First, Load, Floor, Script *Course
 	// LoadWork, FloorWork and ScriptWork are the processor times of all programs until the last Workspace of each was ready.
 	LoadWork, FloorWork, ScriptWork Work
-	// Requests are the controller's from the first Workspace until all was quiet, Restart those of a later start.
+	// Requests are the controller's requests from the first Workspace until all was quiet. Restart has the requests of
+	// a later start.
 	Requests, Restart Tally
 	// Waiting are its requests during Waited, its wait for machines.
 	Waiting Tally

@@ -62,7 +62,7 @@ func TestFigures(t *testing.T) {
 			}
 			golden.Check(t, name, out.String(), *update)
 			if got := test.figures.Missed(); got != test.missed {
-				t.Errorf("%d budgets were missed, want %d", got, test.missed)
+				t.Errorf("%d figures exceed their budgets, want %d", got, test.missed)
 			}
 		})
 	}

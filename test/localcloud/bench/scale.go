@@ -48,8 +48,8 @@ type ScaleFigures struct {
 	Killed, Terminated Handover
 }
 
-// Handover is the time from the end of a leader until another replica had the Lease, and until that replica had
-// bought the machine of a Workspace that was created at the end.
+// Handover has two times since the end of a leader: until another replica had the Lease, and until it had bought the
+// machine of a Workspace created at that moment.
 type Handover struct{ Led, Worked time.Duration }
 
 // RunScale measures many Workspaces in a cluster with many other nodes: at once, at rest, after a restart, and after the

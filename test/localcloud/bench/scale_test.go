@@ -48,7 +48,7 @@ func TestScaleFigures(t *testing.T) {
 			}
 			golden.Check(t, name, out.String(), *update)
 			if got := test.figures.Missed(); got != test.missed {
-				t.Errorf("%d budgets were missed, want %d", got, test.missed)
+				t.Errorf("%d figures exceed their budgets, want %d", got, test.missed)
 			}
 		})
 	}

@@ -17,8 +17,8 @@ const (
 	// millicoresMost is for each thousand Workspaces, and manyMemoryMost for more than a thousand.
 	millicoresMost = 5
 	manyMemoryMost = 512e6
-	// restReads are the controller's own, whatever the number of Workspaces: whether the API server still serves its kinds,
-	// its settings, and the region.
+	// restReads are the controller's reads for any number of Workspaces: the API server's kinds, the settings, and the
+	// region.
 	restReads = 10
 )
 

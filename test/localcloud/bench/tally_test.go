@@ -162,7 +162,7 @@ func TestCount(t *testing.T) {
 	want := Tally{
 		Writes: 3, Reads: 4, Events: 1, Leases: 2, Watches: 1,
 		Kinds: map[string]int{
-			"patch workspaces/status": 2, "create nodeclaims": 1, "list nodeclaims": 1, "get statefulsets": 1, "get (what the API has)": 1, "patch statefulsets, dry run": 1,
+			"patch workspaces/status": 2, "create nodeclaims": 1, "list nodeclaims": 1, "get statefulsets": 1, "get (discovery)": 1, "patch statefulsets, dry run": 1,
 		},
 	}
 	if diff := cmp.Diff(want, Count(requests, controller, at(1), at(3))); diff != "" {

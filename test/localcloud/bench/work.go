@@ -14,7 +14,7 @@ import (
 	"github.com/modelberth/modelberth/test/localcloud/process"
 )
 
-// Work are processor times by program: the control plane's, and those of the controller's replicas under its name.
+// Work has processor times by program: of the control plane, and of the controller's replicas under its name.
 type Work map[string]time.Duration
 
 // all returns the sum.
@@ -89,7 +89,7 @@ func (b *Bench) untilIdle(ctx context.Context) (Work, error) {
 	err = b.until(ctx, idling, func(context.Context) (missing string, err error) {
 		elapsed := time.Since(sampled)
 		if elapsed < idling/2 {
-			return "the first look at the cluster's work", nil
+			return "measuring the load of the cluster", nil
 		}
 		now, err := b.work()
 		if err != nil {

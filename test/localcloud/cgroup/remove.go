@@ -81,8 +81,8 @@ func tryRemoveTree(dir string) error {
 	return errors.Join(errs...)
 }
 
-// killMembers kills the group's processes. They are in it because a node of
-// ours put them there: nothing else knows the group's name.
+// killMembers kills the group's processes. Only nodes of this cloud use the group's name, so all its processes are
+// ours.
 func killMembers(group string) {
 	members, err := readList(filepath.Join(group, "cgroup.procs"))
 	if err != nil {

@@ -79,7 +79,7 @@ func ours(l layout.Layout) error {
 	if _, err := os.Stat(l.Marker()); err == nil || len(entries) == 0 {
 		return nil
 	}
-	return fmt.Errorf("%s holds files but not %s, so no local cloud made it: give --state-dir another directory or empty this one yourself", l.Root, filepath.Base(l.Marker()))
+	return fmt.Errorf("%s has files but not %s, so it does not belong to a local cloud: give --state-dir another directory, or empty this one", l.Root, filepath.Base(l.Marker()))
 }
 
 // Claim makes the state directory and marks it as a local cloud's.

@@ -100,7 +100,7 @@ func TestForeignDirectoriesAreLeftAlone(t *testing.T) {
 		"Sweep": func() error { return Sweep(limited(t, time.Second), l) },
 		"Claim": func() error { return Claim(l) },
 	} {
-		if err := call(); err == nil || !strings.Contains(err.Error(), "no local cloud made it") {
+		if err := call(); err == nil || !strings.Contains(err.Error(), "does not belong to a local cloud") {
 			t.Errorf("%s says %v, want that the directory is not ours", what, err)
 		}
 	}

@@ -162,11 +162,11 @@ func (c *Client) Do(ctx context.Context, method, path string, in, out any) error
 	}
 	request, err := http.NewRequestWithContext(ctx, method, "http://cloud"+path, body)
 	if err != nil {
-		return fmt.Errorf("asking the cloud for %s %s: %w", method, path, err)
+		return fmt.Errorf("requesting %s %s from the cloud: %w", method, path, err)
 	}
 	response, err := c.http.Do(request)
 	if err != nil {
-		return fmt.Errorf("asking the cloud: %w", err)
+		return fmt.Errorf("querying the cloud: %w", err)
 	}
 	defer func() { _ = response.Body.Close() }()
 	if response.StatusCode >= http.StatusBadRequest {

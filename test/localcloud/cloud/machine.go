@@ -25,7 +25,7 @@ type Request struct {
 	SKU          string `json:"sku"`
 	Zone         string `json:"zone"`
 	CapacityType string `json:"capacityType"`
-	// Labels and Taints are those of the node at its registration, in addition to the cloud's own labels.
+	// Labels and Taints are for the node at its registration, in addition to the cloud's own labels.
 	Labels map[string]string `json:"labels,omitempty"`
 	Taints []corev1.Taint    `json:"taints,omitempty"`
 	// Claim is the asking claim, and Attempt its turn; in one turn it may ask for several offers.
@@ -101,7 +101,7 @@ func ParseProviderID(providerID string) (string, error) {
 	return id, nil
 }
 
-// Code tells refusals apart.
+// Code is the kind of a refusal.
 type Code string
 
 const (
@@ -140,8 +140,8 @@ func (e *Error) Error() string { return e.Message }
 // labelNodePool is a request's label for its claim's pool.
 const labelNodePool = "karpenter.sh/nodepool"
 
-// Labels of the cloud's own on its nodes, beside the requested ones. The GPU labels are those of GPU feature
-// discovery on real nodes.
+// The cloud's own labels on its nodes, in addition to the requested ones. GPU feature discovery sets the same GPU
+// labels on real nodes.
 const (
 	labelCapacityType = "karpenter.sh/capacity-type"
 	labelGPUProduct   = "nvidia.com/gpu.product"

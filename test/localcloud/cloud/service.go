@@ -204,7 +204,7 @@ func refusal(answer script.Answer, request Request) error {
 // book gives the machine its id and addresses.
 func (s *Service) book(request Request, kind sku.SKU) (*entry, error) {
 	if s.closed {
-		return nil, &Error{Code: CodeInternal, Message: "the cloud is going down"}
+		return nil, &Error{Code: CodeInternal, Message: "the cloud is shutting down"}
 	}
 	var network layout.NodeNetwork
 	if !s.options.Objects || kind.Name == "" {

@@ -2,7 +2,7 @@
 // SPDX-License-Identifier: Apache-2.0
 
 // Package controlplane renders the inputs of the control plane's programs: certificates, access files, configuration
-// and command lines. It decides their settings and addresses. It must not start them, nor know their machine.
+// and command lines. It decides their settings and addresses. It must not start them or know their machine.
 package controlplane
 
 import (
@@ -68,13 +68,13 @@ type Plan struct {
 	Hollow bool
 }
 
-// Probe says where a program answers that it is ready.
+// Probe is the readiness probe of a program.
 type Probe struct {
 	// Address is inside the private network.
 	Address string
 	Path    string
-	// TLS means the answer comes encrypted. Nobody verifies its sender: the network is private and the answer holds
-	// no secret.
+	// TLS means the answer comes encrypted. The client does not verify its sender, because the network is private and
+	// the answer has no secret.
 	TLS bool
 }
 

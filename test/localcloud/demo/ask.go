@@ -159,7 +159,7 @@ func contentOf(answer string) (string, error) {
 		return "", fmt.Errorf("the answer is not JSON: %w", err)
 	}
 	if len(read.Choices) == 0 || read.Choices[0].Message.Content == "" {
-		return "", errors.New("the answer holds no words")
+		return "", errors.New("the answer is empty")
 	}
 	return read.Choices[0].Message.Content, nil
 }

@@ -1,9 +1,9 @@
 // Copyright The Modelberth Authors.
 // SPDX-License-Identifier: Apache-2.0
 
-// Package demo shows Modelberth at work on the local cloud: it installs the chart, applies a Workspace, shows a
-// person the progress until the model answers, and asks it something. It decides the output and the commands for a
-// person to repeat. It must not know the cloud's start, nor more of the product than a user of kubectl.
+// Package demo shows Modelberth at work on the local cloud: it installs the chart, applies a Workspace, shows a person
+// the progress until the model answers, and asks it something. It decides the output and the commands for a person to
+// repeat. It must not know the cloud's start. It sees no more of the product than a user of kubectl.
 package demo
 
 import (

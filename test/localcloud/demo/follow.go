@@ -104,7 +104,7 @@ func (g stage) text(s status) string {
 	return "waiting for the controller"
 }
 
-// follower tells the way of one Workspace.
+// follower prints the progress of one Workspace.
 type follower struct {
 	get     func(ctx context.Context) (status, error)
 	name    string
@@ -160,7 +160,7 @@ func (f *follower) untilReady(ctx context.Context) error {
 	}
 }
 
-// tell prints the news.
+// tell prints the changes.
 func (f *follower) tell(v view) (bool, error) {
 	for ; f.told < len(v.done); f.told++ {
 		f.console.Step("%s", v.done[f.told])

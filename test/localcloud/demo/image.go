@@ -18,7 +18,7 @@ import (
 type image struct {
 	// name is the last part of the repository.
 	name string
-	// repository without tag, as nodes know it.
+	// repository without tag, as on nodes.
 	repository string
 	// digest of the manifest. Images are installed by it: an unchanged tag would leave an old image running.
 	digest string
@@ -68,7 +68,7 @@ func indexOf(file string) ([]byte, error) {
 	for {
 		header, err := archive.Next()
 		if errors.Is(err, io.EOF) {
-			return nil, fmt.Errorf("%s is no image: it has no index.json", file)
+			return nil, fmt.Errorf("%s is not an image: it has no index.json", file)
 		}
 		if err != nil {
 			return nil, fmt.Errorf("reading image %s: %w", file, err)

@@ -120,7 +120,7 @@ func TestShellJoin(t *testing.T) {
 func TestContentOf(t *testing.T) {
 	cases := []struct{ reason, answer, want, err string }{
 		{"an answer", `{"choices":[{"message":{"content":"hi"}}]}`, "hi", ""},
-		{"no words", `{"choices":[]}`, "", "holds no words"},
+		{"no words", `{"choices":[]}`, "", "the answer is empty"},
 		{"an error page", `<html>`, "", "not JSON"},
 	}
 	for _, c := range cases {

@@ -10,7 +10,7 @@ import (
 
 // showMachines shows the bought machines.
 func (d *Demo) showMachines(ctx context.Context) error {
-	d.console.Step("this is the machine that was bought, and the node that it became")
+	d.console.Step("this is the bought machine and its node")
 	for _, args := range [][]string{
 		{"get", "nodeclaims"},
 		{"get", "nodes", "--label-columns=node.kubernetes.io/instance-type,nvidia.com/gpu.product"},
@@ -25,7 +25,7 @@ func (d *Demo) showMachines(ctx context.Context) error {
 
 // showFailure shows the first things to look at after a failure.
 func (d *Demo) showFailure(ctx context.Context) {
-	d.console.Step("it did not work; this is what there is to see")
+	d.console.Step("it failed; these are the objects and their state")
 	d.showAll(ctx, [][]string{
 		{"describe", "--filename=" + d.settings.Manifest},
 		{"get", "nodeclaims,nodes", "--output=wide"},

@@ -45,7 +45,7 @@ func chartValues(images []image, overlay string) (map[string]any, error) {
 		// The machines' network plug-in, ptp, ignores NetworkPolicies.
 		"multiNode": "Allow",
 		"logging":   map[string]string{"level": "debug"},
-		// Hundreds of machines come at once, and nobody pays for them.
+		// Hundreds of machines come at once, and they are free.
 		"spending": map[string]any{"unlimited": true},
 		// The machines' device plugin is a process and no DaemonSet, and scripts refuse in Azure's words.
 		"capacity": map[string]any{"gpuPluginCheck": false, "wording": "karpenter-azure"},
@@ -70,7 +70,7 @@ func readOverlay(dir string) (map[string]string, error) {
 		return nil, fmt.Errorf("listing the catalogue's additions: %w", err)
 	}
 	if len(files) == 0 {
-		return nil, fmt.Errorf("there are no YAML files in %s, where the local model should be described", dir)
+		return nil, fmt.Errorf("%s has no YAML files: name a directory with files that describe the local model", dir)
 	}
 	out := map[string]string{}
 	for _, file := range files {

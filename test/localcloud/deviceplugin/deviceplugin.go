@@ -85,7 +85,7 @@ func (p *Plugin) session(ctx context.Context) error {
 	}
 	met, err := os.Stat(kubelet)
 	if err != nil {
-		return fmt.Errorf("looking at the kubelet's socket: %w", err)
+		return fmt.Errorf("checking the kubelet's socket: %w", err)
 	}
 	server, err := p.serve(ctx)
 	if err != nil {
@@ -200,8 +200,7 @@ func (p *Plugin) ListAndWatch(_ *api.Empty, stream grpc.ServerStreamingServer[ap
 	return nil
 }
 
-// Allocate implements the plugin API. The container gets no device, only the
-// names of those it was given.
+// Allocate implements the plugin API. The container gets only the names of its devices.
 func (*Plugin) Allocate(_ context.Context, request *api.AllocateRequest) (*api.AllocateResponse, error) {
 	response := &api.AllocateResponse{}
 	for _, container := range request.ContainerRequests {

@@ -3,7 +3,8 @@
 
 // Package hollow is the kubelet of machines as mere Nodes. It decides when such a node is Ready and the course of its
 // pods: they run and are Ready with all their containers as soon as they are bound, and are gone when deleted. It
-// reports the status of each Ready node as often as a kubelet does, without its Lease. It must not know the buyers of machines, nor the programs in the pods.
+// reports the status of each Ready node as often as a kubelet does, without its Lease. It must not know the buyers of
+// machines or the programs in the pods.
 package hollow
 
 import (
@@ -39,7 +40,7 @@ import (
 // NodeAnnotation marks a Node without a machine.
 const NodeAnnotation = "local.modelberth.dev/hollow"
 
-// podNetwork is the range of pod addresses on such nodes; nobody can reach them.
+// podNetwork is the range of the unreachable pod addresses on such nodes.
 var podNetwork = netip.MustParsePrefix("10.128.0.0/16")
 
 // workers is how many nodes, and how many pods, are written at once.
@@ -120,7 +121,7 @@ func isComing(object client.Object) bool {
 	return true
 }
 
-// isWaiting reports whether a pod waits for its kubelet to start it, or to let go of it.
+// isWaiting reports whether a pod waits for its kubelet to start or release it.
 func isWaiting(object client.Object) bool {
 	pod, ok := object.(*corev1.Pod)
 	return ok && pod.Spec.NodeName != "" && (pod.DeletionTimestamp != nil || pod.Status.PodIP == "")
@@ -148,7 +149,7 @@ func (k *kubelets) register(ctx context.Context, node *corev1.Node) (reconcile.R
 	return reconcile.Result{RequeueAfter: firstHeartbeat(node.Name)}, k.kube.Status().Patch(ctx, ready, over(node))
 }
 
-// firstHeartbeat is a node's own moment within the pause, so that nodes that come at once do not report at once.
+// firstHeartbeat spreads the nodes' reports over the pause, even if the nodes join at the same moment.
 func firstHeartbeat(node string) time.Duration {
 	hash := fnv.New32a()
 	_, _ = hash.Write([]byte(node))
@@ -194,7 +195,7 @@ func over(read client.Object) client.Patch {
 	return client.StrategicMergeFrom(read, client.MergeFromWithOptimisticLock{})
 }
 
-// address is that of the n-th pod. They repeat after 65,533 pods, and when the program is started again.
+// address returns the address of the n-th pod. Addresses repeat after 65,533 pods and after a restart of the program.
 func address(n uint32) string {
 	const reserved = 2 // the network's own, and the first host's
 	base := binary.BigEndian.Uint32(podNetwork.Masked().Addr().AsSlice())

@@ -70,7 +70,7 @@ func New(repos, standIns map[string]Files) *Hub {
 	return h
 }
 
-// routes are one mux per first element, because a mux cannot tell ORG/NAME/… from the others on its own.
+// routes are one mux per first element, because a mux alone cannot distinguish ORG/NAME/… from the others.
 func (h *Hub) routes() *http.ServeMux {
 	api, files, root := http.NewServeMux(), http.NewServeMux(), http.NewServeMux()
 	api.HandleFunc("GET /api/models/{org}/{name}", h.serveInfo)

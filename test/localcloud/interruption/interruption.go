@@ -99,7 +99,7 @@ func (c *Controller) Reconcile(ctx context.Context) (reconciler.Result, error) {
 	return reconciler.Result{RequeueAfter: interval}, errors.Join(errs...)
 }
 
-// tell makes the machine's fate visible, and reports whether it could: a node has to be registered first.
+// tell announces the machine's end on its node. It returns false until the node is registered.
 func (c *Controller) tell(ctx context.Context, m cloud.Machine) (bool, error) {
 	var condition script.Condition
 	switch m.Fate.Outcome {
@@ -128,8 +128,8 @@ func (c *Controller) tell(ctx context.Context, m cloud.Machine) (bool, error) {
 	return true, nil
 }
 
-// interrupt gives the claim up before its machine goes, as Karpenter does on AWS
-// when it hears of a spot interruption.
+// interrupt deletes the claim before its machine ends, as Karpenter does on AWS after the notice of a spot
+// interruption.
 func (c *Controller) interrupt(ctx context.Context, m cloud.Machine) error {
 	var claims karpv1.NodeClaimList
 	if err := c.kube.List(ctx, &claims); err != nil {

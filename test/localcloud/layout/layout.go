@@ -41,7 +41,7 @@ func New(root string) (Layout, error) {
 	}
 	l := Layout{Root: filepath.Clean(root)}
 	if l.Root == "/" {
-		return Layout{}, fmt.Errorf("state directory is /: give --state-dir a directory that down may delete")
+		return Layout{}, fmt.Errorf("state directory is /: give a directory that the command down may delete")
 	}
 	if n := len(l.Socket()); n > maxSocketPath {
 		return Layout{}, fmt.Errorf("state directory %q is too long: the socket in it needs %d bytes, a unix socket allows %d; choose a shorter --state-dir", root, n, maxSocketPath)
@@ -58,7 +58,7 @@ func (l Layout) Use() string { return l.Root + ".lock" }
 // Lock is held by the supervisor as long as it lives.
 func (l Layout) Lock() string { return filepath.Join(l.Root, "lock") }
 
-// Marker tells a state directory of ours from any other directory, so down never deletes a foreign one.
+// Marker is a file that marks our state directories, so down never deletes a foreign directory.
 func (l Layout) Marker() string { return filepath.Join(l.Root, "modelberth-localcloud") }
 
 // Kubeconfig is the administrator's access from the host.
@@ -118,8 +118,8 @@ const EndedPrefix = "ended-"
 // EndedNodeLogs keeps the logs of a former node.
 func (l Layout) EndedNodeLogs(name string) string { return filepath.Join(l.Logs(), EndedPrefix+name) }
 
-// Cgroup is the name of the control group, in every hierarchy, above those of this cloud's nodes. It differs between
-// state directories, so one cloud never touches another's.
+// Cgroup is the name of the parent of the nodes' control groups in every hierarchy. It differs between state
+// directories, so one cloud never touches another's.
 func (l Layout) Cgroup() string { return "modelberth-local-" + short(l.Root) }
 
 // short stands for a path in names of limited length.

@@ -1,9 +1,9 @@
 // Copyright The Modelberth Authors.
 // SPDX-License-Identifier: Apache-2.0
 
-// Package lock lets one program at a time change a cloud. The kernel holds the lock on a file and releases it when
-// the holder ends, however it ends; the file's content only informs those who find it locked. The package decides
-// between waiting and refusal, and must not know clouds.
+// Package lock lets one program at a time change a cloud. The kernel holds the lock on a file and releases it when the
+// holder ends, however it ends; the file's content is only information about the holder. The package decides between
+// waiting and refusal, and must not know clouds.
 package lock
 
 import (
@@ -98,7 +98,7 @@ func Acquire(ctx context.Context, path string, self Holder, waiting func(Holder)
 
 // Release gives the lock up and removes its file.
 func (l *Lock) Release() {
-	// Removed first, while nobody else can have it.
+	// The file is removed first, while the lock is still held.
 	_ = os.Remove(l.file.Name())
 	_ = l.file.Close()
 }

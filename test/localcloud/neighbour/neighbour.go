@@ -1,10 +1,10 @@
 // Copyright The Modelberth Authors.
 // SPDX-License-Identifier: Apache-2.0
 
-// Package neighbour measures the effect of asking for a GPU machine on everybody else in the cluster, on a local
-// cloud with the real Karpenter: how long an ordinary pod waits for an ordinary node while the machine is on its way,
-// and how long an empty node stays. The requests are in shapes.yaml; the controller takes no part, and this package
-// knows nothing of it.
+// Package neighbour measures how a request for a GPU machine affects other pods of the cluster, on a local cloud with
+// the real Karpenter. It measures the wait of an ordinary pod for an ordinary node while the machine is on its way, and
+// the remaining life of an empty node. The requests are in shapes.yaml. The controller does not run, and this package
+// must not know it.
 package neighbour
 
 import (
@@ -144,7 +144,7 @@ func (b *bench) ask(ctx context.Context, shape *Shape) error {
 	}
 	for i := range shape.Objects {
 		if err := b.kube.Create(ctx, shape.Objects[i].DeepCopy()); err != nil {
-			return fmt.Errorf("asking for a GPU machine: %w", err)
+			return fmt.Errorf("requesting a GPU machine: %w", err)
 		}
 	}
 	return b.until(ctx, "a NodeClaim for the GPU machine", func(ctx context.Context) (bool, error) {

@@ -3,7 +3,7 @@
 
 // Package node is the inside of one machine of the local cloud: the first process of its own network, mount, process,
 // host name and IPC namespaces. It builds a root file system through which only the node's own directory reaches the
-// host, and keeps containerd, kubelet and kube-proxy running. When it dies the kernel ends everything in it. It must
+// host, and keeps containerd, kubelet and kube-proxy running. When it dies, the kernel ends everything in it. It must
 // not know the cloud: the machine's description arrives in its Config.
 package node
 

@@ -76,7 +76,7 @@ func mountPrograms(c Config, root string) error {
 			continue
 		}
 		if err != nil {
-			return fmt.Errorf("looking at %s: %w", source, err)
+			return fmt.Errorf("checking %s: %w", source, err)
 		}
 		if info.Mode()&os.ModeSymlink != 0 {
 			if err := copyLink(source, target); err != nil {
@@ -154,7 +154,7 @@ func mountDisks(c Config, root string) error {
 func pivot(root string) error {
 	const old = "node/host"
 	if err := os.MkdirAll(filepath.Join(root, old), 0o700); err != nil {
-		return fmt.Errorf("making the place of the old root: %w", err)
+		return fmt.Errorf("making a directory for the old root: %w", err)
 	}
 	if err := unix.PivotRoot(root, filepath.Join(root, old)); err != nil {
 		return fmt.Errorf("changing the root to %s: %w", root, err)
@@ -163,7 +163,7 @@ func pivot(root string) error {
 		return fmt.Errorf("changing into the new root: %w", err)
 	}
 	if err := unix.Unmount("/"+old, unix.MNT_DETACH); err != nil {
-		return fmt.Errorf("letting go of the host's root: %w", err)
+		return fmt.Errorf("unmounting the host's root: %w", err)
 	}
 	return nil
 }

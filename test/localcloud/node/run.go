@@ -144,9 +144,8 @@ func proxyCommand() process.Command {
 	}
 }
 
-// lacksResourceCapability reports whether the process may not lower a process's
-// chance of being killed for memory. containerd has to know: it fails to start
-// any pod when it tries and may not.
+// lacksResourceCapability reports whether the process lacks the right to lower the OOM score of a process. containerd
+// needs a setting in that case: without it, every start of a pod fails.
 func lacksResourceCapability() (bool, error) {
 	header := unix.CapUserHeader{Version: unix.LINUX_CAPABILITY_VERSION_3}
 	var data [2]unix.CapUserData

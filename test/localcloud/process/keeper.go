@@ -1,9 +1,9 @@
 // Copyright The Modelberth Authors.
 // SPDX-License-Identifier: Apache-2.0
 
-// Package process keeps programs running: starts them with their output in a log file, starts them again with a
-// growing pause when they end, and names them, so a later command can find them without mistaking another process for
-// them. It must not know the programs' purpose.
+// Package process keeps programs running. It starts them with their output in a log file, and restarts them with a
+// growing pause when they end. It records their identity, so a later command finds them and no other process. It must
+// not know the programs' purpose.
 package process
 
 import (

@@ -28,8 +28,7 @@ import (
 	"github.com/modelberth/modelberth/test/localcloud/sku"
 )
 
-// Reasons of a claim's Launched condition, those of Azure's provider, so a consumer meets the same ones here and
-// there.
+// Reasons of a claim's Launched condition, the same as in Azure's provider.
 const (
 	reasonQuota              = "SubscriptionQuotaReached"
 	reasonCreateFailed       = "CreateInstanceFailed"
@@ -193,7 +192,7 @@ func goneOr(err error) error {
 		return cloudprovider.NewNodeClaimNotFoundError(refused)
 	}
 	if err != nil {
-		return fmt.Errorf("asking for a machine: %w", err)
+		return fmt.Errorf("requesting a machine: %w", err)
 	}
 	return nil
 }

@@ -139,7 +139,7 @@ func refuseIn(code cloud.Code, places ...string) func(cloud.Request) error {
 	}
 }
 
-// kindOf names an error as Karpenter tells them apart.
+// kindOf names an error by Karpenter's kinds.
 func kindOf(err error) string {
 	var create *cloudprovider.CreateError
 	switch {

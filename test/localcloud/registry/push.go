@@ -45,7 +45,7 @@ func Push(ctx context.Context, transport http.RoundTripper, path, as string) ([]
 		defer func() { _ = os.RemoveAll(dir) }()
 		images, err = layoutImages(path, dir, as)
 	default:
-		err = fmt.Errorf("%s is no image: it holds neither manifest.json (docker archive) nor oci-layout", path)
+		err = fmt.Errorf("%s is not an image: it has neither manifest.json (docker archive) nor oci-layout", path)
 	}
 	if err != nil {
 		return nil, err

@@ -83,7 +83,7 @@ func (c Catalogue) addFile(data []byte) error {
 		return fmt.Errorf("decoding: %w", err)
 	}
 	if f.Region == "" {
-		return errors.New("region is empty: name the region that prices and zones are taken from")
+		return errors.New("region is empty: name the region of the prices and zones")
 	}
 	var products map[string]product
 	if err := yaml.UnmarshalStrict([]byte(productsYAML), &products); err != nil {
@@ -112,7 +112,7 @@ func (e entry) validate() error {
 	case e.Name == "":
 		return errors.New("name is empty")
 	case !strings.Contains(e.Resource, "/"):
-		return fmt.Errorf("resource is %q, want the name that the GPUs are counted under, such as nvidia.com/gpu", e.Resource)
+		return fmt.Errorf("resource is %q, want the GPUs' resource name, such as nvidia.com/gpu", e.Resource)
 	case e.LocalDiskGiB < 0:
 		return fmt.Errorf("localDiskGiB is %d, want 0 or more", e.LocalDiskGiB)
 	}

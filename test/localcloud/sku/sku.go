@@ -2,8 +2,8 @@
 // SPDX-License-Identifier: Apache-2.0
 
 // Package sku reads the catalogue of the local cloud's machine types. The catalogue is the product's own,
-// presets/skus/*.yaml, so every machine type the planner knows is for sale here. This package takes the fields a
-// machine needs and must not interpret the others.
+// presets/skus/*.yaml, so every machine type of the planner is for sale here. This package takes the fields a machine
+// needs and must not interpret the others.
 package sku
 
 import (

@@ -105,7 +105,7 @@ func newProber(space *netspace.Space, probe controlplane.Probe) prober {
 				DialContext: func(ctx context.Context, _, address string) (net.Conn, error) {
 					return space.Dial(ctx, address)
 				},
-				// See controlplane.Probe: there is nobody to impersonate the program.
+				// See controlplane.Probe: no other process can impersonate the program.
 				TLSClientConfig: &tls.Config{InsecureSkipVerify: true}, //nolint:gosec // private network, no secret
 			},
 		},
@@ -115,7 +115,7 @@ func newProber(space *netspace.Space, probe controlplane.Probe) prober {
 func (p prober) ask(ctx context.Context) error {
 	request, err := http.NewRequestWithContext(ctx, http.MethodGet, p.url, http.NoBody)
 	if err != nil {
-		return fmt.Errorf("asking %s: %w", p.url, err)
+		return fmt.Errorf("requesting %s: %w", p.url, err)
 	}
 	response, err := p.client.Do(request)
 	if err != nil {

@@ -15,8 +15,9 @@ const CheckpointRepo = "modelberth/tiny-chat-vllm"
 // CheckpointLayers are enough for a stage on each of four machines.
 const CheckpointLayers = 4
 
-// Checkpoint is a model of the same shape and vocabulary, but for its layers, as files of a Hugging Face repository: configuration,
-// tokenizer, and weights in two safetensors files with an index. The weights are not those of the GGUF file.
+// Checkpoint returns a model of the same shape and vocabulary, except for its layers, as files of a Hugging Face
+// repository: configuration, tokenizer, and weights in two safetensors files with an index. The weights differ from the
+// GGUF file's.
 func Checkpoint() (map[string][]byte, error) {
 	files := map[string][]byte{"README.md": []byte(readme)}
 	weightMap, total := map[string]string{}, 0

@@ -30,6 +30,6 @@ func Check(t *testing.T, name, got string, update bool) {
 		t.Fatalf("%v (make it with -update)", err)
 	}
 	if diff := cmp.Diff(string(want), got); diff != "" {
-		t.Errorf("%s (-want +got); if it is right so, run the test with -update:\n%s", path, diff)
+		t.Errorf("%s (-want +got); if the change is right, run the test with -update:\n%s", path, diff)
 	}
 }
