@@ -209,10 +209,12 @@ test-simulation: ## RUNS random stories of refusals, losses and crashes against 
 test-integration: testsummary $(KUBE_BIN) $(HELM) ## Test the controller against a real API server and etcd
 	@$(integration_tier)
 
-# The integration tests wait half of the time, and the unit tests use that time.
+# The integration tests wait half of the time, and the unit tests use that time. As jobs, each has a process group for signals.
 .PHONY: test-both
 test-both: testsummary $(KUBE_BIN) $(HELM)
-	@($(integration_tier)) & integration=$$!; status=0; ($(unit_tier)) || status=1; wait $$integration || status=1; exit $$status
+	@set -m; ($(unit_tier)) & unit=$$!; ($(integration_tier)) & integration=$$!; \
+	trap 'kill -- -$$unit -$$integration' INT TERM HUP; status=0; \
+	{ wait $$unit || status=1; wait $$integration || status=1; wait; } 2>/dev/null; exit $$status
 
 # Which of the end-to-end tests run: a pattern, as of go test -run.
 E2E_RUN ?= .

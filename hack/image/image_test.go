@@ -184,7 +184,7 @@ func TestRefused(t *testing.T) {
 		want   string
 	}{
 		{"no command", nil, "no command"},
-		{"an unknown command", []string{"bake"}, `command "bake" is not known`},
+		{"an unknown command", []string{"bake"}, `unknown command "bake"`},
 		{"no tag", []string{"build", "--binary", binary, "--entrypoint", "x", "--out", out}, "--tag and --out are needed"},
 		{"a bad tag", []string{"build", "--binary", binary, "--entrypoint", "x", "--tag", "A B", "--out", out}, `--tag "A B"`},
 		{"a binary that needs a loader", []string{"build", "--binary", shell, "--entrypoint", "x", "--tag", testTag, "--out", out}, "is linked dynamically: build it with CGO_ENABLED=0"},

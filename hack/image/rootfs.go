@@ -27,7 +27,7 @@ func rootfs(args []string, out io.Writer) error {
 	flags := flag.NewFlagSet("rootfs", flag.ContinueOnError)
 	s.register(flags)
 	flags.StringVar(&source, "tar", "", "root file system")
-	flags.Var(&drop, "drop", "pattern of files and directories to leave out; repeat for more")
+	flags.Var(&drop, "drop", "pattern of files and directories to leave out, with all below them; repeat for more")
 	flags.Var(&keep, "keep", "pattern of paths to keep, even if --drop matches them; repeat for more")
 	flags.Var(&bundles, "bundle", "DIR=FILE: join the files of a directory into one; repeat for more")
 	if err := s.parse(flags, args); err != nil {
@@ -97,7 +97,7 @@ func (t tree) take(header *tar.Header, content io.Reader) error {
 		to := strings.TrimPrefix(path.Clean("/"+header.Linkname), "/")
 		original, ok := t[to]
 		if !ok {
-			return fmt.Errorf("a hard link to %q precedes the file itself", header.Linkname)
+			return fmt.Errorf("a hard link to %q, which no earlier entry has", header.Linkname)
 		}
 		t.parents(p)
 		t[p] = original

@@ -36,7 +36,7 @@ type Rules struct {
 
 func main() {
 	dir := flag.String("dir", ".", "the module to measure")
-	list := flag.Bool("list", false, "print what was measured of every package")
+	list := flag.Bool("list", false, "print the measurements of every package")
 	flag.Parse()
 	if err := run(os.Stdout, *dir, *list, flag.Args()); err != nil {
 		fmt.Fprintln(os.Stderr, "shape:", err)

@@ -24,7 +24,7 @@ const (
 	Withdrawn Reason = "Withdrawn"
 	// Settling: fewer replicas would be enough, but the window is not over.
 	Settling Reason = "Settling"
-	// Idle: no request was in flight for long enough, so the last replica is removed.
+	// Idle: no request has been in flight for IdleAfter, so all replicas are removed.
 	Idle Reason = "Idle"
 	// AtZero: no replica is needed until a request arrives.
 	AtZero Reason = "AtZero"

@@ -71,7 +71,7 @@ func TestRenderErrors(t *testing.T) {
 		{
 			"a name that no Service can have", long, "-f -",
 			`standard input: metadata.name "` + strings.Repeat("a", 60) + `" has 60 characters, but at most 52 are allowed, ` +
-				"because the StatefulSet appends 11 characters to label its pods: create the Workspace again under a shorter name", 2,
+				"because the StatefulSet labels its pods with its name and 11 more characters: create the Workspace again under a shorter name", 2,
 		},
 	}
 	planless := workspace()

@@ -50,8 +50,8 @@ type Step struct {
 	// Gap is set if no process watched in the elapsed time, because the last observation was by an earlier process.
 	Gap      bool
 	Machines []Machine
-	// isRestored is set if the ledger comes from a copy. A machine that the copy lacks is charged since the copy at most:
-	// its earlier time may be in the copy.
+	// isRestored is set if the ledger comes from a copy. For a machine that the copy does not list, no time before the
+	// copy is charged: the totals in the copy may already include it.
 	isRestored bool
 }
 

@@ -148,7 +148,7 @@ func (r *Prober) llamacppSignals(ctx context.Context, at Endpoint) (Signals, err
 // checked returns an error if signals lack the figures that all callers need.
 func checked(s Signals) (Signals, error) {
 	if math.IsNaN(s.Running) || math.IsNaN(s.Waiting) {
-		return Signals{}, fmt.Errorf("%w: /metrics has no numbers of running and waiting requests", ErrMalformed)
+		return Signals{}, fmt.Errorf("%w: /metrics lacks the number of running or of waiting requests", ErrMalformed)
 	}
 	return s, nil
 }

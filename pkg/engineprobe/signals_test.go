@@ -104,11 +104,11 @@ func TestSignals(t *testing.T) {
 		{
 			reason: "a number of requests below zero", engine: "vllm", isMalformed: true,
 			answers: map[string]string{"/metrics": "vllm:num_requests_running -1\nvllm:num_requests_waiting 0\n"},
-			wantErr: "malformed: /metrics has no numbers of running and waiting requests",
+			wantErr: "malformed: /metrics lacks the number of running or of waiting requests",
 		},
 		{
 			reason: "a page of something else", engine: "vllm", answers: map[string]string{"/metrics": "<html>"}, isMalformed: true,
-			wantErr: "malformed: /metrics has no numbers of running and waiting requests",
+			wantErr: "malformed: /metrics lacks the number of running or of waiting requests",
 		},
 		{
 			reason: "a line without an end", engine: "vllm", isMalformed: true,

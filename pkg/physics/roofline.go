@@ -136,7 +136,8 @@ func (r *roofline) addOverheads(m *Model, d *Deployment) {
 }
 
 // bare returns the overhead of a layer that has experts but no attention. layer is the overhead of a layer with both,
-// and half that of the attention or the MLP in a layer without experts. Experts do not take less than an MLP.
+// and half that of the attention or the MLP in a layer without experts. Experts take at least as long as an MLP, but not
+// longer than the whole layer.
 func bare(layer, half float64) float64 {
 	return max(layer-half, min(layer, half))
 }
@@ -257,7 +258,7 @@ func highest(of float64) float64 {
 	return math.Sqrt2 * math.Erfinv(2*(of-0.375)/(of+0.25)-1)
 }
 
-// either returns the longer of two overlapping times, with a smooth corner.
+// either returns a smooth maximum of two overlapping times: the fourth root of the sum of their fourth powers.
 func either(a, b float64) float64 {
 	a, b = a*a, b*b
 	return math.Sqrt(math.Sqrt(a*a + b*b))

@@ -440,8 +440,12 @@ func (d *modelDemand) layoutWarnings(l *layout, m *machine) []string {
 		warnings = append(warnings, text)
 	}
 	if told := d.settings.MaxNumSeqs; told > 0 && told*l.spread.replicas < d.target.concurrency {
+		where := count(l.spread.replicas, "replica")
+		if l.spread.replicas > 1 {
+			where = "each of " + where
+		}
 		warnings = append(warnings, fmt.Sprintf("max-num-seqs: %d on %s is below inference.objectives.concurrency (%d): "+
-			"further requests wait", told, count(l.spread.replicas, "replica"), d.target.concurrency))
+			"further requests wait", told, where, d.target.concurrency))
 	}
 	if idle := m.GPUs - l.spread.gpus(); d.named && d.idles(l, m) {
 		warnings = append(warnings, idleWarning(idle, m))

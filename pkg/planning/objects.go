@@ -58,13 +58,13 @@ func APIKey(ctx context.Context, from Objects, ws *v1beta1.Workspace) (string, e
 	if client.IgnoreNotFound(err) != nil {
 		return "", fmt.Errorf("reading Secret %q: %w", name, err)
 	}
-	message := fmt.Sprintf("inference.engine.apiKeySecret names Secret %q, ", name)
+	message := fmt.Sprintf("inference.engine.apiKeySecret names Secret %q", name)
 	key := secret.Data[v1beta1.APIKeyKey]
 	switch problem := request.APIKeyProblem(key); {
 	case err != nil:
-		message += fmt.Sprintf("which does not exist in namespace %q: create it with the key %s", ws.Namespace, v1beta1.APIKeyKey)
+		message += fmt.Sprintf(", which does not exist in namespace %q: create it with the key %s", ws.Namespace, v1beta1.APIKeyKey)
 	case problem != "":
-		message += "but its key " + v1beta1.APIKeyKey + " " + problem
+		message += fmt.Sprintf(" of namespace %q, but its key %s %s", ws.Namespace, v1beta1.APIKeyKey, problem)
 	default:
 		return string(key), nil
 	}

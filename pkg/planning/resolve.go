@@ -137,8 +137,11 @@ func (r *Resolver) NodeClass(ws *v1beta1.Workspace) (*v1beta1.NodeClassReference
 	for _, class := range r.NodeClasses {
 		allowed = append(allowed, class.Group+"/"+class.Kind+"/"+class.Name)
 	}
-	return nil, progress.Invalid(fmt.Sprintf("%s names NodeClass %q, which the administrator does not allow: name %s, or leave it out",
-		field, name, strings.Join(allowed, " or ")))
+	instead := "leave it out"
+	if len(allowed) > 0 {
+		instead = "name " + strings.Join(allowed, " or ") + ", or " + instead
+	}
+	return nil, progress.Invalid(fmt.Sprintf("%s names NodeClass %q, which the administrator does not allow: %s", field, name, instead))
 }
 
 // adapterRanks returns the ranks of the Workspace's adapters on the hub.

@@ -158,7 +158,7 @@ func (s *Store) adopt(ctx context.Context, pin Pin, object *appsv1.ControllerRev
 	}
 }
 
-// newestOf returns the newest revision of the inputs from the API server, because the cache shows none of them.
+// newestOf reads the newest revision of the inputs from the API server, because the cache has no such revision.
 func (s *Store) newestOf(ctx context.Context, pin Pin) (*Revision, error) {
 	history, err := s.ListLive(ctx, pin.Workspace)
 	if err != nil {

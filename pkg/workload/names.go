@@ -22,7 +22,7 @@ func NameProblem(name string) string {
 		return "the Workspace has no name: give it one in metadata.name"
 	case len(name) > maxName:
 		return fmt.Sprintf("metadata.name %q has %d characters, but at most %d are allowed, "+
-			"because the StatefulSet appends 11 characters to label its pods: create the Workspace again under a shorter name",
+			"because the StatefulSet labels its pods with its name and 11 more characters: create the Workspace again under a shorter name",
 			name, len(name), maxName)
 	case len(validation.IsDNS1035Label(name)) > 0:
 		return fmt.Sprintf("metadata.name %q is not a valid name for a Service: create the Workspace again, "+
@@ -41,7 +41,7 @@ func GroupNameProblem(name string) string {
 		return NameProblem(name)
 	}
 	return fmt.Sprintf("metadata.name %q has %d characters, but at most %d are allowed if several machines serve, "+
-		"because the StatefulSet %s%s appends 11 characters to label its pods: create the Workspace again under a shorter name, "+
+		"because the StatefulSet %s%s labels its pods with its name and 11 more characters: create the Workspace again under a shorter name, "+
 		"or allow a machine type that holds the model alone",
 		name, len(name), maxGroupName, name, workerSuffix)
 }

@@ -392,7 +392,7 @@ func TestGroupNameProblem(t *testing.T) {
 	}
 	name := strings.Repeat("a", 46)
 	want := `metadata.name "` + name + `" has 46 characters, but at most 45 are allowed if several machines serve, ` +
-		`because the StatefulSet ` + name + `-worker appends 11 characters to label its pods: create the Workspace again under a shorter name, ` +
+		`because the StatefulSet ` + name + `-worker labels its pods with its name and 11 more characters: create the Workspace again under a shorter name, ` +
 		`or allow a machine type that holds the model alone`
 	if diff := cmp.Diff(want, workload.GroupNameProblem(name)); diff != "" {
 		t.Errorf("46 characters: -want +got:\n%s", diff)
@@ -454,7 +454,7 @@ func TestNameProblem(t *testing.T) {
 		{"no name", "", "the Workspace has no name: give it one in metadata.name"},
 		{
 			"too long for the pods' label", strings.Repeat("a", 53),
-			`metadata.name "` + strings.Repeat("a", 53) + `" has 53 characters, but at most 52 are allowed, because the StatefulSet appends 11 characters to label its pods: create the Workspace again under a shorter name`,
+			`metadata.name "` + strings.Repeat("a", 53) + `" has 53 characters, but at most 52 are allowed, because the StatefulSet labels its pods with its name and 11 more characters: create the Workspace again under a shorter name`,
 		},
 		{
 			"a digit in front, which a Service cannot have", "7b-chat",

@@ -150,7 +150,7 @@ func (a Attempts) withhold(machine *capacity.Machine, fault string, now time.Tim
 	for i, known := range recent {
 		nodes[i] = fmt.Sprintf("%s at %s", known.Node, progress.Clock(known.Time.Time))
 	}
-	machine.Withheld = fmt.Sprintf("%s; the machine stays, because %d faults occurred within 24 hours (%s), so the engine itself "+
+	machine.Withheld = fmt.Sprintf("%s; the machine stays, because %d faults counted within 24 hours (%s), so the engine itself "+
 		"may be the cause: check the logs of the pods; to replace the machine before %s, delete node %s",
 		fault, len(recent), strings.Join(nodes, ", "), progress.Clock(until), machine.NodeName)
 	return until

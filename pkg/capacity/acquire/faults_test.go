@@ -150,7 +150,7 @@ func TestNoteFaultsBound(t *testing.T) {
 		{
 			reason: "two a day, and the third is withheld", looks: []look{{0, fault, nil}},
 			former: []v1beta1.AttemptFault{stored("x", -60), stored("y", -30)},
-			wantWithheld: fault + "; the machine stays, because 2 faults occurred within 24 hours (node-x at " +
+			wantWithheld: fault + "; the machine stays, because 2 faults counted within 24 hours (node-x at " +
 				"2026-11-23 11:00:00 UTC, node-y at 2026-11-23 11:30:00 UTC), so the engine itself may be the cause: check the logs of the " +
 				"pods; to replace the machine before 2026-11-24 11:00:00 UTC, delete node node-a",
 			wantNext: 23 * time.Hour,

@@ -34,7 +34,7 @@ func silentSince(minute int) func(*capacity.Machine) {
 // TestWithholdSilent has a machine whose node has been silent for five minutes.
 func TestWithholdSilent(t *testing.T) {
 	two := []v1beta1.AttemptFault{countedAt("node-x", -60), countedAt("node-y", -30)}
-	const kept = "node node-2-0 has not been Ready since 11:55:00 UTC; the machine stays, because 2 faults occurred within 24 hours " +
+	const kept = "node node-2-0 has not been Ready since 11:55:00 UTC; the machine stays, because 2 faults counted within 24 hours " +
 		"(node-x at 2026-11-23 11:00:00 UTC, node-y at 2026-11-23 11:30:00 UTC), so the engine itself may be the cause: check the logs of the " +
 		"pods; to replace the machine before 2026-11-24 11:00:00 UTC, delete node node-2-0"
 	unheard := nodehealth.Listen([]corev1.Node{{ObjectMeta: metav1.ObjectMeta{Name: "system"}}})

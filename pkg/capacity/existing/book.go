@@ -61,8 +61,8 @@ type entry struct {
 	at      time.Time
 }
 
-// Plan calls plan for one Workspace at a time, with the recent promises in the book and those of the accepted plans in
-// the cache. The result of plan replaces the owner's earlier promise.
+// Plan calls the function plan, never for two Workspaces at once, and passes it the recent promises in the book and those
+// of accepted plans. The result of plan replaces the owner's earlier promise.
 func (b *Book) Plan(now time.Time, owner capacity.Owner, accepted []Promise, plan func(promised []Promise) Promise) {
 	b.mu.Lock()
 	defer b.mu.Unlock()

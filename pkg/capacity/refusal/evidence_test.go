@@ -24,8 +24,8 @@ func attemptAt(who Asker, o Observation, v Verdict) Attempt {
 	}
 }
 
-// TestRefusalIsSharedNoWiderThanItsEvidence: a Workspace of namespace a with node class small is refused. The cases
-// list the other Workspaces in cooldown.
+// TestRefusalIsSharedNoWiderThanItsEvidence: a Workspace of namespace "a" with node class "small" is refused. The
+// cases list the other Workspaces in cooldown.
 func TestRefusalIsSharedNoWiderThanItsEvidence(t *testing.T) {
 	const soon = 30 * time.Second
 	in := func(zone string) func(*Observation) {

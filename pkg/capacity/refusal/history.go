@@ -17,7 +17,7 @@ const (
 	// historySize is how many refusals of a history are kept individually: among these, later calls may insert
 	// refusals in any order. Older refusals are kept only as their resulting cooldowns.
 	historySize = 32
-	// confirmWithin is how long after the guess of one Workspace another Workspace's guess confirms it for their
+	// confirmWithin: if two Workspaces of a namespace make the same guess within this time, it counts for the whole
 	// namespace.
 	confirmWithin = time.Hour
 )

@@ -217,7 +217,7 @@ func (f *facts) available(c count) metav1.Condition {
 	switch {
 	case c.ready > 0:
 		return yes(v1beta1.ConditionAvailable, v1beta1.ReasonReplicaAvailable,
-			fmt.Sprintf("%d of %d replicas answer at http://%s.%s", c.ready, c.live, f.set.Name, f.set.Namespace))
+			fmt.Sprintf("http://%s.%s leads to %d of %d replicas", f.set.Name, f.set.Namespace, c.ready, c.live))
 	case f.set.DesiredReplicas() == 0:
 		return no(v1beta1.ConditionAvailable, v1beta1.ReasonScaledToZero, "spec.replicas is 0: no replicas run, and no machines are kept")
 	default:

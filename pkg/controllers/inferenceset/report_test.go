@@ -68,12 +68,12 @@ func TestConditions(t *testing.T) {
 		{"all replicas are ready", pass{set: set(), views: []view{ready("a"), ready("b")}}, problem{}, []string{
 			"Ready=True ReplicasReady: 2/2 replicas are ready, for $7.34/h in all",
 			"InferenceSetReady=True inferencesetReady: 2/2 replicas are ready, for $7.34/h in all",
-			"Available=True ReplicaAvailable: 2 of 2 replicas answer at http://chat.team",
+			"Available=True ReplicaAvailable: http://chat.team leads to 2 of 2 replicas",
 		}},
 		{"one is starting", pass{set: set(), views: []view{ready("a"), starting("b")}}, problem{}, []string{
 			"Ready=False ReplicasNotReady: 1/2 replicas are ready, for $3.67/h in all. Workspace b: Progressing: waiting for a machine",
 			"InferenceSetReady=False inferencesetNotReady: 1/2 replicas are ready, for $3.67/h in all. Workspace b: Progressing: waiting for a machine",
-			"Available=True ReplicaAvailable: 1 of 2 replicas answer at http://chat.team",
+			"Available=True ReplicaAvailable: http://chat.team leads to 1 of 2 replicas",
 		}},
 		{"one waits for money", pass{set: set(), views: []view{starting("a"), blocked("b")}}, problem{}, []string{
 			"Ready=False ReplicaBlocked: 0/2 replicas are ready. Workspace b: SpendingCeiling: the namespace's ceiling is $10.00/h: raise it",
@@ -84,25 +84,25 @@ func TestConditions(t *testing.T) {
 		{"a rollout goes on", pass{set: set(), views: []view{old(ready("a")), starting("b")}, decision: rolling}, problem{}, []string{
 			"Ready=False RollingOut: 1/2 replicas are ready, for $3.67/h in all, 0 of them with the current template: replacing the others. Workspace b: Progressing: waiting for a machine",
 			"InferenceSetReady=False inferencesetNotReady: 1/2 replicas are ready, for $3.67/h in all, 0 of them with the current template: replacing the others. Workspace b: Progressing: waiting for a machine",
-			"Available=True ReplicaAvailable: 1 of 2 replicas answer at http://chat.team",
+			"Available=True ReplicaAvailable: http://chat.team leads to 1 of 2 replicas",
 		}},
 		{"a rollout stops", pass{set: set(), views: []view{old(ready("a")), blocked("b")}, decision: rolling}, problem{}, []string{
 			"Ready=False RolloutStopped: 1/2 replicas are ready, for $3.67/h in all. The rollout has stopped, and the replicas that it did not reach keep the previous template. Workspace b: SpendingCeiling: the namespace's ceiling is $10.00/h: raise it. Fix the cause, or set spec.template back to the previous template",
 			"InferenceSetReady=False inferencesetNotReady: 1/2 replicas are ready, for $3.67/h in all. The rollout has stopped, and the replicas that it did not reach keep the previous template. Workspace b: SpendingCeiling: the namespace's ceiling is $10.00/h: raise it. Fix the cause, or set spec.template back to the previous template",
-			"Available=True ReplicaAvailable: 1 of 2 replicas answer at http://chat.team",
+			"Available=True ReplicaAvailable: http://chat.team leads to 1 of 2 replicas",
 			"Stalled=True RolloutStopped: The rollout has stopped, and the replicas that it did not reach keep the previous template. Workspace b: SpendingCeiling: the namespace's ceiling is $10.00/h: raise it. Fix the cause, or set spec.template back to the previous template",
 		}},
 		{"one waits for machines, and tries again", pass{set: set(), views: []view{ready("a"), short("b")}}, problem{}, []string{
 			"Ready=False ReplicaBlocked: 1/2 replicas are ready, for $3.67/h in all. Workspace b: NoCapacity: sold out until 14:05",
 			"InferenceSetReady=False inferencesetNotReady: 1/2 replicas are ready, for $3.67/h in all. Workspace b: NoCapacity: sold out until 14:05",
-			"Available=True ReplicaAvailable: 1 of 2 replicas answer at http://chat.team",
+			"Available=True ReplicaAvailable: http://chat.team leads to 1 of 2 replicas",
 		}},
 		{"a former Service is being deleted", pass{
 			set: set(), views: []view{ready("a"), ready("b")},
 		}, problem{"Progressing", "Waiting for the deletion."}, []string{
 			"Ready=False Progressing: 2/2 replicas are ready, for $7.34/h in all. Waiting for the deletion.",
 			"InferenceSetReady=False inferencesetNotReady: 2/2 replicas are ready, for $7.34/h in all. Waiting for the deletion.",
-			"Available=True ReplicaAvailable: 2 of 2 replicas answer at http://chat.team",
+			"Available=True ReplicaAvailable: http://chat.team leads to 2 of 2 replicas",
 		}},
 		{"no replica is asked for", pass{set: set(func(s *v1beta1.InferenceSet) { s.Spec.Replicas = new(int32(0)) })}, problem{}, []string{
 			"Ready=True ReplicasReady: 0/0 replicas are ready",
@@ -115,20 +115,20 @@ func TestConditions(t *testing.T) {
 		}, problem{}, []string{
 			"Ready=False NodeCountLimit: 1/2 replicas are ready, for $3.67/h in all. the number of machines in use is 1, and another replica would exceed spec.nodeCountLimit (1): raise the limit, or lower spec.replicas",
 			"InferenceSetReady=False inferencesetNotReady: 1/2 replicas are ready, for $3.67/h in all. the number of machines in use is 1, and another replica would exceed spec.nodeCountLimit (1): raise the limit, or lower spec.replicas",
-			"Available=True ReplicaAvailable: 1 of 1 replicas answer at http://chat.team",
+			"Available=True ReplicaAvailable: http://chat.team leads to 1 of 1 replicas",
 			"Stalled=True NodeCountLimit: the number of machines in use is 1, and another replica would exceed spec.nodeCountLimit (1): raise the limit, or lower spec.replicas",
 			"ScalingLimited=True NodeCountLimit: the number of machines in use is 1, and another replica would exceed spec.nodeCountLimit (1): raise the limit, or lower spec.replicas",
 		}},
 		{"a new template failed, and the replicas return to the previous one", rolledBack(old(starting("a")), true), problem{}, []string{
 			"Ready=False RolledBack: 1/2 replicas are ready, for $3.67/h in all. spec.template failed, and the replicas return to the previous template. Workspace a: EngineArgsRefused: no such flag. Correct spec.template, or set it back to the previous template. Workspace a: Progressing: waiting for a machine",
 			"InferenceSetReady=False inferencesetNotReady: 1/2 replicas are ready, for $3.67/h in all. spec.template failed, and the replicas return to the previous template. Workspace a: EngineArgsRefused: no such flag. Correct spec.template, or set it back to the previous template. Workspace a: Progressing: waiting for a machine",
-			"Available=True ReplicaAvailable: 1 of 2 replicas answer at http://chat.team",
+			"Available=True ReplicaAvailable: http://chat.team leads to 1 of 2 replicas",
 			"Stalled=True RolledBack: spec.template failed, and the replicas return to the previous template. Workspace a: EngineArgsRefused: no such flag. Correct spec.template, or set it back to the previous template",
 		}},
 		{"they have it again", rolledBack(ready("a"), false), problem{}, []string{
 			"Ready=False RolledBack: 2/2 replicas are ready, for $7.34/h in all. spec.template failed, and the replicas have the previous template again. Workspace a: EngineArgsRefused: no such flag. Correct spec.template, or set it back to the previous template",
 			"InferenceSetReady=False inferencesetNotReady: 2/2 replicas are ready, for $7.34/h in all. spec.template failed, and the replicas have the previous template again. Workspace a: EngineArgsRefused: no such flag. Correct spec.template, or set it back to the previous template",
-			"Available=True ReplicaAvailable: 2 of 2 replicas answer at http://chat.team",
+			"Available=True ReplicaAvailable: http://chat.team leads to 2 of 2 replicas",
 			"Stalled=True RolledBack: spec.template failed, and the replicas have the previous template again. Workspace a: EngineArgsRefused: no such flag. Correct spec.template, or set it back to the previous template",
 		}},
 		{"a set that is being deleted", pass{

@@ -190,7 +190,7 @@ func checkTogether(settings []engine.Setting) error {
 	case number("sse-keep-alive-interval") < 0:
 		return errors.New("flag sse-keep-alive-interval of engine vllm must not be negative: 0 switches it off")
 	case number("max-num-active-seqs") > number("max-num-seqs"):
-		return fmt.Errorf("flag max-num-active-seqs of engine vllm is %d: at most %d are allowed, the plan's max-num-seqs",
+		return fmt.Errorf("flag max-num-active-seqs of engine vllm is %d: set it to at most %d, the plan's max-num-seqs",
 			number("max-num-active-seqs"), number("max-num-seqs"))
 	}
 	return nil

@@ -410,7 +410,7 @@ func TestCommandRefuses(t *testing.T) {
 		{"a negative interval", args("sse-keep-alive-interval", "-1"), `flag sse-keep-alive-interval of engine vllm must not be negative: 0 switches it off`},
 		{
 			"more active sequences than there are", args("max-num-active-seqs", "65"),
-			`flag max-num-active-seqs of engine vllm is 65: at most 64 are allowed, the plan's max-num-seqs`,
+			`flag max-num-active-seqs of engine vllm is 65: set it to at most 64, the plan's max-num-seqs`,
 		},
 		{"a plan without weights", func(in *engine.Input) { in.Plan.Artifact = nil }, "rendering vllm: the plan names no weights"},
 		{"a plan without GPUs", func(in *engine.Input) { in.Plan.GPUsPerNode = 0 }, "rendering vllm: the plan has no GPU"},

@@ -27,7 +27,7 @@ func (p *parser) context() int {
 	tokens = p.stretched(tokens)
 	// vLLM lets a user request a longer model_max_length.
 	if longer := p.integer(1, maxContext, "model_max_length"); longer > tokens {
-		p.note("the context is model_max_length, %d tokens, although max_position_embeddings allows only %d", longer, tokens)
+		p.note("the context is model_max_length, %d tokens, although the other keys allow only %d", longer, tokens)
 		tokens = longer
 	}
 	return tokens

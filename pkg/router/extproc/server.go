@@ -123,7 +123,7 @@ func (s *Server) Process(stream extprocv3.ExternalProcessor_ProcessServer) (fail
 		x.modes, _ = modesOf(first)
 		return x.readAnswer(unread{}, first)
 	case headers == nil:
-		return status.Errorf(codes.InvalidArgument, "a stream begins with the headers of a request, not with %T", first.GetRequest())
+		return status.Errorf(codes.InvalidArgument, "a stream must begin with the headers of a request, but this one begins with %T", first.GetRequest())
 	}
 	if open > int64(s.settings.MaxStreams) {
 		return x.refuse(openai.Errorf(http.StatusServiceUnavailable, openai.CodeOverloaded,

@@ -331,7 +331,7 @@ func TestLost(t *testing.T) {
 		{
 			"the second one goes on without the space",
 			bodyOf(Chat, 0), delta(`{"content":"Hi "}`), breaks(delta(`{"content":"x"}`)),
-			delta(`{"content":"Hi "}`) + "error: the other replica does not repeat the white space at the end of the first part",
+			delta(`{"content":"Hi "}`) + "error: the other replica did not repeat the white space at the end of the text already sent",
 		},
 	}
 	for _, c := range cases {

@@ -357,7 +357,7 @@ func (s *Stream) fresh(c *chunk) (text string, err error) {
 		s.overlap, text = s.overlap[len(text):], ""
 	}
 	if s.overlap != "" && (text != "" || c.finish != "") {
-		return "", errors.New("the other replica does not repeat the white space at the end of the first part")
+		return "", errors.New("the other replica did not repeat the white space at the end of the text already sent")
 	}
 	return text, nil
 }

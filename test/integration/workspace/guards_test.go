@@ -224,7 +224,7 @@ func fatalProgram(t *testing.T, c *climber) {
 	}
 	c.untilServing(t, ws)
 	c.report(t, ws, corev1.NodeReady, corev1.ConditionUnknown)
-	c.untilEvent(t, ws, v1beta1.ReasonFaultRepeats, "the machine stays, because 2 faults occurred within 24 hours")
+	c.untilEvent(t, ws, v1beta1.ReasonFaultRepeats, "the machine stays, because 2 faults counted within 24 hours")
 	c.clock.step(11 * time.Minute)
 	c.life.end(t)
 	c.life = c.beginAt(t, faults.NewRecorder(), c.clock)

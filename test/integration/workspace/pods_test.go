@@ -73,8 +73,8 @@ func (w *world) group(t *testing.T, machine string, scaling sim.Scaling) sim.Nod
 	return sim.NodeGroup{Name: name, InstanceType: machine, Zone: "eastus-1", Scaling: scaling}
 }
 
-// attemptsOf watches the pods of a Workspace; the returned function has the greatest number of attempts with pods at
-// one time, and the number of all pods.
+// attemptsOf watches the pods of a Workspace; the returned function returns the greatest number of attempts that had
+// pods at the same time, and the number of all pods.
 func (w *world) attemptsOf(t *testing.T, ws *v1beta1.Workspace) func() (most, ever int) {
 	t.Helper()
 	watcher, err := w.client.Watch(t.Context(), &corev1.PodList{}, client.InNamespace(ws.Namespace))

@@ -90,7 +90,7 @@ func (b *Bench) scale(ctx context.Context, figures *ScaleFigures) error {
 	}{{killedNamespace, unix.SIGKILL, &figures.Killed}, {terminatedNamespace, unix.SIGTERM, &figures.Terminated}} {
 		var err error
 		if *end.to, err = b.handOver(ctx, end.namespace, end.signal); err != nil {
-			return fmt.Errorf("measuring the end of a leader by %s: %w", end.signal, err)
+			return fmt.Errorf("measuring the handover after %s to the leader: %w", unix.SignalName(end.signal), err)
 		}
 	}
 	return nil

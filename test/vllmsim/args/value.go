@@ -140,8 +140,8 @@ func (e *decimalsError) Error() string {
 		e.number + strings.ToLower(e.suffix) + " instead?"
 }
 
-// ParseSize reads a whole number with an optional suffix: k, m, g or t for powers of 1000, and then may have a
-// fraction, or in K, M, G or T for powers of 1024.
+// ParseSize reads a whole number with an optional suffix: k, m, g or t for powers of 1000, or K, M, G or T for powers of
+// 1024. Before a lower-case suffix, the number may have a fraction.
 func ParseSize(value string) (int64, error) {
 	match := regexp.MustCompile(`^(\d+(?:\.\d+)?)([kKmMgGtT])$`).FindStringSubmatch(strings.TrimSpace(value))
 	if match == nil {

@@ -26,8 +26,8 @@ import (
 type Options struct {
 	// Version of vLLM.
 	Version string
-	// Names for the model in directory Root in requests, the first one first; Adapters by name lead to their
-	// directory.
+	// Names are the model's names in requests, the main one first; Root is its directory. Adapters maps the name of each
+	// adapter to its directory.
 	Names    []string
 	Root     string
 	Adapters map[string]string

@@ -86,7 +86,7 @@ func losses(before, after []v1beta1.Attempt) []Event {
 				continue
 			}
 			events = append(events, Event{IsWarning: true, Reason: claim.Lost.Reason, Message: fmt.Sprintf(
-				"attempt %d, %s: %s: %s; the other machines stay", after[i].Number, after[i].InstanceType, claim.Name, claim.Lost.Message)})
+				"attempt %d, %s: machine %s is lost, the others stay: %s", after[i].Number, after[i].InstanceType, claim.Name, claim.Lost.Message)})
 		}
 	}
 	return events
