@@ -156,6 +156,19 @@ func startWith(t *testing.T, engine http.HandlerFunc, change func(*Options)) *ru
 	return r
 }
 
+// ends waits until the router has ended without an error.
+func (r *running) ends(t *testing.T) {
+	t.Helper()
+	select {
+	case err := <-r.result:
+		if err != nil {
+			t.Errorf("the router ended with %v", err)
+		}
+	case <-time.After(patience):
+		t.Error("the router does not end")
+	}
+}
+
 // get returns the status of a GET request; 0 if nobody listens.
 func get(t *testing.T, address, path string) int {
 	t.Helper()
@@ -263,14 +276,7 @@ func TestLife(t *testing.T) {
 	if rest, err := io.ReadAll(long.body); string(rest) != "last\n" || err != nil {
 		t.Errorf("the answer ends with %q (%v)", rest, err)
 	}
-	select {
-	case err := <-r.result:
-		if err != nil {
-			t.Errorf("the router ended with %v", err)
-		}
-	case <-time.After(patience):
-		t.Error("the router does not end")
-	}
+	r.ends(t)
 }
 
 // TestLastRequestOfAConnection: a client sends the next request on the connection of an answer that began before the
@@ -321,14 +327,7 @@ func TestLastRequestOfAConnection(t *testing.T) {
 			t.Fatal(err)
 		}
 	}
-	select {
-	case err := <-r.result:
-		if err != nil {
-			t.Errorf("the router ended with %v", err)
-		}
-	case <-time.After(patience):
-		t.Error("the router does not end")
-	}
+	r.ends(t)
 }
 
 // TestAddressInUse: a router that cannot listen ends with the reason.
